@@ -1,0 +1,7 @@
+"""`python -m biasbed`."""
+
+import sys
+
+from biasbed.cli import main
+
+sys.exit(main())

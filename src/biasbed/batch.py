@@ -1,0 +1,62 @@
+"""One mini-batch, flat, as every algorithm sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Batch:
+    """Images and the columns that go with them; N examples.
+
+    `x` is [N,C,H,W] RGB in [0,1] (networks normalise it themselves), or [N,V,C,H,W] for an algorithm that declares
+    `views = V`. `y` is [N] class indices, or multi-hot [N,K]. `index` [N] identifies an example of the training data
+    for good. `domain` and `bias` [N] are None unless the data have them *and* the algorithm declares to use them.
+    `extra` holds the batches that other streams contribute to the same step, by stream name.
+    """
+
+    x: Tensor
+    y: Tensor
+    index: Tensor | None = None
+    domain: Tensor | None = None
+    bias: Tensor | None = None
+    extra: Mapping[str, Batch] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """`function` applied to every column, extra streams included."""
+        columns = {name: function(value) for name, value in self._columns().items()}
+        return replace(self, **columns, extra={name: batch.map(function) for name, batch in self.extra.items()})
+
+    def select(self, rows: Tensor | slice) -> Batch:
+        """The given examples of the main stream (a mask, indices or a slice); extra streams are left out."""
+        return replace(self, **{name: value[rows] for name, value in self._columns().items()}, extra={})
+
+    def by_domain(self) -> dict[int, Batch]:
+        """One batch per domain present, in the order of the domains' numbers."""
+        if self.domain is None:
+            raise ValueError("this batch has no domain column: declare uses = {'domain'} and train on several domains")
+        return {int(d): self.select(self.domain == d) for d in torch.unique(self.domain).tolist()}
+
+    def split(self, parts: int) -> list[Batch]:
+        """Consecutive parts whose sizes differ by at most one; extra streams are split likewise."""
+        chunks = {name: torch.tensor_split(value, parts) for name, value in self._columns().items()}
+        extra = {name: batch.split(parts) for name, batch in self.extra.items()}
+        return [
+            replace(
+                self,
+                **{name: chunk[i] for name, chunk in chunks.items()},
+                extra={name: batches[i] for name, batches in extra.items()},
+            )
+            for i in range(parts)
+        ]
+
+    def _columns(self) -> dict[str, Tensor]:
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "extra"}
+        return {name: value for name, value in values.items() if value is not None}

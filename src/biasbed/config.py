@@ -1,0 +1,196 @@
+"""Every general setting, and how a run's settings come about: suite, algorithm, preset, then the command line.
+
+A setting marked `how` says where or how a run is carried out; all others are *what* it computes and enter
+`config_hash`. No torch here: a refused command costs no import.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from biasbed import record
+from biasbed.errors import UsageError
+from biasbed.settings import build, check, flatten, nearest, setting, specs
+
+Auto = Literal["auto"]
+
+
+@dataclass(frozen=True)
+class Optim:
+    """Optimizer and learning-rate schedule."""
+
+    name: Literal["sgd", "adam", "adamw"] = setting("sgd", "optimizer")
+    lr: float = setting(0.1, "learning rate for a batch of lr_batch images", gt=0)
+    lr_batch: int | None = setting(256, "batch size that lr is meant for (linear scaling); none: lr as given", ge=1)
+    momentum: float = setting(0.9, "momentum (sgd)", ge=0, lt=1)
+    nesterov: bool = setting(False, "Nesterov's momentum (sgd)")
+    beta1: float = setting(0.9, "decay of the mean gradient (adam, adamw)", ge=0, lt=1)
+    beta2: float = setting(0.999, "decay of the squared gradient (adam, adamw)", ge=0, lt=1)
+    weight_decay: float = setting(1e-4, "weight decay, on every parameter", ge=0)
+    schedule: Literal["step", "cosine", "constant"] = setting("step", "course of the rate after warm-up")
+    milestones: tuple[float, ...] = setting((0.3, 0.6, 0.9), "step: parts of the training after which lr drops")
+    gamma: float = setting(0.1, "step: factor of each drop", gt=0, le=1)
+    warmup: float = setting(0.0, "epochs in which the rate grows linearly from zero", ge=0)
+
+    def __post_init__(self) -> None:
+        if not all(0 < m < 1 for m in self.milestones) or list(self.milestones) != sorted(self.milestones):
+            raise ValueError(f"optim.milestones={self.milestones}: parts of the training, rising, between 0 and 1")
+
+    def rate(self, batch_size: int) -> float:
+        """The initial learning rate for this global batch size."""
+        return self.lr if self.lr_batch is None else self.lr * batch_size / self.lr_batch
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Random changes to training images."""
+
+    crop: bool = setting(True, "random resized crop")
+    crop_scale: float = setting(0.08, "smallest part of the image's area that a crop keeps", gt=0, le=1)
+    crop_ratio: float = setting(4 / 3, "largest aspect ratio of a crop (and its inverse the smallest)", ge=1)
+    flip: bool = setting(True, "horizontal flip of every second image")
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run. Names are the command line's flags."""
+
+    suite: str = setting("demo", "protocol: demo, folders")
+    algorithm: str = setting("erm", "training method")
+    preset: str | None = setting(None, "named settings of the algorithm (paper, authors)", how=True)
+    seed: int = setting(0, "seed of everything that is random", ge=0, how=True)  # enters run_key by itself
+    test_domains: tuple[str, ...] | None = setting(None, "held-out domains", how=True)  # likewise
+    data_dir: str | None = setting(None, "folder of the images", how=True)
+    train: str | Auto = setting("auto", "training data: a folder under data_dir, or a name that the suite knows")
+    sets: tuple[str, ...] | Literal["all"] = setting("all", "evaluation sets", how=True)  # they are in the protocol
+    val_fraction: float = setting(0.2, "part of the training images held out for validation", gt=0, lt=1)
+    image_size: int = setting(224, "pixels per side", ge=8)
+    augment: Augment = Augment()
+    backbone: str = setting("resnet50", "torchvision or timm ResNet: resnet18, timm:resnet50, ...")
+    init: str = setting("scratch", "initial weights: scratch, named:<weights>, or a file")
+    epochs: int | None = setting(100, "passes over the training data", ge=1)
+    steps: int | None = setting(None, "training steps, in place of epochs", ge=1)
+    evaluate_every: int = setting(1, "epochs (or steps) between evaluations", ge=1)
+    batch_size: int = setting(256, "images per step over all processes", ge=2)
+    accumulate: int = setting(1, "parts of each batch whose gradients are added up before the step", ge=1)
+    optim: Optim = Optim()
+    precision: Literal["fp32", "bf16", "fp16"] = setting("fp32", "arithmetic; fp16 with a dynamic loss scale")
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "cuda where there is a GPU")
+    nproc: int | Auto = setting("auto", "processes: one per GPU, else one")
+    corrupt: Literal["stop", "skip"] = setting("stop", "an image that can't be decoded: stop, or go on without it")
+    resume: Literal["auto", "never", "once"] = setting(
+        "auto", "auto: continue an unfinished run; never: start anew; once: also leave a finished one alone", how=True
+    )
+    study: str = setting(record.ADHOC, "study that the run belongs to", how=True)
+    experiment: str | Auto = setting("auto", "MLflow experiment (auto: biasbed-<suite>)", how=True)
+    output_dir: str | Auto = setting(
+        "auto", "folder of runs (auto: $BIASBED_HOME, or one in the home folder)", how=True
+    )
+    workers: int | Auto = setting("auto", "loader processes per training process", how=True)
+    eval_batch_size: int = setting(256, "images per evaluation batch and process", ge=1, how=True)
+    checkpoint_every: int | None = setting(None, "steps between extra checkpoints within an epoch", ge=1, how=True)
+    log_every: int = setting(50, "steps between checks of the loss and progress lines", ge=1, how=True)
+    log_model: bool = setting(True, "log the best weights as an MLflow model at the end", how=True)
+    tracking: Literal["on", "offline"] = setting("on", "offline: journal only; `biasbed sync` sends it later", how=True)
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("give a duration in exactly one unit: epochs or steps")
+        parts = self.accumulate * (1 if self.nproc == "auto" else int(self.nproc))
+        if self.batch_size % parts:
+            raise ValueError(
+                f"batch_size={self.batch_size} is not divisible by processes x accumulate = {parts}: "
+                f"take {max(1, round(self.batch_size / parts)) * parts}"
+            )
+
+    @property
+    def unit(self) -> str:
+        return "epoch" if self.steps is None else "step"
+
+    def what(self) -> dict[str, Any]:
+        """The settings that change the numbers, by dotted name."""
+        known = specs(cast(Any, type(self)))
+        return {name: value for name, value in flatten(self).items() if not known[name].how}
+
+
+# Settings that testing shares with training, by the same names.
+EVALUATE_SHARED = (
+    *("suite", "data_dir", "sets", "train", "output_dir", "study", "experiment", "precision", "device"),
+    *("workers", "eval_batch_size", "corrupt", "tracking", "seed", "val_fraction"),
+)
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What `evaluate` tests; its other flags are those of `train`."""
+
+    model: str = setting("none", "checkpoint file, tracked run id, torchvision:<name> or timm:<name>")
+    weights: str = setting("none", "for a library's model: weights file, or name of published weights")
+    image_size: int | Auto = setting("auto", "pixels per side (auto: as the model was trained; 224)")
+
+
+def resolve(flags: Mapping[str, Any]) -> Config:
+    """The config of one run from the command line's flags (dotted names to words or values).
+
+    Later layers win: defaults, suite, algorithm, preset, flags. `auto` leaves a setting to the layers below. Raises
+    UsageError for anything unknown, of a wrong type or out of range.
+    """
+    from biasbed import algorithms, suites
+
+    given = {name: value for name, value in flags.items() if value != "auto"}
+    defaults = flatten(Config())
+    suite = suites.defaults(str(given.get("suite", defaults["suite"])))
+    name = str(given.get("algorithm", suite.get("algorithm", defaults["algorithm"])))
+    _refuse_unknown_general(given)
+    algorithm = algorithms.load(name)
+    cls = config_class(algorithm.HParams)
+    layers = [suite, algorithm.defaults, _preset(name, algorithm.presets, given.get("preset")), given]
+    values: dict[str, Any] = {"algorithm": name}
+    for layer in layers:
+        for one, other in (("epochs", "steps"), ("steps", "epochs")):
+            if layer.get(one) is not None and other not in layer:
+                values[other] = None
+        values |= layer
+    return build(cls, values)
+
+
+def config_class(hparams: type) -> type[Config]:
+    """`Config` with a nested `hparams` of the algorithm's own class."""
+    return dataclasses.make_dataclass("Config", [("hparams", hparams, hparams())], bases=(Config,), frozen=True)
+
+
+def _refuse_unknown_general(given: Mapping[str, Any]) -> None:
+    """Wrong names are refused before an algorithm, and with it torch, is imported."""
+    known = specs(Config)
+    for name in given:
+        if name not in known and not name.startswith("hparams."):
+            raise UsageError(f"unknown setting '{name}'{nearest(name, known)}")
+        if name in known:
+            check(known[name], given[name])
+
+
+def _preset(algorithm: str, presets: Mapping[str, Mapping[str, Any]], name: Any) -> Mapping[str, Any]:
+    if name is None or str(name) == "none":
+        return {}
+    if name not in presets:
+        raise UsageError(f"{algorithm} has no preset '{name}'{nearest(str(name), presets) if presets else ''}")
+    return presets[str(name)]
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """The config as dotted names and JSON values, for files, tags and checkpoints."""
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in flatten(config).items()}
+
+
+def config_hash(config: Config, protocol: record.Protocol, data_fingerprint: str) -> str:
+    """What was computed, seed aside: settings, protocol and data."""
+    what = {name: list(v) if isinstance(v, tuple) else v for name, v in config.what().items()}
+    return record.digest({"config": what, "protocol": protocol.hash, "data": data_fingerprint})
+
+
+def run_key(config: Config, config_hash: str) -> str:
+    """What was computed, seed and held-out domains included."""
+    return record.digest({"config": config_hash, "seed": config.seed, "domains": list(config.test_domains or ())})

@@ -1,0 +1,225 @@
+"""The contract between training and analysis: every name that is written to the tracking server.
+
+Training builds names here and analysis parses them here, so neither can drift. Standard library only: analysis
+must not load torch, and training must not load pandas.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+SCHEMA = "1"
+
+# --- tags -------------------------------------------------------------------------------------------------------------
+
+KIND = "biasbed.kind"
+STUDY = "biasbed.study"
+SUITE = "biasbed.suite"
+PROTOCOL_HASH = "biasbed.protocol"
+ALGORITHM = "biasbed.algorithm"
+SEED = "biasbed.seed"
+TEST_DOMAINS = "biasbed.test_domains"
+CONFIG_HASH = "biasbed.config_hash"
+RUN_KEY = "biasbed.run_key"
+DATA_FINGERPRINT = "biasbed.data_fingerprint"
+CODE_HASH = "biasbed.code_hash"
+GIT_COMMIT = "biasbed.git_commit"
+GIT_DIRTY = "biasbed.git_dirty"
+ATTEMPTS = "biasbed.attempts"
+SCHEMA_TAG = "biasbed.schema"
+TRAINING_DATA = "biasbed.training_data"  # JSON object: data set -> share of each batch
+SELECTION = "biasbed.selection"  # published runs: the rule (see SELECTION_RULES) behind the printed numbers
+SELECTION_N = "biasbed.selection_n"  # published runs under last_n: over how many epochs
+SOURCE = "biasbed.source"  # published runs: the paper
+SKIPPED_IMAGES = "biasbed.skipped_images"  # corrupt=skip: JSON object, images that could not be read by phase
+ENDED_BY = "biasbed.ended_by"  # the signal that ended a run early
+ERROR = "biasbed.error"  # why a run failed
+USAGE_ERROR = "biasbed.usage_error"  # `mlflow run` opened a run for a command that was refused
+
+KINDS = ("train", "trial", "evaluate", "published", "study", "analysis")
+ADHOC = "adhoc"  # the study of runs that were started by hand
+
+# --- parameters and artifacts -----------------------------------------------------------------------------------------
+
+CONFIG_PARAMETER = "config/"  # + dotted name of the resolved config
+CONFIG_FILE = "config.yaml"
+PROTOCOL_FILE = "protocol.json"
+ENVIRONMENT_FILE = "environment.txt"
+PICTURES_FOLDER = "pictures"
+CHECKPOINT_FOLDER = "checkpoints"
+BEST_CHECKPOINT = "best.ckpt"
+MODEL_NAME = "model"
+PREDICTION_EPOCHS = ("best", "last")
+
+
+def predictions_file(set_name: str, which: str) -> str:
+    """Path, within a run's artifacts, of the per-image decisions of one evaluation set."""
+    return f"predictions/{set_name}/{which}.parquet"
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+PHASES = ("train", "val", "test", "time", "memory")
+
+# What each measure means and its unit; the phase says on which images it was taken.
+MEASURES = {
+    "loss": "mean loss per image (the task's loss for val and test, the method's total for train)",
+    "accuracy": "fraction of images whose decision is the label",
+    "shape_bias": "shape decisions / (shape + texture decisions), images with shape = texture left out",
+    "shape_accuracy": "fraction of conflicting images decided for the shape's class",
+    "texture_accuracy": "fraction of conflicting images decided for the texture's class",
+    "lr": "learning rate of the main optimizer after the epoch's last step",
+    "epoch_seconds": "wall-clock seconds of the epoch's training",
+    "evaluation_seconds": "wall-clock seconds of the epoch's evaluation",
+    "images_per_second": "training images per second over all processes",
+    "peak_mb": "peak memory in MiB: CUDA allocator on a GPU, else resident size of the main process",
+}
+
+
+@dataclass(frozen=True)
+class MetricName:
+    """`<phase>/<measure>`, `<phase>/<measure>/<set>` or `<phase>/<measure>/<set>:<group>`."""
+
+    phase: str
+    measure: str
+    set: str | None = None
+    group: str | None = None
+
+    def __str__(self) -> str:
+        name = f"{self.phase}/{self.measure}"
+        if self.set is not None:
+            name += f"/{self.set}"
+        if self.group is not None:
+            name += f":{self.group}"
+        return name
+
+
+_METRIC = re.compile(r"(?P<phase>[a-z]+)/(?P<measure>[a-z0-9_]+)(?:/(?P<set>[a-z0-9_-]+)(?::(?P<group>[a-z0-9_-]+))?)?")
+
+
+def parse_metric(name: str) -> MetricName | None:
+    """The parts of a metric's name, or None for a metric that is not ours (system metrics, a user's own)."""
+    match = _METRIC.fullmatch(name)
+    if match is None or match["phase"] not in PHASES:
+        return None
+    return MetricName(**match.groupdict())
+
+
+def is_finite(value: float) -> bool:
+    """False for NaN and infinity, also for the largest double, as which MLflow's stores return infinity."""
+    return math.isfinite(value) and abs(value) < 1.7976931348623157e308
+
+
+# --- names from users -------------------------------------------------------------------------------------------------
+
+
+def slug(name: str) -> str:
+    """A folder's or domain's name as an identifier of `[a-z0-9_-]`."""
+    return re.sub(r"[^a-z0-9_-]+", "_", name.strip().lower()).strip("_") or "_"
+
+
+def slugs(names: Iterable[str]) -> dict[str, str]:
+    """Each name's identifier; ValueError where two names would share one."""
+    result: dict[str, str] = {}
+    taken: dict[str, str] = {}
+    for name in names:
+        identifier = slug(name)
+        if taken.setdefault(identifier, name) != name:
+            raise ValueError(f"the names '{taken[identifier]}' and '{name}' both become '{identifier}': rename one")
+        result[name] = identifier
+    return result
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+
+def public_uri(tracking_uri: str) -> str:
+    """A tracking URI as it may be printed and stored: without user name and password."""
+    return re.sub(r"(?<=://)[^/]*@", "", tracking_uri)
+
+
+def home(tracking_uri: str) -> Path:
+    """The folder of everything that is kept on this machine about one tracking server.
+
+    `$BIASBED_HOME`, else a folder under `~/.biasbed` of the server's own, so that two servers never share a cache.
+    """
+    if os.environ.get("BIASBED_HOME"):
+        return Path(os.environ["BIASBED_HOME"]).expanduser().absolute()
+    uri = public_uri(tracking_uri)
+    return Path.home() / ".biasbed" / f"{slug(uri)[-40:]}-{hashlib.sha256(uri.encode()).hexdigest()[:8]}"
+
+
+# --- identity ---------------------------------------------------------------------------------------------------------
+
+
+def canonical_json(value: Any) -> str:
+    """JSON that is equal exactly when the values are: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest(value: Any) -> str:
+    """The first 16 hex digits of the SHA-256 of `canonical_json(value)`."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
+
+
+# --- protocol ---------------------------------------------------------------------------------------------------------
+
+SELECTION_RULES = ("best_validation", "last_n", "best_epoch")
+
+
+@dataclass(frozen=True)
+class SetRecord:
+    """What analysis must know about one evaluation set."""
+
+    name: str
+    headline: str  # the measure that stands for the set in score tables
+    images: int
+    classes: int
+    chance: float  # headline score of guessing
+    measures: tuple[str, ...] = ("accuracy", "loss")
+    higher_is_better: bool = True
+    groups: Mapping[str, int] = field(default_factory=dict)  # group -> images
+    made_by: str | None = None  # the training data set whose maker also made this one (strict setting)
+    source_images: str | None = None  # sets with equal source_images are not independent blocks
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What makes runs comparable; equal hashes may stand in one table."""
+
+    suite: str
+    sets: tuple[SetRecord, ...]  # in display order
+    training_sets: tuple[str, ...]
+    validation_sets: tuple[str, ...]
+    monitor: str  # metric name, e.g. val/accuracy/val
+    monitor_higher_is_better: bool = True
+    step_unit: str = "epoch"
+    selection_rules: tuple[str, ...] = SELECTION_RULES
+    default_selection: str = "best_validation"
+    schema: str = SCHEMA
+
+    @property
+    def hash(self) -> str:
+        return digest(asdict(self))
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Protocol:
+        values = json.loads(text)
+        unknown = set(values) - {f.name for f in fields(cls)}
+        if unknown:
+            raise ValueError(f"this protocol was written by another version of biasbed: unknown {sorted(unknown)}")
+        values["sets"] = tuple(SetRecord(**{**entry, "measures": tuple(entry["measures"])}) for entry in values["sets"])
+        for name in ("training_sets", "validation_sets", "selection_rules"):
+            values[name] = tuple(values[name])
+        return cls(**values)

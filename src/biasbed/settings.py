@@ -1,0 +1,157 @@
+"""Settings as frozen dataclasses: typed, ranged, documented, and refused with one line when wrong.
+
+The general config, every method's `HParams` and the options of each command are declared with `setting` and built by
+`build`, so that a flag, a YAML entry and a default all pass the same checks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import NoneType
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from biasbed.errors import UsageError
+
+T = TypeVar("T")
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    gt: float | None = None,
+    ge: float | None = None,
+    lt: float | None = None,
+    le: float | None = None,
+    how: bool = False,
+) -> Any:
+    """A dataclass field: default, one line of help, and the range.
+
+    how: the setting says where or how a run is carried out and does not change its numbers (DESIGN, "Identity").
+    """
+    bounds = {name: bound for name, bound in dict(gt=gt, ge=ge, lt=lt, le=le).items() if bound is not None}
+    return dataclasses.field(default=default, metadata={"help": help, "bounds": bounds, "how": how})
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One setting of a (possibly nested) settings class."""
+
+    name: str  # dotted
+    type: Any
+    default: Any
+    help: str
+    bounds: Mapping[str, float]
+    how: bool
+
+
+@functools.cache
+def specs(cls: Any) -> Mapping[str, Spec]:
+    """Every setting of a settings class by its dotted name."""
+    hints = typing.get_type_hints(cls)
+    found: dict[str, Spec] = {}
+    for field in dataclasses.fields(cls):
+        kind = hints[field.name]
+        if dataclasses.is_dataclass(kind):
+            nested = specs(typing.cast(Any, kind))
+            found |= {f"{field.name}.{n}": dataclasses.replace(s, name=f"{field.name}.{n}") for n, s in nested.items()}
+        elif field.metadata:
+            meta = field.metadata
+            found[field.name] = Spec(field.name, kind, field.default, meta["help"], meta["bounds"], meta["how"])
+    return found
+
+
+def build(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
+    """An instance from dotted names and values, which may be words from a command line.
+
+    Raises UsageError for an unknown name (with the nearest valid one), a wrong type and a value out of range. `prefix`
+    stands before names in messages.
+    """
+    known = specs(typing.cast(Any, cls))
+    for name in values:
+        if name not in known:
+            raise UsageError(f"unknown setting '{prefix}{name}'{nearest(name, known)}")
+    checked = {name: check(known[name], value, prefix) for name, value in values.items()}
+    return _construct(cls, checked)
+
+
+def check(spec: Spec, value: Any, prefix: str = "") -> Any:
+    """The value as the setting's type; UsageError says what would be right."""
+    bounds: dict[str, Any] = dict(spec.bounds)
+    kind: Any = Annotated[spec.type, Field(**bounds)]
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    try:
+        return adapter.validate_python(_from_word(spec.type, value))
+    except ValidationError as error:
+        problems = [problem["msg"][:1].lower() + problem["msg"][1:] for problem in error.errors()]
+        message = " or ".join(dict.fromkeys(problems))
+        raise UsageError(f"{prefix}{spec.name}={value}: {message}{_nearest_word(spec.type, value)}") from None
+
+
+def flatten(instance: Any) -> dict[str, Any]:
+    """Dotted names and values of a settings object, as `build` takes them."""
+    result: dict[str, Any] = {}
+    for field in dataclasses.fields(instance):
+        value = getattr(instance, field.name)
+        if dataclasses.is_dataclass(value):
+            result |= {f"{field.name}.{name}": v for name, v in flatten(value).items()}
+        else:
+            result[field.name] = value
+    return result
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or the list of valid names where none is near."""
+    names = list(names)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"; did you mean '{close[0]}'?" if close else f"; valid: {', '.join(names)}"
+
+
+def _construct(cls: type[T], values: Mapping[str, Any]) -> T:
+    hints = typing.get_type_hints(cls)
+    arguments: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        kind = hints[field.name]
+        if dataclasses.is_dataclass(kind):
+            inner = {n.removeprefix(f"{field.name}."): v for n, v in values.items() if n.startswith(f"{field.name}.")}
+            arguments[field.name] = _construct(typing.cast(type, kind), inner)
+        elif field.name in values:
+            arguments[field.name] = values[field.name]
+    try:
+        return cls(**arguments)
+    except ValueError as error:  # a __post_init__ that checks settings against each other
+        raise UsageError(str(error)) from None
+
+
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    """The members of a union, or the type itself."""
+    return typing.get_args(kind) if typing.get_origin(kind) not in (None, tuple, typing.Literal) else (kind,)
+
+
+def _from_word(kind: Any, value: Any) -> Any:
+    """Words of the command line that pydantic does not read: `none`, and lists `a,b,c`."""
+    if not isinstance(value, str):
+        return value
+    kinds = _alternatives(kind)
+    if value.lower() == "none" and NoneType in kinds:
+        return None
+    if any(typing.get_origin(k) is tuple for k in kinds) and not _is_literal(kinds, value):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+def _is_literal(kinds: Iterable[Any], value: str) -> bool:
+    return any(value in typing.get_args(k) for k in kinds if typing.get_origin(k) is typing.Literal)
+
+
+def _nearest_word(kind: Any, value: Any) -> str:
+    words = [w for k in _alternatives(kind) if typing.get_origin(k) is typing.Literal for w in typing.get_args(k)]
+    close = difflib.get_close_matches(str(value), [str(w) for w in words], n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""
