@@ -1,0 +1,241 @@
+"""The contract that every training method fulfils.
+
+An algorithm is `losses(batch)` (the easy case) or `update(batch)` (the general case), and `predict(x)`. It never logs,
+tests, saves or asks for its rank: the engine does all of that, and saves and restores every module, buffer and
+optimizer an algorithm owns without knowing them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+if TYPE_CHECKING:
+    from biasbed.batch import Batch
+    from biasbed.distributed import Group
+    from biasbed.precision import Precision
+    from biasbed.tasks import Task
+
+Optimizer = torch.optim.Optimizer
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the engine hands to an algorithm's constructor."""
+
+    num_classes: int
+    task: Task
+    network: Callable[[], nn.Module]  # a fresh network as configured: [N,3,H,W] in [0,1] -> logits [N,num_classes]
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]  # as configured, at the configured base rate
+    group: Group
+    precision: Precision
+    accumulate: int = 1
+
+
+@dataclass
+class Progress:
+    """Where training stands; the engine sets it before every update. Whole numbers count from 0."""
+
+    stage: str = "main"
+    epoch: int = 0  # within the stage
+    epochs: int = 1
+    step: int = 0  # within the epoch
+    steps_per_epoch: int = 1
+    weight: float = 1.0  # this process's share of the step's examples, times the number of processes
+
+    @property
+    def fraction(self) -> float:
+        """Part of the stage that is done, in [0, 1)."""
+        return (self.epoch + self.step / self.steps_per_epoch) / self.epochs
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A phase of training with its own update; `epochs` None means the configured duration."""
+
+    name: str
+    update: Callable[[Batch], Mapping[str, Tensor]]
+    epochs: int | None = None
+
+
+@dataclass(frozen=True)
+class TrainData:
+    """What `on_train_data` learns about the training data: for tables with one row per training example."""
+
+    num_examples: int
+    num_classes: int
+    num_domains: int
+
+
+@dataclass
+class _Runtime:
+    """Live objects of a training that are no part of the algorithm's state."""
+
+    optimizers: dict[str, Optimizer] = field(default_factory=dict)
+    ddp: DistributedDataParallel | None = None
+    correct: Tensor | None = None  # training decisions that were right since `take_correct`
+
+
+class Algorithm(nn.Module):
+    """A training method; subclasses implement `predict` and either `losses` or `update`."""
+
+    @dataclass(frozen=True)
+    class HParams:
+        """The method's own settings: typed, with ranges and a source for each default."""
+
+    uses: ClassVar[frozenset[str]] = frozenset()  # of "domain", "bias", "index": all other columns arrive as None
+    views: ClassVar[int] = 1  # transformed copies of each image in a batch
+    training_data: ClassVar[Mapping[str, float]] = {"train": 1.0}  # share of each batch by data set
+    requires: ClassVar[tuple[str, ...]] = ()  # networks that must be prepared first
+    unused_parameters: ClassVar[bool] = False  # some steps leave a parameter out of `losses`
+    defaults: ClassVar[Mapping[str, Any]] = {}  # config keys this method sets otherwise than the suite
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # preset=<name>: config keys
+
+    def __init__(self, hparams: Any, setup: Setup) -> None:
+        super().__init__()
+        self.hparams = hparams
+        self.setup = setup
+        self.group = setup.group
+        self.task = setup.task
+        self.progress = Progress()
+        self._runtime = _Runtime()
+
+    # --- what a method implements -----------------------------------------------------------------------------------
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Logits [N,num_classes] of images [N,3,H,W] in [0,1]; must not depend on training-only randomness."""
+        raise NotImplementedError
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Named scalar losses, each a mean over the batch's examples; training minimises their sum."""
+        raise NotImplementedError
+
+    def update(self, batch: Batch) -> Mapping[str, Tensor]:
+        """One training step; returns detached scalars to log, the sum of them being the loss.
+
+        The default accumulates the gradient of `losses` and takes one step of the optimizer `main`. Override it and use
+        `grads` and `apply_gradients` where a method has several optimizers, or alternates between networks.
+        """
+        self.optimizer("main").zero_grad(set_to_none=True)
+        terms: dict[str, Tensor] = {}
+        parts = batch.split(self.setup.accumulate)
+        for number, part in enumerate(parts):
+            share = len(part) / len(batch)
+            with self._synchronize(last=number == len(parts) - 1):
+                losses = (self._runtime.ddp or self)(part)
+                total = torch.stack([loss.float() for loss in losses.values()]).sum()
+                self.setup.precision.scale(total * (share * self.progress.weight)).backward()
+            for name, loss in losses.items():
+                terms[name] = terms.get(name, 0.0) + loss.detach().float() * share
+        parameters = _parameters(self.optimizer("main"))
+        unscaled = [None if p.grad is None else self.setup.precision.unscale(p.grad) for p in parameters]
+        self.apply_gradients({"main": unscaled})
+        return terms
+
+    def optimizers(self) -> dict[str, Optimizer]:
+        """The optimizers by name, built once; `main` is the one whose rate is logged."""
+        return {"main": self.setup.optimizer(self.parameters())}
+
+    def stages(self) -> Sequence[Stage]:
+        """Phases in order; the last one is evaluated after every epoch and lasts as configured."""
+        return (Stage("main", self.update),)
+
+    def on_train_data(self, data: TrainData) -> None:
+        """Called once before training: size tables that hold state per training example (register them as buffers)."""
+
+    # --- what a method may use ---------------------------------------------------------------------------------------
+
+    def grads(self, loss: Tensor, parameters: Iterable[nn.Parameter], retain_graph: bool = False) -> list[Tensor]:
+        """The gradient of a mean loss over *all* processes' examples: unscaled, summed by one all-reduce.
+
+        Fires no DDP hook, so that several losses of one forward can each be asked for their own parameters.
+        """
+        parameters = list(parameters)
+        scaled = self.setup.precision.scale(loss.float() * self.progress.weight)
+        found = torch.autograd.grad(scaled, parameters, retain_graph=retain_graph, allow_unused=True)
+        dense = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
+        return [self.setup.precision.unscale(g) for g in self.group.mean_all(dense)]
+
+    def apply_gradients(
+        self, gradients: Mapping[str, Sequence[Tensor | None]], clip: Mapping[str, float] | None = None
+    ) -> None:
+        """Step the named optimizers, in order, all or none.
+
+        gradients: per optimizer one gradient per parameter, in the order of its parameter groups.
+        clip: largest total norm per optimizer, applied here, after averaging over processes.
+        Under fp16 a non-finite gradient anywhere skips every one of these steps and lowers the loss scale; the vote
+        needs no message, as averaged gradients are equal on all processes.
+        """
+        present = [g for values in gradients.values() for g in values if g is not None]
+        if not self.setup.precision.approve(present):
+            return
+        for name, values in gradients.items():
+            optimizer = self.optimizer(name)
+            for parameter, gradient in zip(_parameters(optimizer), values, strict=True):
+                parameter.grad = gradient
+            if clip and name in clip:
+                torch.nn.utils.clip_grad_norm_(_parameters(optimizer), clip[name])
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+    def observe(self, logits: Tensor, y: Tensor) -> None:
+        """Count the training decisions that are right, for `train/accuracy`; waits for nothing."""
+        right = (logits.detach().argmax(dim=1) == y).sum()
+        self._runtime.correct = right if self._runtime.correct is None else self._runtime.correct + right
+
+    def optimizer(self, name: str) -> Optimizer:
+        """A live optimizer by its name."""
+        return self._runtime.optimizers[name]
+
+    def reset_optimizer(self, name: str) -> None:
+        """Forget an optimizer's momenta and step counts; rates and parameters stay."""
+        self.optimizer(name).state.clear()
+
+    # --- what the engine uses ----------------------------------------------------------------------------------------
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """`losses` under autocast; DDP wraps the algorithm with this as its forward."""
+        with self.setup.precision.autocast():
+            return self.losses(batch)
+
+    def start(self) -> None:
+        """Build optimizers and, where several processes share the default `update`, the DDP wrapper."""
+        self._runtime.optimizers = self.optimizers()
+        for optimizer in self._runtime.optimizers.values():
+            for parameters in optimizer.param_groups:
+                parameters.setdefault("initial_lr", parameters["lr"])
+        self._runtime.ddp = None
+        if self.group.world > 1 and type(self).update is Algorithm.update:
+            self._runtime.ddp = self.group.wrap(self, find_unused_parameters=self.unused_parameters)
+
+    def take_correct(self) -> Tensor | None:
+        """Right decisions observed since the last call; None for a method that observes none."""
+        correct, self._runtime.correct = self._runtime.correct, None
+        return correct
+
+    def set_rate(self, factor: float) -> None:
+        """Set every optimizer's rate to `factor` times its initial one."""
+        for optimizer in self._runtime.optimizers.values():
+            for parameters in optimizer.param_groups:
+                parameters["lr"] = parameters["initial_lr"] * factor
+
+    def optimizer_states(self) -> dict[str, Any]:
+        return {name: optimizer.state_dict() for name, optimizer in self._runtime.optimizers.items()}
+
+    def load_optimizer_states(self, states: Mapping[str, Any]) -> None:
+        for name, state in states.items():
+            self.optimizer(name).load_state_dict(state)
+
+    def _synchronize(self, last: bool) -> Any:
+        """DDP sends gradients with the last of the accumulated parts only."""
+        ddp = self._runtime.ddp
+        return torch.enable_grad() if ddp is None or last else ddp.no_sync()
+
+
+def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

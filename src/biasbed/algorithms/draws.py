@@ -1,0 +1,63 @@
+"""Random draws of a training step: made outside the network, handed in for one forward pass, gone after it.
+
+A network is therefore its plain backbone whenever nobody hands it draws: in `predict`, in evaluation, in an export.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from biasbed.algorithms.base import Progress
+    from biasbed.distributed import Group
+
+
+class Drawn:
+    """Something inserted into a network that acts only while `draw` holds its draws of the current forward pass."""
+
+    draw: Any = None
+
+    def forget(self) -> None:
+        """Drop the draws and whatever else belongs to one forward pass."""
+        self.draw = None
+
+
+@contextlib.contextmanager
+def armed(places: Sequence[Drawn], draws: Sequence[Any]) -> Iterator[None]:
+    """Hand each place its draws for the forward pass inside the block."""
+    for place, draw in zip(places, draws, strict=True):
+        place.draw = draw
+    try:
+        yield
+    finally:
+        for place in places:
+            place.forget()
+
+
+class HostDraws:
+    """A generator on the CPU for draws that Python itself must know: which layers act, where a slice starts.
+
+    Read from the group's generator, which lives on the compute device, they would make the host wait for the device in
+    every step. So they are keyed instead of streamed: seeded by the seed of the rank's own generator and the position
+    in training, which is all a resumed training needs to draw the same again. Draws that only kernels use come from
+    the group's generator itself.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._position: tuple[str, int, int] | None = None
+        self._part = 0
+
+    def generator(self, progress: Progress) -> torch.Generator:
+        """Freshly seeded; differs between ranks, steps, and the parts of one accumulated step."""
+        position = (progress.stage, progress.epoch, progress.step)
+        self._part = self._part + 1 if position == self._position else 0
+        self._position = position
+        key = repr((self._group.generator.initial_seed(), *position, self._part))
+        digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)

@@ -1,0 +1,316 @@
+"""InfoDrop: informative dropout (Shi, Zhang, Dai, Zhu, Mu and Wang, ICML 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from biasbed.algorithms.base import Algorithm, Setup
+from biasbed.algorithms.draws import Drawn, HostDraws, armed
+from biasbed.algorithms.presets import BIASBED_PAPER
+from biasbed.batch import Batch
+from biasbed.networks import surgery
+from biasbed.networks.surgery import Site, Window
+from biasbed.settings import setting
+
+Offset = tuple[int, int]  # rows, columns
+
+# Draws in flight at a time: at 224 pixels and 256 images the stem alone needs 77 million.
+MAX_DRAWS = 1 << 22
+EVALUATION_SEED = 2020
+ONE = 1 << 40  # 1 in the whole numbers of an alias table
+
+
+# --- the mask as functions of its draws -------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def drop_weights(
+    u: Tensor,
+    offsets: Sequence[Offset],
+    window: Window,
+    pool: Window | None = None,
+    *,
+    temperature: float = 0.03,
+    band_width: float = 1.0,
+    per_image: bool = False,
+) -> Tensor:
+    """How likely a single draw hits each position of the map computed from u [N,C,H,W]: [N,h,w], each summing to 1.
+
+    With S_k the squared distance between the patch that a position sees (`window`) and the same patch moved by offset
+    k, the patch's density is the mean over k of exp(-S_k / (2 band_width^2 s)), s being the mean of all S; weights are
+    proportional to density^(1/temperature). So what resembles its neighbourhood (texture, plain areas) is dropped and
+    what is self-informative (edges) is kept. Zero padding counts as content. With `pool`, weights become the minimum
+    over the pooling window, to go with a max-pooled map.
+
+    s is one number per call, unless `per_image`. In fp32 whatever the autocast, and in logarithms: the exponent
+    1/temperature (33) multiplies relative errors and underflows for most positions. A batch without any contrast
+    gives equal weights.
+    """
+    with torch.autocast(u.device.type, enabled=False):
+        distances = patch_distances(u.float(), offsets, window)
+        mean = distances.mean(dim=(1, 2, 3), keepdim=True) if per_image else distances.mean()
+        relative = distances / mean.clamp_min(torch.finfo(torch.float32).tiny)
+        log_weights = (relative / (-2 * band_width**2)).logsumexp(dim=1) / temperature
+        if pool is not None:
+            log_weights = -functional.max_pool2d(-log_weights, pool.kernel, pool.stride, pool.padding)
+        return log_weights.flatten(1).softmax(dim=1).view_as(log_weights)
+
+
+def patch_distances(u: Tensor, offsets: Sequence[Offset], window: Window) -> Tensor:
+    """Squared distance between each patch of u [N,C,H,W] and the one an offset away: [N,len(offsets),h,w]."""
+    reach = max(max(abs(i), abs(j)) for i, j in offsets)
+    padded = functional.pad(u, (window.padding + reach,) * 4)
+    height, width = (size - 2 * reach for size in padded.shape[2:])
+    centre = padded[:, :, reach : reach + height, reach : reach + width]
+    distances = []
+    for i, j in offsets:  # one at a time: all of them at full resolution would be most of the memory
+        moved = padded[:, :, reach + i : reach + i + height, reach + j : reach + j + width]
+        squared = (centre - moved).square_().sum(dim=1)
+        distances.append(_window_sum(_window_sum(squared, window, dim=1), window, dim=2))
+    return torch.stack(distances, dim=1)
+
+
+def _window_sum(maps: Tensor, window: Window, dim: int) -> Tensor:
+    """Sums over windows along one dimension. By slices: avg_pool2d takes five times as long on a CPU, a convolution
+    with ones may round to TF32 on a GPU."""
+    count = (maps.shape[dim] - window.kernel) // window.stride + 1
+    total = torch.zeros((), dtype=maps.dtype, device=maps.device)
+    for start in range(window.kernel):
+        index = [slice(None)] * maps.ndim
+        index[dim] = slice(start, start + (count - 1) * window.stride + 1, window.stride)
+        part = maps[tuple(index)]
+        total = part.clone() if start == 0 else total.add_(part)
+    return total
+
+
+@dataclass(frozen=True)
+class AliasTable:
+    """N discrete distributions over L positions, ready for draws at constant cost (Walker 1977).
+
+    A draw takes a uniform position and a uniform coin, and returns the position if the coin is below its `keep` [N,L],
+    else the position's `alias` [N,L]. `torch.multinomial` draws from the same law, by a binary search per draw that
+    takes six times as long.
+    """
+
+    keep: Tensor
+    alias: Tensor
+
+    @classmethod
+    def of(cls, weights: Tensor) -> AliasTable:
+        """The table of weights [N,L] >= 0, none of whose rows is all zeros.
+
+        Walker's pairing without its loop. Scaled to mean 1, positions below 1 lack a `deficit` and those above have a
+        `surplus`; both are laid along a line in the order of positions. A position that lacks is filled up from the
+        one whose surplus lies where its deficit starts. A position with surplus gives until less than 1 is left, keeps
+        that, and is itself filled up from the next one with surplus. In whole numbers, `ONE` standing for 1: sums of
+        floats on a GPU need not rise, and a search among them could end at a position that has nothing to give.
+        """
+        length = weights.shape[1]
+        scaled = (weights.double() * (length * ONE / weights.double().sum(dim=1, keepdim=True))).round_().long()
+        deficit = (ONE - scaled).clamp_min_(0)
+        lacking, surplus = deficit.cumsum(dim=1), (scaled - ONE).clamp_min_(0).cumsum(dim=1)
+        giver = torch.searchsorted(surplus, lacking - deficit, right=True).clamp_max_(length - 1)
+        successor = torch.searchsorted(surplus, surplus, right=True).clamp_max_(length - 1)
+        last_filled = torch.searchsorted(lacking, surplus).clamp_max_(length - 1)
+        rest = ONE + surplus - lacking.gather(1, last_filled)
+        gives = scaled > ONE
+        keep = torch.where(gives, rest, scaled).double() / ONE
+        return cls(keep.float(), torch.where(gives, successor, giver))
+
+    def draw(self, positions: Tensor, coins: Tensor) -> Tensor:
+        """Draws [N,M] from uniform positions [N,M] in {0..L-1} and coins [N,M] in [0,1)."""
+        kept = coins < self.keep.gather(1, positions)
+        return torch.where(kept, positions, self.alias.gather(1, positions))
+
+
+def mark(choice: Tensor, length: int) -> Tensor:
+    """True at every drawn position: choice [N,C,M] -> bool [N,C,length]."""
+    return torch.zeros(*choice.shape[:2], length, dtype=torch.bool, device=choice.device).scatter_(2, choice, True)
+
+
+# --- insertion points -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One forward pass at one insertion point: the offsets, and the generator of the positions.
+
+    Without a generator, every image meets the same fixed numbers and is compared with its own mean distance, so that
+    its mask depends on nothing but the image.
+    """
+
+    offsets: Sequence[Offset]
+    generator: torch.Generator | None
+
+    def uniform(self, num_images: int, first: int, last: int, length: int, device: torch.device) -> Sequence[Tensor]:
+        """Numbers `first` to `last` of each image, as positions and coins [N,last-first] for `AliasTable.draw`."""
+        if self.generator is None:
+            fixed = fixed_uniform(first, last, length, device)
+            return [numbers.expand(num_images, -1) for numbers in fixed]
+        shape = (num_images, last - first)
+        positions = torch.randint(length, shape, generator=self.generator, device=device)
+        return [positions, torch.rand(shape, generator=self.generator, device=device)]
+
+
+def fixed_uniform(first: int, last: int, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Positions in {0..length-1} and coins in [0,1), [last-first], that are a function of their index alone.
+
+    Hashed counters, because they are equal on every device, need no generator and can be exported with the network.
+    """
+    index = 2 * torch.arange(first, last, device=device)
+    return _hash(index) * length >> 32, _hash(index + 1).float() / 2**32 % 1  # the fraction 1 - 2^-33 rounds to 1
+
+
+def _hash(index: Tensor) -> Tensor:
+    """Whole numbers in [0, 2^32) without a visible pattern: two rounds of multiply and shift."""
+    mixed = index
+    for _ in range(2):
+        mixed = ((mixed >> 16) ^ mixed) * 0x45D9F3B & 0xFFFFFFFF
+    return (mixed >> 16) ^ mixed
+
+
+class Mask(Drawn):
+    """Watches the feature u at the site's source and masks the map z at its target."""
+
+    draw: Draw | None
+
+    def __init__(self, site: Site, hparams: InfoDrop.HParams) -> None:
+        self.window, self.pool = site.window, site.pool
+        self.drop_rate, self.temperature, self.band_width = hparams.drop_rate, hparams.temperature, hparams.band_width
+        self.weights: Tensor | None = None
+
+    def observe(self, u: Tensor) -> None:
+        if self.draw is not None:
+            self.weights = drop_weights(
+                u,
+                self.draw.offsets,
+                self.window,
+                self.pool,
+                temperature=self.temperature,
+                band_width=self.band_width,
+                per_image=self.draw.generator is None,
+            )
+
+    def change(self, z: Tensor) -> Tensor:
+        """z [N,C,h,w] with the drawn positions set to 0; what is left is not scaled up."""
+        if self.draw is None or self.weights is None:
+            return z
+        dropped = self._dropped(self.weights, z.shape[1], self.draw)
+        return z.masked_fill(dropped, 0)
+
+    def forget(self) -> None:
+        super().forget()
+        self.weights = None
+
+    @torch.no_grad()
+    def _dropped(self, weights: Tensor, channels: int, draw: Draw) -> Tensor:
+        """Per image and channel, floor(drop_rate*h*w) draws with replacement: bool [N,channels,h,w]."""
+        num_images, height, width = weights.shape
+        length = height * width
+        count = int(self.drop_rate * length)
+        if count == 0:
+            return torch.zeros(num_images, channels, height, width, dtype=torch.bool, device=weights.device)
+        table = AliasTable.of(weights.flatten(1) + 1e-8)  # as the authors: a draw never meets all zeros
+        # Without a generator the number of images plays no part, as an exported network doesn't know it.
+        step = max(1, MAX_DRAWS // (count * (max(1, num_images) if draw.generator else 64)))
+        parts = []
+        for first in range(0, channels, step):
+            last = min(first + step, channels)
+            uniform = draw.uniform(num_images, first * count, last * count, length, weights.device)
+            parts.append(mark(table.draw(*uniform).view(num_images, last - first, count), length))
+        return torch.cat(parts, dim=1).view(num_images, channels, height, width)
+
+
+def insert_masks(resnet: torch.nn.Module, hparams: InfoDrop.HParams) -> list[Mask]:
+    """Masks at the stem and in the first block of each of the first `layers` stages, in the order of the forward."""
+    sites = [surgery.stem_site(resnet)]
+    for stage in range(1, hparams.layers + 1):
+        sites += surgery.first_block_sites(resnet, stage)
+    masks = [Mask(site, hparams) for site in sites]
+    for site, mask in zip(sites, masks, strict=True):
+        surgery.observe_input(site.source, mask.observe)
+        surgery.insert_after(site.target, mask.change)
+    return masks
+
+
+# --- the method -------------------------------------------------------------------------------------------------------
+
+
+class InfoDrop(Algorithm):
+    """ERM, with features dropped in training where the image resembles its own neighbourhood.
+
+    Each masked map loses, per image and channel, the positions hit by floor(drop_rate*h*w) draws from `drop_weights`.
+    Offsets and the mean distance are one per forward and process, as in the authors' code, so that two processes do
+    not reproduce one. Evaluation is unmasked, as in the authors' recipe, unless `mask_in_eval`.
+    """
+
+    @dataclass(frozen=True)
+    class HParams:
+        drop_rate: float = setting(1.5, "draws per channel, as a multiple of its positions (authors, PACS)", gt=0)
+        temperature: float = setting(0.03, "smaller drops more sharply where information is least (authors)", gt=0)
+        band_width: float = setting(1.0, "band width of the density estimate (authors)", gt=0)
+        radius: int = setting(3, "farthest offset of a compared patch, in pixels (authors)", ge=1)
+        num_offsets: int = setting(9, "patches that each patch is compared with (authors)", ge=1)
+        layers: int = setting(0, "0: stem only; n: also the first blocks of layer1..n (authors: 0)", ge=0, le=4)
+        finetune_epochs: int = setting(0, "last epochs, trained without masks (BiasBed 0; authors 20 on PACS)", ge=0)
+        mask_in_eval: bool = setting(False, "mask when predicting too, as BiasBed's code does (authors: no)")
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": BIASBED_PAPER,
+        "biasbed_code": {**BIASBED_PAPER, "optim.lr": 0.2, "hparams.mask_in_eval": True},
+        # PACS: 100 epochs with masks, 20 without, at one rate.
+        "authors": {
+            "epochs": 120,
+            "optim.name": "sgd",
+            "optim.lr": 1e-3,
+            "optim.lr_batch": "none",
+            "optim.weight_decay": 5e-4,
+            "hparams.finetune_epochs": 20,
+        },
+        "authors_few_shot": {"hparams.drop_rate": 0.1, "hparams.temperature": 0.5},
+    }
+
+    hparams: HParams
+
+    def __init__(self, hparams: HParams, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self.network = setup.network()
+        self.masks = insert_masks(self.network.get_submodule("backbone"), hparams)
+        self._host = HostDraws(setup.group)
+        self._evaluation_offsets = self._offsets(torch.Generator().manual_seed(EVALUATION_SEED))
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        with armed(self.masks, self._draw()):
+            logits = self.network(batch.x)
+        self.observe(logits, batch.y)
+        return {"classification": self.task.loss(logits, batch.y)}
+
+    def predict(self, x: Tensor) -> Tensor:
+        with armed(self.masks, self._evaluation_draw()):
+            logits: Tensor = self.network(x)
+        return logits
+
+    def _draw(self) -> list[Draw | None]:
+        finetuning = self.progress.epoch >= self.progress.epochs - self.hparams.finetune_epochs
+        if finetuning or not self.training:
+            return [None] * len(self.masks)
+        offsets = self._offsets(self._host.generator(self.progress))
+        return [Draw(moves, self.group.generator) for moves in offsets]
+
+    def _evaluation_draw(self) -> list[Draw | None]:
+        """The same draws whenever asked: evaluation is a function of model and image, and moves no generator."""
+        if not self.hparams.mask_in_eval:
+            return [None] * len(self.masks)
+        return [Draw(moves, None) for moves in self._evaluation_offsets]
+
+    def _offsets(self, generator: torch.Generator) -> list[list[Offset]]:
+        """Per mask `num_offsets` pairs from {-radius..radius}; repeats and (0,0) are allowed, as with the authors."""
+        radius, shape = self.hparams.radius, (len(self.masks), self.hparams.num_offsets, 2)
+        drawn = torch.randint(-radius, radius + 1, shape, generator=generator).tolist()
+        return [[(i, j) for i, j in moves] for moves in drawn]

@@ -1,0 +1,119 @@
+"""pAdaIN: permuted adaptive instance normalisation (Nuriel, Benaim and Wolf, CVPR 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from biasbed.algorithms.base import Algorithm, Setup
+from biasbed.algorithms.draws import Drawn, HostDraws, armed
+from biasbed.algorithms.presets import BIASBED_PAPER
+from biasbed.batch import Batch
+from biasbed.networks import surgery
+from biasbed.settings import setting
+
+
+def swap_statistics(x: Tensor, permutation: Tensor, eps: float = 1e-5) -> Tensor:
+    """Give every image's feature maps the mean and standard deviation of another image's.
+
+    y = (x - mu) / (sqrt(v + eps) + eps) * sqrt(v[pi] + eps) + mu[pi], with mu and v (unbiased) the moments of each map
+    of x [N,C,H,W] over its pixels and pi `permutation` [N]. No gradient flows into mu[pi] and v[pi]: the donor gives
+    its style and isn't trained by the receiver. Maps of one pixel have no style, a batch of one image has no donor:
+    both come back as they are. Computed in fp32 whatever the autocast, because v overflows fp16 and eps is lost in it.
+    """
+    if len(x) == 1 or x.shape[2] * x.shape[3] == 1:
+        return x
+    with torch.autocast(x.device.type, enabled=False):
+        maps = x.float()
+        variance, mean = torch.var_mean(maps, dim=(2, 3), keepdim=True)
+        std = (variance + eps).sqrt()
+        # The [N,C] moments are permuted, not the maps. Centred first: with the mean folded into the shift, a map that
+        # is nearly constant (scale up to 1/sqrt(eps)) would lose its digits to cancellation.
+        scale = std.detach()[permutation] / (std + eps)
+        return torch.addcmul(mean.detach()[permutation], maps - mean, scale).to(x.dtype)
+
+
+class Swap(Drawn):
+    """One insertion point; its draw is a permutation [N], or None where this forward pass leaves the maps alone."""
+
+    draw: Tensor | None
+
+    def __init__(self, eps: float) -> None:
+        self.eps = eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x if self.draw is None else swap_statistics(x, self.draw, self.eps)
+
+
+class PAdaIN(Algorithm):
+    """ERM, with the statistics of feature maps swapped between the images of a batch now and then.
+
+    After every convolution of the main path, before its norm, a coin with probability `p` decides whether the maps'
+    statistics are permuted over the batch. Batch norm sees the swapped maps, its running statistics too. Coins and
+    permutations are each process's own, and images swap within their process: the pool of styles is the per-process
+    batch, as in the authors' code.
+    """
+
+    @dataclass(frozen=True)
+    class HParams:
+        p: float = setting(0.01, "probability of a swap, per layer and step (authors, ImageNet)", ge=0, le=1)
+        eps: float = setting(1e-5, "added to variances, and to the receiver's std (authors)", gt=0)
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": BIASBED_PAPER,
+        "biasbed_code": {**BIASBED_PAPER, "optim.lr": 0.2},
+        "authors": {
+            "epochs": 300,
+            "batch_size": 256,
+            "optim.name": "sgd",
+            "optim.lr": 0.1,
+            "optim.lr_batch": 256,
+            "optim.weight_decay": 1e-4,
+            "optim.schedule": "step",
+            "optim.milestones": (0.25, 0.5, 0.75),
+            "optim.gamma": 0.1,
+        },
+    }
+
+    hparams: HParams
+
+    def __init__(self, hparams: HParams, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self.network = setup.network()
+        self.swaps = insert_swaps(self.network.get_submodule("backbone"), hparams.eps)
+        self._host = HostDraws(setup.group)
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        with armed(self.swaps, self._draw(len(batch))):
+            logits = self.network(batch.x)
+        self.observe(logits, batch.y)
+        return {"classification": self.task.loss(logits, batch.y)}
+
+    def predict(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(x)
+        return logits
+
+    def _draw(self, num_images: int) -> list[Tensor | None]:
+        """Per insertion point a permutation, or None. All coins at once on the host, as they steer the host; then one
+        permutation per swap on the device."""
+        if not self.training:
+            return [None] * len(self.swaps)
+        coins = torch.rand(len(self.swaps), generator=self._host.generator(self.progress)) < self.hparams.p
+        group = self.group
+        return [
+            torch.randperm(num_images, generator=group.generator, device=group.device) if coin else None
+            for coin in coins.tolist()
+        ]
+
+
+def insert_swaps(resnet: torch.nn.Module, eps: float) -> list[Swap]:
+    """A swap after every convolution of the main path, in the order of the forward pass."""
+    swaps = []
+    for conv in surgery.main_path_convs(resnet):
+        swaps.append(Swap(eps))
+        surgery.insert_after(conv, swaps[-1])
+    return swaps

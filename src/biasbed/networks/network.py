@@ -1,0 +1,48 @@
+"""A backbone that takes images in [0,1]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class Normalise(nn.Module):
+    """(x - mean) / std per channel, for x [N,3,H,W] in [0,1].
+
+    The constants follow from the architecture's name, so they are no part of the state: a state dict of ours then has
+    the library's own keys, each behind `backbone.`.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
+
+
+class Network(nn.Module):
+    """Normalisation and a library's classifier: images [N,3,H,W] in [0,1] -> logits [N,K].
+
+    `backbone` is the library's own module, unchanged; `surgery` acts on it.
+    """
+
+    def __init__(
+        self, backbone: nn.Module, mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD
+    ) -> None:
+        super().__init__()
+        self.normalise = Normalise(mean, std)
+        self.backbone = backbone
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.backbone(self.normalise(x)))

@@ -1,0 +1,160 @@
+"""The one place that reaches into a ResNet: where methods attach, and how.
+
+**How: forward hooks whose callables are plain objects.** A hook leaves the module tree as the library built it, so
+state-dict keys, `parameters()` and the library's own tools see an untouched ResNet; a wrapper around a convolution
+would rename keys, a subclass would have to be written for every kind of convolution in timm, and a child module breaks
+the `nn.Sequential` that timm uses for stems. Hooks run inside DDP, autocast and torch.export like the forward they
+belong to. A callable is an object, never a closure: `deepcopy` and pickle then copy it together with its module,
+whereas a closure would go on acting on the original. What is attached owns no parameters and no buffers.
+
+**Where**: torchvision's and timm's ResNets share the names conv1, bn1, maxpool, layer1..4 and, in blocks, conv1..3,
+bn1..3 and downsample. Activations have no common name, and torchvision calls one ReLU module several times per block;
+so a mask that belongs after an activation is applied after the norm before it, which is the same for a mask of zeros
+and ones and an activation with f(0) = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from biasbed.errors import UsageError
+
+Change = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Window:
+    """The square of pixels that a convolution or pooling sees: side, stride and padding."""
+
+    kernel: int = 1
+    stride: int = 1
+    padding: int = 0
+
+    def then(self, after: Window) -> Window:
+        """The window of two layers in a row, seen from the input of the first."""
+        return Window(
+            self.kernel + (after.kernel - 1) * self.stride,
+            self.stride * after.stride,
+            self.padding + after.padding * self.stride,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """A feature map and what it was computed from.
+
+    The input of `source` is the older feature u [N,C,H,W]; the output of `target` is the map z [N,C',h,w]. `window` is
+    what one position before pooling sees of u; `pool` is the pooling in between, if there is one.
+    """
+
+    source: nn.Module
+    target: nn.Module
+    window: Window
+    pool: Window | None = None
+
+
+def insert_after(module: nn.Module, change: Change) -> None:
+    """Pass the output of `module` through `change`, which must be an object or a method of one (see above)."""
+    module.register_forward_hook(_After(change))
+
+
+def observe_input(module: nn.Module, observe: Callable[[Tensor], None]) -> None:
+    """Show the input of `module` to `observe` before it is used."""
+    module.register_forward_pre_hook(_Before(observe))
+
+
+def stages(resnet: nn.Module) -> list[nn.Sequential]:
+    """layer1 to layer4; UsageError when the network is no ResNet of basic or bottleneck blocks."""
+    names = ("layer1", "layer2", "layer3", "layer4")
+    found = [getattr(resnet, name, None) for name in names]
+    layers = [layer for layer in found if isinstance(layer, nn.Sequential)]
+    blocks = [block for layer in layers for block in layer]
+    stem = all(isinstance(getattr(resnet, name, None), nn.Module) for name in ("conv1", "bn1", "maxpool"))
+    if len(layers) != len(names) or not stem or not all(_is_residual(block) for block in blocks):
+        raise UsageError(f"{type(resnet).__name__} is no ResNet of basic or bottleneck blocks: this method needs one")
+    return layers
+
+
+def main_path_convs(resnet: nn.Module) -> list[nn.Conv2d]:
+    """Every convolution of the stem and of the blocks' main paths, in the order of the forward pass.
+
+    17 in a ResNet-18, 49 in a ResNet-50. Shortcut (`downsample`) and attention convolutions are not among them; those
+    of deep stems, and of a stem that has a convolution in place of its max-pooling, are.
+    """
+    layers = stages(resnet)
+    stem_parts = [resnet.get_submodule(name) for name in ("conv1", "maxpool")]
+    stem = [layer for part in stem_parts for layer in part.modules() if isinstance(layer, nn.Conv2d)]
+    return stem + [conv for layer in layers for block in layer for conv in _convs(block)]
+
+
+def stem_site(resnet: nn.Module) -> Site:
+    """The stem: from the network's input to the output of its max-pooling."""
+    stages(resnet)
+    conv, pool = resnet.get_submodule("conv1"), resnet.get_submodule("maxpool")
+    return Site(conv, pool, _window(conv), _window(pool))
+
+
+def first_block_sites(resnet: nn.Module, stage: int) -> list[Site]:
+    """Inside the first block of a stage (1 to 4), in the order of the forward pass.
+
+    Basic block: after the first activation, and the block's output if its shortcut is the identity. Bottleneck: after
+    the first two activations.
+    """
+    block: Any = stages(resnet)[stage - 1][0]
+    convs = _convs(block)
+    sites = [Site(convs[0], block.bn1, _window(convs[0]))]
+    if len(convs) == 3:
+        sites.append(Site(convs[1], block.bn2, _window(convs[1])))
+    elif block.downsample is None:
+        sites.append(Site(convs[1], block, _window(convs[1])))
+    return sites
+
+
+@dataclass(frozen=True)
+class _After:
+    change: Change
+
+    def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        return self.change(output)
+
+
+@dataclass(frozen=True)
+class _Before:
+    observe: Callable[[Tensor], None]
+
+    def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self.observe(inputs[0])
+
+
+def _convs(block: Any) -> list[nn.Conv2d]:
+    """conv1, conv2 and, in a bottleneck, conv3."""
+    return [getattr(block, name) for name in ("conv1", "conv2", "conv3") if hasattr(block, name)]
+
+
+def _is_residual(block: nn.Module) -> bool:
+    convs, norms = _convs(block), [name for name in ("bn1", "bn2", "bn3") if hasattr(block, name)]
+    plain = all(isinstance(conv, nn.Conv2d) for conv in convs) and hasattr(block, "downsample")
+    return plain and len(convs) in (2, 3) and len(norms) == len(convs)
+
+
+def _window(module: Any) -> Window:
+    """The window of a layer, or of layers in a row."""
+    if isinstance(module, nn.Sequential):
+        window = Window()
+        for layer in module:
+            window = window.then(_window(layer))
+        return window
+    kernel = getattr(module, "kernel_size", None) or getattr(module, "filt_size", None)  # the latter: timm's blur
+    if kernel is None:  # a norm, an activation
+        return Window()
+    span = _first(getattr(module, "dilation", 1)) * (_first(kernel) - 1) + 1
+    return Window(span, _first(module.stride), _first(module.padding))
+
+
+def _first(value: Any) -> int:
+    """Of a size given once or per axis; ResNets have square windows."""
+    return int(value if isinstance(value, int) else value[0])

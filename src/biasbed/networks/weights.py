@@ -1,0 +1,148 @@
+"""Initial weights: by the name a library gives them, or from a file, and how they get into a backbone."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from biasbed.errors import Failure, UsageError
+from biasbed.networks.backbones import Architecture, resolve, timm_tags
+from biasbed.settings import nearest
+
+log = logging.getLogger(__name__)
+
+# What training programs put before every key, from the outside in. `network.` and `backbone.` are our own.
+PREFIXES = ("module.", "_orig_mod.", "model.", "network.", "backbone.")
+# Where checkpoints keep the tensors; `algorithm` is our own.
+CONTAINERS = ("algorithm", "state_dict", "model")
+
+
+def check_init(name: str, init: str) -> None:
+    """Raise UsageError when `init` can't belong to this backbone; loads nothing.
+
+    A name of weights must be the library's, a file must exist.
+    """
+    if init == "scratch":
+        return
+    if not init.startswith("named:"):
+        if not Path(init).expanduser().is_file():
+            raise UsageError(f"init={init}: no such file; valid: scratch, named:<weights>, or a weights file")
+        return
+    word, architecture = init.removeprefix("named:"), resolve(name, resnet=False)
+    words = _named_weights(architecture)
+    if not words:
+        raise UsageError(f"init={init}: '{name}' has no named weights; use init=scratch or init=<file>")
+    if word not in words:
+        raise UsageError(f"init={init}: '{name}' has no such weights{nearest(word, words)}")
+    if architecture.tag and word not in (architecture.tag, "default"):
+        raise UsageError(f"init={init} and backbone={name} name different weights")
+
+
+def read_weights(architecture: Architecture, init: str) -> dict[str, Tensor]:
+    """The tensors by their names in the backbone; Failure when the hub can't be reached."""
+    if not init.startswith("named:"):
+        return _read_file(Path(init).expanduser())
+    try:
+        return _fetch(architecture, init.removeprefix("named:"))
+    except Exception as error:  # each library, and each of its versions, has its own for an unreachable hub
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise Failure(f"init={init}: the weights could not be fetched ({reason}); use init=<file>") from error
+
+
+def load_weights(backbone: nn.Module, tensors: Mapping[str, Tensor], source: str, name: str) -> None:
+    """Load every tensor, or raise UsageError with some of the keys that don't fit.
+
+    The last linear layer stays as it is when it differs in the number of classes only.
+    """
+    own = backbone.state_dict()
+    given = dict(tensors)
+    fresh = _other_classes(backbone, own, given)
+    for key in fresh:
+        given[key] = own[key]
+    # Files from before torch counted batches lack the counters, which matter only without momentum.
+    counters = {key: value for key, value in own.items() if key.endswith("num_batches_tracked") and key not in given}
+    given |= counters
+    problems = {
+        "missing": own.keys() - given.keys(),
+        "unknown": given.keys() - own.keys(),
+        "of another shape": {key for key in own.keys() & given.keys() if own[key].shape != given[key].shape},
+    }
+    found = [f"{_some(keys)} {what}" for what, keys in problems.items() if keys]
+    if found:
+        raise UsageError(f"{source}: not the weights of {name}: {'; '.join(found)}")
+    backbone.load_state_dict(given)
+    if fresh:
+        there, here = tensors[fresh[0]].shape[0], own[fresh[0]].shape[0]
+        log.warning("%s has %d classes, not %d: the classifier keeps its fresh initialisation", source, there, here)
+
+
+def _named_weights(architecture: Architecture) -> list[str]:
+    if architecture.library == "own":
+        return []
+    if architecture.library == "timm":
+        tags = timm_tags(architecture.name)
+        return [*tags, "default"] if tags else []
+    from torchvision import models
+
+    return list(models.get_model_weights(architecture.name).__members__)
+
+
+def _fetch(architecture: Architecture, word: str) -> dict[str, Tensor]:
+    """By the library's own download and cache."""
+    if architecture.library == "timm":
+        import timm
+
+        # Built at its full width: whether the classifier fits is for `load_weights` to say, for both libraries alike.
+        return cast(dict[str, Tensor], timm.create_model(architecture.tagged, pretrained=True).state_dict())
+    from torchvision import models
+
+    weights = models.get_model_weights(architecture.name)[word]
+    return dict(weights.get_state_dict(progress=False, check_hash=True))
+
+
+def _read_file(path: Path) -> dict[str, Tensor]:
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return _tensors(load_file(path), path)
+        return _tensors(torch.load(path, map_location="cpu", weights_only=True), path)
+    except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"init={path}: not a weights file ({reason})") from None
+
+
+def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
+    """The state dict in a file's content, without what training programs put around and before its keys."""
+    for container in CONTAINERS:
+        if isinstance(content, Mapping) and isinstance(content.get(container), Mapping):
+            content = content[container]
+    if not isinstance(content, Mapping) or not any(isinstance(value, Tensor) for value in content.values()):
+        raise UsageError(f"init={path}: holds no state dict")
+    tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+    for prefix in PREFIXES:
+        inner = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+        tensors = inner or tensors
+    return tensors
+
+
+def _other_classes(backbone: nn.Module, own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
+    """The classifier's keys, if weight and bias differ from the given ones in the number of rows and nothing else."""
+    linear = [name for name, module in backbone.named_modules() if isinstance(module, nn.Linear)]
+    keys = [key for key in own if linear and key.rpartition(".")[0] == linear[-1]]
+    if any(key not in given or own[key].shape[1:] != given[key].shape[1:] for key in keys):
+        return []
+    return keys if any(len(own[key]) != len(given[key]) for key in keys) else []
+
+
+def _some(keys: Iterable[str]) -> str:
+    """At most three names, and how many there are."""
+    names = sorted(keys)
+    more = f", ... ({len(names)} in all)" if len(names) > 3 else ""
+    return ", ".join(f"'{name}'" for name in names[:3]) + more

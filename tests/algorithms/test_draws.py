@@ -1,0 +1,58 @@
+"""Draws that steer the host: keyed by position, not streamed."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from biasbed.algorithms.base import Progress
+from biasbed.algorithms.draws import Drawn, HostDraws, armed
+
+
+def group(seed: int) -> Any:
+    return SimpleNamespace(generator=torch.Generator().manual_seed(seed))
+
+
+def first(draws: HostDraws, **position: Any) -> float:
+    return float(torch.rand((), generator=draws.generator(Progress(**position))))
+
+
+def test_same_position_same_draws_in_another_process() -> None:
+    one, two = HostDraws(group(5)), HostDraws(group(5))
+    sequence = [first(one, epoch=epoch, step=step) for epoch in range(2) for step in range(3)]
+    assert first(two, epoch=1, step=1) == sequence[4]
+    assert len(set(sequence)) == 6
+
+
+def test_seed_stage_and_part_matter() -> None:
+    draws = HostDraws(group(5))
+    values = [first(draws), first(draws), first(draws, stage="warm-up"), first(HostDraws(group(6)))]
+    assert len(set(values)) == 4
+
+
+def test_the_groups_generator_stays_where_it_is() -> None:
+    owner = group(5)
+    before = owner.generator.get_state()
+    first(HostDraws(owner))
+    assert torch.equal(before, owner.generator.get_state())
+
+
+def test_a_restored_generator_keeps_its_seed() -> None:
+    """A checkpoint stores states, not seeds; torch's states hold the seed."""
+    generator = torch.Generator().manual_seed(9)
+    torch.rand(3, generator=generator)
+    restored = torch.Generator()
+    restored.set_state(generator.get_state())
+    assert restored.initial_seed() == 9
+
+
+def test_draws_are_gone_after_an_error() -> None:
+    places = [Drawn(), Drawn()]
+    with contextlib.suppress(RuntimeError), armed(places, [1, 2]):
+        seen = [place.draw for place in places]
+        raise RuntimeError
+    assert seen == [1, 2]
+    assert [place.draw for place in places] == [None, None]

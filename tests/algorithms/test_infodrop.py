@@ -1,0 +1,266 @@
+"""InfoDrop against the authors' module, against its own law, and at its edges."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from biasbed.algorithms.infodrop import AliasTable, Draw, InfoDrop, Mask, drop_weights, fixed_uniform, mark
+from biasbed.networks.surgery import Site, Window
+
+VECTORS = sorted((Path(__file__).parents[1] / "vectors").glob("infodrop_*.npz"))
+Case = dict[str, np.ndarray]
+
+
+def load(path: Path) -> Case:
+    with np.load(path) as file:
+        return {key: file[key] for key in file.files}
+
+
+def offsets_of(case: Case) -> list[tuple[int, int]]:
+    return list(zip(case["offset_i"].tolist(), case["offset_j"].tolist(), strict=True))
+
+
+def site_of(case: Case) -> Site:
+    window = Window(int(case["kernel_size"]), int(case["stride"]), int(case["padding"]))
+    return Site(nn.Identity(), nn.Identity(), window, Window(3, 2, 1) if case["kind"] == "stem" else None)
+
+
+def weights_of(case: Case) -> Tensor:
+    site = site_of(case)
+    return drop_weights(
+        torch.from_numpy(case["x_old"]),
+        offsets_of(case),
+        site.window,
+        site.pool,
+        temperature=float(case["temperature"]),
+        band_width=float(case["band_width"]),
+    )
+
+
+def replay(case: Case) -> None:
+    """Raise AssertionError where the vector and this package differ."""
+    weights = weights_of(case)
+    # atol only for what underflowed to 0 in the reference, which does not work in logarithms
+    np.testing.assert_allclose(weights.numpy(), case["prob"], rtol=2e-4, atol=1e-15)
+    assert int(float(case["drop_rate"]) * weights[0].numel()) == case["sampling_num"]
+
+    x = torch.from_numpy(case["x"]).requires_grad_()
+    choice = torch.from_numpy(case["choice"]).view(*x.shape[:2], -1)
+    dropped = mark(choice, weights[0].numel()).view(x.shape)
+    y = x.masked_fill(dropped, 0)
+    np.testing.assert_array_equal(y.detach().numpy(), case["y"])
+    upstream = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    y.backward(upstream)
+    np.testing.assert_array_equal(x.grad, upstream * torch.from_numpy(case["y"] == case["x"]))
+
+
+@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
+def test_vector(path: Path) -> None:
+    replay(load(path))
+
+
+@pytest.mark.parametrize("key", ["prob", "y", "x", "temperature", "band_width"])
+@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
+def test_vector_with_a_changed_key_fails(path: Path, key: str) -> None:
+    case = load(path)
+    case[key] = np.asarray(case[key] * 1.01).astype(case[key].dtype)
+    with pytest.raises(AssertionError):
+        replay(case)
+
+
+def test_there_are_vectors() -> None:
+    assert len(VECTORS) == 5
+
+
+# --- the law of the draws ---------------------------------------------------------------------------------------------
+
+
+def masked_by(case: Case, channels: int, seed: int | None) -> Tensor:
+    """Which positions a mask drops in maps of ones: [N,channels,h*w] of 0 and 1."""
+    mask = Mask(site_of(case), hparams(case))
+    mask.draw = Draw(offsets_of(case), None if seed is None else torch.Generator().manual_seed(seed))
+    mask.weights = torch.from_numpy(case["prob"])
+    images, height, width = case["prob"].shape
+    return (mask.change(torch.ones(images, channels, height, width)) == 0).flatten(2).float()
+
+
+def hparams(case: Case) -> InfoDrop.HParams:
+    values = {key: float(case[key]) for key in ("drop_rate", "temperature", "band_width")}
+    return InfoDrop.HParams(**values)
+
+
+@pytest.mark.parametrize("seed", [0, None], ids=["generator", "fixed"])
+@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
+def test_each_position_is_dropped_as_often_as_derived(path: Path, seed: int | None) -> None:
+    """Frequencies over channels against 1 - (1 - w)^m; all positions together as a chi-square."""
+    case, channels = load(path), 2000
+    expected = case["derived_drop_probability"].reshape(len(case["prob"]), -1)
+    frequency = masked_by(case, channels, seed).mean(dim=1).numpy()
+    certain = np.minimum(expected, 1 - expected) * channels < 5
+    np.testing.assert_allclose(frequency[certain], expected[certain], atol=0.01)
+    score = (frequency - expected)[~certain] / np.sqrt(expected * (1 - expected) / channels)[~certain]
+    # positions of one map are negatively correlated, so that the sum varies less than a chi-square's
+    assert abs(np.mean(score**2) - 1) < 5 * np.sqrt(2 / score.size)
+    assert np.abs(score).max() < 5
+
+
+@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
+def test_joint_law_is_multinomial_sampling(path: Path) -> None:
+    """The number of distinct positions per map has the mean and spread that torch.multinomial gives it."""
+    case, channels = load(path), 3000
+    ours = masked_by(case, channels, seed=1).sum(dim=2)
+    weights = torch.from_numpy(case["prob"]).flatten(1) + 1e-8
+    count = int(case["sampling_num"])
+    drawn = torch.multinomial(weights, channels * count, True, generator=torch.Generator().manual_seed(2))
+    reference = mark(drawn.view(len(weights), channels, count), weights.shape[1]).float().sum(dim=2)
+    error = reference.std(dim=1) * (2 / channels) ** 0.5
+    assert ((ours.mean(dim=1) - reference.mean(dim=1)).abs() < 5 * error + 1e-6).all()
+    assert ((ours.std(dim=1) / reference.std(dim=1) - 1).abs() < 0.1).all()
+
+
+@given(
+    st.lists(st.floats(0, 1) | st.sampled_from([0.0, 1e-30, 1.0]), min_size=1, max_size=40).filter(
+        lambda w: sum(w) > 1e-20
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_alias_table_holds_its_distribution(values: list[float]) -> None:
+    weights = torch.tensor([values, values[::-1]], dtype=torch.float64)
+    table = AliasTable.of(weights)
+    assert ((table.keep >= 0) & (table.keep <= 1 + 1e-6)).all()
+    held = table.keep.double().clone()
+    held.scatter_add_(1, table.alias, 1 - table.keep.double())
+    torch.testing.assert_close(held / len(values), weights / weights.sum(1, keepdim=True), rtol=1e-5, atol=1e-7)
+
+
+def test_fixed_numbers_look_uniform_and_do_not_depend_on_the_part_asked_for() -> None:
+    device = torch.device("cpu")
+    positions, coins = fixed_uniform(0, 200_000, 50, device)
+    counts = torch.bincount(positions, minlength=50).double()
+    assert counts.numel() == 50
+    assert ((counts - 4000) ** 2 / 4000).sum() < 95  # chi-square, 49 degrees of freedom, p = 1e-4
+    assert coins.min() >= 0
+    assert coins.max() < 1
+    assert abs(coins.double().mean() - 0.5) < 0.003
+    assert abs(torch.corrcoef(torch.stack([positions.double(), coins.double()]))[0, 1]) < 0.01
+    part = fixed_uniform(1000, 1100, 50, device)
+    assert torch.equal(part[0], positions[1000:1100])
+    assert torch.equal(part[1], coins[1000:1100])
+
+
+# --- edges ------------------------------------------------------------------------------------------------------------
+
+MOVES = [(1, 1), (-3, 0), (2, -2)]
+
+
+def test_batch_without_contrast_gives_equal_weights() -> None:
+    weights = drop_weights(torch.zeros(2, 3, 32, 32), MOVES, Window(7, 2, 3), Window(3, 2, 1))
+    torch.testing.assert_close(weights, torch.full((2, 8, 8), 1 / 64))
+
+
+def test_constant_images_give_finite_weights() -> None:
+    """Only the border, where the zero padding begins, has content."""
+    weights = drop_weights(torch.full((2, 3, 32, 32), 0.7), MOVES, Window(7, 2, 3))
+    assert weights.isfinite().all()
+    assert weights[0, 8, 8] > weights[0, 0, 0]
+
+
+def test_weights_of_an_image_that_underflows() -> None:
+    """All of an image's densities are far below the batch's: in fp32 powers, 0 / 0."""
+    u = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 0.01
+    u[1] = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1)) * 10
+    weights = drop_weights(u, MOVES, Window(7, 2, 3), temperature=0.001)
+    assert weights.isfinite().all()
+    torch.testing.assert_close(weights.sum(dim=(1, 2)), torch.ones(4))
+
+
+def test_map_too_small_for_a_draw_is_left_alone() -> None:
+    mask = Mask(Site(nn.Identity(), nn.Identity(), Window()), InfoDrop.HParams(drop_rate=0.5))
+    mask.draw = Draw(MOVES, torch.Generator())
+    mask.observe(torch.ones(2, 3, 1, 1))
+    z = torch.ones(2, 4, 1, 1)
+    assert torch.equal(mask.change(z), z)
+
+
+def test_per_image_weights_do_not_depend_on_the_batch() -> None:
+    u = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * torch.tensor([1, 2, 3, 4]).view(
+        4, 1, 1, 1
+    )
+    together = drop_weights(u, MOVES, Window(7, 2, 3), per_image=True)
+    alone = torch.cat([drop_weights(image[None], MOVES, Window(7, 2, 3)) for image in u])
+    torch.testing.assert_close(together, alone)
+
+
+# --- in a network -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backbone", ["timm:test_resnet", "timm:resnetblur18", "timm:resnetaa34d", "resnet14"])
+def test_maps_fit_in_every_stage(make_algorithm: Any, batch: Any, backbone: str) -> None:
+    """Kernel, stride and padding come from the convolutions, so that a mask has its map's size everywhere."""
+    algorithm = make_algorithm("infodrop", {"layers": 4}, backbone=backbone)
+    assert len(algorithm.masks) > 5
+    batch.x = torch.rand(4, 3, 64, 64)
+    batch.y = batch.y[:4]
+    (loss,) = algorithm(batch).values()
+    loss.backward()
+    assert loss.isfinite()
+
+
+def test_masks_act_where_and_as_said(make_algorithm: Any, batch: Any) -> None:
+    """Stem and layer1 rebuilt by hand from the plain backbone's parts and the masks' own functions."""
+    algorithm = make_algorithm("infodrop", {"layers": 1}, backbone="resnet10")
+    plain = copy.deepcopy(algorithm.network)
+    seen: list[Tensor] = []
+    algorithm.network.backbone.layer1.register_forward_hook(lambda module, inputs, output: seen.append(output.detach()))
+    algorithm(batch)
+
+    offsets = make_algorithm(
+        "infodrop", {"layers": 1}, backbone="resnet10"
+    )._draw()  # same seed and position: the same offsets
+    generator = torch.Generator()
+    generator.manual_seed(algorithm.group.generator.initial_seed())
+    resnet = plain.backbone
+    hand = [Mask(Site(nn.Identity(), nn.Identity(), m.window, m.pool), algorithm.hparams) for m in algorithm.masks]
+    for mask, draw in zip(hand, offsets, strict=True):
+        mask.draw = Draw(draw.offsets, generator)
+    with torch.no_grad():
+        image = plain.normalise(batch.x)
+        hand[0].observe(image)
+        x = hand[0].change(resnet.maxpool(resnet.relu(resnet.bn1(resnet.conv1(image)))))
+        block = resnet.layer1[0]
+        hand[1].observe(x)
+        middle = hand[1].change(torch.relu(block.bn1(block.conv1(x))))
+        hand[2].observe(middle)
+        out = hand[2].change(torch.relu(block.bn2(block.conv2(middle)) + x))
+    torch.testing.assert_close(seen[0], out, rtol=0, atol=0)
+
+
+def test_last_epochs_without_masks(make_algorithm: Any, batch: Any) -> None:
+    algorithm = make_algorithm("infodrop", {"finetune_epochs": 2})
+    algorithm.progress.epochs = 5
+    acts = []
+    for epoch in range(5):
+        algorithm.progress.epoch = epoch
+        acts.append(algorithm._draw()[0] is not None)
+    assert acts == [True, True, True, False, False]
+
+
+def test_mask_in_eval_is_a_function_of_the_image(make_algorithm: Any, batch: Any) -> None:
+    """Same answer for any batch size and position, no generator moved, and another answer than without masks."""
+    algorithm = make_algorithm("infodrop", {"mask_in_eval": True}).eval()
+    before = algorithm.group.generator.get_state()
+    together = algorithm.predict(batch.x)
+    assert torch.equal(together, algorithm.predict(batch.x))
+    alone = torch.cat([algorithm.predict(image[None]) for image in batch.x.flip(0)]).flip(0)
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)
+    assert torch.equal(before, algorithm.group.generator.get_state())
+    assert not torch.allclose(together, algorithm.network(batch.x), atol=1e-3)

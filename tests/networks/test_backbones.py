@@ -1,0 +1,254 @@
+"""Backbones by name, and where their initial weights come from."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import pytest
+import timm
+import torch
+import torchvision
+from torch import nn
+
+from biasbed.errors import Failure, UsageError
+from biasbed.networks import Network, Normalise, build, check_init, check_name
+
+torch.set_num_threads(1)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["resnet10", "resnet18", "torchvision:wide_resnet50_2", "timm:resnet18", "timm:resnet50.a1_in1k", "timm:resnet50d"],
+)
+def test_valid_names(name: str) -> None:
+    check_name(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("resnet81", "did you mean 'resnet18'"),
+        ("torchvision:resnet5", "did you mean 'torchvision:resnet50'"),
+        ("tim:resnet18", "did you mean 'timm:resnet18'"),
+        ("timm:resnet50e", "did you mean 'timm:resnet50"),
+        ("timm:resnet50.a1_in1", "did you mean 'timm:resnet50.a1_in1k'"),
+        ("zzz", "valid: resnet10, resnet14"),
+        ("", "valid: resnet10"),
+        ("vgg16", "unknown backbone 'vgg16'"),
+        ("timm:vit_base_patch16_224", "unknown backbone"),
+    ],
+)
+def test_unknown_names_get_the_nearest_valid_one(name: str, hint: str) -> None:
+    with pytest.raises(UsageError, match="unknown backbone") as caught:
+        check_name(name)
+    assert hint in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_every_classifier_is_known_where_no_resnet_is_needed() -> None:
+    check_name("vgg16", resnet=False)
+    check_name("timm:test_vit", resnet=False)
+
+
+def test_checking_creates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("created a module")
+
+    monkeypatch.setattr(nn.Module, "__init__", refuse)
+    check_name("resnet50")
+    check_name("timm:resnet50.a1_in1k")
+    with pytest.raises(UsageError):
+        build("resnet51", 10)
+
+
+# --- networks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["resnet10", "resnet14", "timm:test_resnet"])
+def test_images_to_logits(name: str) -> None:
+    network = build(name, 7)
+    assert network(torch.rand(2, 3, 48, 40)).shape == (2, 7)
+    assert all(key.startswith("backbone.") for key in network.state_dict())
+
+
+def test_normalisation() -> None:
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    images = mean.view(1, 3, 1, 1) + std.view(1, 3, 1, 1) * torch.tensor([0.0, 1.0]).view(2, 1, 1, 1)
+    expected = torch.tensor([0.0, 1.0]).view(2, 1, 1, 1).expand(2, 3, 1, 1)
+    torch.testing.assert_close(Normalise()(images), expected)
+
+
+def test_timm_networks_get_the_images_they_expect() -> None:
+    assert build("timm:test_vit2", 3).normalise.mean.flatten().tolist() == [0.5, 0.5, 0.5]
+
+
+def test_own_resnets_are_torchvisions_classes() -> None:
+    backbone = build("resnet10", 4).backbone
+    assert isinstance(backbone, torchvision.models.ResNet)
+    assert [len(getattr(backbone, f"layer{i}")) for i in (1, 2, 3, 4)] == [1, 1, 1, 1]
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+
+def other(name: str = "resnet10", classes: int = 4) -> Network:
+    """A network with weights that no fresh one has, running statistics included."""
+    network = build(name, classes)
+    with torch.no_grad():
+        for value in network.state_dict().values():
+            value.copy_(torch.rand(value.shape) + 0.5 if value.is_floating_point() else value + 3)
+    return network
+
+
+def same(one: nn.Module, two: nn.Module) -> bool:
+    return all(torch.equal(value, two.state_dict()[key]) for key, value in one.state_dict().items())
+
+
+WRAPPINGS = {
+    "plain": lambda net: net.backbone.state_dict(),
+    "container": lambda net: {"epoch": 3, "state_dict": net.backbone.state_dict()},
+    "ddp": lambda net: {"model": {f"module.{k}": v for k, v in net.backbone.state_dict().items()}},
+    "network": lambda net: net.state_dict(),
+    "checkpoint": lambda net: {
+        "algorithm": {**{f"network.{k}": v for k, v in net.state_dict().items()}, "weights": torch.zeros(3)},
+        "config": {"algorithm": "infodrop"},
+    },
+    "without counters": lambda net: {
+        k: v for k, v in net.backbone.state_dict().items() if not k.endswith("num_batches_tracked")
+    },
+}
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+def test_weights_from_a_file(tmp_path: Path, wrapping: str) -> None:
+    source, path = other(), tmp_path / "weights.pt"
+    torch.save(WRAPPINGS[wrapping](source), path)
+    loaded = build("resnet10", 4, str(path))
+    counters = [key for key in loaded.state_dict() if key.endswith("num_batches_tracked")]
+    if wrapping == "without counters":
+        for key in counters:
+            source.state_dict()[key].zero_()
+    assert same(loaded, source)
+
+
+def test_weights_from_safetensors(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    source, path = other(), tmp_path / "weights.safetensors"
+    save_file(source.backbone.state_dict(), path)
+    assert same(build("resnet10", 4, str(path)), source)
+
+
+def test_torchvision_and_timm_share_their_keys(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pt"
+    torch.save(torchvision.models.resnet18(num_classes=4).state_dict(), path)
+    assert build("timm:resnet18", 4, str(path)).eval()(torch.rand(1, 3, 32, 32)).isfinite().all()
+
+
+def test_other_number_of_classes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source, path = other(classes=9), tmp_path / "weights.pt"
+    torch.save(source.backbone.state_dict(), path)
+    with caplog.at_level(logging.WARNING):
+        loaded = build("resnet10", 4, str(path))
+    assert "has 9 classes, not 4: the classifier keeps its fresh initialisation" in caplog.text
+    assert torch.equal(loaded.backbone.layer4[0].conv2.weight, source.backbone.layer4[0].conv2.weight)
+    assert loaded.backbone.fc.weight.abs().max() < 0.5
+
+
+def test_same_number_of_classes_is_not_mentioned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    torch.save(other().backbone.state_dict(), tmp_path / "weights.pt")
+    build("resnet10", 4, str(tmp_path / "weights.pt"))
+    assert not caplog.text
+
+
+def test_weights_of_another_architecture(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pt"
+    torch.save(other("resnet14").backbone.state_dict(), path)
+    with pytest.raises(UsageError) as caught:
+        build("resnet10", 4, str(path))
+    message = str(caught.value)
+    assert message.startswith(f"init={path}: not the weights of resnet10: ")
+    assert "'layer1.0.bn3.bias'" in message
+    assert "in all) unknown" in message
+    assert "of another shape" in message
+
+
+@pytest.mark.parametrize("content", [b"", b"no weights at all", {"epoch": 3}, [1, 2], {"state_dict": {"a": 1}}])
+def test_no_weights_file(tmp_path: Path, content: Any) -> None:
+    path = tmp_path / "weights.pt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        torch.save(content, path)
+    with pytest.raises(UsageError, match=r"(not a weights file|holds no state dict)") as caught:
+        build("resnet10", 4, str(path))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "init", "message"),
+    [
+        ("resnet10", "nowhere.pt", "no such file; valid: scratch, named:<weights>, or a weights file"),
+        ("resnet10", "named:IMAGENET1K_V1", "'resnet10' has no named weights"),
+        ("resnet18", "named:IMAGENET1K_V9", "did you mean 'IMAGENET1K_V1'"),
+        ("timm:resnet50", "named:a1_in1", "did you mean 'a1_in1k'"),
+        ("timm:resnet50.a1_in1k", "named:a2_in1k", "name different weights"),
+    ],
+)
+def test_wrong_init_is_refused_before_anything_is_created(name: str, init: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_init(name, init)
+    assert message in str(caught.value)
+    with pytest.raises(UsageError):
+        build(name, 4, init)
+
+
+def test_named_weights_come_by_the_librarys_download(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, asked = other("resnet18", 1000), []
+
+    def fetch(url: str, *args: Any, **kwargs: Any) -> Any:
+        asked.append(url)
+        return source.backbone.state_dict()
+
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fetch)
+    assert same(build("resnet18", 1000, "named:IMAGENET1K_V1"), source)
+    assert "resnet18" in asked[0]
+
+
+def test_tag_of_timm_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, asked = timm.create_model, []
+
+    def create(name: str, pretrained: bool = False, **kwargs: Any) -> Any:
+        asked.append((name, pretrained))
+        return real(name, pretrained=False, **kwargs)
+
+    monkeypatch.setattr(timm, "create_model", create)
+    build("timm:resnet18", 1000, "named:a1_in1k")
+    build("timm:resnet18.a2_in1k", 1000, "named:default")
+    assert [name for name, pretrained in asked if pretrained] == ["resnet18.a1_in1k", "resnet18.a2_in1k"]
+
+
+@pytest.mark.parametrize("name", ["resnet18", "timm:resnet18"])
+def test_unreachable_hub_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    real = timm.create_model
+
+    def unreachable(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("pretrained", True):
+            raise URLError("Name or service not known")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", unreachable)
+    monkeypatch.setattr(timm, "create_model", unreachable)
+    init = "named:a1_in1k" if name.startswith("timm") else "named:IMAGENET1K_V1"
+    with pytest.raises(Failure) as caught:
+        build(name, 1000, init)
+    message = str(caught.value)
+    assert message.startswith(f"init={init}: the weights could not be fetched")
+    assert message.endswith("use init=<file>")
+    assert "\n" not in message
