@@ -1,0 +1,241 @@
+"""The command line: one sub-command per entry point of MLproject, each imported only when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from biasbed import __version__
+from biasbed.errors import Failure, UsageError
+from biasbed.settings import Spec, build, nearest, setting, specs
+
+Flags = dict[str, str]
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """Published results as tracked runs."""
+
+    source: str = setting("biasbed", "paper whose results are imported")
+
+
+@dataclass(frozen=True)
+class TestOptions:
+    """The test suite."""
+
+    slow: bool = setting(False, "also the slow checks")
+
+
+@dataclass(frozen=True)
+class Command:
+    """One sub-command: its help, the settings it takes, what it does with (flags, arguments as typed)."""
+
+    help: str
+    settings: Callable[[], Mapping[str, Spec]]
+    run: Callable[[Flags, Sequence[str]], None]
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+
+def _train_settings() -> Mapping[str, Spec]:
+    from biasbed.config import Config
+
+    return specs(Config)
+
+
+def _train(flags: Flags, arguments: Sequence[str]) -> None:
+    from dataclasses import replace
+
+    from biasbed.config import resolve
+
+    config = resolve(flags)
+    from biasbed import job, processes
+
+    count = processes.processes(config.nproc)
+    try:
+        config = replace(config, nproc=count)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if count > 1 and not processes.in_torchrun():
+        job.plan(config)  # a wrong command is refused here, once, rather than by every process
+        processes.become_torchrun(count, ["train", *arguments])
+    job.train(config)
+
+
+def _evaluate_settings() -> Mapping[str, Spec]:
+    from biasbed.config import EVALUATE_SHARED, Config, EvaluateOptions
+
+    return {**specs(EvaluateOptions), **{name: specs(Config)[name] for name in EVALUATE_SHARED}}
+
+
+def _evaluate(flags: Flags, arguments: Sequence[str]) -> None:
+    from biasbed.evaluation_run import evaluate
+
+    evaluate(flags)
+
+
+def _analyze_settings() -> Mapping[str, Spec]:
+    from biasbed.analysis import AnalyzeOptions
+
+    return specs(AnalyzeOptions)
+
+
+def _analyze(flags: Flags, arguments: Sequence[str]) -> None:
+    from biasbed.analysis import AnalyzeOptions, analyze
+
+    analyze(build(AnalyzeOptions, flags))
+
+
+def _import(flags: Flags, arguments: Sequence[str]) -> None:
+    from biasbed.published import import_runs
+    from biasbed.tracking import tracking_uri
+
+    import_runs(build(ImportOptions, flags).source, tracking_uri())
+
+
+def _main_settings() -> Mapping[str, Spec]:
+    from biasbed.study import MainOptions
+
+    return specs(MainOptions)
+
+
+def _main(flags: Flags, arguments: Sequence[str]) -> None:
+    from biasbed.study import MainOptions, main_study
+
+    main_study(build(MainOptions, flags))
+
+
+def _sync_settings() -> Mapping[str, Spec]:
+    from biasbed.sync import SyncOptions
+
+    return specs(SyncOptions)
+
+
+def _sync(flags: Flags, arguments: Sequence[str]) -> None:
+    from biasbed.sync import SyncOptions, sync
+
+    sync(build(SyncOptions, flags))
+
+
+def _test(flags: Flags, arguments: Sequence[str]) -> None:
+    options = build(TestOptions, flags)
+    root = Path(__file__).resolve().parents[2]
+    if not (root / "tests").is_dir():
+        raise UsageError("the tests are in a checkout of biasbed, not in the installed package")
+    for name in [name for name in os.environ if name.startswith("MLFLOW_") and name != "MLFLOW_TRACKING_URI"]:
+        del os.environ[name]  # tests must not write into the run that `mlflow run` opened for them
+    os.chdir(root)
+    marker = "slow or not slow" if options.slow else "not slow"
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", "tests", "-m", marker])
+
+
+COMMANDS: Mapping[str, Command] = {
+    "main": Command(
+        "the whole story on the embedded suite: train three methods, analyse, report", _main_settings, _main
+    ),
+    "train": Command("one training, tested on every evaluation set as it goes", _train_settings, _train),
+    "evaluate": Command("test a checkpoint, a tracked run or a library's model", _evaluate_settings, _evaluate),
+    "analyze": Command("selection, tables, tests, figures and report from tracked runs", _analyze_settings, _analyze),
+    "import": Command("published results as tracked runs", lambda: specs(ImportOptions), _import),
+    "sync": Command("send journals that never reached the server", _sync_settings, _sync),
+    "test": Command("the test suite", lambda: specs(TestOptions), _test),
+}
+
+
+# --- reading the command line -----------------------------------------------------------------------------------------
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def parse(name: str, arguments: Sequence[str]) -> Flags:
+    """Dotted names and words of a sub-command's flags; UsageError for one that the command does not have."""
+    command = COMMANDS[name]
+    known = command.settings()
+    parser = _Parser(f"biasbed {name}", description=command.help, allow_abbrev=False)
+    for spec in known.values():
+        parser.add_argument(f"--{spec.name}", dest=spec.name, metavar=_metavar(spec), help=_help(spec), default=None)
+    if name == "train":
+        parser.epilog = "A method's own settings are --hparams.<name> (docs/methods.md), e.g. --hparams.drop_rate 1.0."
+    found, rest = parser.parse_known_args(list(arguments))
+    flags = {key: value for key, value in vars(found).items() if value is not None}
+    while rest:
+        word = rest.pop(0)
+        flag, joined, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--"):
+            raise UsageError(f"unexpected word '{word}': settings are given as --name value")
+        if not (name == "train" and flag.startswith("hparams.")):
+            raise UsageError(f"unknown setting '{flag}'{nearest(flag, known)}")
+        if not joined and not rest:
+            raise UsageError(f"--{flag} needs a value")
+        flags[flag] = value if joined else rest.pop(0)
+    return flags
+
+
+def _help(spec: Spec) -> str:
+    default = ",".join(map(str, spec.default)) if isinstance(spec.default, tuple) else spec.default
+    return f"{spec.help} [{'none' if default is None else default}]".replace("%", "%%")
+
+
+def _metavar(spec: Spec) -> str:
+    return spec.name.rsplit(".", 1)[-1].upper()
+
+
+def _overview() -> str:
+    lines = [f"biasbed {__version__}: does a training method make an image classifier rely less on texture?", ""]
+    lines += [f"  biasbed {name:9} {command.help}" for name, command in COMMANDS.items()]
+    return "\n".join([*lines, "", "biasbed <command> --help lists a command's settings."])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is 0, 1 for a failure, 2 for a wrong command, 128 + n after signal n."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print(_overview())
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(f"biasbed {__version__}")
+        return 0
+    try:
+        if words[0] not in COMMANDS:
+            raise UsageError(f"unknown command '{words[0]}'{nearest(words[0], COMMANDS)}")
+        flags = parse(words[0], words[1:])
+        _follow_launcher()
+        COMMANDS[words[0]].run(flags, words[1:])
+    except (UsageError, Failure) as error:
+        print(f"biasbed: {error}", file=sys.stderr)
+        _report(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("biasbed: interrupted", file=sys.stderr)
+        return 130
+    except BaseException as error:
+        number = getattr(error, "signal", None)  # job.Interrupted, which would cost an import of torch to name
+        if number is None:
+            raise
+        print(f"biasbed: ended by {number.name}; the same command continues", file=sys.stderr)
+        return 128 + int(number)
+    return 0
+
+
+def _follow_launcher() -> None:
+    """Under `mlflow run`, end when the launcher does."""
+    if "MLFLOW_RUN_ID" in os.environ and sys.platform == "linux":
+        from biasbed.processes import follow_launcher
+
+        follow_launcher()
+
+
+def _report(error: Exception) -> None:
+    if isinstance(error, UsageError) and "MLFLOW_RUN_ID" in os.environ:
+        from biasbed.tracking import report_usage_error
+
+        report_usage_error(str(error))

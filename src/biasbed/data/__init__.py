@@ -1,0 +1,1 @@
+"""Sources of images, their transforms, and the order in which training and evaluation read them."""

@@ -1,0 +1,112 @@
+"""Image folders `<folder>/<class>/**/<image>` as sources."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from biasbed.data.source import CorruptImage, Source
+from biasbed.errors import UsageError
+
+EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff", ".gif"})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FolderSource(Source):
+    """Images in files; `ids` are paths relative to `root`."""
+
+    root: Path
+
+    def load(self, row: int) -> Tensor:
+        path = self.root / self.ids[row]
+        try:
+            with Image.open(path) as image:
+                pixels = np.asarray(image.convert("RGB"))
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise CorruptImage(f"can't read the image {path}: {error}") from None
+        return torch.from_numpy(pixels.copy()).permute(2, 0, 1).contiguous()
+
+    def fingerprint(self) -> str:
+        """Of names, labels and sizes in bytes: a stat per file, no file is read."""
+        with ThreadPoolExecutor(8) as pool:
+            sizes = list(pool.map(lambda name: os.stat(self.root / name).st_size, self.ids))
+        return self._digest(np.asarray(sizes, dtype=np.int64).tobytes())
+
+    def subset(self, rows: Sequence[int] | np.ndarray, name: str) -> FolderSource:
+        """The given rows under another name."""
+        chosen = np.asarray(rows)
+        ids = [self.ids[row] for row in chosen]
+        return FolderSource(name=name, classes=self.classes, y=self.y[chosen], ids=ids, root=self.root)
+
+
+def class_folders(folder: Path) -> list[str]:
+    """Names of the class folders, sorted; UsageError says what is wrong with the folder."""
+    if not folder.is_dir():
+        beside = _neighbours(folder)
+        raise UsageError(f"there is no folder {folder}{beside}")
+    classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    if not classes:
+        raise UsageError(f"{folder} has no class folders: expected {folder}/<class>/<image>")
+    return classes
+
+
+def open_folder(folder: Path, name: str, classes: Sequence[str] | None = None) -> FolderSource:
+    """All images of a folder of class folders.
+
+    classes: the classes in order; the folder's own must be the same. Raises UsageError for a missing or empty folder,
+    for a class without images and for classes that differ.
+    """
+    found = class_folders(folder)
+    if classes is not None and set(found) != set(classes):
+        missing, extra = sorted(set(classes) - set(found)), sorted(set(found) - set(classes))
+        what = [f"{w} {', '.join(names)}" for w, names in (("lacks", missing), ("has besides", extra)) if names]
+        raise UsageError(f"the classes of {folder} differ from the training data's: it {' and '.join(what)}")
+    classes = tuple(classes or found)
+    ids, labels = [], []
+    for label, class_name in enumerate(classes):
+        images = sorted(_images(folder / class_name))
+        if not images:
+            kinds = " ".join(sorted(EXTENSIONS))
+            raise UsageError(f"the class folder {folder / class_name} has no images ({kinds})")
+        ids += [path.relative_to(folder).as_posix() for path in images]
+        labels += [label] * len(images)
+    return FolderSource(name=name, classes=classes, y=np.asarray(labels, dtype=np.int64), ids=ids, root=folder)
+
+
+def split(
+    source: FolderSource, fraction: float, seed: int, names: tuple[str, str]
+) -> tuple[FolderSource, FolderSource]:
+    """(rest, held out): the given fraction of every class, drawn by the seed, at least one image on each side."""
+    generator = np.random.default_rng([seed, 0x5A11])
+    rest, held = [], []
+    for label, class_name in enumerate(source.classes):
+        rows = generator.permutation(np.flatnonzero(source.y == label))
+        count = min(max(1, round(fraction * len(rows))), len(rows) - 1)
+        if count < 1:
+            raise UsageError(f"class '{class_name}' of {source.root} has one image: too few to hold one out")
+        held += rows[:count].tolist()
+        rest += rows[count:].tolist()
+    return source.subset(sorted(rest), names[0]), source.subset(sorted(held), names[1])
+
+
+def _images(folder: Path) -> list[Path]:
+    found = []
+    for directory, _, files in os.walk(folder, followlinks=True):
+        found += [Path(directory, f) for f in files if Path(f).suffix.lower() in EXTENSIONS and not f.startswith(".")]
+    return found
+
+
+def _neighbours(folder: Path) -> str:
+    """The folders that are there instead, for the message."""
+    if not folder.parent.is_dir():
+        return ""
+    names = sorted(entry.name for entry in os.scandir(folder.parent) if entry.is_dir())
+    return f"; {folder.parent} has: {', '.join(names[:20])}" if names else f"; {folder.parent} has no folders"

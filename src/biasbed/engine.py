@@ -1,0 +1,277 @@
+"""The training loop: step, log, evaluate when due, checkpoint when due, stop on a non-finite loss."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from biasbed import checkpoint, record
+from biasbed.algorithms.base import Algorithm, Progress, Stage
+from biasbed.batch import Batch
+from biasbed.config import Config, plain
+from biasbed.data.streams import TrainLoader
+from biasbed.distributed import Group
+from biasbed.errors import Failure
+from biasbed.evaluate import Evaluator, measure, write_predictions
+from biasbed.precision import Precision
+from biasbed.progress import Progress as Bar
+from biasbed.run_folder import RunFolder
+from biasbed.schedules import rate_factor
+from biasbed.tracking import Record
+
+
+@dataclass
+class State:
+    """Where training stands; with the live objects' own states, this is what a checkpoint holds."""
+
+    stage: int = 0
+    step: int = 0  # within the stage: the next one to take
+    history: list[Record] = field(default_factory=list)
+    best: dict[str, float] | None = None  # {"value", "number"} of the best evaluation by the monitor
+
+
+class Tally:
+    """Sums of what updates return, on the device: reading them costs one wait per evaluation, not one per step."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.images = 0
+        self.not_finite: Tensor | None = None
+
+    def add(self, terms: Mapping[str, Tensor], images: int, correct: Tensor | None = None) -> None:
+        values = {name: torch.as_tensor(value).detach().double() for name, value in terms.items()}
+        total = torch.stack(list(values.values())).sum()
+        sums = {name: value * images for name, value in {**values, "loss": total}.items()}
+        if correct is not None:
+            sums["accuracy"] = correct.double()
+        for name, value in sums.items():
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
+        bad = ~total.isfinite()
+        self.not_finite = bad if self.not_finite is None else self.not_finite | bad
+        self.images += images
+
+    def means(self, group: Group) -> dict[str, float]:
+        """Mean over all images that all processes have seen, by name."""
+        names = sorted(self.sums)
+        values = torch.stack([*(self.sums[n] for n in names), torch.tensor(self.images, device=group.device).double()])
+        summed = group.sum(values).tolist()
+        return {name: value / summed[-1] for name, value in zip(names, summed, strict=False)}
+
+
+class Engine:
+    """Trains one algorithm from wherever `state` stands to its end."""
+
+    def __init__(
+        self,
+        config: Config,
+        algorithm: Algorithm,
+        loader: TrainLoader,
+        evaluator: Evaluator,
+        phases: Sequence[str],  # val or test, for each of the evaluator's sets
+        monitor: str,
+        group: Group,
+        precision: Precision,
+        folder: RunFolder,
+        on_record: Callable[[Record], None],
+        describe: dict[str, Any],
+    ) -> None:
+        self.config, self.algorithm, self.loader, self.evaluator = config, algorithm, loader, evaluator
+        self.phases, self.monitor, self.group, self.precision = phases, monitor, group, precision
+        self.folder, self.on_record, self.describe = folder, on_record, describe
+        self.state, self.tally = State(), Tally()
+        self.skipped: set[str] = set()
+        self.steps_per_epoch = loader.plan.steps_per_epoch
+        self._seconds, self._since = 0.0, time.perf_counter()
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Every stage to its end; the last one is evaluated whenever that is due."""
+        stages = self.algorithm.stages()
+        for number in range(self.state.stage, len(stages)):
+            self.state.stage = number
+            self._run_stage(stages[number], is_last=number == len(stages) - 1)
+            if number < len(stages) - 1:
+                self.state.stage, self.state.step = number + 1, 0
+
+    def _run_stage(self, stage: Stage, is_last: bool) -> None:
+        total = self.total_steps(stage)
+        interval = self._interval() if is_last else self.steps_per_epoch
+        self.algorithm.train()
+        with Bar(total, "step", self.state.step, silent=not self.group.is_main) as bar:
+            while self.state.step < total:
+                self._since = time.perf_counter()
+                for step, following, batch, skipped in self.loader.from_step(self.state.step):
+                    self._note_skipped(skipped, bar)
+                    self._update(stage, step, total, batch)
+                    bar.tick(following - step)
+                    self.state.step = following
+                    if following % interval == 0 or following >= total:
+                        self._boundary(bar, is_last)
+                    elif self.config.checkpoint_every and following % self.config.checkpoint_every == 0:
+                        self.save()
+                    if following >= total:
+                        break
+
+    def _update(self, stage: Stage, step: int, total: int, batch: Batch) -> None:
+        epoch, within = divmod(step, self.steps_per_epoch)
+        weight = self.loader.plan.weight(step)
+        epochs = max(1, -(-total // self.steps_per_epoch))
+        self.algorithm.progress = Progress(stage.name, epoch, epochs, within, self.steps_per_epoch, weight)
+        self.algorithm.set_rate(rate_factor(self.config.optim, step, total, self.steps_per_epoch))
+        batch = prepare(batch, self.algorithm.uses, self.group.device)
+        self.tally.add(stage.update(batch), len(batch), self.algorithm.take_correct())
+        if (step + 1) % self.config.log_every == 0:
+            self._check_finite()
+
+    def total_steps(self, stage: Stage) -> int:
+        if stage.epochs is not None:
+            return stage.epochs * self.steps_per_epoch
+        return self.config.steps or (self.config.epochs or 0) * self.steps_per_epoch
+
+    def _interval(self) -> int:
+        return self.config.evaluate_every * (self.steps_per_epoch if self.config.unit == "epoch" else 1)
+
+    # --- when an evaluation is due -----------------------------------------------------------------------------------
+
+    def _boundary(self, bar: Bar, is_last: bool) -> None:
+        """Evaluate, then checkpoint with the new record in it, then journal, then server (DESIGN, "Exactly once")."""
+        self._check_finite()
+        self._seconds += time.perf_counter() - self._since
+        if is_last:
+            metrics = self._training_metrics()
+            began = time.perf_counter()
+            metrics |= self.evaluate()
+            metrics["time/evaluation_seconds"] = time.perf_counter() - began
+            number = self.state.step // (self.steps_per_epoch if self.config.unit == "epoch" else 1)
+            entry = {"step": number, "timestamp": int(time.time() * 1000), "metrics": metrics}
+            if self.group.is_main:
+                self._keep(entry)
+            self.state.history.append(entry)
+        self.tally, self._seconds = Tally(), 0.0
+        self.save()
+        if is_last and self.group.is_main:
+            self.on_record(entry)
+            bar.line(self._summary(entry))
+        self._since = time.perf_counter()
+
+    def evaluate(self) -> dict[str, float]:
+        """Every measure of every set, on rank 0; model and randomness are left as they were."""
+        self.group.share_buffers(self.algorithm)
+        self.algorithm.eval()
+        self.decisions = self.evaluator.decide(self.algorithm.predict)
+        self.algorithm.train()
+        metrics: dict[str, float] = {}
+        for entry, phase in zip(self.evaluator.sets, self.phases, strict=True):
+            if self.decisions is not None:
+                metrics |= measure(entry, self.decisions[entry.name], phase)
+        return metrics
+
+    def _training_metrics(self) -> dict[str, float]:
+        images = self.group.sum(torch.tensor(float(self.tally.images), device=self.group.device)).item()
+        metrics = {f"train/{name}": value for name, value in self.tally.means(self.group).items()}
+        metrics["train/lr"] = self.algorithm.optimizer("main").param_groups[0]["lr"]
+        metrics["time/epoch_seconds"] = self._seconds
+        metrics["time/images_per_second"] = images / max(self._seconds, 1e-9)
+        metrics["memory/peak_mb"] = _peak_mb(self.group.device)
+        return metrics
+
+    def _keep(self, entry: Record) -> None:
+        """Decisions of the last and, if it is the best so far, of the best evaluation, with its weights."""
+        value, number = entry["metrics"][self.monitor], entry["step"]
+        kept = ["last"]
+        if self.state.best is None or value > self.state.best["value"]:
+            self.state.best = {"value": value, "number": number}
+            checkpoint.save_best(self.folder.path, {**self._description(), "best": self.state.best})
+            kept.append("best")
+        for evaluation_set in self.evaluator.sets:
+            for which in kept:
+                path = self.folder.path / record.predictions_file(evaluation_set.name, which)
+                assert self.decisions is not None
+                write_predictions(path, evaluation_set, self.decisions[evaluation_set.name], number)
+
+    def _check_finite(self) -> None:
+        """All ranks stop together before anything is evaluated or saved with a spoilt model."""
+        flag = self.tally.not_finite
+        if flag is not None and self.group.any(flag):
+            names = [
+                n for n, value in self.tally.sums.items() if n not in ("loss", "accuracy") and not value.isfinite()
+            ]
+            raise Failure(
+                f"the loss is not finite ({', '.join(names) or 'on another process'}) before step "
+                f"{self.state.step + 1}; the last good checkpoint is kept. "
+                "Lower optim.lr, add optim.warmup, or use precision=fp32"
+            )
+
+    def _note_skipped(self, messages: Sequence[str], bar: Bar) -> None:
+        for message in messages:
+            if message not in self.skipped:
+                self.skipped.add(message)
+                bar.line(f"warning: {message}; the next image stands in")
+
+    # --- checkpoints -------------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write a checkpoint; every rank takes part."""
+        self._check_finite()
+        self.group.share_buffers(self.algorithm)
+        ranks = self.group.gather_objects({"sums": self.tally.sums, "images": self.tally.images})
+        random_states = self.group.random_states()
+        if self.group.is_main:
+            state = {
+                **self._description(),
+                "optimizers": self.algorithm.optimizer_states(),
+                "precision": self.precision.state_dict(),
+                "random": random_states,
+                "tallies": ranks,
+                "seconds": self._seconds,
+                "position": {"stage": self.state.stage, "step": self.state.step},
+                "history": self.state.history,
+                "best": self.state.best,
+            }
+            checkpoint.save(self.folder.path, state)
+
+    def _description(self) -> dict[str, Any]:
+        return {"config": plain(self.config), **self.describe, "algorithm": self.algorithm.state_dict()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from a checkpoint; on CPU the numbers are those of a training that was never cut."""
+        self.algorithm.load_state_dict(state["algorithm"])
+        self.algorithm.load_optimizer_states(state["optimizers"])
+        self.precision.load_state_dict(state["precision"])
+        self.group.load_random_states([{n: t.cpu() for n, t in own.items()} for own in state["random"]])
+        own = state["tallies"][self.group.rank]
+        self.tally.sums = {name: value.to(self.group.device) for name, value in own["sums"].items()}
+        self.tally.images, self._seconds = own["images"], state["seconds"]
+        self.state = State(**state["position"], history=list(state["history"]), best=state["best"])
+
+    def _summary(self, entry: Record) -> str:
+        """One line per evaluation."""
+        metrics = entry["metrics"]
+        shown = [f"{name.rsplit('/', 1)[1]} {100 * value:.1f}" for name, value in metrics.items() if _is_headline(name)]
+        return f"{self.config.unit} {entry['step']}: loss {metrics['train/loss']:.4g} | {' '.join(shown)}"
+
+
+def prepare(batch: Batch, uses: frozenset[str], device: torch.device) -> Batch:
+    """Images as floats in [0,1] on the device, and only those columns that the algorithm declares to use."""
+    hidden: dict[str, Any] = {name: None for name in ("domain", "bias", "index") if name not in uses}
+    batch = replace(batch, **hidden, extra={n: prepare(b, uses, torch.device("cpu")) for n, b in batch.extra.items()})
+    batch = batch.map(lambda tensor: tensor.to(device, non_blocking=True))
+    return batch.map(lambda tensor: tensor.float() / 255 if tensor.dtype == torch.uint8 else tensor)
+
+
+def _is_headline(name: str) -> bool:
+    parsed = record.parse_metric(name)
+    return parsed is not None and parsed.phase in ("val", "test") and parsed.measure == "accuracy" and not parsed.group
+
+
+def _peak_mb(device: torch.device) -> float:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

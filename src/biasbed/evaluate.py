@@ -1,0 +1,277 @@
+"""Exact evaluation: every image once, decisions gathered over ranks, measures as sums and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from biasbed import measures, record
+from biasbed.data.source import CorruptImage, Source
+from biasbed.data.streams import loader_options
+from biasbed.data.transforms import Transform
+from biasbed.distributed import Group
+from biasbed.label_maps import IDENTITY, LabelMap
+from biasbed.precision import Precision
+from biasbed.tasks import Task
+
+TOP = 5
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationSet:
+    """A data set with its label map and what is measured on it."""
+
+    name: str
+    source: Source
+    transform: Transform
+    label_map: LabelMap = IDENTITY
+    measures: tuple[str, ...] = ("accuracy", "loss")
+    headline: str = "accuracy"
+    made_by: str | None = None
+    source_images: str | None = None
+
+    def record(self) -> record.SetRecord:
+        """What analysis must know about the set."""
+        groups = self.source.group
+        return record.SetRecord(
+            name=self.name,
+            headline=self.headline,
+            images=len(self.source),
+            classes=len(self.source.classes),
+            chance=1 / len(self.source.classes),
+            measures=self.measures,
+            groups={} if groups is None else {g: int((groups == g).sum()) for g in np.unique(groups).tolist()},
+            made_by=self.made_by,
+            source_images=self.source_images,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """What a model decided on every image of a set; rows in the set's order."""
+
+    row: np.ndarray  # [N] position in the source
+    decision: np.ndarray  # [N] class
+    loss: np.ndarray  # [N] float32; NaN where the label map gives no logits
+    top: np.ndarray  # [N, up to 5] classes, best first
+    top_score: np.ndarray  # [N, up to 5] their probabilities (or the label map's scores)
+
+
+# --- measures ---------------------------------------------------------------------------------------------------------
+
+
+def _accuracy(decisions: Decisions, source: Source) -> float:
+    return measures.accuracy(int((decisions.decision == source.y[decisions.row]).sum()), len(decisions.row))
+
+
+def _loss(decisions: Decisions, source: Source) -> float:
+    return float(decisions.loss.astype(np.float64).mean())
+
+
+def _cues(decisions: Decisions, source: Source) -> tuple[int, int, int]:
+    """(shape decisions, texture decisions, images) over the real conflicts."""
+    assert source.bias is not None
+    shape, texture = source.y[decisions.row], source.bias[decisions.row]
+    conflict = shape != texture
+    chosen = decisions.decision[conflict]
+    return int((chosen == shape[conflict]).sum()), int((chosen == texture[conflict]).sum()), int(conflict.sum())
+
+
+def _shape_bias(decisions: Decisions, source: Source) -> float:
+    shape, texture, _ = _cues(decisions, source)
+    return measures.shape_bias(shape, texture)
+
+
+def _shape_accuracy(decisions: Decisions, source: Source) -> float:
+    shape, _, images = _cues(decisions, source)
+    return measures.accuracy(shape, images)
+
+
+def _texture_accuracy(decisions: Decisions, source: Source) -> float:
+    _, texture, images = _cues(decisions, source)
+    return measures.accuracy(texture, images)
+
+
+MEASURES: Mapping[str, Callable[[Decisions, Source], float]] = {
+    "accuracy": _accuracy,
+    "loss": _loss,
+    "shape_bias": _shape_bias,
+    "shape_accuracy": _shape_accuracy,
+    "texture_accuracy": _texture_accuracy,
+}
+CUE_MEASURES = ("accuracy", "loss", "shape_bias", "shape_accuracy", "texture_accuracy")
+
+
+def measure(evaluation_set: EvaluationSet, decisions: Decisions, phase: str) -> Iterator[tuple[str, float]]:
+    """(metric name, value) of a set: its measures, and accuracy per group."""
+    source = evaluation_set.source
+    for name in evaluation_set.measures:
+        yield str(record.MetricName(phase, name, evaluation_set.name)), MEASURES[name](decisions, source)
+    if source.group is not None:
+        groups = source.group[decisions.row]
+        for group in np.unique(groups).tolist():
+            rows = groups == group
+            correct = int((decisions.decision[rows] == source.y[decisions.row[rows]]).sum())
+            metric = record.MetricName(phase, "accuracy", evaluation_set.name, str(group))
+            yield str(metric), measures.accuracy(correct, int(rows.sum()))
+
+
+# --- deciding ---------------------------------------------------------------------------------------------------------
+
+
+class Evaluator:
+    """Decides all images of all sets from one loader, sharded over ranks without padding or repetition."""
+
+    def __init__(
+        self,
+        sets: Sequence[EvaluationSet],
+        group: Group,
+        precision: Precision,
+        task: Task,
+        batch_size: int,
+        workers: int,
+        skip_corrupt: bool,
+    ) -> None:
+        self.sets, self.group, self.precision, self.task = sets, group, precision, task
+        self.skip_corrupt = skip_corrupt
+        self.loader = DataLoader(
+            _Images(sets),
+            batch_sampler=_Shard(sets, batch_size, group.rank, group.world),
+            collate_fn=_collate,
+            **loader_options(workers, group.device.type == "cuda"),
+        )
+        self.skipped: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    @torch.inference_mode()
+    def decide(
+        self, predict: Callable[[Tensor], Tensor], tick: Callable[[int], None] = lambda n: None
+    ) -> dict[str, Decisions] | None:
+        """Decisions by set, on rank 0; None elsewhere. Raises CorruptImage unless such files are to be skipped."""
+        parts: dict[int, list[Decisions]] = {number: [] for number in range(len(self.sets))}
+        for number, rows, images, errors in self.loader:
+            if errors and not self.skip_corrupt:
+                raise CorruptImage(errors[0])
+            self.skipped |= set(errors)
+            if len(rows):
+                parts[number].append(self._decide(self.sets[number], rows, images, predict))
+            tick(len(rows))
+        own = {number: _join(found) for number, found in parts.items() if found}
+        gathered = self.group.gather_objects(own)
+        if gathered is None:
+            return None
+        return {
+            entry.name: _ordered(_join([ranked[number] for ranked in gathered if number in ranked]))
+            for number, entry in enumerate(self.sets)
+        }
+
+    def _decide(
+        self, entry: EvaluationSet, rows: Tensor, images: Tensor, predict: Callable[[Tensor], Tensor]
+    ) -> Decisions:
+        x = images.to(self.group.device, non_blocking=True).float() / 255
+        with self.precision.autocast():
+            logits = predict(x)
+        scores = entry.label_map(logits.float())
+        y = torch.as_tensor(entry.source.y[rows.numpy()], device=scores.device)
+        if entry.label_map.is_logits:
+            loss, shown = self.task.loss(scores, y, reduction="none"), scores.softmax(dim=1)
+        else:
+            loss, shown = torch.full((len(rows),), torch.nan), scores
+        # Not topk: its order among ties is undefined, and the first class must win.
+        order = shown.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, shown.shape[1])]
+        return Decisions(
+            row=rows.numpy(),
+            decision=scores.argmax(dim=1).cpu().numpy(),
+            loss=loss.float().cpu().numpy(),
+            top=order.cpu().numpy().astype(np.int32),
+            top_score=shown.gather(1, order).cpu().numpy(),
+        )
+
+
+def _join(parts: Sequence[Decisions]) -> Decisions:
+    return Decisions(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
+
+
+def _ordered(decisions: Decisions) -> Decisions:
+    order = np.argsort(decisions.row)
+    return Decisions(*(getattr(decisions, name)[order] for name in _COLUMNS))
+
+
+_COLUMNS = ("row", "decision", "loss", "top", "top_score")
+
+
+class _Images(Dataset[Any]):
+    """(set, row) -> the transformed image, or the message of a file that can't be decoded."""
+
+    def __init__(self, sets: Sequence[EvaluationSet]) -> None:
+        self.sets = sets
+
+    def __getitem__(self, key: tuple[int, int]) -> tuple[int, int, Tensor | str]:
+        entry = self.sets[key[0]]
+        try:
+            return *key, entry.transform(entry.source.load(key[1]))
+        except CorruptImage as error:
+            return *key, str(error)
+
+
+class _Shard(Sampler[list[tuple[int, int]]]):
+    """Batches of one rank's rows of every set in turn; a batch never mixes sets, whose images may differ in size."""
+
+    def __init__(self, sets: Sequence[EvaluationSet], batch_size: int, rank: int, world: int) -> None:
+        self.batches = [
+            [(number, row) for row in range(start, min(start + batch_size * world, size), world)]
+            for number, size in ((number, len(entry.source)) for number, entry in enumerate(sets))
+            for start in range(rank, size, batch_size * world)
+        ]
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+def _collate(items: Sequence[tuple[int, int, Tensor | str]]) -> tuple[int, Tensor, Tensor, list[str]]:
+    good = [(row, image) for _, row, image in items if isinstance(image, Tensor)]
+    errors = [image for _, _, image in items if isinstance(image, str)]
+    images = torch.stack([image for _, image in good]) if good else torch.empty(0)
+    return items[0][0], torch.tensor([row for row, _ in good], dtype=torch.long), images, errors
+
+
+# --- predictions on disk ----------------------------------------------------------------------------------------------
+
+
+def write_predictions(path: Path, entry: EvaluationSet, decisions: Decisions, epoch: int) -> None:
+    """Per-image decisions as parquet: image, label, decision, correct, loss, top-5 with probabilities, epoch."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    source = entry.source
+    names = np.asarray(source.classes, dtype=object)
+    columns: dict[str, Any] = {
+        "image": [source.ids[row] for row in decisions.row],
+        "label": names[source.y[decisions.row]],
+        "decision": names[decisions.decision],
+        "correct": decisions.decision == source.y[decisions.row],
+        "loss": decisions.loss,
+        "top5": names[decisions.top].tolist(),
+        "top5_score": decisions.top_score.tolist(),
+        "epoch": np.full(len(decisions.row), epoch, dtype=np.int32),
+    }
+    if source.bias is not None:
+        columns["bias"] = names[source.bias[decisions.row]]
+    if source.group is not None:
+        columns["group"] = source.group[decisions.row]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    parquet.write_table(pa.table(columns).replace_schema_metadata({"label_map": entry.label_map.name}), temporary)
+    temporary.replace(path)

@@ -1,0 +1,281 @@
+"""One training from its config to its end: opens what it needs, finds its place, hands over to the engine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import yaml
+
+from biasbed import algorithms, checkpoint, distributed, models, provenance, record, run_folder
+from biasbed import config as configs
+from biasbed.algorithms.base import Algorithm, TrainData
+from biasbed.config import Config
+from biasbed.data.pictures import save_examples
+from biasbed.data.source import CorruptImage
+from biasbed.data.streams import MAIN, Plan, TrainLoader, auto_workers
+from biasbed.distributed import Group
+from biasbed.engine import Engine
+from biasbed.errors import Failure, UsageError
+from biasbed.evaluate import Evaluator
+from biasbed.precision import Precision
+from biasbed.run_folder import RunFolder
+from biasbed.suites import Suite, choose, open_suite
+from biasbed.tracking import Tracker, take_run_id, tracking_uri
+
+
+class Interrupted(BaseException):
+    """A signal asked this process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.signal = signal.Signals(number)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A config with everything that follows from it before training starts."""
+
+    config: Config
+    suite: Suite
+    training_data: Mapping[str, float]
+    protocol: record.Protocol
+    config_hash: str
+    run_key: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.algorithm}-seed{self.config.seed}"
+
+    @property
+    def algorithm(self) -> str:
+        """The method's identifier; a user's own `<module>:<Class>` becomes one."""
+        return record.slug(self.config.algorithm)
+
+    def tags(self) -> dict[str, str]:
+        config = self.config
+        commit, dirty = provenance.git_state()
+        return {
+            record.KIND: "train",
+            record.STUDY: config.study,
+            record.SUITE: config.suite,
+            record.PROTOCOL_HASH: self.protocol.hash,
+            record.ALGORITHM: self.algorithm,
+            record.SEED: str(config.seed),
+            record.TEST_DOMAINS: ",".join(config.test_domains or ()) or "none",
+            record.CONFIG_HASH: self.config_hash,
+            record.RUN_KEY: self.run_key,
+            record.DATA_FINGERPRINT: self.suite.fingerprint,
+            record.CODE_HASH: provenance.code_hash(algorithms.load(config.algorithm), config.suite),
+            record.GIT_COMMIT: commit,
+            record.GIT_DIRTY: dirty,
+            record.SCHEMA_TAG: record.SCHEMA,
+            record.TRAINING_DATA: record.canonical_json(dict(self.training_data)),
+        }
+
+
+def plan(config: Config) -> Job:
+    """Check everything that can be checked before a run exists; UsageError says what is wrong."""
+    from biasbed import networks
+
+    networks.check_name(config.backbone)
+    networks.check_init(config.backbone, config.init)
+    suite = open_suite(config)
+    algorithm = algorithms.load(config.algorithm)
+    training_data = suite.training_data(algorithm.training_data)
+    protocol = suite.protocol(config, tuple(training_data))
+    key = configs.config_hash(config, protocol, suite.fingerprint)
+    job = Job(config, suite, training_data, protocol, key, configs.run_key(config, key))
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device=cuda: there is no GPU here")
+    return job
+
+
+def train(config: Config) -> RunFolder:
+    """Train as configured; in this process, or as one of torchrun's.
+
+    Raises UsageError before anything is created, Failure when the training breaks down.
+    """
+    job = plan(config)
+    with interruptible(), distributed.process_group(config.device) as group:
+        folder = RunFolder(Path(group.share_object(str(_folder(job).path) if group.is_main else None)))
+        if folder.is_done:  # resume=once
+            if group.is_main:
+                print(f"{folder.path.name} is finished already; resume=never trains it anew")
+            return folder
+        lock = folder.locked() if group.is_main else contextlib.nullcontext()
+        with lock:
+            _train(job, folder, group)
+    return folder
+
+
+def _folder(job: Job) -> RunFolder:
+    config = job.config
+    home = record.home(tracking_uri() if config.tracking == "on" else "offline")
+    root = home if config.output_dir == "auto" else Path(config.output_dir).expanduser().resolve()
+    name = f"{job.algorithm}-s{config.seed}-{job.run_key[:8]}"
+    return run_folder.find(root / config.suite / name, config.resume)
+
+
+def _train(job: Job, folder: RunFolder, group: Group) -> None:
+    config = job.config
+    tracker = Tracker(folder, take_run_id(), config.tracking == "offline") if group.is_main else None
+    _settle_arithmetic(group)
+    precision = Precision(config.precision, group.device)
+    algorithm = _algorithm(job, group, precision)
+    engine = _engine(job, folder, group, precision, algorithm, tracker)
+    state, problems = checkpoint.load_newest(folder.path) if config.resume != "never" else (None, [])
+    if tracker is not None:
+        for problem in problems:
+            print(f"warning: {problem}; falling back to the one before", file=sys.stderr)
+        _open_run(job, folder, tracker, state)
+    if state is not None:
+        engine.restore(state)
+    try:
+        engine.run()
+    except CorruptImage as error:
+        _abort(tracker, "FAILED", {record.ERROR: str(error)}, f"{error}; corrupt=skip goes on without such files")
+    except Failure as error:
+        _abort(tracker, "FAILED", {record.ERROR: str(error)}, str(error))
+    except (Interrupted, KeyboardInterrupt) as error:
+        name = error.signal.name if isinstance(error, Interrupted) else "SIGINT"
+        if tracker is not None:
+            tracker.abort("KILLED", {record.ENDED_BY: name}, f"ended by {name}; the same command continues it")
+        raise
+    _report_skipped(engine, tracker, group)
+    if tracker is not None:
+        best = folder.path / checkpoint.BEST
+        tracker.finish((lambda run_id: models.log_model(best, run_id, tracker.uri)) if config.log_model else None)
+        print(_farewell(folder, tracker, engine), file=sys.stderr)
+
+
+def _abort(tracker: Tracker | None, status: str, tags: Mapping[str, str], message: str) -> None:
+    if tracker is not None:
+        tracker.abort(status, tags, message)
+    raise Failure(message) from None
+
+
+def _report_skipped(engine: Engine, tracker: Tracker | None, group: Group) -> None:
+    """With corrupt=skip: which images were not read, on the terminal, and how many, as a tag."""
+    gathered = group.gather_objects((engine.skipped, engine.evaluator.skipped))
+    if tracker is None or gathered is None:
+        return
+    found = {"train": set().union(*(own[0] for own in gathered)), "test": set().union(*(own[1] for own in gathered))}
+    if any(found.values()):
+        tracker.set_tags({record.SKIPPED_IMAGES: record.canonical_json({phase: len(m) for phase, m in found.items()})})
+        for message in sorted(found["test"]):
+            print(f"warning: {message}; left out of every evaluation", file=sys.stderr)
+
+
+def _open_run(job: Job, folder: RunFolder, tracker: Tracker, state: Mapping[str, Any] | None) -> None:
+    """Write what describes the run, and open it on the server."""
+    config, path = job.config, folder.path
+    (path / record.CONFIG_FILE).write_text(yaml.safe_dump(configs.plain(config), sort_keys=False))
+    (path / record.PROTOCOL_FILE).write_text(job.protocol.to_json())
+    (path / record.ENVIRONMENT_FILE).write_text(provenance.environment())
+    if not (path / record.PICTURES_FOLDER).exists():
+        for entry in (*job.suite.validation, *choose(job.suite.sets, "all")):
+            save_examples(path / record.PICTURES_FOLDER / f"{entry.name}.png", entry.source, entry.transform)
+        for name in job.training_data:
+            source = job.suite.training[name]()
+            picture = path / record.PICTURES_FOLDER / f"training_{name}.png"
+            save_examples(picture, source, job.suite.train_transform)
+    tracker.restore(state["history"] if state is not None else [])
+    experiment = f"biasbed-{config.suite}" if config.experiment == "auto" else config.experiment
+    tracker.start(job.name, experiment, job.tags(), configs.plain(config))
+    contexts = [("training", name) for name in job.training_data]
+    contexts += [("validation", entry.name) for entry in job.suite.validation]
+    contexts += [("testing", entry.name) for entry in job.suite.sets]
+    tracker.log_inputs([(context, name, job.suite.fingerprint) for context, name in contexts])
+    if state is not None:
+        print(f"continuing {path} at step {state['position']['step']}", file=sys.stderr)
+
+
+def _algorithm(job: Job, group: Group, precision: Precision) -> Algorithm:
+    """The algorithm, equal on all ranks, then generators that differ between them."""
+    config = job.config
+    torch.manual_seed(config.seed)
+    algorithm = models.make_algorithm(config, len(job.suite.classes), job.suite.task, group, precision)
+    group.share_module(algorithm)
+    group.seed(config.seed)
+    sources = [job.suite.training[name]() for name in job.training_data]
+    algorithm.on_train_data(
+        TrainData(
+            num_examples=sum(map(len, sources)),
+            num_classes=len(job.suite.classes),
+            num_domains=max(1, *(len(source.domains) for source in sources)),
+        )
+    )
+    algorithm.start()
+    return algorithm
+
+
+def _engine(
+    job: Job, folder: RunFolder, group: Group, precision: Precision, algorithm: Algorithm, tracker: Tracker | None
+) -> Engine:
+    config, suite = job.config, job.suite
+    workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
+    skip = config.corrupt == "skip"
+    stream = suite.stream(job.training_data, config.batch_size, algorithm.views)
+    at_least, pin = 2 * config.accumulate, group.device.type == "cuda"
+    train_plan = Plan({MAIN: stream}, config.seed, group.rank, group.world)
+    if not train_plan.usable(0, at_least):
+        raise UsageError(
+            f"{len(stream.parts[0].source)} training images are too few for the processes and parts asked for"
+        )
+    sets = (*suite.validation, *suite.sets)
+    return Engine(
+        config=config,
+        algorithm=algorithm,
+        loader=TrainLoader(train_plan, config.seed, workers, skip, at_least, pin),
+        evaluator=Evaluator(sets, group, precision, suite.task, config.eval_batch_size, workers, skip),
+        phases=["val"] * len(suite.validation) + ["test"] * len(suite.sets),
+        monitor=suite.monitor,
+        group=group,
+        precision=precision,
+        folder=folder,
+        on_record=tracker.log if tracker is not None else lambda entry: None,
+        describe={"num_classes": len(suite.classes), "classes": list(suite.classes)},
+    )
+
+
+def _settle_arithmetic(group: Group) -> None:
+    """Choose deterministic kernels where there is a choice, so that the same command gives the same numbers."""
+    if group.device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # Filling fresh memory costs time and guards against bugs of others only.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def _farewell(folder: RunFolder, tracker: Tracker, engine: Engine) -> str:
+    best = engine.state.best or {}
+    where = "offline; `biasbed sync` sends it" if tracker.offline else f"run {tracker.run_id} at {tracker.uri}"
+    epoch = f"{engine.config.unit} {best['number']:.0f}"
+    return f"done: best {engine.monitor} {100 * best['value']:.2f} at {epoch}; {where}\n{folder.path}"
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM ends the block with `Interrupted`, so that journal and status are settled first."""
+    owner = os.getpid()
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == owner:
+            signal.signal(number, signal.SIG_IGN)  # once is enough: the rest is the way out
+            raise Interrupted(number)
+
+    previous = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,62 @@
+"""How far a long piece of work is: a bar on a terminal, sparse lines in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TextIO
+
+
+class Progress:
+    """Counts steps of a total; `line` prints a message that stays."""
+
+    def __init__(self, total: int, unit: str, start: int = 0, silent: bool = False, every: float = 30.0) -> None:
+        self.total, self.unit, self.silent, self.every = total, unit, silent, every
+        self.done = self.start = start
+        self.stream: TextIO = sys.stderr
+        self._began = self._printed = time.monotonic()
+        self._bar = None
+        if not silent and self.stream.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, initial=start, unit=unit, dynamic_ncols=True, file=self.stream)
+
+    def tick(self, count: int = 1) -> None:
+        self.done += count
+        if self._bar is not None:
+            self._bar.update(count)
+        elif not self.silent and time.monotonic() - self._printed > self.every:
+            self._printed = time.monotonic()
+            print(self.status(), file=self.stream, flush=True)
+
+    def status(self) -> str:
+        """`120/600 steps, 31.2 steps/s, 0:15 left`."""
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        rate = (self.done - self.start) / seconds
+        left = f", {_clock((self.total - self.done) / rate)} left" if rate > 0 else ""
+        return f"{self.done}/{self.total} {self.unit}s, {rate:.3g} {self.unit}s/s{left}"
+
+    def line(self, text: str) -> None:
+        """A message above the bar, or a line of the log."""
+        if self.silent:
+            return
+        if self._bar is not None:
+            self._bar.write(text, file=self.stream)
+        else:
+            print(text, file=self.stream, flush=True)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

@@ -1,0 +1,113 @@
+"""The folder of one training: found again by what is trained, locked while it is, holding all that resume needs."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from biasbed.errors import Failure
+
+DONE, LOCK, JOURNAL, STATE = "done", "lock", "metrics.jsonl", "run.json"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """`<output_dir>/<suite>/<algorithm>-s<seed>-<run_key[:8]>`, with `-2`, `-3`, .. for later runs of the same key."""
+
+    path: Path
+
+    @property
+    def is_done(self) -> bool:
+        return (self.path / DONE).exists()
+
+    def mark_done(self) -> None:
+        (self.path / DONE).touch()
+
+    # --- journal -----------------------------------------------------------------------------------------------------
+
+    @property
+    def journal(self) -> Path:
+        return self.path / JOURNAL
+
+    def write_journal(self, records: Sequence[dict[str, Any]]) -> None:
+        """Make the journal hold exactly these records."""
+        temporary = self.journal.with_suffix(".tmp")
+        temporary.write_text("".join(json.dumps(entry) + "\n" for entry in records))
+        os.replace(temporary, self.journal)
+
+    def append_journal(self, entry: dict[str, Any]) -> None:
+        with self.journal.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read_journal(self) -> list[dict[str, Any]]:
+        """All whole records; a line cut off by a kill is left out (the checkpoint has it)."""
+        if not self.journal.exists():
+            return []
+        records = []
+        for line in self.journal.read_text().splitlines():
+            with contextlib.suppress(json.JSONDecodeError):
+                records.append(json.loads(line))
+        return records
+
+    # --- the run on the tracking server ------------------------------------------------------------------------------
+
+    def read_state(self) -> dict[str, Any]:
+        """What the tracker wrote: run id, tags, parameters. Empty before the first start."""
+        path = self.path / STATE
+        state: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        return state
+
+    def write_state(self, state: dict[str, Any]) -> None:
+        temporary = self.path / f"{STATE}.tmp"
+        temporary.write_text(json.dumps(state, indent=1))
+        os.replace(temporary, self.path / STATE)
+
+    # --- one trainer at a time ---------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder; Failure names the holder. The lock ends with its process, however that ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / LOCK).open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.seek(0)
+                holder = file.read().strip() or "another process"
+                raise Failure(f"{self.path} is being trained by {holder}: wait for it, or stop it") from None
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}")
+            file.flush()
+            yield
+
+
+def find(base: Path, resume: str) -> RunFolder:
+    """The folder to train in: the newest one unless it is done or `resume` is `never`; then the next free name.
+
+    With `resume=once` a done folder is returned as it is.
+    """
+    newest, free = None, base
+    number = 1
+    while free.exists():
+        newest = free
+        number += 1
+        free = base.with_name(f"{base.name}-{number}")
+    if newest is None:
+        return RunFolder(free)
+    if resume == "never" or (RunFolder(newest).is_done and resume != "once"):
+        return RunFolder(free)
+    return RunFolder(newest)
+
+
+def unfinished(root: Path) -> list[RunFolder]:
+    """All run folders under a home that have a journal, finished or not."""
+    return [RunFolder(path.parent) for path in sorted(root.glob(f"*/*/{STATE}"))]

@@ -1,0 +1,98 @@
+"""Suites: which images train, which test, and how it is judged. Only the files of this folder know a suite's name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from biasbed import record
+from biasbed.errors import UsageError
+from biasbed.settings import nearest
+
+if TYPE_CHECKING:
+    from biasbed.config import Config
+    from biasbed.data.source import Source
+    from biasbed.data.streams import Stream
+    from biasbed.data.transforms import Transform
+    from biasbed.evaluate import EvaluationSet
+    from biasbed.tasks import Task
+
+REGISTRY: Mapping[str, str] = {
+    "demo": "biasbed.suites.demo",
+    "folders": "biasbed.suites.folders",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Suite:
+    """A protocol, with its images opened."""
+
+    name: str
+    classes: tuple[str, ...]
+    task: Task
+    training: Mapping[str, Callable[[], Source]]  # data sets that algorithms may train on; opened when used
+    train_name: str  # the one that algorithms mean by "train"
+    train_transform: Transform
+    validation: tuple[EvaluationSet, ...]
+    sets: tuple[EvaluationSet, ...]
+    monitor: str  # metric name
+    fingerprint: str  # of all images that a run may see
+
+    def protocol(self, config: Config, training_data: Sequence[str]) -> record.Protocol:
+        """What is written with each run, so that analysis knows the suite without importing it."""
+        return record.Protocol(
+            suite=self.name,
+            sets=tuple(entry.record() for entry in self.sets),
+            training_sets=(self.train_name,),
+            validation_sets=tuple(entry.name for entry in self.validation),
+            monitor=self.monitor,
+            step_unit=config.unit,
+        )
+
+    def training_data(self, wanted: Mapping[str, float]) -> dict[str, float]:
+        """An algorithm's training data by the suite's names; UsageError with what would make a missing one."""
+        named = {self.train_name if name == "train" else name: share for name, share in wanted.items()}
+        for name in named:
+            if name not in self.training:
+                raise UsageError(
+                    f"the suite '{self.name}' has no training data '{name}'{nearest(name, self.training)}; "
+                    f"make it with: biasbed prepare --what {name} --suite {self.name}"
+                )
+        return named
+
+    def stream(self, training_data: Mapping[str, float], batch_size: int, views: int) -> Stream:
+        """The main stream: every data set with its share."""
+        from biasbed.data.streams import Part, Stream
+
+        parts = [Part(self.training[name](), share, self.train_transform) for name, share in training_data.items()]
+        return Stream(tuple(parts), batch_size, views)
+
+
+def defaults(name: str) -> Mapping[str, Any]:
+    """The settings that a suite chooses otherwise than `Config`; UsageError for an unknown suite."""
+    return dict(_module(name).DEFAULTS)
+
+
+def open_suite(config: Config) -> Suite:
+    """The suite with its images; UsageError where they are missing or don't fit."""
+    suite: Suite = _module(config.suite).build(config)
+    return suite
+
+
+def choose(sets: Sequence[EvaluationSet], wanted: Sequence[str] | str) -> tuple[EvaluationSet, ...]:
+    """The named evaluation sets in the suite's order, or all; UsageError for an unknown one."""
+    if wanted == "all":
+        return tuple(sets)
+    known = {entry.name: entry for entry in sets}
+    for name in wanted:
+        if name not in known:
+            raise UsageError(f"sets={','.join(wanted)}: there is no evaluation set '{name}'{nearest(name, known)}")
+    return tuple(entry for entry in sets if entry.name in wanted)
+
+
+def _module(name: str) -> Any:
+    if name not in REGISTRY:
+        raise UsageError(f"unknown suite '{name}'{nearest(name, REGISTRY)}")
+    return importlib.import_module(REGISTRY[name])

@@ -1,0 +1,72 @@
+"""The embedded suite: digits whose texture gives the class away in training, and six sets that tell what was learnt.
+
+Nothing is downloaded; `biasbed.data.digits` makes the images. The sets mirror BiasBed's. `train=stylized` and
+`train=texture` are the controls: training images without any texture cue, and without any shape cue.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from biasbed import record
+from biasbed.config import Config
+from biasbed.data import transforms
+from biasbed.data.digits import CLASSES, digits
+from biasbed.data.source import MemorySource
+from biasbed.errors import UsageError
+from biasbed.evaluate import CUE_MEASURES, EvaluationSet
+from biasbed.settings import nearest
+from biasbed.suites import Suite, choose
+from biasbed.tasks import MultiClass
+
+DEFAULTS: Mapping[str, Any] = {
+    "backbone": "resnet10",
+    "image_size": 40,
+    "epochs": 10,
+    "batch_size": 64,
+    "optim.lr": 0.2,
+    "augment.crop_scale": 0.7,
+    "augment.flip": False,  # a mirrored digit is none
+    "workers": 0,
+}
+SETS = ("in_domain", "silhouette", "edge", "sketch", "cue_conflict", "stylized")
+TRAINING = {"train": "train", "stylized": "stylized_train", "texture": "texture_train"}
+
+
+def build(config: Config) -> Suite:
+    """The suite at the configured image size."""
+    train_name = {"auto": "train", "none": "none"}.get(config.train, config.train)
+    if train_name not in (*TRAINING, "none"):
+        raise UsageError(
+            f"train={config.train}: the suite 'demo' has no such training data{nearest(train_name, TRAINING)}"
+        )
+    images = functools.partial(_digits, size=config.image_size)
+    same_size = transforms.fitted(config.image_size)
+    sets = choose([_evaluation_set(name, images(name), same_size) for name in SETS], config.sets)
+    validation = EvaluationSet("val", images("val"), same_size)
+    used = [entry.source for entry in (*sets, validation)] + [images(TRAINING[train_name])] * (train_name != "none")
+    return Suite(
+        name="demo",
+        classes=CLASSES,
+        task=MultiClass(),
+        training={name: functools.partial(images, split) for name, split in TRAINING.items()},
+        train_name=train_name,
+        train_transform=transforms.training(config.image_size, config.augment),
+        validation=(validation,),
+        sets=sets,
+        monitor=str(record.MetricName("val", "accuracy", "val")),
+        fingerprint=record.digest([source.fingerprint() for source in used]),
+    )
+
+
+@functools.cache
+def _digits(split: str, size: int) -> MemorySource:
+    return digits(split, image_size=size)
+
+
+def _evaluation_set(name: str, source: MemorySource, transform: transforms.Transform) -> EvaluationSet:
+    if name == "cue_conflict":
+        return EvaluationSet(name, source, transform, measures=CUE_MEASURES)
+    return EvaluationSet(name, source, transform, made_by="stylized" if name == "stylized" else None)

@@ -1,0 +1,54 @@
+"""Journals that never reached the server, sent later; each row arrives once however often this is run."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from biasbed import record
+from biasbed.errors import Failure
+from biasbed.run_folder import RunFolder, unfinished
+from biasbed.settings import setting
+from biasbed.tracking import Tracker, tracking_uri
+
+
+@dataclass(frozen=True)
+class SyncOptions:
+    """Where the journals are."""
+
+    output_dir: str = setting("auto", "folder of runs (auto: this server's, and that of offline runs)")
+
+
+def sync(options: SyncOptions) -> int:
+    """Send every finished run that the server lacks; returns how many were sent."""
+    if options.output_dir == "auto":
+        roots = [record.home(tracking_uri()), record.home("offline")]
+    else:
+        roots = [Path(options.output_dir).expanduser().resolve()]
+    sent = 0
+    for folder in [folder for root in roots for folder in unfinished(root)]:
+        state = folder.read_state()
+        if state.get("sent") and state.get("tracking_uri") == tracking_uri():
+            continue
+        if not folder.is_done:
+            print(f"{folder.path}: not finished; `biasbed train` with the same settings continues it", file=sys.stderr)
+            continue
+        with folder.locked():
+            _send(folder)
+        sent += 1
+    print(f"{sent} runs sent to {tracking_uri()}" if sent else "nothing to send: the server has every finished run")
+    return sent
+
+
+def _send(folder: RunFolder) -> None:
+    from biasbed import models
+
+    tracker = Tracker(folder)
+    tracker.reopen()
+    best = folder.path / record.BEST_CHECKPOINT
+    wants_model = folder.read_state()["params"].get(f"{record.CONFIG_PARAMETER}log_model") == "True"
+    tracker.finish((lambda run_id: models.log_model(best, run_id, tracker.uri)) if wants_model else None)
+    if not folder.read_state().get("sent"):
+        raise Failure(f"{folder.path} could not be sent")
+    print(f"{folder.path.name} -> run {tracker.run_id}")

@@ -1,0 +1,311 @@
+"""From journal to MLflow, exactly once. The only user of mlflow while training; works on rank 0 alone.
+
+Every record is in the journal, with its timestamp, before it is sent. MLflow's stores drop a row that is equal in key,
+step, value and timestamp, so sending the whole journal again is always safe: that is how an interruption of the server,
+of the training or of both is mended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from biasbed import record
+from biasbed.errors import Failure, UsageError
+from biasbed.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+NOTE = "mlflow.note.content"
+PARENT = "mlflow.parentRunId"
+PATIENCE = 90.0  # seconds that the end of a training waits for a server that is away
+RETRY_AFTER = 15.0  # seconds between attempts to reach it before that
+
+Record = dict[str, Any]  # {"step": int, "timestamp": ms, "metrics": {name: value}}
+
+
+def tracking_uri() -> str:
+    """The server or database in use; UsageError for one that means another place in every folder."""
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+    given = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if given.startswith("sqlite:///") and not given.startswith("sqlite:////"):
+        raise UsageError(f"MLFLOW_TRACKING_URI={given} is relative: give sqlite:////<absolute path>/mlflow.db")
+    logging.getLogger("mlflow").setLevel(logging.WARNING)  # it reports its own set-up of the database at length
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    import mlflow
+
+    uri: str = mlflow.get_tracking_uri()
+    if uri.startswith("file:") or "://" not in uri:
+        raise UsageError(f"MLflow no longer keeps runs in folders ({uri}): use sqlite:////<path>/mlflow.db or a server")
+    return uri
+
+
+def take_run_id() -> str | None:
+    """The run that `mlflow run` opened for this command; asked for once, so that no child takes it for its own."""
+    return os.environ.pop("MLFLOW_RUN_ID", None)
+
+
+@contextlib.contextmanager
+def server_errors(uri: str) -> Iterator[None]:
+    """Turn what MLflow and its transports raise into one line."""
+    from mlflow.exceptions import MlflowException
+    from requests.exceptions import RequestException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, RequestException, SQLAlchemyError) as error:
+        reason = str(error).strip().splitlines()[0][:300]
+        raise Failure(f"the tracking server at {uri} can't be used: {reason}") from None
+
+
+class Tracker:
+    """Writes one run: its folder first, then the server."""
+
+    def __init__(self, folder: RunFolder, run_id: str | None = None, offline: bool = False) -> None:
+        self.folder, self.offline = folder, offline
+        self._given_run = run_id
+        self._away_since: float | None = None
+        self._behind = False  # the server lacks something that the folder has
+        self.uri = "" if offline else tracking_uri()
+        self.run_id = ""
+
+    # --- the run's beginning -----------------------------------------------------------------------------------------
+
+    def start(self, name: str, experiment: str, tags: Mapping[str, str], params: Mapping[str, Any]) -> None:
+        """Open the run: the one of `mlflow run`, the interrupted one, or a new one; then send all that is known.
+
+        Raises Failure where the server can't be reached: nothing has been computed yet.
+        """
+        state = self.folder.read_state()
+        attempts = int(state.get("attempts", 0)) + 1
+        tags = {**tags, record.ATTEMPTS: str(attempts), "mlflow.runName": name}
+        words = {f"{record.CONFIG_PARAMETER}{key}": _word(value) for key, value in params.items()}
+        state |= {"experiment": experiment, "tags": tags, "params": words, "attempts": attempts, "sent": False}
+        self.folder.write_state(state)
+        if not self.offline:
+            with server_errors(self.uri):
+                self._open(state)
+
+    def reopen(self) -> None:
+        """Open the run of a folder that was trained before, by what its folder says."""
+        with server_errors(self.uri):
+            self._open(self.folder.read_state())
+
+    def _open(self, state: Record) -> None:
+        previous = state.get("run_id") if state.get("tracking_uri") == self.uri else None
+        self.run_id = self._given_run or self._revived(previous) or self._created(state)
+        state |= {"run_id": self.run_id, "tracking_uri": self.uri}
+        self.folder.write_state(state)
+        self._send_description(state)
+        self._send_records(self.folder.read_journal())
+        self._send_files(record.CONFIG_FILE, record.PROTOCOL_FILE, record.ENVIRONMENT_FILE, record.PICTURES_FOLDER)
+        if previous and previous != self.run_id:
+            with contextlib.suppress(Exception):  # it may be gone already
+                self._client.delete_run(previous)
+
+    def _revived(self, run_id: str | None) -> str | None:
+        """The interrupted run, running again, unless someone deleted it."""
+        from mlflow.exceptions import MlflowException
+
+        if run_id is None:
+            return None
+        try:
+            if self._client.get_run(run_id).info.lifecycle_stage != "active":
+                return None
+            self._client.update_run(run_id, status="RUNNING")
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return None
+            raise
+        return run_id
+
+    def _created(self, state: Record) -> str:
+        tags = {**state["tags"], "mlflow.user": os.environ.get("USER", ""), "mlflow.source.type": "LOCAL"}
+        parent = os.environ.get("BIASBED_PARENT_RUN")
+        if parent:
+            tags[PARENT] = parent
+        return str(self._client.create_run(experiment_id(self._client, state["experiment"]), tags=tags).info.run_id)
+
+    def _send_description(self, state: Record) -> None:
+        from mlflow.entities import Param, RunTag
+
+        present = self._client.get_run(self.run_id).data
+        params = [Param(key, value) for key, value in state["params"].items() if key not in present.params]
+        tags = [RunTag(key, value) for key, value in state["tags"].items()]
+        self._client.log_batch(self.run_id, params=params, tags=tags)
+        for key in {record.ENDED_BY, record.ERROR, NOTE} & (set(present.tags) - set(state["tags"])):
+            self._client.delete_tag(self.run_id, key)  # of the attempt before
+
+    def log_inputs(self, inputs: Sequence[tuple[str, str, str]]) -> None:
+        """Name the data sets: (context, name, fingerprint)."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        entries = [
+            DatasetInput(
+                Dataset(name, digest, "local", json.dumps({"name": name})), [InputTag("mlflow.data.context", c)]
+            )
+            for c, name, digest in inputs
+        ]
+        self._try(lambda: self._client.log_inputs(self.run_id, entries))
+
+    # --- while training ----------------------------------------------------------------------------------------------
+
+    def restore(self, history: Sequence[Record]) -> None:
+        """Make the journal what the checkpoint says it was; before `start`."""
+        self.folder.write_journal(history)
+
+    def log(self, entry: Record) -> None:
+        """One boundary's metrics, to the journal and then to the server. A server that is away costs no record."""
+        self.folder.append_journal(entry)
+        if self._away_since is not None and time.monotonic() - self._away_since < RETRY_AFTER:
+            return
+        self._try(lambda: self._catch_up() if self._behind else self._send_records([entry]))
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        state = self.folder.read_state()
+        state["tags"] = {**state["tags"], **tags}
+        self.folder.write_state(state)
+        self._try(lambda: self._send_description(state))
+
+    # --- the run's end -----------------------------------------------------------------------------------------------
+
+    def finish(self, log_model: Callable[[str], None] | None = None) -> None:
+        """Send results and the model, and end the run. Waits a while for a server that is away, then raises Failure."""
+        self.folder.mark_done()
+        if self.offline:
+            return
+        deadline = time.monotonic() + PATIENCE
+        while not self._try(lambda: self._finish(log_model)):
+            if time.monotonic() > deadline:
+                raise Failure(
+                    f"the training is done but {self.uri} does not answer; all is kept in {self.folder.path}: "
+                    "run `biasbed sync` when the server is back"
+                )
+            time.sleep(RETRY_AFTER / 3)
+
+    def _finish(self, log_model: Callable[[str], None] | None) -> None:
+        if self._behind:
+            self._catch_up()
+        self._send_files("predictions")
+        best = self.folder.path / record.BEST_CHECKPOINT
+        if best.exists():
+            self._client.log_artifact(self.run_id, str(best), record.CHECKPOINT_FOLDER)
+            outputs = self._client.get_run(self.run_id).outputs
+            if log_model is not None and (outputs is None or not outputs.model_outputs):
+                log_model(self.run_id)
+        self._client.set_terminated(self.run_id, "FINISHED")
+        self.folder.write_state({**self.folder.read_state(), "sent": True})
+
+    def abort(self, status: str, tags: Mapping[str, str], note: str) -> None:
+        """End the run early; what can't be sent now is sent when the training is resumed."""
+        if self.run_id:
+            self._away_since = None
+            self.set_tags({**tags, NOTE: note})
+            self._try(lambda: self._client.set_terminated(self.run_id, status))
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _client(self) -> MlflowClient:
+        from mlflow import MlflowClient
+
+        return MlflowClient(self.uri)
+
+    def _try(self, send: Callable[[], None]) -> bool:
+        """Whether it was sent; a server that is away is reported once and tried again later."""
+        if self.offline or not self.run_id:
+            return False
+        try:
+            with server_errors(self.uri):
+                send()
+        except Failure as failure:
+            if self._away_since is None or not self._behind:
+                print(f"warning: {failure}; training goes on, the journal keeps everything", file=sys.stderr)
+            self._away_since, self._behind = time.monotonic(), True
+            return False
+        self._away_since = None
+        return True
+
+    def _catch_up(self) -> None:
+        """Send everything again after the server was away; it keeps each row once."""
+        self._send_description(self.folder.read_state())
+        self._send_records(self.folder.read_journal())
+        self._behind = False
+        print("the tracking server is back; the journal was sent", file=sys.stderr)
+
+    def _send_records(self, records: Sequence[Record]) -> None:
+        from mlflow.entities import Metric
+
+        metrics = [
+            Metric(name, value, entry["timestamp"], entry["step"])
+            for entry in records
+            for name, value in entry["metrics"].items()
+        ]
+        for start in range(0, len(metrics), 1000):
+            self._client.log_batch(self.run_id, metrics=metrics[start : start + 1000])
+
+    def _send_files(self, *names: str) -> None:
+        for name in names:
+            path = self.folder.path / name
+            if path.is_dir():
+                self._client.log_artifacts(self.run_id, str(path), name)
+            elif path.exists():
+                self._client.log_artifact(self.run_id, str(path))
+
+
+def experiment_id(client: MlflowClient, name: str) -> str:
+    """The experiment of that name, made if need be; under `mlflow run` the one the user chose."""
+    from mlflow.exceptions import MlflowException
+
+    given = os.environ.get("MLFLOW_EXPERIMENT_ID")
+    if given:
+        return given
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return str(client.create_experiment(name))
+        except MlflowException:  # another process made it in between
+            found = client.get_experiment_by_name(name)
+    if found is None or found.lifecycle_stage != "active":
+        raise Failure(
+            f"the MLflow experiment '{name}' is deleted: restore it, or choose another with experiment=<name>"
+        )
+    return str(found.experiment_id)
+
+
+def report_usage_error(message: str) -> None:
+    """Under `mlflow run` a refused command has a run already: say there why it failed."""
+    run_id = take_run_id()
+    if run_id:
+        with contextlib.suppress(Exception):  # the message is on the terminal in any case
+            from mlflow import MlflowClient
+
+            client = MlflowClient(tracking_uri())
+            client.set_tag(run_id, record.USAGE_ERROR, message[:5000])
+            client.set_tag(run_id, NOTE, message)
+
+
+def download_checkpoint(run_id: str, folder: Path) -> Path:
+    """A tracked run's best checkpoint, as a local file; Failure where the run or its checkpoint is not there."""
+    from mlflow.artifacts import download_artifacts
+
+    uri = tracking_uri()
+    with server_errors(uri):
+        name = f"{record.CHECKPOINT_FOLDER}/{record.BEST_CHECKPOINT}"
+        return Path(download_artifacts(run_id=run_id, artifact_path=name, dst_path=str(folder), tracking_uri=uri))
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return "none" if value is None else str(value)

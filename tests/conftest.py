@@ -1,0 +1,113 @@
+"""What all tests share: small image folders, a fresh tracking database, and commands run as a user runs them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared"
+for folder in (ROOT / "src", ROOT / "tests"):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+import children  # noqa: E402  (needs the path set above)
+
+CLASSES = ("circle", "cross", "square")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The workplace's real images and published numbers; tests that need them skip where they are absent."""
+    if not SHARED.is_dir():
+        pytest.skip("needs ../shared, which holds other people's images and is not part of the repository")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def image_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three folders (two of 3 x 10 images, one of 3 x 5) of noisy shapes of 24 x 24 pixels."""
+    root = tmp_path_factory.mktemp("images")
+    for number, (folder, count) in enumerate({"photo": 17, "paint": 10, "ink": 5}.items()):
+        generator = np.random.default_rng(number)
+        for label, name in enumerate(CLASSES):
+            (root / folder / name).mkdir(parents=True)
+            for index in range(count):
+                Image.fromarray(_shape(label, generator)).save(root / folder / name / f"{name}{index}.png")
+    return root
+
+
+def _shape(label: int, generator: np.random.Generator) -> np.ndarray:
+    rows, columns = np.mgrid[:24, :24] - 11.5 + generator.integers(-2, 3, size=(2, 1, 1))
+    masks = (
+        np.hypot(rows, columns) < 8,
+        np.minimum(abs(rows), abs(columns)) < 3,
+        np.maximum(abs(rows), abs(columns)) < 7,
+    )
+    picture = np.where(masks[label][..., None], 210, 60) + generator.normal(0, 25, (24, 24, 3))
+    return picture.clip(0, 255).astype(np.uint8)
+
+
+@pytest.fixture(scope="session")
+def _empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tracking database with its tables: making them takes seconds, so it is made once and copied."""
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def tracking(tmp_path: Path, _empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URI of a fresh tracking database, in force for this test and its commands."""
+    shutil.copy(_empty_store, tmp_path / "mlflow.db")
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    for name in ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "BIASBED_PARENT_RUN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
+    import mlflow
+
+    mlflow.set_tracking_uri(uri)
+    monkeypatch.chdir(tmp_path)
+    return uri
+
+
+@pytest.fixture
+def train_flags(image_root: Path) -> list[str]:
+    """A training of a few seconds' work in all: 41 training images, 3 epochs, two test sets."""
+    return [
+        *("--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "16"),
+        *("--epochs", "3", "--batch_size", "8", "--backbone", "resnet10", "--optim.lr_batch", "none"),
+        *("--optim.lr", "0.02", "--workers", "0", "--device", "cpu", "--log_model", "false"),
+    ]
+
+
+Command = Callable[..., children.Done]
+
+
+def command_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a new Python that runs this checkout, single-threaded."""
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **(extra or {})}
+
+
+@pytest.fixture
+def biasbed(tracking: str) -> Command:
+    """Runs `biasbed <words>` in a process of its own, with this test's tracking; `check=False` allows a failure."""
+
+    def run(*words: str, check: bool = True, **options: Any) -> children.Done:
+        done = children.run(words, **options)
+        assert not check or done.returncode == 0, done.stderr
+        return done
+
+    return run

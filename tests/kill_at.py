@@ -1,0 +1,51 @@
+"""Runs a biasbed command and kills itself with SIGKILL, or signals itself, at a chosen moment.
+
+usage: kill_at.py <moment> <count> <signal> -- <biasbed words>
+moments: step (before the count-th update), evaluation (while the count-th set of images is decided), saved (after the
+count-th evaluation's checkpoint, before its record reaches journal and server).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from biasbed import cli, engine, evaluate, tracking
+
+
+def main() -> int:
+    split = sys.argv.index("--")
+    moment, count, number = sys.argv[1:split]
+    arm(moment, int(count), number)
+    return cli.main(sys.argv[split + 1 :])
+
+
+def arm(moment: str, count: int, number: str) -> None:
+    """Make this process signal itself at the count-th such moment."""
+    moments: dict[str, tuple[Any, str]] = {
+        "step": (engine.Engine, "_update"),
+        "evaluation": (evaluate.Evaluator, "_decide"),
+        "saved": (tracking.Tracker, "log"),
+    }
+    owner, name = moments[moment]
+    setattr(owner, name, _counted(getattr(owner, name), count, signal.Signals[number]))
+
+
+def _counted(function: Callable[..., Any], count: int, number: signal.Signals) -> Callable[..., Any]:
+    calls = 0
+
+    def wrapper(*arguments: Any, **keywords: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == count:
+            os.kill(os.getpid(), number)
+        return function(*arguments, **keywords)
+
+    return wrapper
+
+
+if __name__ == "__main__":
+    sys.exit(main())

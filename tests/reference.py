@@ -1,0 +1,46 @@
+"""A training written out plainly, to compare the engine with: halves of each batch in turn, gradients averaged."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+
+from biasbed import config, job, models
+from biasbed.data.streams import MAIN, Plan, TrainLoader
+from biasbed.distributed import Group
+from biasbed.engine import prepare
+from biasbed.precision import Precision
+from biasbed.schedules import rate_factor
+
+
+def halves_by_hand(words: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Weights after training ERM on two halves per batch, each with its own batch statistics; buffers of the first."""
+    settings = config.resolve({k[2:]: v for k, v in zip(words[::2], words[1::2], strict=True)})
+    planned = job.plan(settings)
+    torch.manual_seed(settings.seed)
+    classes = len(planned.suite.classes)
+    algorithm = models.make_algorithm(settings, classes, planned.suite.task, Group(), Precision())
+    algorithm.start()
+    second = copy.deepcopy(algorithm.network).train()  # holds the other process's buffers
+    stream = planned.suite.stream(planned.training_data, settings.batch_size, 1)
+    plan = Plan({MAIN: stream}, settings.seed)
+    loader = TrainLoader(plan, settings.seed, 0, False, 4, False)
+    optimizer = algorithm.optimizer("main")
+    total = (settings.epochs or 0) * plan.steps_per_epoch
+    step = 0
+    while step < total:
+        for current, following, batch, _ in loader.from_step(step):
+            algorithm.set_rate(rate_factor(settings.optim, current, total, plan.steps_per_epoch))
+            batch = prepare(batch, frozenset(), torch.device("cpu"))
+            second.load_state_dict({**second.state_dict(), **dict(algorithm.network.named_parameters())})
+            optimizer.zero_grad()
+            for part, network in zip(batch.split(2), (algorithm.network, second), strict=True):
+                loss = torch.nn.functional.cross_entropy(network(part.x), part.y)
+                gradients = torch.autograd.grad(loss * len(part) / len(batch), list(network.parameters()))
+                for parameter, gradient in zip(algorithm.network.parameters(), gradients, strict=True):
+                    parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+            optimizer.step()
+            step = following
+    return dict(algorithm.state_dict())

@@ -1,0 +1,60 @@
+"""Reading back what a training left: folders, checkpoints, and every row of the tracking database."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def run_folders(home: Path) -> list[Path]:
+    """The run folders below an output folder, by name."""
+    return sorted(path.parent for path in home.glob("*/*/run.json"))
+
+
+def weights(folder: Path, name: str = "last.ckpt") -> dict[str, torch.Tensor]:
+    """All parameters and buffers of a run's algorithm."""
+    state: dict[str, torch.Tensor] = torch.load(folder / name, weights_only=True)["algorithm"]
+    return state
+
+
+def history(folder: Path) -> dict[int, dict[str, float]]:
+    """A run's record per epoch, without what depends on the clock or the machine."""
+    records = torch.load(folder / "last.ckpt", weights_only=True)["history"]
+    return {entry["step"]: timeless(entry["metrics"]) for entry in records}
+
+
+def timeless(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if not name.startswith(("time/", "memory/"))}
+
+
+def stored(uri: str, run_id: str) -> dict[int, dict[str, float]]:
+    """Every metric row of a run on the server by step; fails where one is there twice."""
+    with sqlite3.connect(uri.removeprefix("sqlite:///")) as connection:
+        rows = connection.execute("select key, step, value from metrics where run_uuid = ?", (run_id,)).fetchall()
+    twice = [key for key, count in Counter((name, step) for name, step, _ in rows).items() if count > 1]
+    assert not twice, f"stored more than once: {twice[:5]}"
+    found: dict[int, dict[str, float]] = {}
+    for name, step, value in rows:
+        found.setdefault(step, {})[name] = value
+    return {step: timeless(metrics) for step, metrics in found.items()}
+
+
+def all_runs(uri: str, **tags: str) -> list[Any]:
+    """The active runs of all experiments that have these tags (kind="train" means biasbed.kind)."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    clauses = [f"tags.`biasbed.{name}` = '{value}'" for name, value in tags.items()]
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    return list(client.search_runs(experiments, " and ".join(clauses)))
+
+
+def assert_equal(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> None:
+    """Bit-equal tensors under equal names."""
+    assert left.keys() == right.keys()
+    different = [name for name in left if not torch.equal(left[name], right[name])]
+    assert not different, f"differ: {different[:5]}"

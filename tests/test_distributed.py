@@ -1,0 +1,83 @@
+"""Two processes do what one does: same examples, same updates, same evaluation; and they resume alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import children
+import pytest
+import torch
+from runs import assert_equal, history, run_folders, weights
+
+TOYS = ("Plain", "SagNetLike", "DannLike", "LfFLike")
+
+
+def flags(image_root: Path, algorithm: str, *more: str) -> list[str]:
+    """42 training images in batches of 12: the last batch has six; with two classes odd, five or seven."""
+    return [
+        *("--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "16"),
+        *("--epochs", "2", "--batch_size", "12", "--backbone", "resnet10", "--optim.lr_batch", "none"),
+        *("--optim.lr", "0.05", "--workers", "0", "--device", "cpu", "--tracking", "offline"),
+        *("--algorithm", algorithm, *more),
+    ]
+
+
+def train(home: Path, words: Sequence[str], processes: int = 1, kill: tuple[str, int] | None = None) -> Path:
+    """Train in `home` and return the run's folder; with `kill`, every process is killed at that moment."""
+    moment = None if kill is None else (*kill, "SIGKILL")
+    done = children.run(["train", *words], env={"BIASBED_HOME": str(home)}, processes=processes, kill=moment)
+    assert kill is not None or done.returncode == 0, done.stderr
+    return run_folders(home)[-1]
+
+
+def assert_close(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor], **tolerance: float) -> None:
+    assert left.keys() == right.keys()
+    for name in left:
+        torch.testing.assert_close(left[name], right[name], **tolerance, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_one_process_and_two_make_the_same_updates(toy: str, image_root: Path, tmp_path: Path) -> None:
+    words = flags(image_root, f"toys:{toy}")
+    one, two = train(tmp_path / "one", words), train(tmp_path / "two", words, processes=2)
+    assert_close(weights(one), weights(two), rtol=1e-4, atol=1e-6)
+    for (epoch, left), right in zip(history(one).items(), history(two).values(), strict=True):
+        for name in left:
+            assert left[name] == pytest.approx(right[name], rel=1e-4), (epoch, name)
+
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_two_processes_killed_and_resumed_are_bit_equal(toy: str, image_root: Path, tmp_path: Path) -> None:
+    noise = ("--hparams.noise", "0.1") if toy in ("Plain", "LfFLike") else ()
+    words = flags(image_root, f"toys:{toy}", *noise)
+    straight = train(tmp_path / "straight", words, processes=2)
+    train(tmp_path / "cut", words, processes=2, kill=("step", 6))
+    cut = train(tmp_path / "cut", words, processes=2)
+    assert_equal(weights(straight), weights(cut))
+    assert history(straight) == history(cut)
+
+
+def test_accumulated_parts_make_the_same_update(image_root: Path, tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole", flags(image_root, "toys:Plain"))
+    parts = train(tmp_path / "parts", flags(image_root, "toys:Plain", "--accumulate", "3"))
+    assert_close(weights(whole), weights(parts), rtol=1e-4, atol=1e-6)
+
+
+def test_loader_workers_do_not_change_the_numbers(image_root: Path, tmp_path: Path) -> None:
+    runs = [
+        train(tmp_path / workers, flags(image_root, "infodrop", "--workers", workers)) for workers in ("0", "1", "3")
+    ]
+    for other in runs[1:]:
+        assert_equal(weights(runs[0]), weights(other))
+        assert history(runs[0]) == history(other)
+
+
+def test_batch_norm_sees_each_process_s_part(image_root: Path, tmp_path: Path) -> None:
+    """Against a reference that feeds the two halves of every batch by hand and averages their gradients."""
+    from reference import halves_by_hand
+
+    words = flags(image_root, "erm")
+    words[words.index("--image_size") + 1] = "64"  # on maps of 1 x 1, batch norm over two images magnifies rounding
+    two = train(tmp_path / "two", words, processes=2)
+    assert_close(weights(two), halves_by_hand(words), rtol=5e-3, atol=5e-4)

@@ -1,0 +1,161 @@
+"""Evaluation is exact: neither batch size nor the number of processes changes a decision or a number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import children
+import numpy as np
+import pytest
+import torch
+from runs import run_folders
+from torch import nn
+
+from biasbed import measures
+from biasbed.data.source import MemorySource
+from biasbed.data.transforms import fitted
+from biasbed.distributed import Group
+from biasbed.evaluate import CUE_MEASURES, Decisions, EvaluationSet, Evaluator, measure, write_predictions
+from biasbed.label_maps import Grouped
+from biasbed.precision import Precision
+from biasbed.tasks import MultiClass
+
+
+class OneOf(Group):
+    """A rank's view of a group whose gathering is done by the test."""
+
+    def gather_objects(self, value: object) -> list[object]:
+        return [value]
+
+
+def make_set(size: int, name: str = "set") -> EvaluationSet:
+    generator = np.random.default_rng(size)
+    images = generator.integers(0, 256, (size, 3, 8, 8), dtype=np.uint8)
+    source = MemorySource(
+        name=name,
+        classes=("a", "b", "c", "d"),
+        y=generator.integers(0, 4, size),
+        ids=[f"{name}/{i}" for i in range(size)],
+        bias=generator.integers(0, 4, size),
+        group=np.array(["odd", "even"] * size)[:size],
+        images=images,
+    )
+    return EvaluationSet(name, source, fitted(8), measures=CUE_MEASURES)
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 4)).eval()
+
+
+def decide(
+    model: nn.Module, sets: list[EvaluationSet], batch: int, rank: int = 0, world: int = 1
+) -> dict[str, Decisions]:
+    group = OneOf(rank, world)
+    found = Evaluator(sets, group, Precision(), MultiClass(), batch, 0, False).decide(model)
+    assert found is not None
+    return found
+
+
+def test_batch_size_does_not_matter(model: nn.Module) -> None:
+    sets = [make_set(37), make_set(5, "other")]
+    reference = decide(model, sets, 64)
+    for batch in (1, 7, 37):
+        found = decide(model, sets, batch)
+        for name in reference:
+            assert np.array_equal(found[name].row, np.arange(len(found[name].row)))
+            assert np.array_equal(found[name].decision, reference[name].decision)
+            assert np.array_equal(found[name].top, reference[name].top)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_decide_every_image_once(model: nn.Module, world: int) -> None:
+    sets = [make_set(37), make_set(2, "other")]
+    reference = decide(model, sets, 5)["set"]
+    shards = []
+    for rank in range(world):
+        evaluator = Evaluator(sets[:1], OneOf(rank, world), Precision(), MultiClass(), 5, 0, False)
+        found = evaluator.decide(model)
+        assert found is not None
+        shards.append(found["set"])
+    rows = np.concatenate([shard.row for shard in shards])
+    assert sorted(rows) == list(range(37))
+    decisions = np.concatenate([shard.decision for shard in shards])[np.argsort(rows)]
+    assert np.array_equal(decisions, reference.decision)
+
+
+def test_one_and_two_processes_decide_alike_from_one_checkpoint(image_root: Path, tmp_path: Path) -> None:
+    """The whole way: two processes resume, at its end, the checkpoint of a finished training, and evaluate it."""
+    words = [
+        *("train", "--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "16"),
+        *("--epochs", "2", "--batch_size", "12", "--backbone", "resnet10", "--workers", "0", "--device", "cpu"),
+        *("--tracking", "offline", "--algorithm", "erm", "--eval_batch_size", "7"),
+    ]
+    children.run(words, env={"BIASBED_HOME": str(tmp_path / "two")}, processes=2)
+    (folder,) = run_folders(tmp_path / "two")
+    from pyarrow import parquet
+
+    from biasbed.config import resolve
+    from biasbed.models import find
+    from biasbed.suites import open_suite
+
+    config = resolve({k[2:]: v for k, v in zip(words[1::2], words[2::2], strict=True)})
+    suite = open_suite(config)
+    loaded = find(str(folder / "best.ckpt"))
+    found = Evaluator(suite.sets, Group(), Precision(), MultiClass(), 64, 0, False).decide(loaded.predict)
+    assert found is not None
+    for entry in suite.sets:
+        stored = parquet.read_table(folder / f"predictions/{entry.name}/best.parquet").to_pydict()
+        assert stored["image"] == list(entry.source.ids)
+        assert stored["decision"] == [suite.classes[d] for d in found[entry.name].decision]
+
+
+def test_measures_are_counts_over_the_right_images(model: nn.Module) -> None:
+    entry = make_set(200)
+    decisions = decide(model, [entry], 64)["set"]
+    values = dict(measure(entry, decisions, "test"))
+    y, bias = entry.source.y, entry.source.bias
+    assert bias is not None
+    conflict = y != bias
+    shape, texture = (decisions.decision == y)[conflict].sum(), (decisions.decision == bias)[conflict].sum()
+    assert values["test/accuracy/set"] == (decisions.decision == y).sum() / 200
+    assert values["test/shape_bias/set"] == shape / (shape + texture)
+    assert values["test/shape_accuracy/set"] == shape / conflict.sum()
+    halves = [values["test/accuracy/set:odd"], values["test/accuracy/set:even"]]
+    assert np.mean(halves) == pytest.approx(values["test/accuracy/set"])
+
+
+def test_measures_of_nothing() -> None:
+    assert np.isnan(measures.shape_bias(0, 0))
+    with pytest.raises(ValueError, match="no images"):
+        measures.accuracy(0, 0)
+
+
+def test_evaluation_leaves_model_and_randomness_alone(model: nn.Module) -> None:
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    decide(model, [make_set(9)], 4)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_predictions_on_disk(model: nn.Module, tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    entry = make_set(20)
+    decisions = decide(model, [entry], 8)["set"]
+    write_predictions(tmp_path / "p" / "best.parquet", entry, decisions, 3)
+    table = parquet.read_table(tmp_path / "p" / "best.parquet")
+    rows = table.to_pydict()
+    assert rows["image"] == list(entry.source.ids)
+    assert [len(top) for top in rows["top5"]] == [4] * 20  # there are only four classes
+    assert [top[0] for top in rows["top5"]] == rows["decision"]
+    assert np.allclose([sum(scores) for scores in rows["top5_score"]], 1, atol=1e-5)
+    assert np.mean(rows["correct"]) == dict(measure(entry, decisions, "test"))["test/accuracy/set"]
+    assert table.schema.metadata[b"label_map"] == b"identity"
+
+
+def test_grouped_label_map_ties_go_to_the_first_class() -> None:
+    logits = torch.zeros(1, 4)
+    assert Grouped(((2, 3), (0, 1)))(logits).argmax(1).item() == 0

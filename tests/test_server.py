@@ -1,0 +1,130 @@
+"""A tracking server that goes away and comes back: nothing lost, nothing doubled."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Command, command_environment
+from runs import all_runs, history, run_folders, stored
+
+
+class Server:
+    """`mlflow server` on loopback, over the test's database; one worker process."""
+
+    def __init__(self, folder: Path, database: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self.words = [
+            *(sys.executable, "-m", "mlflow", "server", "--backend-store-uri", database, "--workers", "1"),
+            *("--artifacts-destination", str(folder / "artifacts"), "--host", "127.0.0.1", "--port", str(self.port)),
+        ]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            self.words,
+            # Its job runners, six more processes, take longer to start than the rest of this test.
+            env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
+            try:
+                urllib.request.urlopen(f"{self.uri}/health", timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.2)
+        raise TimeoutError("the server did not start")
+
+    def stop(self) -> None:
+        if self.process is not None:
+            os.killpg(self.process.pid, 9)
+            self.process.wait()
+            self.process = None
+
+
+@pytest.fixture
+def server(tmp_path: Path, tracking: str) -> Iterator[Server]:
+    server = Server(tmp_path, tracking)
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_server_away_in_the_middle_of_a_training(
+    server: Server, train_flags: list[str], tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["train", *train_flags, "--epochs", "40", "--log_every", "1000"]
+    environment = {"MLFLOW_TRACKING_URI": server.uri, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+    training = subprocess.Popen(
+        [sys.executable, "-m", "biasbed", *words],
+        env=command_environment(environment),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _wait_for_records(tmp_path / "home", 3)
+    server.stop()
+    seen = _wait_for_records(tmp_path / "home", 3)
+    _wait_for_records(tmp_path / "home", seen + 5)  # training goes on without it
+    assert training.poll() is None
+    server.start()
+    _, errors = training.communicate(timeout=200)
+    assert training.returncode == 0, errors
+    assert "training goes on" in errors
+    (folder,) = run_folders(tmp_path / "home")
+    (run,) = all_runs(tracking, kind="train")
+    assert run.info.status == "FINISHED"
+    assert stored(tracking, run.info.run_id) == history(folder)
+    assert len(history(folder)) == 40
+
+
+def _wait_for_records(home: Path, count: int) -> int:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        for journal in home.glob("folders/*/metrics.jsonl"):
+            lines = journal.read_text().count("\n")
+            if lines >= count:
+                return lines
+        time.sleep(0.02)
+    raise TimeoutError("no records")
+
+
+def test_a_dead_server_is_one_line_before_anything_is_trained(
+    biasbed: Command, train_flags: list[str], tracking: str, tmp_path: Path
+) -> None:
+    environment = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+    done = biasbed("train", *train_flags, check=False, env=environment)
+    assert done.returncode == 1
+    assert "the tracking server at http://127.0.0.1:9 can't be used" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("home/*/*/last.ckpt"))
+
+
+def test_offline_runs_are_sent_once(biasbed: Command, train_flags: list[str], tracking: str, tmp_path: Path) -> None:
+    biasbed("train", *train_flags, "--tracking", "offline", "--log_model", "true")
+    assert not all_runs(tracking)
+    assert "1 runs sent" in biasbed("sync").stdout
+    assert "nothing to send" in biasbed("sync").stdout
+    (run,) = all_runs(tracking, kind="train")
+    (folder,) = run_folders(tmp_path / "home")
+    assert stored(tracking, run.info.run_id) == history(folder)
+    assert run.outputs.model_outputs
+
+
+def test_a_relative_database_is_refused(biasbed: Command, tracking: str) -> None:
+    done = biasbed("sync", check=False, env={"MLFLOW_TRACKING_URI": "sqlite:///mlflow.db"})
+    assert done.returncode == 2
+    assert "is relative" in done.stderr

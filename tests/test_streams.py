@@ -1,0 +1,111 @@
+"""The order of training examples: every image once per epoch, the same for any number of processes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biasbed.data.source import MemorySource
+from biasbed.data.streams import MAIN, Part, Plan, Stream, TrainLoader
+from biasbed.data.transforms import keyed_randomness
+
+
+def source(size: int, name: str = "images", **columns: np.ndarray) -> MemorySource:
+    images = np.arange(size, dtype=np.uint8)[:, None, None, None].repeat(3, 1).repeat(4, 2).repeat(4, 3)
+    y = np.arange(size) % 3
+    return MemorySource(
+        name=name, classes=("a", "b", "c"), y=y, ids=[str(i) for i in range(size)], images=images, **columns
+    )
+
+
+def stream(sizes: list[int], shares: list[float], batch_size: int, views: int = 1) -> Stream:
+    parts = [Part(source(size), share, lambda image: image) for size, share in zip(sizes, shares, strict=True)]
+    return Stream(tuple(parts), batch_size, views)
+
+
+@settings(max_examples=60, deadline=None)
+@given(size=st.integers(4, 60), batch=st.integers(2, 20), epoch=st.integers(0, 3), seed=st.integers(0, 99))
+def test_an_epoch_is_one_pass_in_a_new_order(size: int, batch: int, epoch: int, seed: int) -> None:
+    main = stream([size], [1.0], batch)
+    steps = range(epoch * main.steps_per_epoch, (epoch + 1) * main.steps_per_epoch)
+    rows = np.concatenate([main.batch_rows(seed, step)[0] for step in steps])
+    assert sorted(rows) == list(range(size))
+    other = np.concatenate([main.batch_rows(seed + 1, step)[0] for step in steps])
+    assert size < 8 or not np.array_equal(rows, other)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes=st.tuples(st.integers(4, 40), st.integers(2, 40)), world=st.integers(1, 4), step=st.integers(0, 30))
+def test_ranks_share_out_each_batch(sizes: tuple[int, int], world: int, step: int) -> None:
+    main = stream(list(sizes), [0.5, 0.5], 12)
+    whole = Plan({MAIN: main}, seed=1).keys(step)
+    plans = [Plan({MAIN: main}, 1, rank, world) for rank in range(world)]
+    parts = [plan.keys(step) for plan in plans]
+    assert sorted(key for part in parts for key in part) == sorted(whole)
+    weights = [plan.weight(step) for plan in plans]
+    assert sum(weights) == pytest.approx(world)
+    assert weights == pytest.approx([len(part) * world / len(whole) for part in parts])
+
+
+@settings(max_examples=40, deadline=None)
+@given(clean=st.integers(6, 50), extra=st.integers(3, 50))
+def test_a_second_source_keeps_its_share_and_is_read_evenly(clean: int, extra: int) -> None:
+    main = stream([clean, extra], [0.5, 0.5], 8)
+    steps = [main.batch_rows(0, step) for step in range(6 * main.steps_per_epoch)]
+    full = [rows for step, rows in enumerate(steps) if (step + 1) % main.steps_per_epoch]
+    assert all(len(first) == len(second) == 4 for first, second in full)
+    seen = np.bincount(np.concatenate([second for _, second in steps]), minlength=extra)
+    assert seen.max() - seen.min() <= 1  # whole passes, one after the other
+
+
+def test_three_equal_parts_and_an_extra_stream_reach_the_batch() -> None:
+    domains = [source(9, domain=np.full(9, d), domains=("x", "y", "z")) for d in range(3)]
+    main = Stream(tuple(Part(domain, 1 / 3, lambda image: image) for domain in domains), 6)
+    unlabelled = stream([5], [1.0], 4)
+    plan = Plan({MAIN: main, "unlabelled": unlabelled}, seed=0)
+    loader = TrainLoader(plan, seed=0, workers=0, skip_corrupt=False, at_least=2, pin=False)
+    batches = [batch for _, _, batch, _ in loader.from_step(0)]
+    for batch in batches[:-1]:
+        assert {domain: len(part) for domain, part in batch.by_domain().items()} == {0: 2, 1: 2, 2: 2}
+        assert len(batch.extra["unlabelled"]) == 4
+    index = torch.cat([batch.index for batch in batches])
+    assert len(index.unique()) >= 25  # distinct over the three sources
+
+
+def test_views_are_separate_draws() -> None:
+    part = Part(source(6), 1.0, lambda image: image * 0 + torch.randint(0, 255, (1,), dtype=torch.uint8))
+    loader = TrainLoader(Plan({MAIN: Stream((part,), 3, views=2)}, 0), 0, 0, False, 2, False)
+    _, _, batch, _ = next(iter(loader.from_step(0)))
+    assert batch.x.shape == (3, 2, 3, 4, 4)
+    assert not torch.equal(batch.x[:, 0], batch.x[:, 1])
+
+
+def test_starting_within_an_epoch_gives_the_rest_of_it() -> None:
+    loader = TrainLoader(Plan({MAIN: stream([20], [1.0], 4)}, 0), 0, 0, False, 2, False)
+    whole = [(step, batch.index.tolist()) for step, _, batch, _ in loader.from_step(5)]
+    assert [step for step, _ in whole] == [5, 6, 7, 8, 9]
+    assert [(step, batch.index.tolist()) for step, _, batch, _ in loader.from_step(8)] == whole[3:]
+
+
+def test_a_last_batch_too_small_for_batch_norm_is_passed_over() -> None:
+    plan = Plan({MAIN: stream([9], [1.0], 4)}, 0)
+    loader = TrainLoader(plan, 0, 0, False, 2, False)
+    assert [(step, following) for step, following, _, _ in loader.from_step(0)] == [(0, 1), (1, 3)]
+    assert not plan.usable(2)
+    assert plan.usable(1)
+
+
+def test_keyed_randomness_leaves_the_generators_as_they_were() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    with keyed_randomness(1, 2, 3):
+        inside = torch.rand(3)
+    assert torch.equal(torch.rand(3), expected)
+    with keyed_randomness(1, 2, 3):
+        assert torch.equal(torch.rand(3), inside)
+    with keyed_randomness(1, 2, 4):
+        assert not torch.equal(torch.rand(3), inside)
