@@ -1,0 +1,72 @@
+"""From tracked runs to selected scores, tests, tables, figures and a report. No torch; reads only the tracking server.
+
+Importing this loads neither pandas nor mlflow, so that `--help` is quick: the rest of the package does, when used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from biasbed.settings import nearest, setting
+
+if TYPE_CHECKING:
+    from biasbed.analysis.result import Analysis
+
+# Irregularities among the runs of one algorithm that `allow=` accepts (biasbed.analysis.consistency finds them).
+ALLOWANCES = ("different_data", "different_config", "different_code")
+
+
+@dataclass(frozen=True)
+class AnalyzeOptions:
+    """What to analyse, how, and where the files go."""
+
+    suite: str = setting("auto", "suite of the runs (auto: the only one with finished runs)")
+    study: str = setting("auto", "study of the runs (auto: the only one with finished runs)")
+    protocol: str = setting("auto", "hash, or its first digits, of the protocol (auto: the only one of the study)")
+    selection: Literal["auto", "best_validation", "last_n", "best_epoch"] = setting(
+        "auto", "which epoch's scores count (auto: the protocol's own rule)"
+    )
+    n: int = setting(30, "how many epochs last_n averages", ge=1)
+    alpha: float = setting(0.05, "significance level", gt=0, lt=1)
+    sets: Literal["all"] | tuple[str, ...] = setting("all", "evaluation sets that count")
+    algorithms: Literal["all"] | tuple[str, ...] = setting("all", "algorithms to compare")
+    duplicates: Literal["first", "last"] = setting("first", "which of several finished runs with one run key counts")
+    allow: Literal["none"] | tuple[str, ...] = setting("none", f"irregularities to accept: {', '.join(ALLOWANCES)}")
+    output_dir: str = setting(
+        "auto", "folder of the results (auto: analysis/<suite>-<study> in biasbed's own folder)", how=True
+    )
+    experiment: str = setting("auto", "MLflow experiment of the analysis (auto: that of the runs)", how=True)
+    tracking_uri: str = setting(
+        "auto", "tracking server (auto: MLFLOW_TRACKING_URI, else MLflow's own default)", how=True
+    )
+
+    def __post_init__(self) -> None:
+        for name in () if self.allow == "none" else self.allow:
+            if name not in ALLOWANCES:
+                raise ValueError(f"allow={name}: unknown irregularity '{name}'{nearest(name, ALLOWANCES)}")
+        for option in ("sets", "algorithms"):
+            names = getattr(self, option)
+            if not names:
+                raise ValueError(f"{option}=: name at least one, or all")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What `analyze` leaves behind."""
+
+    analysis: Analysis
+    output_dir: Path  # tables, figures and report
+    run_id: str  # the MLflow run that has them too
+
+
+def analyze(options: AnalyzeOptions) -> Outcome:
+    """Reads the runs, computes, writes all files, prints the summary and logs everything to an MLflow run.
+
+    Raises UsageError where the options fit no run and Failure where runs are missing, must not be compared, or the
+    tracking server fails. Nothing is written before the numbers stand.
+    """
+    from biasbed.analysis import output
+
+    return output.analyze(options)

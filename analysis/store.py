@@ -1,0 +1,238 @@
+"""The tracking server as analysis sees it: runs by tag, whole metric histories, small text artifacts.
+
+The only file of analysis that reads from MLflow. Everything that a dead or strange server can do wrong becomes one
+`Failure` with one line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from biasbed import record
+from biasbed.errors import Failure, UsageError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+PHASES_READ = ("val", "test")  # the metrics that analysis uses; the others may be many and are left on the server
+MAX_HTTP_THREADS = 16
+PAGE = 1000
+CACHE_VERSION = "1"
+HISTORY_COLUMNS = ("metric", "step", "value")
+
+
+def resolve_uri(tracking_uri: str = "auto") -> str:
+    """The tracking URI that commands use: the one given, else MLflow's own (`MLFLOW_TRACKING_URI`, a local file).
+
+    UsageError for a relative sqlite path: `mlflow run` starts children in the project's folder, where it would be
+    another file.
+    """
+    _be_brief()
+    if tracking_uri == "auto":
+        import mlflow
+
+        tracking_uri = mlflow.get_tracking_uri()
+    relative = re.match(r"sqlite(\+\w+)?:///(?!/|[A-Za-z]:)(?P<path>.*)", tracking_uri)
+    if relative:
+        path = Path(relative["path"]).absolute()
+        raise UsageError(f"the tracking URI {tracking_uri} is relative; give the whole path: sqlite:///{path}")
+    return tracking_uri
+
+
+def _be_brief() -> None:
+    """Few retries against a dead server and no progress bars, unless the environment says otherwise."""
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+
+
+@contextlib.contextmanager
+def guarded(tracking_uri: str) -> Iterator[None]:
+    """Turns any error of the tracking server inside the block into a Failure of one line."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        reason = str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
+        if "Max retries exceeded" in reason:
+            reason = "it does not answer"
+        uri = record.public_uri(tracking_uri)
+        raise Failure(f"the tracking server {uri} can't be used: {record.public_uri(reason)}") from error
+
+
+class Store:
+    """One tracking server, for reading (and, through `client`, for logging results)."""
+
+    def __init__(self, tracking_uri: str) -> None:
+        self.uri = tracking_uri
+        self.home = record.home(tracking_uri)
+
+    @functools.cached_property
+    def client(self) -> MlflowClient:
+        """MLflow's client, made when it is needed: making it makes a local database that does not exist."""
+        from mlflow import MlflowClient
+
+        with guarded(self.uri):
+            return MlflowClient(tracking_uri=self.uri)
+
+    @property
+    def database(self) -> Path | None:
+        """The file of a sqlite store, None for any other."""
+        match = re.match(r"sqlite(\+\w+)?:///(?P<path>[^?]*)", self.uri)
+        return Path(match["path"]) if match else None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this is a local database that nobody has written to yet."""
+        return self.database is not None and not self.database.exists()
+
+    def runs(self, kind: str) -> list[Any]:
+        """All MLflow runs with this `biasbed.kind`, over all experiments, in the order in which they started."""
+        if self.is_new:
+            return []
+        with guarded(self.uri):
+            experiments = list(_pages(lambda token: self.client.search_experiments(max_results=PAGE, page_token=token)))
+            ids = [experiment.experiment_id for experiment in experiments]
+            return list(
+                _pages(
+                    lambda token: self.client.search_runs(
+                        ids,
+                        f"tags.`{record.KIND}` = '{kind}'",
+                        max_results=PAGE,
+                        order_by=["attributes.start_time ASC"],
+                        page_token=token,
+                    )
+                )
+                if ids
+                else ()
+            )
+
+    def text(self, run_id: str, path: str) -> str | None:
+        """A text artifact, None where the run has none of this name."""
+        from mlflow.exceptions import MlflowException
+
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                return Path(self.client.download_artifacts(run_id, path, folder)).read_text(encoding="utf-8")
+            except (MlflowException, OSError):
+                return None
+
+    def histories(self, runs: Sequence[Any]) -> dict[str, pd.DataFrame]:
+        """The complete history of every finished run's val and test metrics: run id -> columns metric, step, value.
+
+        One row per metric and step: where a crash left two, the one with the last timestamp. Infinity, which stores
+        return as the largest double, is infinity again. Read once per run, then kept on this machine.
+        """
+        cached = {run.info.run_id: self._cached(run) for run in runs}
+        missing = [run for run in runs if cached[run.info.run_id] is None]
+        with guarded(self.uri):
+            fetched = self._fetch(missing)
+        for run in missing:
+            self._keep(run, fetched[run.info.run_id])
+        return {run_id: fetched[run_id] if frame is None else frame for run_id, frame in cached.items()}
+
+    def _fetch(self, runs: Sequence[Any]) -> dict[str, pd.DataFrame]:
+        wanted = [(run.info.run_id, key) for run in runs for key in sorted(run.data.metrics) if is_read(key)]
+        # Threads hide the latency of HTTP; a sqlite file answers slower to many threads than to one.
+        if self.uri.startswith("http"):
+            with ThreadPoolExecutor(MAX_HTTP_THREADS) as pool:
+                answers = list(pool.map(lambda pair: self.client.get_metric_history(*pair), wanted))
+        else:
+            answers = [self.client.get_metric_history(*pair) for pair in wanted]
+        rows: dict[str, list[tuple[str, int, int, float]]] = {run.info.run_id: [] for run in runs}
+        for (run_id, key), metrics in zip(wanted, answers, strict=True):
+            rows[run_id] += [(key, m.step, m.timestamp, m.value) for m in metrics]
+        return {run_id: tidy_history(entries) for run_id, entries in rows.items()}
+
+    def _cache_file(self, run: Any) -> Path:
+        """Named after all that changes when a run is reopened or gets further metrics."""
+        state = [CACHE_VERSION, run.info.end_time, sorted((k, repr(v)) for k, v in run.data.metrics.items())]
+        return self.home / "cache" / f"{run.info.run_id}-{record.digest(state)}.parquet"
+
+    def _cached(self, run: Any) -> pd.DataFrame | None:
+        try:
+            frame = pd.read_parquet(self._cache_file(run))
+        except (OSError, ValueError, ImportError):  # absent, cut short by a full disk, or no parquet reader
+            return None
+        return frame if list(frame.columns) == list(HISTORY_COLUMNS) else None
+
+    def _keep(self, run: Any, frame: pd.DataFrame) -> None:
+        """Writes the cache; a folder that can't be written only costs the next analysis its time."""
+        path = self._cache_file(run)
+        with contextlib.suppress(OSError, ImportError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Written aside and renamed: another analysis may read or write the same file at this moment.
+            handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+            os.close(handle)
+            try:
+                frame.to_parquet(name)
+                Path(name).replace(path)
+            finally:
+                Path(name).unlink(missing_ok=True)
+
+
+def is_read(key: str) -> bool:
+    """Whether a metric is one of ours that analysis uses."""
+    name = record.parse_metric(key)
+    return name is not None and name.phase in PHASES_READ
+
+
+def tidy_history(rows: Iterable[tuple[str, int, int, float]]) -> pd.DataFrame:
+    """Rows (metric, step, timestamp, value) as one row per metric and step: the last one written counts."""
+    frame = pd.DataFrame(rows, columns=["metric", "step", "timestamp", "value"])
+    frame = frame.astype({"metric": "str", "step": "int64", "timestamp": "int64", "value": "float64"})
+    frame = frame.sort_values(["metric", "step", "timestamp"], kind="stable")
+    frame = frame.drop_duplicates(["metric", "step"], keep="last")
+    infinite = ~frame["value"].map(record.is_finite) & frame["value"].notna()
+    frame.loc[infinite, "value"] = frame.loc[infinite, "value"] * float("inf")
+    return frame[list(HISTORY_COLUMNS)].reset_index(drop=True)
+
+
+def _pages(ask: Callable[[str | None], Any]) -> Iterator[Any]:
+    token: str | None = None
+    while True:
+        page = ask(token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def experiment_folder(store: Store, name: str) -> str | None:
+    """Where a new experiment's artifacts belong: beside a local database, not in whatever folder we run in."""
+    return None if store.database is None else str(store.database.parent / "mlruns" / record.slug(name))
+
+
+def experiment_id(store: Store, name: str) -> str:
+    """The experiment of this name, made where there is none; two processes may ask at the same time."""
+    from mlflow.exceptions import MlflowException
+
+    with guarded(store.uri):
+        found = store.client.get_experiment_by_name(name)
+        if found is None:
+            try:
+                return str(store.client.create_experiment(name, artifact_location=experiment_folder(store, name)))
+            except MlflowException:
+                found = store.client.get_experiment_by_name(name)
+                if found is None:
+                    raise
+        if found.lifecycle_stage != "active":
+            raise Failure(f"the experiment '{name}' is deleted: restore it or name another")
+        return str(found.experiment_id)
+
+
+def parameters(run: Any) -> Mapping[str, str]:
+    """The resolved config of a run; MLflow's own record of the command line is left out."""
+    prefix = record.CONFIG_PARAMETER
+    return {k.removeprefix(prefix): v for k, v in run.data.params.items() if k.startswith(prefix)}

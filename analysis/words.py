@@ -1,0 +1,125 @@
+"""The result in sentences, shared by the printed summary and the report."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.statistics import ALL_SETS, Comparison
+
+
+def setting_title(comparison: Comparison) -> str:
+    """Heading of one choice of sets."""
+    if comparison.setting == ALL_SETS:
+        return f"All {len(comparison.sets)} sets"
+    return f"Strict setting, {len(comparison.sets)} sets"
+
+
+def setting_sentence(comparison: Comparison) -> str:
+    """What the strict setting leaves out; empty for all sets."""
+    if comparison.setting == ALL_SETS:
+        return ""
+    left_out = ", ".join(comparison.left_out)
+    return f"Left out: {left_out}, made by the maker of data that some compared algorithm trained on."
+
+
+def p_value(p: float) -> str:
+    """A p-value to four significant digits; one that no double can tell from zero as a bound."""
+    return "< 1e-300" if p == 0 else f"= {p:.4g}"
+
+
+def test_sentences(comparison: Comparison) -> list[str]:
+    """What was tested, what came out, and whether anything may be concluded."""
+    if comparison.skipped:
+        return [f"No tests: {comparison.skipped}."]
+    if comparison.pair is not None:
+        return _pair_sentences(comparison)
+    return _friedman_sentences(comparison)
+
+
+def _friedman_sentences(comparison: Comparison) -> list[str]:
+    test, alpha = comparison.friedman, comparison.alpha
+    if test is None:
+        return []
+    f = f"{test.f:.4f}" if math.isfinite(test.f) else "infinite, as every set ranks the algorithms alike"
+    lines = [
+        f"Friedman: chi-square = {test.chi2:.3f}, {test.chi2_dof} degrees of freedom, p {p_value(test.chi2_p)}; "
+        f"Kendall's W = {test.kendall_w:.2f}.",
+        f"Iman-Davenport: F = {f}, {test.f_dof[0]} and {test.f_dof[1]} degrees of freedom, p {p_value(test.p)}.",
+    ]
+    if not comparison.significant:
+        lines.append(
+            f"Not significant at {alpha:g}: these data do not show that the algorithms differ, so no pair is called "
+            "different. That is no evidence that they are equal."
+        )
+        return lines
+    pairs = significant_pairs(comparison)
+    lines.append(f"Significant at {alpha:g}: the algorithms differ.")
+    if pairs:
+        lines.append(f"Nemenyi, {len(pairs)} pair(s) differ: " + "; ".join(f"{a} before {b}" for a, b in pairs) + ".")
+    else:
+        lines.append("Nemenyi tells no pair apart: that some differ is shown, which ones is not.")
+    return lines
+
+
+def _pair_sentences(comparison: Comparison) -> list[str]:
+    test, alpha = comparison.pair, comparison.alpha
+    if test is None:
+        return []
+    better = test.a if test.rank_sum * 2 > _largest_rank_sum(comparison) else test.b
+    verdict = f"Significant at {alpha:g} (Wilcoxon): {better} is better."
+    if not comparison.significant:
+        verdict = f"Not significant at {alpha:g}: these data do not show that the two differ. "
+        verdict += "That is no evidence that they are equal."
+    return [
+        "Two algorithms: exact paired tests in place of Friedman and Nemenyi, which need three.",
+        f"{test.a} against {test.b}: better on {test.wins} sets, worse on {test.losses}, equal on {test.ties}.",
+        f"Wilcoxon signed-rank: rank sum {test.rank_sum:g}, exact two-sided p {p_value(test.wilcoxon_p)}.",
+        f"Sign test: exact two-sided p {p_value(test.sign_p)}.",
+        verdict,
+    ]
+
+
+def _largest_rank_sum(comparison: Comparison) -> float:
+    """Wilcoxon's rank sum if one algorithm were better on every set that is no tie."""
+    n = len(comparison.sets) - (comparison.pair.ties if comparison.pair else 0)
+    return n * (n + 1) / 2
+
+
+def significant_pairs(comparison: Comparison) -> list[tuple[str, str]]:
+    """Pairs (better, worse) that the Nemenyi test tells apart, under a significant omnibus test only."""
+    if comparison.nemenyi is None or not comparison.significant:
+        return []
+    pairs = itertools.combinations(comparison.mean_ranks, 2)
+    return [(a, b) for a, b in pairs if comparison.p(a, b) < comparison.alpha]
+
+
+def power_sentence(comparison: Comparison) -> str:
+    """What this design could have shown at all; empty without tests."""
+    if comparison.reach is None:
+        return ""
+    sentence = comparison.reach.sentence
+    return f"Power: {sentence[0].lower()}{sentence[1:]}."
+
+
+def rule_sentence(analysis: Analysis) -> str:
+    """The selection rule by name and in words."""
+    return f"{analysis.rule.name} ({analysis.rule.label})"
+
+
+DAGGER_SENTENCE = "the algorithm trained on data of the maker of this set"
+
+TERMS = {
+    "evaluation set": "a collection of test images with one headline score; the tests treat each set as one block",
+    "run": "one training with one seed; scores are means over runs, ± their standard deviation (n - 1)",
+    "selection rule": "which epoch's scores count: best_validation (the epoch with the best validation score), last_n "
+    "(mean over the last n epochs), best_epoch (each set's own best epoch: an oracle, no practical choice)",
+    "rank": "1 for the best algorithm on a set; equal scores share their mean rank",
+    "Friedman test": "could all algorithms be equal, given their ranks on the sets? Iman and Davenport's F is its less "
+    "conservative form and decides here",
+    "Nemenyi test": "which pairs differ, all pairs at once; it depends on which algorithms are compared together",
+    "critical difference": "average ranks closer than this are not told apart by the Nemenyi test",
+    "strict setting": "the same tests without the sets whose maker also made some algorithm's training data",
+    "protocol": "suite, training data, evaluation sets and monitor; runs are compared only within one",
+}

@@ -1,0 +1,294 @@
+"""The tests themselves: against published numbers, against other implementations, and under relabelling."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from biasbed.analysis import power, statistics
+from biasbed.errors import Failure
+
+# Demsar 2006, table 6: area under the ROC curve of C4.5 and three variants (m and cf: parameters that were tuned).
+# On voting the paper prints 0.975 for both last columns but ranks them 2 and 3, so they differ in an unprinted digit.
+DEMSAR = pd.DataFrame(
+    {
+        "c45": [0.763, 0.599, 0.954, 0.628, 0.882, 0.936, 0.661, 0.583, 0.775, 1.0, 0.940, 0.619, 0.972, 0.957],
+        "c45_m": [0.768, 0.591, 0.971, 0.661, 0.888, 0.931, 0.668, 0.583, 0.838, 1.0, 0.962, 0.666, 0.981, 0.978],
+        "c45_cf": [0.771, 0.590, 0.968, 0.654, 0.886, 0.916, 0.609, 0.563, 0.866, 1.0, 0.965, 0.614, 0.9751, 0.946],
+        "c45_m_cf": [0.798, 0.569, 0.967, 0.657, 0.898, 0.931, 0.685, 0.625, 0.875, 1.0, 0.962, 0.669, 0.975, 0.970],
+    },
+    index=["adult", "breast", "wisconsin", "cmc", "ionosphere", "iris", "liver", "lung", "lymphography", "mushroom",
+           "tumor", "rheum", "voting", "wine"],
+)  # fmt: skip
+
+
+def matrix(values: Any) -> pd.DataFrame:
+    """Rows are sets, columns algorithms."""
+    array = np.asarray(values, dtype="float64")
+    return pd.DataFrame(array, [f"set{i}" for i in range(len(array))], [f"alg{j}" for j in range(array.shape[1])])
+
+
+# --- published and independent numbers --------------------------------------------------------------------------------
+
+
+def test_demsars_example() -> None:
+    """Demsar 2006, section 3.2.2. The paper computes from ranks rounded to three digits, and without tie correction."""
+    comparison = statistics.compare(DEMSAR, 0.05)
+    ranks = comparison.mean_ranks
+    assert [round(ranks[name], 3) for name in DEMSAR] == [3.143, 2.000, 2.893, 1.964]
+    n, k = DEMSAR.shape
+    without_correction = 12 * n / (k * (k + 1)) * (sum(rank**2 for rank in ranks.values()) - k * (k + 1) ** 2 / 4)
+    assert without_correction == pytest.approx(9.28, abs=0.01)
+    assert (n - 1) * without_correction / (n * (k - 1) - without_correction) == pytest.approx(3.69, abs=0.01)
+    assert comparison.friedman is not None
+    assert comparison.friedman.f_dof == (3, 39)
+    assert comparison.friedman.chi2 > without_correction
+    assert comparison.significant
+    assert comparison.reach is not None
+    assert power.nemenyi_quantile(4, 0.05) == pytest.approx(2.569, abs=5e-4)
+    assert power.nemenyi_quantile(4, 0.10) == pytest.approx(2.291, abs=5e-4)
+    assert comparison.reach.critical_difference == pytest.approx(1.25, abs=0.005)
+
+
+@pytest.mark.parametrize(("k", "q"), [(2, 1.960), (3, 2.343), (5, 2.728), (7, 2.949), (10, 3.164)])
+def test_critical_values_of_demsars_table_5a(k: int, q: float) -> None:
+    assert power.nemenyi_quantile(k, 0.05) == pytest.approx(q, abs=1.1e-3)
+
+
+def test_wilcoxon_on_demsars_two_algorithms() -> None:
+    """Demsar 2006, section 3.1.3: C4.5 + m is better than C4.5 on 10 sets, worse on 2; equality is rejected."""
+    test = statistics.compare_two(DEMSAR[["c45_m", "c45"]])
+    assert (test.wins, test.losses, test.ties) == (10, 2, 2)
+    assert test.wilcoxon_p < 0.05
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("ties", [False, True])
+def test_friedman_equals_scipy(seed: int, ties: bool) -> None:
+    generator = np.random.default_rng(seed)
+    values = generator.integers(0, 4, (9, 5)) if ties else generator.normal(size=(9, 5))
+    test = statistics.friedman(statistics.rank(matrix(values)))
+    expected = stats.friedmanchisquare(*np.asarray(values).T)
+    assert (test.chi2, test.chi2_p) == pytest.approx((expected.statistic, expected.pvalue))
+
+
+def test_iman_davenport_by_hand() -> None:
+    """Three sets, rank sums 4, 5, 9: chi2 = 12 (16 + 25 + 81) / (3 x 12) - 36 = 14/3, F = 2 chi2 / (6 - chi2) = 7."""
+    test = statistics.friedman(matrix([[1, 2, 3], [1, 2, 3], [2, 1, 3]]))
+    assert test.chi2 == pytest.approx(14 / 3)
+    assert test.f == pytest.approx(7)
+    assert (test.chi2_dof, test.f_dof) == (2, (2, 4))
+    assert test.p == pytest.approx(stats.f.sf(7.0, 2, 4))
+    assert test.kendall_w == pytest.approx(7 / 9)
+
+
+def test_nemenyi_is_the_studentized_range() -> None:
+    scores = matrix(np.random.default_rng(1).normal(size=(8, 4)))
+    table, ranks = statistics.nemenyi(scores), statistics.rank(scores).mean()
+    for a, b in itertools.combinations(scores, 2):
+        q = abs(ranks[a] - ranks[b]) / math.sqrt(4 * 5 / (6 * 8)) * math.sqrt(2)
+        assert table.loc[a, b] == pytest.approx(stats.studentized_range.sf(q, 4, math.inf), abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [5, 6, 9, 14])
+def test_exact_wilcoxon_equals_scipy_without_ties(n: int) -> None:
+    differences = np.random.default_rng(n).normal(0.3, 1, n)
+    expected = stats.wilcoxon(differences, method="exact")
+    rank_sum, p = statistics.wilcoxon(differences)
+    assert p == pytest.approx(expected.pvalue)
+    assert min(rank_sum, n * (n + 1) / 2 - rank_sum) == expected.statistic
+
+
+@given(st.lists(st.integers(-4, 4), min_size=1, max_size=9))
+@settings(max_examples=60, deadline=None)
+def test_exact_wilcoxon_equals_all_signs_counted(values: list[int]) -> None:
+    """With ties too: every assignment of signs is listed, and those at least as extreme are counted."""
+    differences = np.array(values, dtype=float)
+    nonzero = differences[differences != 0]
+    ranks = stats.rankdata(np.abs(nonzero))
+    observed = ranks[nonzero > 0].sum()
+    sums = [sum(r for r, sign in zip(ranks, signs, strict=True) if sign) for signs in
+            itertools.product((0, 1), repeat=len(ranks))]  # fmt: skip
+    lower, upper = np.mean([s <= observed for s in sums]), np.mean([s >= observed for s in sums])
+    assert statistics.wilcoxon(differences)[1] == pytest.approx(min(1.0, 2 * min(lower, upper)))
+
+
+def test_sign_test_and_counts() -> None:
+    test = statistics.compare_two(matrix([[3, 1], [2, 1], [5, 5], [4, 1], [9, 1], [1, 2]]))
+    assert (test.wins, test.losses, test.ties) == (4, 1, 1)
+    assert test.sign_p == pytest.approx(2 * (1 + 5) / 32)
+
+
+# --- invariance -------------------------------------------------------------------------------------------------------
+
+tables = st.integers(3, 6).flatmap(
+    lambda k: st.lists(st.lists(st.integers(0, 6), min_size=k, max_size=k), min_size=2, max_size=8)
+)
+
+
+@given(tables, st.randoms(use_true_random=False))
+@settings(max_examples=40, deadline=None)
+def test_permuting_and_renaming_changes_nothing(values: list[list[int]], random: Any) -> None:
+    scores = matrix(values)
+    if statistics.why_not_testable(scores):
+        return
+    names = [f"x{i}" for i in range(scores.shape[1])]
+    random.shuffle(names)
+    renamed = dict(zip(scores.columns, names, strict=True))
+    other = scores.sample(frac=1, random_state=random.randrange(99)).sample(frac=1, axis=1, random_state=3)
+    one, two = statistics.compare(scores, 0.05), statistics.compare(other.rename(columns=renamed), 0.05)
+    assert one.friedman is not None
+    assert two.friedman is not None
+    assert one.nemenyi is not None
+    assert two.nemenyi is not None
+    assert (one.friedman.chi2, one.friedman.p) == pytest.approx((two.friedman.chi2, two.friedman.p), rel=1e-9)
+    for a, b in itertools.combinations(scores, 2):
+        assert one.nemenyi.loc[a, b] == pytest.approx(two.nemenyi.loc[renamed[a], renamed[b]], abs=1e-9)
+
+
+def test_ranks_share_ties_and_respect_direction() -> None:
+    scores = matrix([[1, 3, 3], [1, 2, 3]])
+    assert statistics.rank(scores).to_numpy().tolist() == [[3, 1.5, 1.5], [3, 2, 1]]
+    assert statistics.rank(scores, lower_is_better=["set1"]).to_numpy().tolist() == [[3, 1.5, 1.5], [1, 2, 3]]
+
+
+def test_rounding_errors_do_not_break_ties() -> None:
+    scores = matrix([[0.1 + 0.2, 0.3, 0.1]])
+    assert statistics.rank(scores).to_numpy().tolist() == [[1.5, 1.5, 3]]
+
+
+def test_lower_is_better_turns_two_algorithms_round() -> None:
+    test = statistics.compare_two(matrix([[1, 2], [3, 1]]), lower_is_better=["set0"])
+    assert (test.wins, test.losses) == (2, 0)
+
+
+# --- what libraries let pass ------------------------------------------------------------------------------------------
+
+GOOD = np.arange(12.0).reshape(4, 3) % 5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.mask(s.index.to_series().eq("set1"), np.nan), r"alg0 on set1 \(nan\)"),
+        (lambda s: s.replace(4.0, np.inf), r"alg1 on set1 \(inf\)"),
+        (lambda s: s.astype({"alg1": "str"}), "those of alg1 are not"),
+        (lambda s: s.rename(columns={"alg1": "alg0"}), r"algorithm .*twice: \['alg0'\]"),
+        (lambda s: s.rename(index={"set1": "set0"}), r"set .*twice: \['set0'\]"),
+        (lambda s: s.iloc[:0], "no scores"),
+    ],
+    ids=["nan", "inf", "words", "two columns of one name", "two rows of one name", "empty"],
+)
+@pytest.mark.parametrize(
+    "test", [statistics.nemenyi, lambda s: statistics.compare(s, 0.05)], ids=["nemenyi", "compare"]
+)
+def test_bad_matrices_are_refused(change: Any, message: str, test: Any) -> None:
+    scores = change(matrix(GOOD))
+    if scores.empty and test is not statistics.nemenyi:
+        assert test(scores).skipped == "no set is left to compare on"
+        return
+    with pytest.raises(Failure, match=message):
+        test(scores)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ([[1, 2, 3]], "tests need at least two sets"),
+        ([[1], [2], [3]], "tests need at least two algorithms"),
+        ([[1, 1, 1], [2, 2, 2]], "same score on every set"),
+    ],
+)
+def test_what_cannot_be_tested_is_skipped_with_the_reason(values: list[list[int]], reason: str) -> None:
+    comparison = statistics.compare(matrix(values), 0.05)
+    assert reason in comparison.skipped
+    assert comparison.friedman is None
+    assert comparison.nemenyi is None
+    assert not comparison.significant
+
+
+def test_library_functions_refuse_two_algorithms_and_friedman_of_equals() -> None:
+    two = matrix([[1, 2], [2, 3]])
+    with pytest.raises(Failure, match="three algorithms"):
+        statistics.nemenyi(two)
+    with pytest.raises(Failure, match="three algorithms"):
+        statistics.friedman(statistics.rank(two))
+    with pytest.raises(Failure, match="for two algorithms, not 3"):
+        statistics.compare_two(matrix(GOOD))
+    with pytest.raises(Failure, match="nothing to test"):
+        statistics.friedman(statistics.rank(matrix([[1, 1, 1], [2, 2, 2]])))
+
+
+def test_two_algorithms_get_paired_tests_only() -> None:
+    comparison = statistics.compare(matrix([[1, 2], [2, 3], [5, 6]]), 0.05)
+    assert comparison.pair is not None
+    assert comparison.friedman is None
+    assert comparison.nemenyi is None
+
+
+def test_the_same_order_on_every_set_gives_an_infinite_f() -> None:
+    comparison = statistics.compare(matrix([[3, 2, 1]] * 5), 0.05)
+    assert comparison.friedman is not None
+    assert comparison.friedman.f == math.inf
+    assert comparison.friedman.p == 0
+    assert comparison.friedman.kendall_w == pytest.approx(1)
+
+
+def test_two_algorithms_that_tie_everywhere_but_once() -> None:
+    test = statistics.compare_two(matrix([[1, 1], [2, 2], [3, 1]]))
+    assert (test.ties, test.wilcoxon_p, test.sign_p) == (2, 1.0, 1.0)
+
+
+# --- strict setting, groups, power ------------------------------------------------------------------------------------
+
+
+def test_left_out_sets_are_left_out() -> None:
+    scores = matrix([[3, 2, 1], [3, 2, 1], [1, 2, 3]])
+    comparison = statistics.compare(scores, 0.05, setting="strict", left_out=["set2"])
+    assert comparison.sets == ("set0", "set1")
+    assert comparison.mean_ranks == {"alg0": 1.0, "alg1": 2.0, "alg2": 3.0}
+    assert statistics.compare(scores, 0.05, left_out=list(scores.index)).skipped
+
+
+def test_groups_are_maximal_and_hold_only_pairs_that_are_not_told_apart() -> None:
+    scores = matrix([[9, 8, 3, 2, 1]] * 12)
+    comparison = statistics.compare(scores, 0.05)
+    groups = comparison.groups()
+    assert comparison.nemenyi is not None
+    for group in groups:
+        assert all(comparison.nemenyi.loc[a, b] >= 0.05 for a, b in itertools.combinations(group, 2))
+    assert not any(set(one) < set(two) for one, two in itertools.permutations(groups, 2))
+
+
+@pytest.mark.parametrize(("k", "n", "cd"), [(5, 10, 1.93), (7, 5, 4.03), (10, 20, 3.03), (5, 3, 3.52)])
+def test_critical_differences_of_the_power_table(k: int, n: int, cd: float) -> None:
+    assert power.reach(k, n, 0.05).critical_difference == pytest.approx(cd, abs=0.005)
+
+
+@pytest.mark.parametrize("k", [2, 3, 4, 5, 8, 12])
+def test_smallest_number_of_sets_is_where_total_dominance_becomes_significant(k: int) -> None:
+    smallest = power.reach(k, 5, 0.05).smallest_num_sets
+
+    def significant(n: int) -> bool:
+        scores = matrix([list(range(k))] * n) + np.arange(n)[:, None] * np.arange(1, k + 1) / 100
+        if k == 2:
+            return statistics.compare_two(scores).wilcoxon_p < 0.05
+        return bool(statistics.nemenyi(scores).iloc[0, -1] < 0.05)
+
+    assert significant(smallest)
+    assert smallest == 2 or not significant(smallest - 1)
+
+
+def test_the_sentence_says_when_nothing_could_have_been_shown() -> None:
+    assert "no outcome could have been significant" in power.reach(2, 5, 0.05).sentence
+    assert "no pair could have been told apart" in power.reach(5, 2, 0.05).sentence
+    assert "near-total dominance" in power.reach(5, 4, 0.05).sentence
+    assert "near-total" not in power.reach(8, 10, 0.05).sentence

@@ -1,0 +1,156 @@
+"""Reading from the tracking server: complete, each value once, cached, and clear when it fails."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from toy_runs import Recorder
+
+from biasbed import record
+from biasbed.analysis import store as stores
+from biasbed.analysis.store import Store, resolve_uri, tidy_history
+from biasbed.errors import Failure, UsageError
+
+HISTORY = [("test/accuracy/a", 1, 5, 0.1), ("test/accuracy/a", 0, 4, 0.2)]
+
+
+# --- histories --------------------------------------------------------------------------------------------------------
+
+
+def test_a_value_that_was_written_twice_counts_once_by_its_last_timestamp() -> None:
+    rows = [*HISTORY, ("test/accuracy/a", 1, 9, 0.9), ("test/accuracy/a", 1, 7, 0.7), ("val/loss/b", 1, 1, 3.0)]
+    frame = tidy_history(rows)
+    assert frame.to_numpy().tolist() == [
+        ["test/accuracy/a", 0, 0.2],
+        ["test/accuracy/a", 1, 0.9],
+        ["val/loss/b", 1, 3.0],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stored", "meant"), [(1.7976931348623157e308, math.inf), (-1.7976931348623157e308, -math.inf)]
+)
+def test_infinity_is_recognised(stored: float, meant: float) -> None:
+    assert tidy_history([("test/accuracy/a", 0, 0, stored)])["value"].tolist() == [meant]
+
+
+def test_nan_stays_and_nothing_is_a_history_too() -> None:
+    assert tidy_history([("test/accuracy/a", 0, 0, math.nan)])["value"].isna().tolist() == [True]
+    assert tidy_history([]).empty
+
+
+@pytest.mark.parametrize(
+    ("key", "read"),
+    [
+        ("test/accuracy/edge", True),
+        ("val/loss/val", True),
+        ("test/accuracy/edge:dog-left", True),
+        ("train/loss", False),
+        ("time/epoch_seconds", False),
+        ("system/gpu_0", False),
+        ("test", False),
+        ("my test/accuracy/edge", False),
+    ],
+)
+def test_only_our_val_and_test_metrics_are_read(key: str, read: bool) -> None:
+    assert stores.is_read(key) == read
+
+
+def test_histories_are_complete_and_read_once(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = recorder.train("erm", 0)
+    recorder.client.log_metric(run_id, "test/accuracy/edge", 0.123, timestamp=99_999, step=3)
+    store = Store(recorder.uri)
+    runs = store.runs("train")
+    first = store.histories(runs)[run_id]
+    curve = first[first["metric"] == "test/accuracy/edge"].set_index("step")["value"]
+    assert curve.to_dict() == pytest.approx({0: 0.125, 1: 0.25, 2: 0.375, 3: 0.123})
+    assert first["metric"].nunique() == 8
+    monkeypatch.setattr(store.client, "get_metric_history", lambda *_: pytest.fail("read again"))
+    pd.testing.assert_frame_equal(store.histories(runs)[run_id], first)
+
+
+def test_the_cache_notices_a_change_and_survives_damage(recorder: Recorder) -> None:
+    run_id = recorder.train("erm", 0)
+    store = Store(recorder.uri)
+    before = store.histories(store.runs("train"))[run_id]
+    recorder.client.log_metric(run_id, "test/accuracy/edge", 0.9, step=4)
+    after = store.histories(store.runs("train"))[run_id]
+    assert len(after) == len(before) + 1
+    files = list((record.home(recorder.uri) / "cache").iterdir())
+    assert len(files) == 2
+    for file in files:
+        file.write_bytes(file.read_bytes()[:100])
+    pd.testing.assert_frame_equal(store.histories(store.runs("train"))[run_id], after)
+
+
+def test_a_home_that_cannot_be_written_only_costs_time(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = recorder.folder / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("BIASBED_HOME", str(blocked / "home"))
+    run_id = recorder.train("erm", 0)
+    store = Store(recorder.uri)
+    assert len(store.histories(store.runs("train"))[run_id]) == 32
+
+
+def test_many_runs_are_found_page_by_page(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "PAGE", 2)
+    ids = {recorder.train("erm", seed) for seed in range(5)}
+    assert {run.info.run_id for run in Store(recorder.uri).runs("train")} == ids
+
+
+# --- the server -------------------------------------------------------------------------------------------------------
+
+
+def test_a_dead_server_is_one_clear_line() -> None:
+    with pytest.raises(Failure) as caught:
+        Store("http://user:secret@127.0.0.1:9").runs("train")
+    message = str(caught.value)
+    assert message == "the tracking server http://127.0.0.1:9 can't be used: it does not answer"
+
+
+def test_a_database_that_is_none_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("this is no database, and long enough to be taken for none of sqlite's headers")
+    with pytest.raises(Failure, match="can't be used"):
+        Store(f"sqlite:///{tmp_path / 'mlflow.db'}").runs("train")
+
+
+def test_relative_databases_are_refused_with_what_to_give() -> None:
+    with pytest.raises(UsageError, match=f"give the whole path: sqlite:///{os.getcwd()}/runs.db"):
+        resolve_uri("sqlite:///runs.db")
+    assert resolve_uri("sqlite:////tmp/runs.db") == "sqlite:////tmp/runs.db"
+
+
+def test_the_environment_names_the_server(tmp_path: Path) -> None:
+    code = "from biasbed.analysis.store import resolve_uri; print(resolve_uri())"
+    for given, answer in (
+        (f"sqlite:///{tmp_path}/x.db", f"sqlite:///{tmp_path}/x.db"),
+        ("", f"sqlite:///{tmp_path}/mlflow.db"),
+    ):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW")}
+        environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2] / "src")
+        if given:
+            environment["MLFLOW_TRACKING_URI"] = given
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == answer
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+
+def test_each_server_has_its_own_home_and_no_password_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BIASBED_HOME")
+    one, other = record.home("postgresql://me:s3cret@db/one"), record.home("postgresql://me:s3cret@db/two")
+    assert one != other
+    assert one == record.home("postgresql://me:changed@db/one")
+    assert "s3cret" not in str(one)
+    assert one.parent == Path.home() / ".biasbed"
+    monkeypatch.setenv("BIASBED_HOME", "/data/biasbed")
+    assert record.home("http://x") == Path("/data/biasbed")

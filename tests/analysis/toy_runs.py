@@ -1,0 +1,124 @@
+"""Synthetic runs on a temporary tracking server, with the names that training gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from biasbed import record
+from biasbed.analysis import AnalyzeOptions, Outcome, analyze
+from biasbed.settings import build
+
+EPOCHS = 4
+SETS = ("plain", "silhouette", "edge", "sketch", "cue_conflict", "stylized")
+
+
+def make_protocol(sets: Sequence[str] = SETS, **changes: Any) -> record.Protocol:
+    """A protocol of six sets: cue_conflict has a shape bias, stylized was made by the data set `stylized`."""
+    entries = []
+    for name in sets:
+        measures = ("accuracy", "shape_bias") if name == "cue_conflict" else ("accuracy",)
+        made_by = "stylized" if name == "stylized" else None
+        entries.append(record.SetRecord(name, "accuracy", 200, 10, 0.1, measures, made_by=made_by))
+    values = dict(
+        suite="toy", sets=tuple(entries), training_sets=("train",), validation_sets=("val",), monitor="val/accuracy/val"
+    )
+    return record.Protocol(**(values | changes))
+
+
+PROTOCOL = make_protocol()
+
+
+@dataclass
+class Recorder:
+    """A tracking server in a folder, and how to put runs on it."""
+
+    uri: str
+    folder: Path
+
+    def __post_init__(self) -> None:
+        from mlflow import MlflowClient
+
+        self.client = MlflowClient(tracking_uri=self.uri)
+        self.experiment = self.client.create_experiment("toy", artifact_location=str(self.folder / "artifacts"))
+
+    def train(
+        self,
+        algorithm: str,
+        seed: int = 0,
+        scores: Mapping[str, Sequence[float]] | Sequence[float] = (0.5,) * len(SETS),
+        *,
+        monitor: Sequence[float] = (0.1, 0.2, 0.3, 0.4),
+        protocol: record.Protocol = PROTOCOL,
+        study: str = record.ADHOC,
+        status: str = "FINISHED",
+        settings: Mapping[str, str] | None = None,
+        metrics: Mapping[str, Sequence[float]] | None = None,
+        training_data: Mapping[str, float] | None = None,
+        protocol_file: str | None = "",
+        **tags: str,
+    ) -> str:
+        """Logs a run and returns its id.
+
+        scores: per set the accuracy of each epoch, or one final accuracy for each set of the protocol, reached evenly.
+        protocol_file: what stands in protocol.json (empty: the protocol; None: no file).
+        """
+        from mlflow.entities import Metric, Param
+
+        settings = dict(settings or {"epochs": str(len(monitor)), "optim.lr": "0.1"})
+        config_hash = record.digest([algorithm, settings, protocol.hash, tags.get(record.DATA_FINGERPRINT, "data")])
+        base = {
+            record.KIND: "train",
+            record.STUDY: study,
+            record.SUITE: protocol.suite,
+            record.PROTOCOL_HASH: protocol.hash,
+            record.ALGORITHM: algorithm,
+            record.SEED: str(seed),
+            record.TEST_DOMAINS: "",
+            record.CONFIG_HASH: config_hash,
+            record.RUN_KEY: record.digest([config_hash, seed]),
+            record.DATA_FINGERPRINT: "data",
+            record.CODE_HASH: f"code-{algorithm}",
+            record.GIT_COMMIT: "a" * 40,
+            record.GIT_DIRTY: "false",
+            record.SCHEMA_TAG: record.SCHEMA,
+            record.TRAINING_DATA: record.canonical_json(dict(training_data or {"train": 1.0})),
+        }
+        run = self.client.create_run(self.experiment, tags=base | tags, run_name=f"{algorithm}-seed{seed}")
+        values = {"val/accuracy/val": monitor, **(metrics or {})}
+        for name, curve in _curves(scores, protocol, len(monitor)).items():
+            values[f"test/accuracy/{name}"] = curve
+        if any(entry.name == "cue_conflict" for entry in protocol.sets):
+            values["test/shape_bias/cue_conflict"] = [0.2 + 0.1 * seed] * len(monitor)
+        points = [
+            Metric(name, value, 1_000 * (step + 1), step)
+            for name, curve in values.items()
+            for step, value in enumerate(curve)
+        ]
+        parameters = [Param(record.CONFIG_PARAMETER + name, value) for name, value in settings.items()]
+        self.client.log_batch(run.info.run_id, metrics=points, params=parameters)
+        if protocol_file is not None:
+            self.client.log_text(run.info.run_id, protocol_file or protocol.to_json(), record.PROTOCOL_FILE)
+        if status != "RUNNING":
+            self.client.set_terminated(run.info.run_id, status)
+        return str(run.info.run_id)
+
+    def options(self, **values: Any) -> AnalyzeOptions:
+        """Options against this server; files go to `out` in its folder."""
+        defaults = {"tracking_uri": self.uri, "output_dir": str(self.folder / "out")}
+        return build(AnalyzeOptions, defaults | values)
+
+    def analyze(self, **values: Any) -> Outcome:
+        return analyze(self.options(**values))
+
+
+def _curves(
+    scores: Mapping[str, Sequence[float]] | Sequence[float], protocol: record.Protocol, num_epochs: int
+) -> dict[str, Sequence[float]]:
+    if isinstance(scores, Mapping):
+        return dict(scores)
+    names = [entry.name for entry in protocol.sets]
+    ramp = [(epoch + 1) / num_epochs for epoch in range(num_epochs)]
+    return {name: [value * part for part in ramp] for name, value in zip(names, scores, strict=True)}
