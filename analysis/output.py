@@ -13,8 +13,9 @@ from pathlib import Path
 from biasbed import record
 from biasbed.analysis import AnalyzeOptions, Outcome, summary
 from biasbed.analysis.result import Analysis, compute
-from biasbed.analysis.store import Store, experiment_id, guarded, resolve_uri
+from biasbed.analysis.store import Store
 from biasbed.errors import Failure, UsageError
+from biasbed.server import experiment_id, guarded, resolve_uri
 from biasbed.settings import flatten
 
 SUMMARY = "summary.txt"
@@ -124,7 +125,7 @@ def log(store: Store, options: AnalyzeOptions, analysis: Analysis, text: str, fo
 def _new_run(store: Store, options: AnalyzeOptions, analysis: Analysis) -> str:
     scope = analysis.collection.scope
     if options.experiment != "auto":
-        identifier = experiment_id(store, options.experiment)
+        identifier = experiment_id(store.client, store.uri, options.experiment)
     else:
         identifier = os.environ.get("MLFLOW_EXPERIMENT_ID") or analysis.collection.runs[0].experiment
     return str(store.client.create_run(identifier, run_name=f"analysis-{scope.suite}-{scope.study}").info.run_id)

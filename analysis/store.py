@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from biasbed import record
-from biasbed.errors import Failure, UsageError
+from biasbed.server import database, guarded
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -29,46 +28,6 @@ MAX_HTTP_THREADS = 16
 PAGE = 1000
 CACHE_VERSION = "1"
 HISTORY_COLUMNS = ("metric", "step", "value")
-
-
-def resolve_uri(tracking_uri: str = "auto") -> str:
-    """The tracking URI that commands use: the one given, else MLflow's own (`MLFLOW_TRACKING_URI`, a local file).
-
-    UsageError for a relative sqlite path: `mlflow run` starts children in the project's folder, where it would be
-    another file.
-    """
-    _be_brief()
-    if tracking_uri == "auto":
-        import mlflow
-
-        tracking_uri = mlflow.get_tracking_uri()
-    relative = re.match(r"sqlite(\+\w+)?:///(?!/|[A-Za-z]:)(?P<path>.*)", tracking_uri)
-    if relative:
-        path = Path(relative["path"]).absolute()
-        raise UsageError(f"the tracking URI {tracking_uri} is relative; give the whole path: sqlite:///{path}")
-    return tracking_uri
-
-
-def _be_brief() -> None:
-    """Few retries against a dead server and no progress bars, unless the environment says otherwise."""
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-
-
-@contextlib.contextmanager
-def guarded(tracking_uri: str) -> Iterator[None]:
-    """Turns any error of the tracking server inside the block into a Failure of one line."""
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except (MlflowException, SQLAlchemyError, OSError) as error:
-        reason = str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
-        if "Max retries exceeded" in reason:
-            reason = "it does not answer"
-        uri = record.public_uri(tracking_uri)
-        raise Failure(f"the tracking server {uri} can't be used: {record.public_uri(reason)}") from error
 
 
 class Store:
@@ -87,15 +46,10 @@ class Store:
             return MlflowClient(tracking_uri=self.uri)
 
     @property
-    def database(self) -> Path | None:
-        """The file of a sqlite store, None for any other."""
-        match = re.match(r"sqlite(\+\w+)?:///(?P<path>[^?]*)", self.uri)
-        return Path(match["path"]) if match else None
-
-    @property
     def is_new(self) -> bool:
         """Whether this is a local database that nobody has written to yet."""
-        return self.database is not None and not self.database.exists()
+        file = database(self.uri)
+        return file is not None and not file.exists()
 
     def runs(self, kind: str) -> list[Any]:
         """All MLflow runs with this `biasbed.kind`, over all experiments, in the order in which they started."""
@@ -207,29 +161,6 @@ def _pages(ask: Callable[[str | None], Any]) -> Iterator[Any]:
         token = page.token
         if not token:
             return
-
-
-def experiment_folder(store: Store, name: str) -> str | None:
-    """Where a new experiment's artifacts belong: beside a local database, not in whatever folder we run in."""
-    return None if store.database is None else str(store.database.parent / "mlruns" / record.slug(name))
-
-
-def experiment_id(store: Store, name: str) -> str:
-    """The experiment of this name, made where there is none; two processes may ask at the same time."""
-    from mlflow.exceptions import MlflowException
-
-    with guarded(store.uri):
-        found = store.client.get_experiment_by_name(name)
-        if found is None:
-            try:
-                return str(store.client.create_experiment(name, artifact_location=experiment_folder(store, name)))
-            except MlflowException:
-                found = store.client.get_experiment_by_name(name)
-                if found is None:
-                    raise
-        if found.lifecycle_stage != "active":
-            raise Failure(f"the experiment '{name}' is deleted: restore it or name another")
-        return str(found.experiment_id)
 
 
 def parameters(run: Any) -> Mapping[str, str]:

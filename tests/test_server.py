@@ -108,7 +108,7 @@ def test_a_dead_server_is_one_line_before_anything_is_trained(
     environment = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
     done = biasbed("train", *train_flags, check=False, env=environment)
     assert done.returncode == 1
-    assert "the tracking server at http://127.0.0.1:9 can't be used" in done.stderr
+    assert done.stderr == "biasbed: the tracking server http://127.0.0.1:9 can't be used: it does not answer\n"
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.glob("home/*/*/last.ckpt"))
 

@@ -94,9 +94,9 @@ def _analyze(flags: Flags, arguments: Sequence[str]) -> None:
 
 def _import(flags: Flags, arguments: Sequence[str]) -> None:
     from biasbed.published import import_runs
-    from biasbed.tracking import tracking_uri
+    from biasbed.server import resolve_uri
 
-    import_runs(build(ImportOptions, flags).source, tracking_uri())
+    import_runs(build(ImportOptions, flags).source, resolve_uri())
 
 
 def _main_settings() -> Mapping[str, Spec]:

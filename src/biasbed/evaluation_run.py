@@ -19,9 +19,10 @@ from biasbed.evaluate import EvaluationSet, Evaluator, measure, write_prediction
 from biasbed.precision import Precision
 from biasbed.progress import Progress
 from biasbed.run_folder import RunFolder
+from biasbed.server import resolve_uri
 from biasbed.settings import build, flatten, specs
 from biasbed.suites import Suite, defaults, open_suite
-from biasbed.tracking import Tracker, take_run_id, tracking_uri
+from biasbed.tracking import Tracker, take_run_id
 
 
 def evaluate(flags: Mapping[str, Any]) -> dict[str, float]:
@@ -67,7 +68,7 @@ def _label_map(entry: EvaluationSet, model: models.Model) -> dict[str, Any]:
 def _run(options: EvaluateOptions, config: Config, suite: Suite, model: models.Model) -> dict[str, float]:
     protocol = replace(suite.protocol(config, ()), validation_sets=())
     name = record.slug(f"{model.algorithm}-{Path(options.model).name[:24]}")
-    home = record.home(tracking_uri() if config.tracking == "on" else "offline")
+    home = record.home(resolve_uri() if config.tracking == "on" else "offline")
     root = home if config.output_dir == "auto" else Path(config.output_dir).expanduser().resolve()
     folder = RunFolder(root / "evaluate" / f"{name}-{time.time_ns():x}")
     with process_group(config.device) as group, folder.locked():

@@ -28,8 +28,9 @@ from biasbed.errors import Failure, UsageError
 from biasbed.evaluate import Evaluator
 from biasbed.precision import Precision
 from biasbed.run_folder import RunFolder
+from biasbed.server import resolve_uri
 from biasbed.suites import Suite, choose, open_suite
-from biasbed.tracking import Tracker, take_run_id, tracking_uri
+from biasbed.tracking import Tracker, take_run_id
 
 
 class Interrupted(BaseException):
@@ -119,7 +120,7 @@ def train(config: Config) -> RunFolder:
 
 def _folder(job: Job) -> RunFolder:
     config = job.config
-    home = record.home(tracking_uri() if config.tracking == "on" else "offline")
+    home = record.home(resolve_uri() if config.tracking == "on" else "offline")
     root = home if config.output_dir == "auto" else Path(config.output_dir).expanduser().resolve()
     name = f"{job.algorithm}-s{config.seed}-{job.run_key[:8]}"
     return run_folder.find(root / config.suite / name, config.resume)

@@ -14,8 +14,9 @@ import yaml
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
+from biasbed.server import experiment_id, guarded, resolve_uri
 from biasbed.settings import setting
-from biasbed.tracking import experiment_id, server_errors, take_run_id, tracking_uri
+from biasbed.tracking import take_run_id
 
 SWEEPS = Path(__file__).resolve().parent / "sweeps"
 
@@ -34,8 +35,8 @@ def main_study(options: MainOptions) -> None:
     Runs that are finished already are left alone, unfinished ones continued.
     """
     study = load_study("main")
-    uri = tracking_uri()
-    with server_errors(uri):
+    uri = resolve_uri()
+    with guarded(uri):
         parent = _parent_run(uri, study)
     failed = []
     runs = [(algorithm, seed) for algorithm in study["algorithms"] for seed in options.seeds]
@@ -82,7 +83,7 @@ def _parent_run(uri: str, study: Mapping[str, Any]) -> str:
     tags = {record.KIND: "study", record.STUDY: study["study"], record.SUITE: study["suite"]}
     given = take_run_id()
     if given is None:
-        experiment = experiment_id(client, f"biasbed-{study['suite']}")
+        experiment = os.environ.get("MLFLOW_EXPERIMENT_ID") or experiment_id(client, uri, f"biasbed-{study['suite']}")
         return str(
             client.create_run(experiment, tags={**tags, "mlflow.runName": f"study-{study['study']}"}).info.run_id
         )
@@ -94,5 +95,5 @@ def _parent_run(uri: str, study: Mapping[str, Any]) -> str:
 def _finish(uri: str, parent: str, status: str) -> None:
     from mlflow import MlflowClient
 
-    with server_errors(uri):
+    with guarded(uri):
         MlflowClient(uri).set_terminated(parent, status)

@@ -9,8 +9,9 @@ from pathlib import Path
 from biasbed import record
 from biasbed.errors import Failure
 from biasbed.run_folder import RunFolder, unfinished
+from biasbed.server import resolve_uri
 from biasbed.settings import setting
-from biasbed.tracking import Tracker, tracking_uri
+from biasbed.tracking import Tracker
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,13 @@ class SyncOptions:
 def sync(options: SyncOptions) -> int:
     """Send every finished run that the server lacks; returns how many were sent."""
     if options.output_dir == "auto":
-        roots = [record.home(tracking_uri()), record.home("offline")]
+        roots = [record.home(resolve_uri()), record.home("offline")]
     else:
         roots = [Path(options.output_dir).expanduser().resolve()]
     sent = 0
     for folder in [folder for root in roots for folder in unfinished(root)]:
         state = folder.read_state()
-        if state.get("sent") and state.get("tracking_uri") == tracking_uri():
+        if state.get("sent") and state.get("tracking_uri") == resolve_uri():
             continue
         if not folder.is_done:
             print(f"{folder.path}: not finished; `biasbed train` with the same settings continues it", file=sys.stderr)
@@ -37,7 +38,7 @@ def sync(options: SyncOptions) -> int:
         with folder.locked():
             _send(folder)
         sent += 1
-    print(f"{sent} runs sent to {tracking_uri()}" if sent else "nothing to send: the server has every finished run")
+    print(f"{sent} runs sent to {resolve_uri()}" if sent else "nothing to send: the server has every finished run")
     return sent
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure
 from biasbed.run_folder import RunFolder
+from biasbed.server import experiment_id, guarded, resolve_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -32,40 +32,9 @@ RETRY_AFTER = 15.0  # seconds between attempts to reach it before that
 Record = dict[str, Any]  # {"step": int, "timestamp": ms, "metrics": {name: value}}
 
 
-def tracking_uri() -> str:
-    """The server or database in use; UsageError for one that means another place in every folder."""
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
-    given = os.environ.get("MLFLOW_TRACKING_URI", "")
-    if given.startswith("sqlite:///") and not given.startswith("sqlite:////"):
-        raise UsageError(f"MLFLOW_TRACKING_URI={given} is relative: give sqlite:////<absolute path>/mlflow.db")
-    logging.getLogger("mlflow").setLevel(logging.WARNING)  # it reports its own set-up of the database at length
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    import mlflow
-
-    uri: str = mlflow.get_tracking_uri()
-    if uri.startswith("file:") or "://" not in uri:
-        raise UsageError(f"MLflow no longer keeps runs in folders ({uri}): use sqlite:////<path>/mlflow.db or a server")
-    return uri
-
-
 def take_run_id() -> str | None:
     """The run that `mlflow run` opened for this command; asked for once, so that no child takes it for its own."""
     return os.environ.pop("MLFLOW_RUN_ID", None)
-
-
-@contextlib.contextmanager
-def server_errors(uri: str) -> Iterator[None]:
-    """Turn what MLflow and its transports raise into one line."""
-    from mlflow.exceptions import MlflowException
-    from requests.exceptions import RequestException
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except (MlflowException, RequestException, SQLAlchemyError) as error:
-        reason = str(error).strip().splitlines()[0][:300]
-        raise Failure(f"the tracking server at {uri} can't be used: {reason}") from None
 
 
 class Tracker:
@@ -76,7 +45,7 @@ class Tracker:
         self._given_run = run_id
         self._away_since: float | None = None
         self._behind = False  # the server lacks something that the folder has
-        self.uri = "" if offline else tracking_uri()
+        self.uri = "" if offline else resolve_uri()
         self.run_id = ""
 
     # --- the run's beginning -----------------------------------------------------------------------------------------
@@ -93,12 +62,12 @@ class Tracker:
         state |= {"experiment": experiment, "tags": tags, "params": words, "attempts": attempts, "sent": False}
         self.folder.write_state(state)
         if not self.offline:
-            with server_errors(self.uri):
+            with guarded(self.uri):
                 self._open(state)
 
     def reopen(self) -> None:
         """Open the run of a folder that was trained before, by what its folder says."""
-        with server_errors(self.uri):
+        with guarded(self.uri):
             self._open(self.folder.read_state())
 
     def _open(self, state: Record) -> None:
@@ -134,7 +103,11 @@ class Tracker:
         parent = os.environ.get("BIASBED_PARENT_RUN")
         if parent:
             tags[PARENT] = parent
-        return str(self._client.create_run(experiment_id(self._client, state["experiment"]), tags=tags).info.run_id)
+        return str(self._client.create_run(self._experiment(state["experiment"]), tags=tags).info.run_id)
+
+    def _experiment(self, name: str) -> str:
+        """Under `mlflow run`, the one that the user chose there."""
+        return os.environ.get("MLFLOW_EXPERIMENT_ID") or experiment_id(self._client, self.uri, name)
 
     def _send_description(self, state: Record) -> None:
         from mlflow.entities import Param, RunTag
@@ -226,7 +199,7 @@ class Tracker:
         if self.offline or not self.run_id:
             return False
         try:
-            with server_errors(self.uri):
+            with guarded(self.uri):
                 send()
         except Failure as failure:
             if self._away_since is None or not self._behind:
@@ -263,26 +236,6 @@ class Tracker:
                 self._client.log_artifact(self.run_id, str(path))
 
 
-def experiment_id(client: MlflowClient, name: str) -> str:
-    """The experiment of that name, made if need be; under `mlflow run` the one the user chose."""
-    from mlflow.exceptions import MlflowException
-
-    given = os.environ.get("MLFLOW_EXPERIMENT_ID")
-    if given:
-        return given
-    found = client.get_experiment_by_name(name)
-    if found is None:
-        try:
-            return str(client.create_experiment(name))
-        except MlflowException:  # another process made it in between
-            found = client.get_experiment_by_name(name)
-    if found is None or found.lifecycle_stage != "active":
-        raise Failure(
-            f"the MLflow experiment '{name}' is deleted: restore it, or choose another with experiment=<name>"
-        )
-    return str(found.experiment_id)
-
-
 def report_usage_error(message: str) -> None:
     """Under `mlflow run` a refused command has a run already: say there why it failed."""
     run_id = take_run_id()
@@ -290,7 +243,7 @@ def report_usage_error(message: str) -> None:
         with contextlib.suppress(Exception):  # the message is on the terminal in any case
             from mlflow import MlflowClient
 
-            client = MlflowClient(tracking_uri())
+            client = MlflowClient(resolve_uri())
             client.set_tag(run_id, record.USAGE_ERROR, message[:5000])
             client.set_tag(run_id, NOTE, message)
 
@@ -299,8 +252,8 @@ def download_checkpoint(run_id: str, folder: Path) -> Path:
     """A tracked run's best checkpoint, as a local file; Failure where the run or its checkpoint is not there."""
     from mlflow.artifacts import download_artifacts
 
-    uri = tracking_uri()
-    with server_errors(uri):
+    uri = resolve_uri()
+    with guarded(uri):
         name = f"{record.CHECKPOINT_FOLDER}/{record.BEST_CHECKPOINT}"
         return Path(download_artifacts(run_id=run_id, artifact_path=name, dst_path=str(folder), tracking_uri=uri))
 

@@ -14,8 +14,9 @@ from toy_runs import Recorder
 
 from biasbed import record
 from biasbed.analysis import store as stores
-from biasbed.analysis.store import Store, resolve_uri, tidy_history
+from biasbed.analysis.store import Store, tidy_history
 from biasbed.errors import Failure, UsageError
+from biasbed.server import resolve_uri
 
 HISTORY = [("test/accuracy/a", 1, 5, 0.1), ("test/accuracy/a", 0, 4, 0.2)]
 
@@ -127,7 +128,7 @@ def test_relative_databases_are_refused_with_what_to_give() -> None:
 
 
 def test_the_environment_names_the_server(tmp_path: Path) -> None:
-    code = "from biasbed.analysis.store import resolve_uri; print(resolve_uri())"
+    code = "from biasbed.server import resolve_uri; print(resolve_uri())"
     for given, answer in (
         (f"sqlite:///{tmp_path}/x.db", f"sqlite:///{tmp_path}/x.db"),
         ("", f"sqlite:///{tmp_path}/mlflow.db"),

@@ -133,7 +133,8 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
     server fails; an import that was cut short is completed by the next one.
     """
     paper = find(source)
-    from biasbed.analysis.store import Store, experiment_id, guarded, resolve_uri
+    from biasbed.analysis.store import Store
+    from biasbed.server import experiment_id, guarded, resolve_uri
 
     store = Store(resolve_uri(tracking_uri))
     runs = read(paper)
@@ -142,7 +143,7 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
     uri = record.public_uri(store.uri)
     if missing:
         print(f"importing {len(missing)} runs of {paper.citation}", flush=True)
-        experiment = experiment_id(store, EXPERIMENT)
+        experiment = experiment_id(store.client, store.uri, EXPERIMENT)
         with guarded(store.uri):
             for run in missing:
                 _log(store, experiment, paper, run)
@@ -186,7 +187,7 @@ def tags(source: Source, run: PublishedRun) -> dict[str, str]:
 
 def _clear_unfinished(store: Store, source: Source) -> set[str]:
     """Run keys that are there; deletes what an import that was cut short left behind."""
-    from biasbed.analysis.store import guarded
+    from biasbed.server import guarded
 
     present = set()
     for run in store.runs("published"):

@@ -44,7 +44,10 @@ def build(config: Config) -> Suite:
     tests = [_chosen(name, names, root) for name in wanted]
     if train_name in tests or not tests:
         raise UsageError(f"name folders other than the training folder '{train_name}' with sets=")
-    slugs = record.slugs(sorted({*([train_name] if train_name else []), *tests}))
+    try:
+        slugs = record.slugs(sorted({*([train_name] if train_name else []), *tests}))
+    except ValueError as error:
+        raise UsageError(f"{root}: {error}") from None
     classes = tuple(folders.class_folders(root / (train_name or tests[0])))
     sources = {name: folders.open_folder(root / name, slugs[name], classes) for name in tests}
     evaluation = transforms.centre_crop(config.image_size)

@@ -1,0 +1,91 @@
+"""Which tracking server is in use, what its failures look like, and its experiments. mlflow is imported when needed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from biasbed import record
+from biasbed.errors import Failure, UsageError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+def resolve_uri(tracking_uri: str = "auto") -> str:
+    """The tracking URI that commands use: the one given, else MLflow's own (`MLFLOW_TRACKING_URI`, a local file).
+
+    UsageError for a relative sqlite path: `mlflow run` starts children in the project's folder, where it would be
+    another file; and for a folder, which MLflow no longer keeps runs in.
+    """
+    _be_brief()
+    if tracking_uri == "auto":
+        import mlflow
+
+        for name in ("mlflow", "alembic"):  # they report at length how they set up a database
+            logging.getLogger(name).setLevel(logging.WARNING)
+        tracking_uri = mlflow.get_tracking_uri()
+    relative = re.match(r"sqlite(\+\w+)?:///(?!/|[A-Za-z]:)(?P<path>.*)", tracking_uri)
+    if relative:
+        path = Path(relative["path"]).absolute()
+        raise UsageError(f"the tracking URI {tracking_uri} is relative; give the whole path: sqlite:///{path}")
+    if tracking_uri.startswith("file:") or "://" not in tracking_uri:
+        raise UsageError(f"MLflow no longer keeps runs in folders ({tracking_uri}): give sqlite:////<path> or a server")
+    return tracking_uri
+
+
+def _be_brief() -> None:
+    """Few retries against a dead server and no progress bars, unless the environment says otherwise."""
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+
+
+@contextlib.contextmanager
+def guarded(tracking_uri: str) -> Iterator[None]:
+    """Turns any error of the tracking server inside the block into a Failure of one line."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        reason = str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
+        if "Max retries exceeded" in reason:
+            reason = "it does not answer"
+        uri = record.public_uri(tracking_uri)
+        raise Failure(f"the tracking server {uri} can't be used: {record.public_uri(reason)}") from error
+
+
+def database(tracking_uri: str) -> Path | None:
+    """The file of a sqlite store, None for any other."""
+    match = re.match(r"sqlite(\+\w+)?:///(?P<path>[^?]*)", tracking_uri)
+    return Path(match["path"]) if match else None
+
+
+def experiment_id(client: MlflowClient, tracking_uri: str, name: str) -> str:
+    """The experiment of this name, made where there is none; two processes may ask at the same time.
+
+    With a local database, a new experiment's artifacts go beside it, not into whatever folder we run in.
+    """
+    from mlflow.exceptions import MlflowException
+
+    file = database(tracking_uri)
+    folder = None if file is None else str(file.parent / "mlruns" / record.slug(name))
+    with guarded(tracking_uri):
+        found = client.get_experiment_by_name(name)
+        if found is None:
+            try:
+                return str(client.create_experiment(name, artifact_location=folder))
+            except MlflowException:
+                found = client.get_experiment_by_name(name)
+                if found is None:
+                    raise
+        if found.lifecycle_stage != "active":
+            raise Failure(f"the experiment '{name}' is deleted: restore it or name another")
+        return str(found.experiment_id)
