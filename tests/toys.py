@@ -144,3 +144,12 @@ class LfFLike(Plain):
         if self.progress.stage == "warm_up":
             return {"classification": each.mean()}
         return {"classification": (each * (1 + self.running[batch.index])).mean()}
+
+
+class Prying(Plain):
+    """Declares nothing and looks at what it was not given."""
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        assert batch.bias is None, "biased by what it must not see"
+        assert batch.index is None, "biased by what it must not see"
+        return super().losses(batch)

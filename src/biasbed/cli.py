@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from biasbed import __version__
 from biasbed.errors import Failure, UsageError
+from biasbed.processes import Interrupted, follow_launcher
 from biasbed.settings import Spec, build, nearest, setting, specs
 
 Flags = dict[str, str]
@@ -208,7 +209,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if words[0] not in COMMANDS:
             raise UsageError(f"unknown command '{words[0]}'{nearest(words[0], COMMANDS)}")
         flags = parse(words[0], words[1:])
-        _follow_launcher()
+        if "MLFLOW_RUN_ID" in os.environ:
+            follow_launcher()
         COMMANDS[words[0]].run(flags, words[1:])
     except (UsageError, Failure) as error:
         print(f"biasbed: {error}", file=sys.stderr)
@@ -217,21 +219,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("biasbed: interrupted", file=sys.stderr)
         return 130
-    except BaseException as error:
-        number = getattr(error, "signal", None)  # job.Interrupted, which would cost an import of torch to name
-        if number is None:
-            raise
-        print(f"biasbed: ended by {number.name}; the same command continues", file=sys.stderr)
-        return 128 + int(number)
+    except Interrupted as error:
+        print(f"biasbed: ended by {error.signal.name}; the same command continues", file=sys.stderr)
+        return 128 + int(error.signal)
     return 0
-
-
-def _follow_launcher() -> None:
-    """Under `mlflow run`, end when the launcher does."""
-    if "MLFLOW_RUN_ID" in os.environ and sys.platform == "linux":
-        from biasbed.processes import follow_launcher
-
-        follow_launcher()
 
 
 def _report(error: Exception) -> None:

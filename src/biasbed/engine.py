@@ -112,9 +112,10 @@ class Engine:
                     self._update(stage, step, total, batch)
                     bar.tick(following - step)
                     self.state.step = following
-                    if following % interval == 0 or following >= total:
+                    # Crossing, not meeting, a multiple: an epoch's unusable last step is passed over.
+                    if following // interval > step // interval or following >= total:
                         self._boundary(bar, is_last)
-                    elif self.config.checkpoint_every and following % self.config.checkpoint_every == 0:
+                    elif self._crosses_checkpoint(step, following):
                         self.save()
                     if following >= total:
                         break
@@ -135,6 +136,10 @@ class Engine:
             return stage.epochs * self.steps_per_epoch
         return self.config.steps or (self.config.epochs or 0) * self.steps_per_epoch
 
+    def _crosses_checkpoint(self, step: int, following: int) -> bool:
+        every = self.config.checkpoint_every
+        return every is not None and following // every > step // every
+
     def _interval(self) -> int:
         return self.config.evaluate_every * (self.steps_per_epoch if self.config.unit == "epoch" else 1)
 
@@ -143,7 +148,7 @@ class Engine:
     def _boundary(self, bar: Bar, is_last: bool) -> None:
         """Evaluate, then checkpoint with the new record in it, then journal, then server (DESIGN, "Exactly once")."""
         self._check_finite()
-        self._seconds += time.perf_counter() - self._since
+        self._seconds = self._elapsed()
         if is_last:
             metrics = self._training_metrics()
             began = time.perf_counter()
@@ -160,6 +165,10 @@ class Engine:
             self.on_record(entry)
             bar.line(self._summary(entry))
         self._since = time.perf_counter()
+
+    def _elapsed(self) -> float:
+        """Seconds of training since the last evaluation, also over a cut."""
+        return self._seconds + time.perf_counter() - self._since
 
     def evaluate(self) -> dict[str, float]:
         """Every measure of every set, on rank 0; model and randomness are left as they were."""
@@ -199,12 +208,14 @@ class Engine:
     def _check_finite(self) -> None:
         """All ranks stop together before anything is evaluated or saved with a spoilt model."""
         flag = self.tally.not_finite
-        if flag is not None and self.group.any(flag):
-            names = [
-                n for n, value in self.tally.sums.items() if n not in ("loss", "accuracy") and not value.isfinite()
-            ]
+        if flag is None:
+            return
+        weights = torch.stack([parameter.isfinite().all() for parameter in self.algorithm.parameters()])
+        if self.group.any(flag | ~weights.all()):
+            terms = [name for name, value in self.tally.sums.items() if not value.isfinite()]
+            named = ", ".join(name for name in terms if name not in ("loss", "accuracy"))
             raise Failure(
-                f"the loss is not finite ({', '.join(names) or 'on another process'}) before step "
+                f"the loss is not finite ({named or 'on another process, or its gradient'}) before step "
                 f"{self.state.step + 1}; the last good checkpoint is kept. "
                 "Lower optim.lr, add optim.warmup, or use precision=fp32"
             )
@@ -230,7 +241,7 @@ class Engine:
                 "precision": self.precision.state_dict(),
                 "random": random_states,
                 "tallies": ranks,
-                "seconds": self._seconds,
+                "seconds": self._elapsed(),
                 "position": {"stage": self.state.stage, "step": self.state.step},
                 "history": self.state.history,
                 "best": self.state.best,
@@ -242,8 +253,12 @@ class Engine:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint; on CPU the numbers are those of a training that was never cut."""
-        self.algorithm.load_state_dict(state["algorithm"])
-        self.algorithm.load_optimizer_states(state["optimizers"])
+        try:
+            self.algorithm.load_state_dict(state["algorithm"])
+            self.algorithm.load_optimizer_states(state["optimizers"])
+        except (RuntimeError, ValueError, KeyError) as error:
+            reason = (str(error).splitlines() or [""])[0]
+            raise Failure(f"the checkpoint was written by other code ({reason}): resume=never starts anew") from None
         self.precision.load_state_dict(state["precision"])
         self.group.load_random_states([{n: t.cpu() for n, t in own.items()} for own in state["random"]])
         own = state["tallies"][self.group.rank]

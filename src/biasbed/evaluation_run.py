@@ -32,7 +32,7 @@ def evaluate(flags: Mapping[str, Any]) -> dict[str, float]:
     if options.model == "none":
         raise UsageError("say what to test: model=<checkpoint, run id, torchvision:<name> or timm:<name>>")
     given = {name: v for name, v in flags.items() if name not in own and v != "auto"}
-    values = {**defaults(str(given.get("suite", "demo"))), **given}
+    values = {**defaults(str(given.get("suite", Config.suite))), **given}
     model = models.find(options.model, options.weights)
     size = model.image_size if options.image_size == "auto" else options.image_size
     config = build(

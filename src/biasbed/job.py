@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -27,18 +25,12 @@ from biasbed.engine import Engine
 from biasbed.errors import Failure, UsageError
 from biasbed.evaluate import Evaluator
 from biasbed.precision import Precision
+from biasbed.processes import Interrupted, interruptible
 from biasbed.run_folder import RunFolder
 from biasbed.server import resolve_uri
 from biasbed.suites import Suite, choose, open_suite
+from biasbed.sync import send_unless_sent
 from biasbed.tracking import Tracker, take_run_id
-
-
-class Interrupted(BaseException):
-    """A signal asked this process to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.signal = signal.Signals(number)
 
 
 @dataclass(frozen=True)
@@ -111,6 +103,8 @@ def train(config: Config) -> RunFolder:
         if folder.is_done:  # resume=once
             if group.is_main:
                 print(f"{folder.path.name} is finished already; resume=never trains it anew")
+                if config.tracking == "on":
+                    send_unless_sent(folder)
             return folder
         lock = folder.locked() if group.is_main else contextlib.nullcontext()
         with lock:
@@ -133,24 +127,15 @@ def _train(job: Job, folder: RunFolder, group: Group) -> None:
     precision = Precision(config.precision, group.device)
     algorithm = _algorithm(job, group, precision)
     engine = _engine(job, folder, group, precision, algorithm, tracker)
-    state, problems = checkpoint.load_newest(folder.path) if config.resume != "never" else (None, [])
+    state, problems = checkpoint.load_newest(folder.path)
     if tracker is not None:
         for problem in problems:
             print(f"warning: {problem}; falling back to the one before", file=sys.stderr)
         _open_run(job, folder, tracker, state)
-    if state is not None:
-        engine.restore(state)
-    try:
+    with _settled(tracker):
+        if state is not None:
+            engine.restore(state)
         engine.run()
-    except CorruptImage as error:
-        _abort(tracker, "FAILED", {record.ERROR: str(error)}, f"{error}; corrupt=skip goes on without such files")
-    except Failure as error:
-        _abort(tracker, "FAILED", {record.ERROR: str(error)}, str(error))
-    except (Interrupted, KeyboardInterrupt) as error:
-        name = error.signal.name if isinstance(error, Interrupted) else "SIGINT"
-        if tracker is not None:
-            tracker.abort("KILLED", {record.ENDED_BY: name}, f"ended by {name}; the same command continues it")
-        raise
     _report_skipped(engine, tracker, group)
     if tracker is not None:
         best = folder.path / checkpoint.BEST
@@ -158,9 +143,31 @@ def _train(job: Job, folder: RunFolder, group: Group) -> None:
         print(_farewell(folder, tracker, engine), file=sys.stderr)
 
 
-def _abort(tracker: Tracker | None, status: str, tags: Mapping[str, str], message: str) -> None:
+@contextlib.contextmanager
+def _settled(tracker: Tracker | None) -> Iterator[None]:
+    """However the training ends early, its run says how; what is a user's to mend becomes a Failure."""
+    try:
+        yield
+    except CorruptImage as error:
+        _abort(tracker, f"{error}; corrupt=skip goes on without such files")
+    except Failure as error:
+        _abort(tracker, str(error))
+    except torch.OutOfMemoryError:
+        _abort(tracker, "out of GPU memory: lower batch_size, or raise accumulate, which computes it in parts")
+    except (Interrupted, KeyboardInterrupt) as error:
+        name = error.signal.name if isinstance(error, Interrupted) else "SIGINT"
+        if tracker is not None:
+            tracker.abort("KILLED", {record.ENDED_BY: name}, f"ended by {name}; the same command continues it")
+        raise
+    except Exception as error:
+        if tracker is not None:
+            tracker.abort("FAILED", {record.ERROR: f"{type(error).__name__}: {error}"[:5000]}, "an unforeseen error")
+        raise
+
+
+def _abort(tracker: Tracker | None, message: str) -> None:
     if tracker is not None:
-        tracker.abort(status, tags, message)
+        tracker.abort("FAILED", {record.ERROR: message}, message)
     raise Failure(message) from None
 
 
@@ -263,20 +270,3 @@ def _farewell(folder: RunFolder, tracker: Tracker, engine: Engine) -> str:
     where = "offline; `biasbed sync` sends it" if tracker.offline else f"run {tracker.run_id} at {tracker.uri}"
     epoch = f"{engine.config.unit} {best['number']:.0f}"
     return f"done: best {engine.monitor} {100 * best['value']:.2f} at {epoch}; {where}\n{folder.path}"
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """SIGTERM ends the block with `Interrupted`, so that journal and status are settled first."""
-    owner = os.getpid()
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        if os.getpid() == owner:
-            signal.signal(number, signal.SIG_IGN)  # once is enough: the rest is the way out
-            raise Interrupted(number)
-
-    previous = signal.signal(signal.SIGTERM, handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import FrameType
 
 
 def in_torchrun() -> bool:
@@ -41,6 +43,8 @@ def follow_launcher(interval: float = 2.0) -> None:
 
     The launcher is the nearest ancestor that is neither a shell nor torchrun.
     """
+    if sys.platform != "linux":
+        return
     pid = os.getppid()
     while (pid > 1 and _command(pid).rsplit("/", 1)[-1] in ("bash", "sh", "dash", "torchrun")) or _is_torchrun(pid):
         pid = _parent(pid)
@@ -84,3 +88,28 @@ def die_with_parent(with_signal: signal.Signals) -> None:
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, int(with_signal))
+
+
+class Interrupted(BaseException):
+    """A signal asked this process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.signal = signal.Signals(number)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM ends the block with `Interrupted`, so that journal and status are settled first."""
+    owner = os.getpid()
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == owner:
+            signal.signal(number, signal.SIG_IGN)  # once is enough: the rest is the way out
+            raise Interrupted(number)
+
+    previous = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -108,6 +108,6 @@ def find(base: Path, resume: str) -> RunFolder:
     return RunFolder(newest)
 
 
-def unfinished(root: Path) -> list[RunFolder]:
-    """All run folders under a home that have a journal, finished or not."""
+def all_folders(root: Path) -> list[RunFolder]:
+    """All run folders under a home, finished or not."""
     return [RunFolder(path.parent) for path in sorted(root.glob(f"*/*/{STATE}"))]

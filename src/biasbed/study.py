@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
+from biasbed.processes import die_with_parent, interruptible
 from biasbed.server import experiment_id, guarded, resolve_uri
 from biasbed.settings import setting
 from biasbed.tracking import take_run_id
@@ -26,34 +29,57 @@ class MainOptions:
     """The whole story on the embedded suite."""
 
     seeds: tuple[int, ...] = setting((0, 1), "seeds of each method")
+    workers: int | Literal["auto"] = setting("auto", "trainings at a time (auto: 1 with a GPU, else one per core)")
     output_dir: str = setting("auto", "folder of runs and of the report")
 
 
 def main_study(options: MainOptions) -> None:
     """Train every method of `sweeps/main.yaml` with every seed, under one parent run, then analyse them.
 
-    Runs that are finished already are left alone, unfinished ones continued.
+    Runs that are finished already are left alone, unfinished ones continued. Failure names the runs that failed.
     """
-    study = load_study("main")
-    uri = resolve_uri()
+    study, uri = load_study("main"), resolve_uri()
     with guarded(uri):
         parent = _parent_run(uri, study)
-    failed = []
-    runs = [(algorithm, seed) for algorithm in study["algorithms"] for seed in options.seeds]
+    status = "FAILED"
     try:
-        for number, (algorithm, seed) in enumerate(runs, start=1):
-            print(f"[{number}/{len(runs)}] {algorithm}, seed {seed}", file=sys.stderr, flush=True)
-            if _train(uri, parent, study, algorithm, seed, options.output_dir):
-                failed.append(f"{algorithm} seed {seed}")
-    except BaseException:
-        _finish(uri, parent, "FAILED")
-        raise
-    _finish(uri, parent, "FAILED" if failed else "FINISHED")
-    if failed:
-        raise Failure(f"these runs failed: {'; '.join(failed)}. The same command continues them and does the rest")
+        with interruptible():
+            failed = _train_all(uri, parent, study, options)
+        if failed:
+            raise Failure(f"these runs failed: {'; '.join(failed)}. The same command continues them and does the rest")
+        status = "FINISHED"
+    finally:
+        with guarded(uri):
+            _finish(uri, parent, status)
     from biasbed.analysis import AnalyzeOptions, analyze
 
-    analyze(AnalyzeOptions(suite=study["suite"], study=study["study"], output_dir=options.output_dir))
+    analyze(AnalyzeOptions(suite=study["suite"], study=study["study"], output_dir=_report_folder(options)))
+
+
+def _report_folder(options: MainOptions) -> str:
+    return "auto" if options.output_dir == "auto" else str(Path(options.output_dir) / "report")
+
+
+def _train_all(uri: str, parent: str, study: Mapping[str, Any], options: MainOptions) -> list[str]:
+    """Train every combination, several at a time; the names of those that failed."""
+    workers = _workers(options.workers)
+    runs = [(algorithm, seed) for algorithm in study["algorithms"] for seed in options.seeds]
+    print(f"{len(runs)} trainings, {workers} at a time", file=sys.stderr, flush=True)
+
+    def train(run: tuple[str, int]) -> int:
+        return _train(uri, parent, study, *run, options.output_dir, threads=max(1, (os.cpu_count() or 1) // workers))
+
+    with ThreadPoolExecutor(workers) as pool:
+        codes = list(pool.map(train, runs))
+    return [f"{algorithm} seed {seed}" for (algorithm, seed), code in zip(runs, codes, strict=True) if code]
+
+
+def _workers(wanted: int | str) -> int:
+    if wanted != "auto":
+        return int(wanted)
+    import torch
+
+    return 1 if torch.cuda.is_available() else max(1, os.cpu_count() or 1)
 
 
 def load_study(name: str) -> dict[str, Any]:
@@ -66,13 +92,27 @@ def load_study(name: str) -> dict[str, Any]:
     return table
 
 
-def _train(uri: str, parent: str, study: Mapping[str, Any], algorithm: str, seed: int, output_dir: str) -> int:
-    """The exit code of one training, in a process of its own."""
+def _train(
+    uri: str, parent: str, study: Mapping[str, Any], algorithm: str, seed: int, output_dir: str, threads: int
+) -> int:
+    """The exit code of one training, in a process of its own that ends with this one; its lines bear its name."""
     settings = {**study.get("settings", {}), "suite": study["suite"], "study": study["study"]}
     settings |= {"algorithm": algorithm, "seed": seed, "resume": "once", "output_dir": output_dir}
     flags = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
     environment = {**os.environ, "MLFLOW_TRACKING_URI": uri, "BIASBED_PARENT_RUN": parent}
-    return subprocess.run([sys.executable, "-m", "biasbed", "train", *flags], env=environment, check=False).returncode
+    environment.setdefault("OMP_NUM_THREADS", str(threads))
+    with subprocess.Popen(
+        [sys.executable, "-m", "biasbed", "train", *flags],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(f"[{algorithm}-seed{seed}] {line}", end="", file=sys.stderr, flush=True)
+    return process.returncode
 
 
 def _parent_run(uri: str, study: Mapping[str, Any]) -> str:
@@ -95,5 +135,4 @@ def _parent_run(uri: str, study: Mapping[str, Any]) -> str:
 def _finish(uri: str, parent: str, status: str) -> None:
     from mlflow import MlflowClient
 
-    with guarded(uri):
-        MlflowClient(uri).set_terminated(parent, status)
+    MlflowClient(uri).set_terminated(parent, status)

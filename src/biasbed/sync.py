@@ -8,7 +8,7 @@ from pathlib import Path
 
 from biasbed import record
 from biasbed.errors import Failure
-from biasbed.run_folder import RunFolder, unfinished
+from biasbed.run_folder import RunFolder, all_folders
 from biasbed.server import resolve_uri
 from biasbed.settings import setting
 from biasbed.tracking import Tracker
@@ -28,18 +28,23 @@ def sync(options: SyncOptions) -> int:
     else:
         roots = [Path(options.output_dir).expanduser().resolve()]
     sent = 0
-    for folder in [folder for root in roots for folder in unfinished(root)]:
-        state = folder.read_state()
-        if state.get("sent") and state.get("tracking_uri") == resolve_uri():
-            continue
-        if not folder.is_done:
+    for folder in [folder for root in roots for folder in all_folders(root)]:
+        if folder.is_done:
+            sent += send_unless_sent(folder)
+        else:
             print(f"{folder.path}: not finished; `biasbed train` with the same settings continues it", file=sys.stderr)
-            continue
-        with folder.locked():
-            _send(folder)
-        sent += 1
     print(f"{sent} runs sent to {resolve_uri()}" if sent else "nothing to send: the server has every finished run")
     return sent
+
+
+def send_unless_sent(folder: RunFolder) -> bool:
+    """Send a finished run if this server does not have all of it; whether that was so."""
+    state = folder.read_state()
+    if state.get("sent") and state.get("tracking_uri") == resolve_uri():
+        return False
+    with folder.locked():
+        _send(folder)
+    return True
 
 
 def _send(folder: RunFolder) -> None:

@@ -1,0 +1,190 @@
+"""The loop's own promises: cadence, units, precision, rates, and which columns a method may see."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import Command
+from runs import history, run_folders
+from torch import nn
+
+from biasbed import cli, config
+from biasbed.algorithms.base import Algorithm, Progress, Setup
+from biasbed.batch import Batch
+from biasbed.config import Optim
+from biasbed.distributed import Group
+from biasbed.engine import prepare
+from biasbed.precision import Precision
+from biasbed.schedules import make_optimizer, rate_factor
+from biasbed.tasks import MultiClass
+
+
+def train(home: Path, words: list[str]) -> Path:
+    assert cli.main(["train", *words, "--tracking", "offline"]) == 0
+    return run_folders(home)[-1]
+
+
+def test_a_training_in_steps(tracking: str, train_flags: list[str], tmp_path: Path) -> None:
+    words = [word for word in train_flags if word not in ("--epochs", "3")]
+    folder = train(tmp_path / "home", [*words, "--steps", "10", "--evaluate_every", "4"])
+    assert list(history(folder)) == [4, 8, 10]
+
+
+def test_cadence_in_epochs(tracking: str, train_flags: list[str], tmp_path: Path) -> None:
+    folder = train(tmp_path / "home", [*train_flags, "--evaluate_every", "2"])
+    assert list(history(folder)) == [2, 3]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("algorithm", ["infodrop", "toys:SagNetLike"])
+def test_mixed_precision(precision: str, algorithm: str, tracking: str, train_flags: list[str], tmp_path: Path) -> None:
+    folder = train(tmp_path / "home", [*train_flags, "--precision", precision, "--algorithm", algorithm])
+    state = torch.load(folder / "last.ckpt", weights_only=True)
+    assert (state["precision"]["scale"] > 1) == (precision == "fp16")
+    assert all(math.isfinite(metrics["train/loss"]) for metrics in history(folder).values())
+
+
+def test_a_default_training_logs_what_it_promises(tracking: str, train_flags: list[str], tmp_path: Path) -> None:
+    folder = train(tmp_path / "home", train_flags)
+    (record, *_) = torch.load(folder / "last.ckpt", weights_only=True)["history"]
+    assert set(record["metrics"]) == {
+        *("train/loss", "train/classification", "train/accuracy", "train/lr"),
+        *("val/accuracy/val", "val/loss/val", "test/accuracy/ink", "test/loss/ink"),
+        *("test/accuracy/paint", "test/loss/paint", "time/epoch_seconds", "time/evaluation_seconds"),
+        *("time/images_per_second", "memory/peak_mb"),
+    }
+    assert record["metrics"]["train/lr"] == 0.02
+
+
+def test_images_alone_reach_a_method_that_declares_nothing(
+    tracking: str, train_flags: list[str], tmp_path: Path, biasbed: Command
+) -> None:
+    columns = {name: torch.arange(4) for name in ("y", "index", "domain", "bias")}
+    batch = Batch(x=torch.zeros(4, 3, 2, 2, dtype=torch.uint8), **columns)
+    seen = prepare(batch, frozenset(), torch.device("cpu"))
+    assert seen.domain is seen.bias is seen.index is None
+    assert seen.x.dtype == torch.float32
+    told = prepare(batch, frozenset({"bias", "index"}), torch.device("cpu"))
+    assert told.domain is None
+    assert torch.equal(told.bias, batch.bias)  # type: ignore[arg-type]
+    done = biasbed("train", "--algorithm", "toys:Prying", *train_flags, "--tracking", "offline", check=False)
+    assert "biased by what it must not see" not in done.stderr
+    assert done.returncode == 0
+
+
+# --- steps of several optimizers --------------------------------------------------------------------------------------
+
+
+class TwoPartAlgorithm(Algorithm):
+    def __init__(self, hparams: Any, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        return {
+            "main": self.setup.optimizer(self.first.parameters()),
+            "other": self.setup.optimizer(self.second.parameters()),
+        }
+
+
+def make(precision: str = "fp32") -> TwoPartAlgorithm:
+    torch.manual_seed(0)
+    optimizer = lambda parameters: torch.optim.SGD(parameters, lr=1.0)  # noqa: E731
+    setup = Setup(2, MultiClass(), nn.Identity, optimizer, Group(), Precision(precision))
+    algorithm = TwoPartAlgorithm(TwoPartAlgorithm.HParams(), setup)
+    algorithm.start()
+    return algorithm
+
+
+def test_under_fp16_all_optimizers_step_or_none() -> None:
+    algorithm = make("fp16")
+    before = {name: value.clone() for name, value in algorithm.state_dict().items()}
+    good = [torch.ones_like(p) for p in algorithm.first.parameters()]
+    bad = [torch.full_like(p, torch.inf) for p in algorithm.second.parameters()]
+    scale = algorithm.setup.precision.state_dict()["scale"]
+    algorithm.apply_gradients({"main": good, "other": bad})
+    assert all(torch.equal(before[name], value) for name, value in algorithm.state_dict().items())
+    assert algorithm.setup.precision.state_dict()["scale"] == scale / 2
+    algorithm.apply_gradients({"main": good, "other": good})
+    assert all(torch.equal(before[name] - 1, value) for name, value in algorithm.state_dict().items())
+
+
+def test_gradients_are_unscaled_and_clipped_by_total_norm() -> None:
+    algorithm = make("fp16")
+    parameters = list(algorithm.first.parameters())
+    loss = sum(3 * p.sum() for p in parameters)
+    gradients = algorithm.grads(loss, parameters)  # type: ignore[arg-type]
+    assert all(torch.equal(g, torch.full_like(g, 3)) for g in gradients)
+    before = [p.detach().clone() for p in parameters]
+    algorithm.apply_gradients({"main": gradients}, clip={"main": 0.5})
+    moved = torch.cat([(b - p.detach()).flatten() for b, p in zip(before, parameters, strict=True)])
+    assert moved.norm().item() == pytest.approx(0.5, rel=1e-4)
+
+
+def test_a_reset_optimizer_forgets_its_momentum_only() -> None:
+    algorithm = make()
+    gradients = [torch.ones_like(p) for p in algorithm.first.parameters()]
+    optimizer = torch.optim.Adam(algorithm.first.parameters(), lr=0.3)
+    algorithm._runtime.optimizers["main"] = optimizer
+    algorithm.apply_gradients({"main": gradients})
+    assert optimizer.state
+    algorithm.reset_optimizer("main")
+    assert not optimizer.state
+    assert optimizer.param_groups[0]["lr"] == 0.3
+
+
+# --- rates ------------------------------------------------------------------------------------------------------------
+
+
+def test_step_schedule_of_the_paper() -> None:
+    optim = Optim()
+    factors = [rate_factor(optim, epoch * 7, 700, 7) for epoch in range(100)]
+    assert [factors.count(pytest.approx(f)) for f in (1, 0.1, 0.01, 0.001)] == [30, 30, 30, 10]
+
+
+def test_warm_up_and_cosine() -> None:
+    optim = Optim(schedule="cosine", warmup=2.0)
+    factors = [rate_factor(optim, step, 100, 5) for step in range(100)]
+    assert factors[:10] == pytest.approx([(k + 1) / 10 for k in range(10)])
+    assert factors[10] == 1
+    assert factors[55] == pytest.approx(0.5)
+    assert all(a > b for a, b in itertools.pairwise(factors[10:]))
+
+
+def test_the_rate_scales_with_the_global_batch() -> None:
+    assert Optim(lr=0.1).rate(512) == pytest.approx(0.2)
+    assert Optim(lr=0.1, lr_batch=None).rate(512) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)]
+)
+def test_optimizers_by_name(name: Any, kind: type) -> None:
+    optimizer = make_optimizer(Optim(name=name, lr=0.5), 256, nn.Linear(2, 2).parameters())
+    assert type(optimizer) is kind
+    assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+def test_progress_within_a_stage() -> None:
+    assert Progress(epoch=3, epochs=4, step=5, steps_per_epoch=10).fraction == pytest.approx(3.5 / 4)
+
+
+def test_every_search_space_names_settings_that_exist() -> None:
+    import yaml
+
+    from biasbed import algorithms
+    from biasbed.settings import specs
+    from biasbed.study import SWEEPS
+
+    for name in algorithms.names():
+        space = yaml.safe_load((SWEEPS / f"{name}.yaml").read_text())
+        known = specs(config.config_class(algorithms.load(name).HParams))
+        assert set(space) <= set(known)
+        for key, entry in space.items():
+            for bound in (entry["low"], entry["high"]):
+                config.resolve({"algorithm": name, key: bound})

@@ -1,0 +1,82 @@
+"""The walls of the house: which file may import what, and that every name in a registry leads somewhere."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from biasbed import algorithms, cli, suites
+from biasbed.evaluate import MEASURES
+from biasbed.record import MEASURES as NAMED
+
+PACKAGE = ROOT / "src" / "biasbed"
+
+
+def imported(path: Path, top_level_only: bool = False) -> Iterator[str]:
+    """Modules that a file imports, outside of `if TYPE_CHECKING`."""
+    tree = ast.parse(path.read_text())
+    for node in tree.body if top_level_only else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("name", ["record", "measures", "errors"])
+def test_the_contract_needs_the_standard_library_only(name: str) -> None:
+    for module in imported(PACKAGE / f"{name}.py"):
+        assert module.split(".")[0] in sys.stdlib_module_names, module
+
+
+def test_torch_distributed_is_in_one_file() -> None:
+    users = {path.name for path in PACKAGE.rglob("*.py") for m in imported(path) if m.startswith("torch.distributed")}
+    assert users == {"distributed.py"}
+
+
+def test_mlflow_is_where_runs_are_written_read_and_served() -> None:
+    users = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        for m in imported(path)
+        if m.split(".")[0] == "mlflow"
+    }
+    outside = {user for user in users if not user.startswith("analysis/")}
+    assert outside == {"tracking.py", "server.py", "models.py", "study.py", "published/__init__.py"}
+
+
+def test_only_suites_know_a_suite_s_name() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        if path.parent.name != "suites" and "published" not in path.parts:
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Constant) and node.value in suites.REGISTRY:
+                    # `config.py` has the default suite's name, and no more than that.
+                    assert path.name == "config.py", f"{path}:{node.lineno}"
+
+
+@pytest.mark.parametrize("registry", [algorithms.REGISTRY, suites.REGISTRY], ids=["algorithms", "suites"])
+def test_every_name_leads_somewhere(registry: dict[str, str]) -> None:
+    for entry in registry.values():
+        module, _, attribute = entry.partition(":")
+        found = importlib.import_module(module)
+        assert not attribute or hasattr(found, attribute)
+
+
+def test_every_measure_is_documented_where_names_are() -> None:
+    assert set(MEASURES) <= set(NAMED)
+
+
+def test_mlproject_and_command_line_have_the_same_entries() -> None:
+    import yaml
+
+    project = yaml.safe_load((ROOT / "MLproject").read_text())
+    assert set(project["entry_points"]) == set(cli.COMMANDS)
+    for name, entry in project["entry_points"].items():
+        known = cli.COMMANDS[name].settings()
+        assert set(entry.get("parameters", {})) <= set(known), name
