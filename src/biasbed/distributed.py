@@ -58,10 +58,12 @@ class Group:
     # --- gradients and buffers ---------------------------------------------------------------------------------------
 
     def wrap(self, module: nn.Module, find_unused_parameters: bool) -> DistributedDataParallel:
-        """DDP without its buffer broadcast: buffers are made equal when they matter (`share_buffers`)."""
-        return DistributedDataParallel(
-            module, broadcast_buffers=False, find_unused_parameters=find_unused_parameters, gradient_as_bucket_view=True
+        """DDP without its buffer broadcast at every step: buffers are made equal when they matter (`share_buffers`)."""
+        wrapped = DistributedDataParallel(
+            module, find_unused_parameters=find_unused_parameters, gradient_as_bucket_view=True
         )
+        wrapped.broadcast_buffers = False  # as an attribute: the argument's name changes with torch 2.15
+        return wrapped
 
     def mean_all(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Each tensor's mean over ranks, by one all-reduce of all of them together."""

@@ -32,6 +32,7 @@ def processes(nproc: int | str) -> int:
 def become_torchrun(count: int, arguments: Sequence[str]) -> None:
     """Replace this process by torchrun, which runs `python -m biasbed <arguments>` `count` times on this machine."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
+    command += ["--local-addr", "127.0.0.1"]  # a container's own name may not resolve, and torchrun would wait for it
     sys.stdout.flush()
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     # The bare dashes keep torchrun from reading our flags as abbreviations of its own.
