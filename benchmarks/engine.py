@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from biasbed import config, job, models
-from biasbed.algorithms.base import Stage
+from biasbed.algorithms.base import Stage, TrainData
 from biasbed.data.streams import MAIN, Plan, TrainLoader
 from biasbed.distributed import Group
 from biasbed.precision import Precision
@@ -34,9 +34,8 @@ STEPS = 24
 def engine_side(algorithm: str, folder: Path) -> Callable[[], None]:
     """Steps of our engine, without evaluation and checkpoints."""
     planned = job.plan(config.resolve({"algorithm": algorithm, "steps": STEPS, "evaluate_every": 10**6, "nproc": 1}))
-    group, precision = Group(), Precision()
-    method = job._algorithm(planned, group, precision)
-    engine = job._engine(planned, RunFolder(folder), group, precision, method, None)
+    engine = job._engine(planned, RunFolder(folder), Group())
+    method = engine.algorithm
     engine._boundary = lambda bar, is_last: None  # type: ignore[method-assign]
 
     def run() -> None:
@@ -52,10 +51,11 @@ def bare_side() -> Callable[[], None]:
     planned = job.plan(config.resolve({"steps": STEPS, "nproc": 1}))
     settings: Any = planned.config
     torch.manual_seed(settings.seed)
-    method = models.make_algorithm(settings, len(planned.suite.classes), planned.suite.task, Group(), Precision())
+    data = TrainData(2200, len(planned.suite.classes), 1)
+    method = models.make_algorithm(settings, planned.suite.task, Group(), Precision(), data)
     network: Any = method.network
     stream = planned.suite.stream(planned.training_data, settings.batch_size, 1)
-    loader = TrainLoader(Plan({MAIN: stream}, settings.seed), settings.seed, 0, False, 2, False)
+    loader = TrainLoader(Plan({MAIN: stream}, settings.seed), settings.seed, 0, 2, False)
     rate = settings.optim.rate(settings.batch_size)
     optimizer = torch.optim.SGD(network.parameters(), rate, momentum=0.9, weight_decay=1e-4)
     network.train()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from biasbed import config, job, models
+from biasbed.algorithms.base import TrainData
 from biasbed.data.streams import MAIN, Plan, TrainLoader
 from biasbed.distributed import Group
 from biasbed.engine import prepare
@@ -20,13 +21,13 @@ def halves_by_hand(words: Sequence[str]) -> dict[str, torch.Tensor]:
     settings = config.resolve({k[2:]: v for k, v in zip(words[::2], words[1::2], strict=True)})
     planned = job.plan(settings)
     torch.manual_seed(settings.seed)
-    classes = len(planned.suite.classes)
-    algorithm = models.make_algorithm(settings, classes, planned.suite.task, Group(), Precision())
+    data = TrainData(42, len(planned.suite.classes), 1)
+    algorithm = models.make_algorithm(settings, planned.suite.task, Group(), Precision(), data)
     algorithm.start()
     second = copy.deepcopy(algorithm.network).train()  # holds the other process's buffers
     stream = planned.suite.stream(planned.training_data, settings.batch_size, 1)
     plan = Plan({MAIN: stream}, settings.seed)
-    loader = TrainLoader(plan, settings.seed, 0, False, 4, False)
+    loader = TrainLoader(plan, settings.seed, 0, 4, False)
     optimizer = algorithm.optimizer("main")
     total = (settings.epochs or 0) * plan.steps_per_epoch
     step = 0

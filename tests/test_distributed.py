@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import children
 import pytest
 import torch
+from conftest import command_environment
 from runs import assert_equal, history, run_folders, weights
 
 TOYS = ("Plain", "SagNetLike", "DannLike", "LfFLike")
@@ -81,3 +85,31 @@ def test_batch_norm_sees_each_process_s_part(image_root: Path, tmp_path: Path) -
     words[words.index("--image_size") + 1] = "64"  # on maps of 1 x 1, batch norm over two images magnifies rounding
     two = train(tmp_path / "two", words, processes=2)
     assert_close(weights(two), halves_by_hand(words), rtol=5e-3, atol=5e-4)
+
+
+def test_a_corrupt_image_on_one_rank_stops_all_by_name(image_root: Path, tmp_path: Path) -> None:
+    for folder in ("photo", "ink"):
+        shutil.copytree(image_root / folder, tmp_path / "data" / folder)
+    victims = sorted((tmp_path / "data" / "ink" / "circle").iterdir())
+    victims[1].write_bytes(b"no image")  # of the second rank
+    words = flags(tmp_path / "data", "toys:Plain")
+    done = children.run(["train", *words], env={"BIASBED_HOME": str(tmp_path / "home")}, processes=2)
+    assert done.returncode == 1
+    assert done.stderr.count(f"can't read the image {victims[1]}") == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_torchrun_ends_in_one_line(image_root: Path, tracking: str) -> None:
+    """The real thing, started by the command itself."""
+    words = [*flags(image_root, "toys:Plain"), "--hparams.explode_at", "0", "--nproc", "2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "biasbed", "train", *words],
+        env=command_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("the loss is not finite") == 2
+    assert "Traceback" not in done.stderr

@@ -110,3 +110,30 @@ def test_a_file_that_is_no_checkpoint(tmp_path: Path, biasbed: Command) -> None:
     assert done.returncode == 1
     assert "can't be read" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("toy", ["LfFLike", "SagNetLike"])
+def test_methods_with_state_of_their_own_are_logged_and_found_again(
+    toy: str, biasbed: Command, train_flags: list[str], image_root: Path, tracking: str, tmp_path: Path
+) -> None:
+    biasbed("train", *train_flags, "--epochs", "1", "--log_model", "true", "--algorithm", f"toys:{toy}")
+    (run,) = all_runs(tracking, kind="train")
+    assert run.info.status == "FINISHED"
+    assert run.outputs.model_outputs
+    words = ("--suite", "folders", "--data_dir", str(image_root), "--sets", "ink")
+    biasbed("evaluate", "--model", str(run_folders(tmp_path / "home")[0] / "best.ckpt"), *words)
+
+
+def test_a_corrupt_image_ends_an_evaluation_in_one_line(
+    trained: tuple[str, Path], biasbed: Command, image_root: Path, tracking: str, tmp_path: Path
+) -> None:
+    shutil.copytree(image_root / "ink", tmp_path / "data" / "ink")
+    victim = next((tmp_path / "data" / "ink" / "circle").iterdir())
+    victim.write_bytes(b"no image")
+    words = ("--suite", "folders", "--data_dir", str(tmp_path / "data"))
+    done = biasbed("evaluate", "--model", str(trained[1] / "best.ckpt"), *words, check=False)
+    assert done.returncode == 1
+    assert str(victim) in done.stderr
+    assert "Traceback" not in done.stderr
+    (run,) = all_runs(tracking, kind="evaluate")
+    assert run.info.status == "FAILED"

@@ -83,7 +83,7 @@ def test_mid_epoch_checkpoint_is_continued_from(
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_previous(
-    image_root: Path, biasbed: Command, reference: Path, tmp_path: Path
+    image_root: Path, biasbed: Command, reference: Path, tracking: str, tmp_path: Path
 ) -> None:
     words = ["train", *_flags(image_root)]
     killed_at("step", 2 * STEPS_PER_EPOCH + 2, words)
@@ -94,6 +94,8 @@ def test_a_damaged_checkpoint_falls_back_to_the_previous(
     done = biasbed(*words)
     assert "falling back" in done.stderr
     assert_equal(weights(folder), weights(reference))
+    (run,) = all_runs(tracking, kind="train")  # the lost epoch had been sent to another one
+    assert stored(tracking, run.info.run_id) == history(reference)
 
 
 def test_sigterm_settles_the_run_and_the_same_command_continues_it(

@@ -26,14 +26,19 @@ def stream(sizes: list[int], shares: list[float], batch_size: int, views: int = 
     return Stream(tuple(parts), batch_size, views)
 
 
+def rows_of(main: Stream, seed: int, step: int) -> list[list[int]]:
+    keys = Plan({MAIN: main}, seed).keys(step)
+    return [[key.row for key in keys if key.part == part] for part in range(len(main.parts))]
+
+
 @settings(max_examples=60, deadline=None)
 @given(size=st.integers(4, 60), batch=st.integers(2, 20), epoch=st.integers(0, 3), seed=st.integers(0, 99))
 def test_an_epoch_is_one_pass_in_a_new_order(size: int, batch: int, epoch: int, seed: int) -> None:
     main = stream([size], [1.0], batch)
     steps = range(epoch * main.steps_per_epoch, (epoch + 1) * main.steps_per_epoch)
-    rows = np.concatenate([main.batch_rows(seed, step)[0] for step in steps])
+    rows = np.concatenate([rows_of(main, seed, step)[0] for step in steps])
     assert sorted(rows) == list(range(size))
-    other = np.concatenate([main.batch_rows(seed + 1, step)[0] for step in steps])
+    other = np.concatenate([rows_of(main, seed + 1, step)[0] for step in steps])
     assert size < 8 or not np.array_equal(rows, other)
 
 
@@ -54,7 +59,7 @@ def test_ranks_share_out_each_batch(sizes: tuple[int, int], world: int, step: in
 @given(clean=st.integers(6, 50), extra=st.integers(3, 50))
 def test_a_second_source_keeps_its_share_and_is_read_evenly(clean: int, extra: int) -> None:
     main = stream([clean, extra], [0.5, 0.5], 8)
-    steps = [main.batch_rows(0, step) for step in range(6 * main.steps_per_epoch)]
+    steps = [rows_of(main, 0, step) for step in range(6 * main.steps_per_epoch)]
     full = [rows for step, rows in enumerate(steps) if (step + 1) % main.steps_per_epoch]
     assert all(len(first) == len(second) == 4 for first, second in full)
     seen = np.bincount(np.concatenate([second for _, second in steps]), minlength=extra)
@@ -66,7 +71,7 @@ def test_three_equal_parts_and_an_extra_stream_reach_the_batch() -> None:
     main = Stream(tuple(Part(domain, 1 / 3, lambda image: image) for domain in domains), 6)
     unlabelled = stream([5], [1.0], 4)
     plan = Plan({MAIN: main, "unlabelled": unlabelled}, seed=0)
-    loader = TrainLoader(plan, seed=0, workers=0, skip_corrupt=False, at_least=2, pin=False)
+    loader = TrainLoader(plan, seed=0, workers=0, at_least=2, pin=False)
     batches = [batch for _, _, batch, _ in loader.from_step(0)]
     for batch in batches[:-1]:
         assert {domain: len(part) for domain, part in batch.by_domain().items()} == {0: 2, 1: 2, 2: 2}
@@ -77,14 +82,14 @@ def test_three_equal_parts_and_an_extra_stream_reach_the_batch() -> None:
 
 def test_views_are_separate_draws() -> None:
     part = Part(source(6), 1.0, lambda image: image * 0 + torch.randint(0, 255, (1,), dtype=torch.uint8))
-    loader = TrainLoader(Plan({MAIN: Stream((part,), 3, views=2)}, 0), 0, 0, False, 2, False)
+    loader = TrainLoader(Plan({MAIN: Stream((part,), 3, views=2)}, 0), 0, 0, 2, False)
     _, _, batch, _ = next(iter(loader.from_step(0)))
     assert batch.x.shape == (3, 2, 3, 4, 4)
     assert not torch.equal(batch.x[:, 0], batch.x[:, 1])
 
 
 def test_starting_within_an_epoch_gives_the_rest_of_it() -> None:
-    loader = TrainLoader(Plan({MAIN: stream([20], [1.0], 4)}, 0), 0, 0, False, 2, False)
+    loader = TrainLoader(Plan({MAIN: stream([20], [1.0], 4)}, 0), 0, 0, 2, False)
     whole = [(step, batch.index.tolist()) for step, _, batch, _ in loader.from_step(5)]
     assert [step for step, _ in whole] == [5, 6, 7, 8, 9]
     assert [(step, batch.index.tolist()) for step, _, batch, _ in loader.from_step(8)] == whole[3:]
@@ -92,7 +97,7 @@ def test_starting_within_an_epoch_gives_the_rest_of_it() -> None:
 
 def test_a_last_batch_too_small_for_batch_norm_is_passed_over() -> None:
     plan = Plan({MAIN: stream([9], [1.0], 4)}, 0)
-    loader = TrainLoader(plan, 0, 0, False, 2, False)
+    loader = TrainLoader(plan, 0, 0, 2, False)
     assert [(step, following) for step, following, _, _ in loader.from_step(0)] == [(0, 1), (1, 3)]
     assert not plan.usable(2)
     assert plan.usable(1)
@@ -109,3 +114,14 @@ def test_keyed_randomness_leaves_the_generators_as_they_were() -> None:
         assert torch.equal(torch.rand(3), inside)
     with keyed_randomness(1, 2, 4):
         assert not torch.equal(torch.rand(3), inside)
+
+
+def test_two_streams_of_one_source_draw_apart() -> None:
+    plan = Plan({MAIN: stream([30], [1.0], 6), "again": stream([30], [1.0], 6)}, seed=0)
+    keys = plan.keys(0)
+    assert [key.row for key in keys[:6]] != [key.row for key in keys[6:]]
+    part = Part(source(6), 1.0, lambda image: image * 0 + torch.randint(0, 255, (1,), dtype=torch.uint8))
+    twins = {MAIN: Stream((part,), 6), "again": Stream((part,), 6)}
+    _, _, batch, _ = next(iter(TrainLoader(Plan(twins, 0), 0, 0, 2, False).from_step(0)))
+    first, second = batch.index.argsort(), batch.extra["again"].index.argsort()
+    assert not torch.equal(batch.x[first], batch.extra["again"].x[second])

@@ -34,6 +34,10 @@ class Batch:
         columns = {name: function(value) for name, value in self._columns().items()}
         return replace(self, **columns, extra={name: batch.map(function) for name, batch in self.extra.items()})
 
+    def pin_memory(self) -> Batch:
+        """In page-locked memory, from which copies to a GPU need not wait; DataLoader calls this."""
+        return self.map(Tensor.pin_memory)
+
     def select(self, rows: Tensor | slice) -> Batch:
         """The given examples of the main stream (a mask, indices or a slice); extra streams are left out."""
         return replace(self, **{name: value[rows] for name, value in self._columns().items()}, extra={})

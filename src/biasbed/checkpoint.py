@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         if damaged is None:
             state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
             return state
-    except (OSError, zipfile.BadZipFile, RuntimeError, EOFError) as error:
+    except (OSError, zipfile.BadZipFile, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise Failure(f"the checkpoint {path} can't be read: {error}") from None
     raise Failure(f"the checkpoint {path} is damaged (checksum of {damaged})")
 

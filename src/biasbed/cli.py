@@ -38,7 +38,7 @@ class Command:
 
     help: str
     settings: Callable[[], Mapping[str, Spec]]
-    run: Callable[[Flags, Sequence[str]], None]
+    run: Callable[[Flags, Sequence[str]], int | None]
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def _train_settings() -> Mapping[str, Spec]:
     return specs(Config)
 
 
-def _train(flags: Flags, arguments: Sequence[str]) -> None:
+def _train(flags: Flags, arguments: Sequence[str]) -> int:
     from dataclasses import replace
 
     from biasbed.config import resolve
@@ -58,15 +58,16 @@ def _train(flags: Flags, arguments: Sequence[str]) -> None:
     config = resolve(flags)
     from biasbed import job, processes
 
-    count = processes.processes(config.nproc)
+    device, count = processes.settle_device(config.device, config.nproc)
     try:
-        config = replace(config, nproc=count)
+        config = replace(config, device=device, nproc=count)
     except ValueError as error:
         raise UsageError(str(error)) from None
     if count > 1 and not processes.in_torchrun():
         job.plan(config)  # a wrong command is refused here, once, rather than by every process
-        processes.become_torchrun(count, ["train", *arguments])
+        return processes.run_torchrun(count, ["train", *arguments])
     job.train(config)
+    return 0
 
 
 def _evaluate_settings() -> Mapping[str, Spec]:
@@ -211,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         flags = parse(words[0], words[1:])
         if "MLFLOW_RUN_ID" in os.environ:
             follow_launcher()
-        COMMANDS[words[0]].run(flags, words[1:])
+        return COMMANDS[words[0]].run(flags, words[1:]) or 0
     except (UsageError, Failure) as error:
         print(f"biasbed: {error}", file=sys.stderr)
         _report(error)
@@ -222,7 +223,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Interrupted as error:
         print(f"biasbed: ended by {error.signal.name}; the same command continues", file=sys.stderr)
         return 128 + int(error.signal)
-    return 0
 
 
 def _report(error: Exception) -> None:

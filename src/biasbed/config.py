@@ -7,8 +7,10 @@ A setting marked `how` says where or how a run is carried out; all others are *w
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, cast
 
 from biasbed import record
@@ -38,6 +40,8 @@ class Optim:
     def __post_init__(self) -> None:
         if not all(0 < m < 1 for m in self.milestones) or list(self.milestones) != sorted(self.milestones):
             raise ValueError(f"optim.milestones={self.milestones}: parts of the training, rising, between 0 and 1")
+        if self.nesterov and not self.momentum:
+            raise ValueError("optim.nesterov needs optim.momentum above 0")
 
     def rate(self, batch_size: int) -> float:
         """The initial learning rate for this global batch size."""
@@ -61,10 +65,12 @@ class Config:
     suite: str = setting("demo", "protocol: demo, folders")
     algorithm: str = setting("erm", "training method")
     preset: str | None = setting(None, "named settings of the algorithm (paper, authors)", how=True)
-    seed: int = setting(0, "seed of everything that is random", ge=0, how=True)  # enters run_key by itself
-    test_domains: tuple[str, ...] | None = setting(None, "held-out domains", how=True)  # likewise
+    # These two enter run_key by themselves.
+    seed: int = setting(0, "seed of everything that is random", ge=0, le=2**31 - 1, how=True)
+    test_domains: tuple[str, ...] | None = setting(None, "held-out domains", how=True)
     data_dir: str | None = setting(None, "folder of the images", how=True)
-    train: str | Auto = setting("auto", "training data: a folder under data_dir, or a name that the suite knows")
+    # Like sets, it is in the protocol.
+    train: str | Auto = setting("auto", "training data: a folder under data_dir, or a name the suite knows", how=True)
     sets: tuple[str, ...] | Literal["all"] = setting("all", "evaluation sets", how=True)  # they are in the protocol
     val_fraction: float = setting(0.2, "part of the training images held out for validation", gt=0, lt=1)
     image_size: int = setting(224, "pixels per side", ge=8)
@@ -73,7 +79,7 @@ class Config:
     init: str = setting("scratch", "initial weights: scratch, named:<weights>, or a file")
     epochs: int | None = setting(100, "passes over the training data", ge=1)
     steps: int | None = setting(None, "training steps, in place of epochs", ge=1)
-    evaluate_every: int = setting(1, "epochs (or steps) between evaluations", ge=1)
+    evaluate_every: int | Auto = setting("auto", "epochs or steps between evaluations (auto: 1 epoch, 300 steps)")
     batch_size: int = setting(256, "images per step over all processes", ge=2)
     accumulate: int = setting(1, "parts of each batch whose gradients are added up before the step", ge=1)
     optim: Optim = Optim()
@@ -97,6 +103,10 @@ class Config:
     tracking: Literal["on", "offline"] = setting("on", "offline: journal only; `biasbed sync` sends it later", how=True)
 
     def __post_init__(self) -> None:
+        for name, least in (("nproc", 1), ("workers", 0), ("evaluate_every", 1)):
+            value = getattr(self, name)
+            if value != "auto" and value < least:
+                raise ValueError(f"{name}={value}: should be at least {least}")
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("give a duration in exactly one unit: epochs or steps")
         parts = self.accumulate * (1 if self.nproc == "auto" else int(self.nproc))
@@ -105,6 +115,12 @@ class Config:
                 f"batch_size={self.batch_size} is not divisible by processes x accumulate = {parts}: "
                 f"take {max(1, round(self.batch_size / parts)) * parts}"
             )
+
+    @property
+    def cadence(self) -> int:
+        """Epochs or steps between evaluations."""
+        default = 1 if self.steps is None else 300
+        return default if self.evaluate_every == "auto" else int(self.evaluate_every)
 
     @property
     def unit(self) -> str:
@@ -119,7 +135,7 @@ class Config:
 # Settings that testing shares with training, by the same names.
 EVALUATE_SHARED = (
     *("suite", "data_dir", "sets", "train", "output_dir", "study", "experiment", "precision", "device"),
-    *("workers", "eval_batch_size", "corrupt", "tracking", "seed", "val_fraction"),
+    *("workers", "eval_batch_size", "corrupt", "tracking"),
 )
 
 
@@ -188,6 +204,8 @@ def plain(config: Config) -> dict[str, Any]:
 def config_hash(config: Config, protocol: record.Protocol, data_fingerprint: str) -> str:
     """What was computed, seed aside: settings, protocol and data."""
     what = {name: list(v) if isinstance(v, tuple) else v for name, v in config.what().items()}
+    if Path(config.init).expanduser().is_file():  # what counts is its content, not where it lies
+        what["init"] = hashlib.sha256(Path(config.init).expanduser().read_bytes()).hexdigest()
     return record.digest({"config": what, "protocol": protocol.hash, "data": data_fingerprint})
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from biasbed.processes import die_with_parent, in_torchrun
+from biasbed.processes import die_with_parent, in_torchrun, settle_device
 
 
 class Group:
@@ -145,7 +145,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        total = gradients[0].contiguous()
+        total = gradients[0].clone(memory_format=torch.contiguous_format)  # autograd may still need its own
         dist.all_reduce(total)
         return total.split(ctx.counts)[ctx.rank], None, None
 
@@ -167,15 +167,15 @@ def process_group(device: str = "auto") -> Iterator[Group]:
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if not in_torchrun():
         rank, world = 0, 1
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = settle_device(device, 1)[0]
     if device == "cuda":
-        local = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
+        local = int(os.environ.get("LOCAL_RANK", "0"))
         torch.cuda.set_device(local)
         device = f"cuda:{local}"
     if world > 1:
         die_with_parent(signal.SIGKILL)
-        dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+        # Objects and what is on the CPU travel over gloo in any case.
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo")
     try:
         yield Group(rank, world, device)
     finally:

@@ -18,7 +18,7 @@ from biasbed.config import Config, plain
 from biasbed.data.streams import TrainLoader
 from biasbed.distributed import Group
 from biasbed.errors import Failure
-from biasbed.evaluate import Evaluator, measure, write_predictions
+from biasbed.evaluate import Evaluator, measure, refuse_corrupt, write_predictions
 from biasbed.precision import Precision
 from biasbed.progress import Progress as Bar
 from biasbed.run_folder import RunFolder
@@ -41,27 +41,37 @@ class Tally:
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
+        self.counts: dict[str, int] = {}  # images behind each sum: a method may leave a term out of some steps
         self.images = 0
         self.not_finite: Tensor | None = None
 
     def add(self, terms: Mapping[str, Tensor], images: int, correct: Tensor | None = None) -> None:
-        values = {name: torch.as_tensor(value).detach().double() for name, value in terms.items()}
+        values = {name: value.detach().double() for name, value in terms.items()}
         total = torch.stack(list(values.values())).sum()
         sums = {name: value * images for name, value in {**values, "loss": total}.items()}
         if correct is not None:
             sums["accuracy"] = correct.double()
         for name, value in sums.items():
             self.sums[name] = self.sums[name] + value if name in self.sums else value
+            self.counts[name] = self.counts.get(name, 0) + images
         bad = ~total.isfinite()
         self.not_finite = bad if self.not_finite is None else self.not_finite | bad
         self.images += images
 
     def means(self, group: Group) -> dict[str, float]:
-        """Mean over all images that all processes have seen, by name."""
+        """Each term's mean over the images of all processes that it was taken on."""
         names = sorted(self.sums)
-        values = torch.stack([*(self.sums[n] for n in names), torch.tensor(self.images, device=group.device).double()])
-        summed = group.sum(values).tolist()
-        return {name: value / summed[-1] for name, value in zip(names, summed, strict=False)}
+        counts = torch.tensor([self.counts[name] for name in names], dtype=torch.float64, device=group.device)
+        sums, counts = group.sum(torch.stack([torch.stack([self.sums[name] for name in names]), counts])).tolist()
+        return {name: total / count for name, total, count in zip(names, sums, counts, strict=True)}
+
+    def state_dict(self) -> dict[str, Any]:
+        sums = {name: value.cpu() for name, value in self.sums.items()}
+        return {"sums": sums, "counts": self.counts, "images": self.images}
+
+    def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
+        self.sums = {name: value.to(device) for name, value in state["sums"].items()}
+        self.counts, self.images = dict(state["counts"]), state["images"]
 
 
 class Engine:
@@ -78,12 +88,12 @@ class Engine:
         group: Group,
         precision: Precision,
         folder: RunFolder,
-        on_record: Callable[[Record], None],
         describe: dict[str, Any],
     ) -> None:
         self.config, self.algorithm, self.loader, self.evaluator = config, algorithm, loader, evaluator
         self.phases, self.monitor, self.group, self.precision = phases, monitor, group, precision
-        self.folder, self.on_record, self.describe = folder, on_record, describe
+        self.folder, self.describe = folder, describe
+        self.on_record: Callable[[Record], None] = lambda entry: None  # rank 0's tracker
         self.state, self.tally = State(), Tally()
         self.skipped: set[str] = set()
         self.steps_per_epoch = loader.plan.steps_per_epoch
@@ -105,8 +115,8 @@ class Engine:
         interval = self._interval() if is_last else self.steps_per_epoch
         self.algorithm.train()
         with Bar(total, "step", self.state.step, silent=not self.group.is_main) as bar:
+            self._since = time.perf_counter()
             while self.state.step < total:
-                self._since = time.perf_counter()
                 for step, following, batch, skipped in self.loader.from_step(self.state.step):
                     self._note_skipped(skipped, bar)
                     self._update(stage, step, total, batch)
@@ -141,7 +151,7 @@ class Engine:
         return every is not None and following // every > step // every
 
     def _interval(self) -> int:
-        return self.config.evaluate_every * (self.steps_per_epoch if self.config.unit == "epoch" else 1)
+        return self.config.cadence * (self.steps_per_epoch if self.config.unit == "epoch" else 1)
 
     # --- when an evaluation is due -----------------------------------------------------------------------------------
 
@@ -207,6 +217,8 @@ class Engine:
 
     def _check_finite(self) -> None:
         """All ranks stop together before anything is evaluated or saved with a spoilt model."""
+        if not self.evaluator.skip_corrupt:
+            refuse_corrupt(self.group, self.skipped)
         flag = self.tally.not_finite
         if flag is None:
             return
@@ -225,6 +237,8 @@ class Engine:
             if message not in self.skipped:
                 self.skipped.add(message)
                 bar.line(f"warning: {message}; the next image stands in")
+        if messages and not self.evaluator.skip_corrupt and self.group.world == 1:
+            refuse_corrupt(self.group, self.skipped)
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -232,7 +246,7 @@ class Engine:
         """Write a checkpoint; every rank takes part."""
         self._check_finite()
         self.group.share_buffers(self.algorithm)
-        ranks = self.group.gather_objects({"sums": self.tally.sums, "images": self.tally.images})
+        ranks = self.group.gather_objects(self.tally.state_dict())
         random_states = self.group.random_states()
         if self.group.is_main:
             state = {
@@ -262,8 +276,8 @@ class Engine:
         self.precision.load_state_dict(state["precision"])
         self.group.load_random_states([{n: t.cpu() for n, t in own.items()} for own in state["random"]])
         own = state["tallies"][self.group.rank]
-        self.tally.sums = {name: value.to(self.group.device) for name, value in own["sums"].items()}
-        self.tally.images, self._seconds = own["images"], state["seconds"]
+        self.tally.load_state_dict(own, self.group.device)
+        self._seconds = state["seconds"]
         self.state = State(**state["position"], history=list(state["history"]), best=state["best"])
 
     def _summary(self, entry: Record) -> str:
@@ -275,10 +289,12 @@ class Engine:
 
 def prepare(batch: Batch, uses: frozenset[str], device: torch.device) -> Batch:
     """Images as floats in [0,1] on the device, and only those columns that the algorithm declares to use."""
+    extra = batch.extra
     hidden: dict[str, Any] = {name: None for name in ("domain", "bias", "index") if name not in uses}
-    batch = replace(batch, **hidden, extra={n: prepare(b, uses, torch.device("cpu")) for n, b in batch.extra.items()})
+    batch = replace(batch, **hidden, extra={})
     batch = batch.map(lambda tensor: tensor.to(device, non_blocking=True))
-    return batch.map(lambda tensor: tensor.float() / 255 if tensor.dtype == torch.uint8 else tensor)
+    x = batch.x.float() / 255 if batch.x.dtype == torch.uint8 else batch.x
+    return replace(batch, x=x, extra={name: prepare(other, uses, device) for name, other in extra.items()})
 
 
 def _is_headline(name: str) -> bool:

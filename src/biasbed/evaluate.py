@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,6 +139,7 @@ class Evaluator:
         workers: int,
         skip_corrupt: bool,
     ) -> None:
+        assert len({entry.name for entry in sets}) == len(sets)
         self.sets, self.group, self.precision, self.task = sets, group, precision, task
         self.skip_corrupt = skip_corrupt
         self.loader = DataLoader(
@@ -159,12 +160,12 @@ class Evaluator:
         """Decisions by set, on rank 0; None elsewhere. Raises CorruptImage unless such files are to be skipped."""
         parts: dict[int, list[Decisions]] = {number: [] for number in range(len(self.sets))}
         for number, rows, images, errors in self.loader:
-            if errors and not self.skip_corrupt:
-                raise CorruptImage(errors[0])
             self.skipped |= set(errors)
             if len(rows):
                 parts[number].append(self._decide(self.sets[number], rows, images, predict))
             tick(len(rows))
+        if not self.skip_corrupt:
+            refuse_corrupt(self.group, self.skipped)
         own = {number: _join(found) for number, found in parts.items() if found}
         gathered = self.group.gather_objects(own)
         if gathered is None:
@@ -187,7 +188,7 @@ class Evaluator:
         else:
             loss, shown = torch.full((len(rows),), torch.nan), scores
         # Not topk: its order among ties is undefined, and the first class must win.
-        order = shown.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, shown.shape[1])]
+        order = scores.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, shown.shape[1])]
         return Decisions(
             row=rows.numpy(),
             decision=scores.argmax(dim=1).cpu().numpy(),
@@ -195,6 +196,14 @@ class Evaluator:
             top=order.cpu().numpy().astype(np.int32),
             top_score=shown.gather(1, order).cpu().numpy(),
         )
+
+
+def refuse_corrupt(group: Group, messages: Collection[str]) -> None:
+    """Raise CorruptImage on every rank if any has met one, so that none is left waiting for the others."""
+    gathered = group.gather_objects(sorted(messages))
+    first = group.share_object(next((own[0] for own in gathered if own), None) if gathered is not None else None)
+    if first is not None:
+        raise CorruptImage(first)
 
 
 def _join(parts: Sequence[Decisions]) -> Decisions:

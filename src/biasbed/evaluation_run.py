@@ -10,16 +10,16 @@ from typing import Any
 
 import yaml
 
-from biasbed import label_maps, models, provenance, record
+from biasbed import job, label_maps, models, provenance, record
 from biasbed.config import EVALUATE_SHARED, Config, EvaluateOptions
 from biasbed.data.streams import auto_workers
-from biasbed.distributed import process_group
+from biasbed.distributed import Group, process_group
 from biasbed.errors import UsageError
 from biasbed.evaluate import EvaluationSet, Evaluator, measure, write_predictions
 from biasbed.precision import Precision
+from biasbed.processes import interruptible
 from biasbed.progress import Progress
 from biasbed.run_folder import RunFolder
-from biasbed.server import resolve_uri
 from biasbed.settings import build, flatten, specs
 from biasbed.suites import Suite, defaults, open_suite
 from biasbed.tracking import Tracker, take_run_id
@@ -66,51 +66,57 @@ def _label_map(entry: EvaluationSet, model: models.Model) -> dict[str, Any]:
 
 
 def _run(options: EvaluateOptions, config: Config, suite: Suite, model: models.Model) -> dict[str, float]:
-    protocol = replace(suite.protocol(config, ()), validation_sets=())
-    name = record.slug(f"{model.algorithm}-{Path(options.model).name[:24]}")
-    home = record.home(resolve_uri() if config.tracking == "on" else "offline")
-    root = home if config.output_dir == "auto" else Path(config.output_dir).expanduser().resolve()
-    folder = RunFolder(root / "evaluate" / f"{name}-{time.time_ns():x}")
-    with process_group(config.device) as group, folder.locked():
+    protocol = replace(suite.protocol(config), validation_sets=())
+    name = f"{record.slug(model.algorithm)}-{record.slug(Path(options.model).name[:24])}"
+    folder = RunFolder(job.home(config) / "evaluate" / f"{name}-{time.time_ns():x}")
+    values = {**flatten(options), **{key: value for key, value in flatten(config).items() if key in EVALUATE_SHARED}}
+    with interruptible(), process_group(config.device) as group, folder.locked():
         tracker = Tracker(folder, take_run_id(), config.tracking == "offline")
-        values = {
-            **flatten(options),
-            **{key: value for key, value in flatten(config).items() if key in EVALUATE_SHARED},
-        }
         (folder.path / record.CONFIG_FILE).write_text(yaml.safe_dump({k: _plain(v) for k, v in values.items()}))
         (folder.path / record.PROTOCOL_FILE).write_text(protocol.to_json())
         (folder.path / record.ENVIRONMENT_FILE).write_text(provenance.environment())
-        tracker.start(f"evaluate-{name}", f"biasbed-{config.suite}", _tags(config, suite, protocol, values), values)
-        workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
-        precision = Precision(config.precision, group.device)
-        evaluator = Evaluator(
-            suite.sets, group, precision, suite.task, config.eval_batch_size, workers, config.corrupt == "skip"
-        )
-        model.module.to(group.device).eval()
-        with Progress(sum(len(entry.source) for entry in suite.sets), "image") as bar:
-            decisions = evaluator.decide(model.predict, bar.tick)
-        assert decisions is not None
-        metrics: dict[str, float] = {}
-        for entry in suite.sets:
-            metrics |= measure(entry, decisions[entry.name], "test")
-            write_predictions(
-                folder.path / record.predictions_file(entry.name, "last"), entry, decisions[entry.name], 0
-            )
-        tracker.log({"step": 0, "timestamp": int(time.time() * 1000), "metrics": metrics})
-        tracker.finish()
-    print(_table(suite.sets, metrics, evaluator.skipped))
+        with job.settled(tracker):
+            tracker.start(f"evaluate-{name}", _experiment(config), _tags(options, config, suite, protocol), values)
+            metrics, skipped = _decide(config, suite, model, group, folder)
+            tracker.log({"step": 0, "timestamp": int(time.time() * 1000), "metrics": metrics})
+            tracker.finish()
+    print(_table(suite.sets, metrics, skipped))
     return metrics
 
 
-def _tags(config: Config, suite: Suite, protocol: record.Protocol, values: Mapping[str, Any]) -> dict[str, str]:
+def _decide(
+    config: Config, suite: Suite, model: models.Model, group: Group, folder: RunFolder
+) -> tuple[dict[str, float], set[str]]:
+    """(metrics, messages of unreadable files); writes the decisions."""
+    workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
+    precision, skip = Precision(config.precision, group.device), config.corrupt == "skip"
+    evaluator = Evaluator(suite.sets, group, precision, suite.task, config.eval_batch_size, workers, skip)
+    model.module.to(group.device).eval()
+    with Progress(sum(len(entry.source) for entry in suite.sets), "image") as bar:
+        decisions = evaluator.decide(model.predict, bar.tick)
+    assert decisions is not None
+    metrics: dict[str, float] = {}
+    for entry in suite.sets:
+        metrics |= measure(entry, decisions[entry.name], "test")
+        path = folder.path / record.predictions_file(entry.name, "last")
+        write_predictions(path, entry, decisions[entry.name], 0)
+    return metrics, evaluator.skipped
+
+
+def _experiment(config: Config) -> str:
+    return f"biasbed-{config.suite}" if config.experiment == "auto" else config.experiment
+
+
+def _tags(options: EvaluateOptions, config: Config, suite: Suite, protocol: record.Protocol) -> dict[str, str]:
     commit, dirty = provenance.git_state()
-    key = record.digest({name: _plain(value) for name, value in values.items()} | {"protocol": protocol.hash})
+    what = {**flatten(options), "precision": config.precision, "protocol": protocol.hash, "data": suite.fingerprint}
+    key = record.digest(what)
     return {
         record.KIND: "evaluate",
         record.STUDY: config.study,
         record.SUITE: config.suite,
         record.PROTOCOL_HASH: protocol.hash,
-        record.ALGORITHM: config.algorithm,
+        record.ALGORITHM: record.slug(config.algorithm),
         record.SEED: str(config.seed),
         record.CONFIG_HASH: key,
         record.RUN_KEY: key,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -25,10 +26,10 @@ from biasbed.engine import Engine
 from biasbed.errors import Failure, UsageError
 from biasbed.evaluate import Evaluator
 from biasbed.precision import Precision
-from biasbed.processes import Interrupted, interruptible
+from biasbed.processes import Interrupted, ignore_signals, interruptible
 from biasbed.run_folder import RunFolder
 from biasbed.server import resolve_uri
-from biasbed.suites import Suite, choose, open_suite
+from biasbed.suites import Suite, open_suite
 from biasbed.sync import send_unless_sent
 from biasbed.tracking import Tracker, take_run_id
 
@@ -41,6 +42,7 @@ class Job:
     suite: Suite
     training_data: Mapping[str, float]
     protocol: record.Protocol
+    fingerprint: str  # of all images that the run sees
     config_hash: str
     run_key: str
 
@@ -66,7 +68,7 @@ class Job:
             record.TEST_DOMAINS: ",".join(config.test_domains or ()) or "none",
             record.CONFIG_HASH: self.config_hash,
             record.RUN_KEY: self.run_key,
-            record.DATA_FINGERPRINT: self.suite.fingerprint,
+            record.DATA_FINGERPRINT: self.fingerprint,
             record.CODE_HASH: provenance.code_hash(algorithms.load(config.algorithm), config.suite),
             record.GIT_COMMIT: commit,
             record.GIT_DIRTY: dirty,
@@ -84,12 +86,15 @@ def plan(config: Config) -> Job:
     suite = open_suite(config)
     algorithm = algorithms.load(config.algorithm)
     training_data = suite.training_data(algorithm.training_data)
-    protocol = suite.protocol(config, tuple(training_data))
-    key = configs.config_hash(config, protocol, suite.fingerprint)
-    job = Job(config, suite, training_data, protocol, key, configs.run_key(config, key))
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("device=cuda: there is no GPU here")
-    return job
+    protocol = suite.protocol(config)
+    fingerprint = _fingerprint(suite, training_data)
+    key = configs.config_hash(config, protocol, fingerprint)
+    return Job(config, suite, training_data, protocol, fingerprint, key, configs.run_key(config, key))
+
+
+def _fingerprint(suite: Suite, training_data: Mapping[str, float]) -> str:
+    others = [suite.training[name]().fingerprint() for name in training_data if name != suite.train_name]
+    return record.digest([suite.fingerprint, *others]) if others else suite.fingerprint
 
 
 def train(config: Config) -> RunFolder:
@@ -100,52 +105,56 @@ def train(config: Config) -> RunFolder:
     job = plan(config)
     with interruptible(), distributed.process_group(config.device) as group:
         folder = RunFolder(Path(group.share_object(str(_folder(job).path) if group.is_main else None)))
-        if folder.is_done:  # resume=once
+        if folder.is_done:
             if group.is_main:
                 print(f"{folder.path.name} is finished already; resume=never trains it anew")
                 if config.tracking == "on":
-                    send_unless_sent(folder)
+                    send_unless_sent(folder, take_run_id())
             return folder
-        lock = folder.locked() if group.is_main else contextlib.nullcontext()
-        with lock:
-            _train(job, folder, group)
+        engine = _engine(job, folder, group)
+        with folder.locked() if group.is_main else contextlib.nullcontext():
+            if group.is_main and folder.is_done:  # by the holder before us
+                raise Failure(f"{folder.path} has been finished in the meantime")
+            _train(job, engine, folder, group)
     return folder
+
+
+def home(config: Config) -> Path:
+    """The folder of all runs of these settings' tracking server."""
+    if config.output_dir != "auto":
+        return Path(config.output_dir).expanduser().resolve()
+    return record.home(resolve_uri() if config.tracking == "on" else "offline")
 
 
 def _folder(job: Job) -> RunFolder:
     config = job.config
-    home = record.home(resolve_uri() if config.tracking == "on" else "offline")
-    root = home if config.output_dir == "auto" else Path(config.output_dir).expanduser().resolve()
     name = f"{job.algorithm}-s{config.seed}-{job.run_key[:8]}"
-    return run_folder.find(root / config.suite / name, config.resume)
+    return run_folder.find(home(config) / config.suite / name, config.resume, config.tracking == "on")
 
 
-def _train(job: Job, folder: RunFolder, group: Group) -> None:
-    config = job.config
-    tracker = Tracker(folder, take_run_id(), config.tracking == "offline") if group.is_main else None
-    _settle_arithmetic(group)
-    precision = Precision(config.precision, group.device)
-    algorithm = _algorithm(job, group, precision)
-    engine = _engine(job, folder, group, precision, algorithm, tracker)
+def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
+    tracker = Tracker(folder, take_run_id(), job.config.tracking == "offline") if group.is_main else None
     state, problems = checkpoint.load_newest(folder.path)
-    if tracker is not None:
-        for problem in problems:
-            print(f"warning: {problem}; falling back to the one before", file=sys.stderr)
-        _open_run(job, folder, tracker, state)
-    with _settled(tracker):
+    with settled(tracker):
+        if tracker is not None:
+            for problem in problems:
+                print(f"warning: {problem}; falling back to the one before", file=sys.stderr)
+            _open_run(job, folder, tracker, state)
+            engine.on_record = tracker.log
         if state is not None:
             engine.restore(state)
         engine.run()
-    _report_skipped(engine, tracker, group)
-    if tracker is not None:
-        best = folder.path / checkpoint.BEST
-        tracker.finish((lambda run_id: models.log_model(best, run_id, tracker.uri)) if config.log_model else None)
-        print(_farewell(folder, tracker, engine), file=sys.stderr)
+        _report_skipped(engine, tracker, group)
+        if tracker is not None:
+            best = folder.path / checkpoint.BEST
+            log_model = (lambda run_id: models.log_model(best, run_id, tracker.uri)) if job.config.log_model else None
+            tracker.finish(log_model)
+            print(_farewell(folder, tracker, engine), file=sys.stderr)
 
 
 @contextlib.contextmanager
-def _settled(tracker: Tracker | None) -> Iterator[None]:
-    """However the training ends early, its run says how; what is a user's to mend becomes a Failure."""
+def settled(tracker: Tracker | None) -> Iterator[None]:
+    """However the work ends early, its run says how; what is a user's to mend becomes a Failure."""
     try:
         yield
     except CorruptImage as error:
@@ -155,17 +164,20 @@ def _settled(tracker: Tracker | None) -> Iterator[None]:
     except torch.OutOfMemoryError:
         _abort(tracker, "out of GPU memory: lower batch_size, or raise accumulate, which computes it in parts")
     except (Interrupted, KeyboardInterrupt) as error:
+        ignore_signals()
         name = error.signal.name if isinstance(error, Interrupted) else "SIGINT"
         if tracker is not None:
             tracker.abort("KILLED", {record.ENDED_BY: name}, f"ended by {name}; the same command continues it")
         raise
     except Exception as error:
+        ignore_signals()
         if tracker is not None:
             tracker.abort("FAILED", {record.ERROR: f"{type(error).__name__}: {error}"[:5000]}, "an unforeseen error")
         raise
 
 
 def _abort(tracker: Tracker | None, message: str) -> None:
+    ignore_signals()
     if tracker is not None:
         tracker.abort("FAILED", {record.ERROR: message}, message)
     raise Failure(message) from None
@@ -190,7 +202,7 @@ def _open_run(job: Job, folder: RunFolder, tracker: Tracker, state: Mapping[str,
     (path / record.PROTOCOL_FILE).write_text(job.protocol.to_json())
     (path / record.ENVIRONMENT_FILE).write_text(provenance.environment())
     if not (path / record.PICTURES_FOLDER).exists():
-        for entry in (*job.suite.validation, *choose(job.suite.sets, "all")):
+        for entry in (*job.suite.validation, *job.suite.sets):
             save_examples(path / record.PICTURES_FOLDER / f"{entry.name}.png", entry.source, entry.transform)
         for name in job.training_data:
             source = job.suite.training[name]()
@@ -198,61 +210,57 @@ def _open_run(job: Job, folder: RunFolder, tracker: Tracker, state: Mapping[str,
             save_examples(picture, source, job.suite.train_transform)
     tracker.restore(state["history"] if state is not None else [])
     experiment = f"biasbed-{config.suite}" if config.experiment == "auto" else config.experiment
-    tracker.start(job.name, experiment, job.tags(), configs.plain(config))
     contexts = [("training", name) for name in job.training_data]
     contexts += [("validation", entry.name) for entry in job.suite.validation]
     contexts += [("testing", entry.name) for entry in job.suite.sets]
-    tracker.log_inputs([(context, name, job.suite.fingerprint) for context, name in contexts])
+    inputs = [(context, name, job.fingerprint) for context, name in contexts]
+    tracker.start(job.name, experiment, job.tags(), configs.plain(config), inputs)
     if state is not None:
         print(f"continuing {path} at step {state['position']['step']}", file=sys.stderr)
 
 
-def _algorithm(job: Job, group: Group, precision: Precision) -> Algorithm:
-    """The algorithm, equal on all ranks, then generators that differ between them."""
-    config = job.config
-    torch.manual_seed(config.seed)
-    algorithm = models.make_algorithm(config, len(job.suite.classes), job.suite.task, group, precision)
-    group.share_module(algorithm)
-    group.seed(config.seed)
-    sources = [job.suite.training[name]() for name in job.training_data]
-    algorithm.on_train_data(
-        TrainData(
-            num_examples=sum(map(len, sources)),
-            num_classes=len(job.suite.classes),
-            num_domains=max(1, *(len(source.domains) for source in sources)),
-        )
-    )
-    algorithm.start()
-    return algorithm
-
-
-def _engine(
-    job: Job, folder: RunFolder, group: Group, precision: Precision, algorithm: Algorithm, tracker: Tracker | None
-) -> Engine:
+def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
+    """Everything that trains, built before anything is created; UsageError where the parts don't fit."""
     config, suite = job.config, job.suite
+    _settle_arithmetic(group)
+    precision = Precision(config.precision, group.device)
     workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
-    skip = config.corrupt == "skip"
-    stream = suite.stream(job.training_data, config.batch_size, algorithm.views)
+    algorithm_class = algorithms.load(config.algorithm)
+    stream = suite.stream(job.training_data, config.batch_size, algorithm_class.views)
     at_least, pin = 2 * config.accumulate, group.device.type == "cuda"
     train_plan = Plan({MAIN: stream}, config.seed, group.rank, group.world)
     if not train_plan.usable(0, at_least):
-        raise UsageError(
-            f"{len(stream.parts[0].source)} training images are too few for the processes and parts asked for"
-        )
-    sets = (*suite.validation, *suite.sets)
+        count = len(stream.parts[0].source)
+        raise UsageError(f"{count} training images are too few for the processes and parts that are asked for")
+    data = TrainData(
+        num_examples=sum(len(part.source) for part in stream.parts),
+        num_classes=len(suite.classes),
+        num_domains=max(1, *(len(part.source.domains) for part in stream.parts)),
+    )
+    algorithm = _algorithm(job, group, precision, data)
+    sets, skip = (*suite.validation, *suite.sets), config.corrupt == "skip"
     return Engine(
         config=config,
         algorithm=algorithm,
-        loader=TrainLoader(train_plan, config.seed, workers, skip, at_least, pin),
+        loader=TrainLoader(train_plan, config.seed, workers, at_least, pin),
         evaluator=Evaluator(sets, group, precision, suite.task, config.eval_batch_size, workers, skip),
         phases=["val"] * len(suite.validation) + ["test"] * len(suite.sets),
         monitor=suite.monitor,
         group=group,
         precision=precision,
         folder=folder,
-        on_record=tracker.log if tracker is not None else lambda entry: None,
-        describe={"num_classes": len(suite.classes), "classes": list(suite.classes)},
+        describe={"classes": list(suite.classes), "train_data": dataclasses.asdict(data)},
     )
+
+
+def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) -> Algorithm:
+    """The algorithm, equal on all ranks, then generators that differ between them."""
+    torch.manual_seed(job.config.seed)
+    algorithm = models.make_algorithm(job.config, job.suite.task, group, precision, data)
+    group.share_module(algorithm)
+    group.seed(job.config.seed)
+    algorithm.start()
+    return algorithm
 
 
 def _settle_arithmetic(group: Group) -> None:
@@ -260,6 +268,7 @@ def _settle_arithmetic(group: Group) -> None:
     if group.device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.allow_tf32 = False  # fp32 means fp32; bf16 is there for speed
     torch.use_deterministic_algorithms(True, warn_only=True)
     # Filling fresh memory costs time and guards against bugs of others only.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from biasbed import algorithms, checkpoint, networks, record
-from biasbed.algorithms.base import Algorithm, Setup
+from biasbed.algorithms.base import Algorithm, Setup, TrainData
 from biasbed.config import Config, config_class
 from biasbed.distributed import Group
-from biasbed.errors import UsageError
+from biasbed.errors import Failure, UsageError
 from biasbed.precision import Precision
 from biasbed.schedules import make_optimizer
 from biasbed.settings import build
@@ -25,18 +25,20 @@ from biasbed.tasks import MultiClass, Task
 IMAGENET_CLASSES = 1000
 
 
-def make_algorithm(config: Any, num_classes: int, task: Task, group: Group, precision: Precision) -> Algorithm:
+def make_algorithm(config: Any, task: Task, group: Group, precision: Precision, data: TrainData) -> Algorithm:
     """The configured algorithm with fresh networks, on the group's device."""
     setup = Setup(
-        num_classes=num_classes,
+        num_classes=data.num_classes,
         task=task,
-        network=lambda: networks.build(config.backbone, num_classes, config.init).to(group.device),
+        network=lambda: networks.build(config.backbone, data.num_classes, config.init).to(group.device),
         optimizer=lambda parameters: make_optimizer(config.optim, config.batch_size, parameters),
         group=group,
         precision=precision,
         accumulate=config.accumulate,
     )
-    return algorithms.load(config.algorithm)(config.hparams, setup).to(group.device)
+    algorithm = algorithms.load(config.algorithm)(config.hparams, setup)
+    algorithm.on_train_data(data)
+    return algorithm.to(group.device)
 
 
 def from_checkpoint(path: Path) -> tuple[Algorithm, Config, tuple[str, ...]]:
@@ -49,8 +51,11 @@ def from_checkpoint(path: Path) -> tuple[Algorithm, Config, tuple[str, ...]]:
     values = state["config"]
     cls = config_class(algorithms.load(values["algorithm"]).HParams)
     config = build(cls, {**values, "init": "scratch"})
-    algorithm = make_algorithm(config, state["num_classes"], MultiClass(), Group(), Precision())
-    algorithm.load_state_dict(state["algorithm"])
+    algorithm = make_algorithm(config, MultiClass(), Group(), Precision(), TrainData(**state["train_data"]))
+    try:
+        algorithm.load_state_dict(state["algorithm"])
+    except RuntimeError as error:
+        raise Failure(f"{path} was written by other code: {str(error).splitlines()[0]}") from None
     return algorithm.eval(), config, tuple(state["classes"])
 
 

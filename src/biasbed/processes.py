@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -11,6 +12,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
+from typing import Literal
+
+from biasbed.errors import UsageError
+
+Device = Literal["cpu", "cuda"]
 
 
 def in_torchrun() -> bool:
@@ -18,25 +24,45 @@ def in_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def processes(nproc: int | str) -> int:
-    """The number of training processes: given, torchrun's, the GPUs there are, or one."""
-    if in_torchrun():
-        return int(os.environ["WORLD_SIZE"])
-    if nproc != "auto":
-        return int(nproc)
+def settle_device(device: str, nproc: int | str) -> tuple[Device, int]:
+    """(cpu or cuda, number of training processes), as given, as torchrun says, or one process per GPU.
+
+    Raises UsageError for a GPU that is not there and for more processes than GPUs.
+    """
     import torch
 
-    return max(1, torch.cuda.device_count())
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    settled: Device = "cuda" if device == "cuda" or (device == "auto" and gpus) else "cpu"
+    if settled == "cuda" and not gpus:
+        raise UsageError("device=cuda: there is no GPU here")
+    if in_torchrun():
+        return settled, int(os.environ["WORLD_SIZE"])
+    count = int(nproc) if nproc != "auto" else max(1, gpus if settled == "cuda" else 1)
+    if settled == "cuda" and count > gpus:
+        raise UsageError(f"nproc={count}: there are {gpus} GPUs, and each process needs one of its own")
+    return settled, count
 
 
-def become_torchrun(count: int, arguments: Sequence[str]) -> None:
-    """Replace this process by torchrun, which runs `python -m biasbed <arguments>` `count` times on this machine."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
-    command += ["--local-addr", "127.0.0.1"]  # a container's own name may not resolve, and torchrun would wait for it
-    sys.stdout.flush()
+def run_torchrun(count: int, arguments: Sequence[str]) -> int:
+    """`python -m biasbed <arguments>` `count` times on this machine under torchrun; returns the exit code."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main
+
+    # Each process has said in one line what went wrong; torchrun would add a page.
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
-    # The bare dashes keep torchrun from reading our flags as abbreviations of its own.
-    os.execv(sys.executable, [*command, "-m", "--", "biasbed", *arguments])
+    options = ["--standalone", "--nproc_per_node", str(count)]
+    options += ["--local-addr", "127.0.0.1"]  # a container's own name may not resolve, and torchrun would wait for it
+    try:
+        # The bare dashes keep torchrun from reading our flags as abbreviations of its own.
+        main([*options, "-m", "--", "biasbed", *arguments])
+    except ChildFailedError as error:
+        codes = [failure.exitcode for failure in error.failures.values()]
+        return next((code for code in codes if code > 0), 1)
+    except SignalException as error:
+        return 128 + int(error.sigval)
+    return 0
 
 
 def follow_launcher(interval: float = 2.0) -> None:
@@ -106,7 +132,7 @@ def interruptible() -> Iterator[None]:
 
     def handler(number: int, frame: FrameType | None) -> None:
         if os.getpid() == owner:
-            signal.signal(number, signal.SIG_IGN)  # once is enough: the rest is the way out
+            ignore_signals()
             raise Interrupted(number)
 
     previous = signal.signal(signal.SIGTERM, handler)
@@ -114,3 +140,10 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def ignore_signals() -> None:
+    """On the way out, once is enough; and the death of a loader worker is no news any more."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)

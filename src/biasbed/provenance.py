@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
+CORE = ("engine", "evaluate", "label_maps", "schedules", "tasks", "batch", "distributed", "precision", "measures")
 
 
 def git_state() -> tuple[str, str]:
@@ -28,10 +29,11 @@ def git_state() -> tuple[str, str]:
 def code_hash(algorithm: type, suite: str) -> str:
     """16 hex digits of the source that makes the numbers: method, networks, data, suite, loop and evaluation."""
     files = [Path(inspect.getfile(algorithm)), PACKAGE / "algorithms" / "base.py", PACKAGE / "suites" / f"{suite}.py"]
-    files += [PACKAGE / f"{name}.py" for name in ("engine", "evaluate", "label_maps", "schedules", "tasks", "batch")]
+    files += [PACKAGE / f"{name}.py" for name in CORE]
+    files += [PACKAGE / "algorithms" / "draws.py", PACKAGE / "suites" / "__init__.py"]
     files += [*(PACKAGE / "networks").glob("*.py"), *(PACKAGE / "data").glob("*.py")]
     sha = hashlib.sha256()
-    for path in sorted(set(files)):
+    for path in sorted(set(files), key=lambda path: (path.parent.name, path.name)):
         sha.update(path.name.encode() + path.read_bytes())
     return sha.hexdigest()[:16]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from biasbed.errors import Failure
+from biasbed.errors import Failure, UsageError
 
 DONE, LOCK, JOURNAL, STATE = "done", "lock", "metrics.jsonl", "run.json"
 
@@ -76,7 +76,10 @@ class RunFolder:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder; Failure names the holder. The lock ends with its process, however that ends."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"can't make the run's folder {self.path}: {error.strerror}") from None
         with (self.path / LOCK).open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -90,10 +93,11 @@ class RunFolder:
             yield
 
 
-def find(base: Path, resume: str) -> RunFolder:
+def find(base: Path, resume: str, tracked: bool = False) -> RunFolder:
     """The folder to train in: the newest one unless it is done or `resume` is `never`; then the next free name.
 
-    With `resume=once` a done folder is returned as it is.
+    With `resume=once` a done folder is returned as it is; so is one whose results never reached a server, where runs
+    are `tracked`.
     """
     newest, free = None, base
     number = 1
@@ -103,9 +107,9 @@ def find(base: Path, resume: str) -> RunFolder:
         free = base.with_name(f"{base.name}-{number}")
     if newest is None:
         return RunFolder(free)
-    if resume == "never" or (RunFolder(newest).is_done and resume != "once"):
-        return RunFolder(free)
-    return RunFolder(newest)
+    folder = RunFolder(newest)
+    leave = resume == "once" or (tracked and not folder.read_state().get("sent"))
+    return RunFolder(free) if resume == "never" or (folder.is_done and not leave) else folder
 
 
 def all_folders(root: Path) -> list[RunFolder]:

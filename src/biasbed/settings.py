@@ -85,6 +85,8 @@ def build(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
 def check(spec: Spec, value: Any, prefix: str = "") -> Any:
     """The value as the setting's type; UsageError says what would be right."""
     bounds: dict[str, Any] = dict(spec.bounds)
+    if spec.type is float:
+        bounds["allow_inf_nan"] = False
     kind: Any = Annotated[spec.type, Field(**bounds)]
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     try:

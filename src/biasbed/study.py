@@ -16,7 +16,7 @@ import yaml
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
-from biasbed.processes import die_with_parent, interruptible
+from biasbed.processes import Interrupted, die_with_parent, interruptible
 from biasbed.server import experiment_id, guarded, resolve_uri
 from biasbed.settings import setting
 from biasbed.tracking import take_run_id
@@ -48,6 +48,9 @@ def main_study(options: MainOptions) -> None:
         if failed:
             raise Failure(f"these runs failed: {'; '.join(failed)}. The same command continues them and does the rest")
         status = "FINISHED"
+    except (Interrupted, KeyboardInterrupt):
+        status = "KILLED"
+        raise
     finally:
         with guarded(uri):
             _finish(uri, parent, status)
@@ -66,11 +69,21 @@ def _train_all(uri: str, parent: str, study: Mapping[str, Any], options: MainOpt
     runs = [(algorithm, seed) for algorithm in study["algorithms"] for seed in options.seeds]
     print(f"{len(runs)} trainings, {workers} at a time", file=sys.stderr, flush=True)
 
-    def train(run: tuple[str, int]) -> int:
-        return _train(uri, parent, study, *run, options.output_dir, threads=max(1, (os.cpu_count() or 1) // workers))
+    running: list[subprocess.Popen[str]] = []
 
-    with ThreadPoolExecutor(workers) as pool:
+    def train(run: tuple[str, int]) -> int:
+        process = _start(uri, parent, study, *run, options.output_dir, threads=max(1, (os.cpu_count() or 1) // workers))
+        running.append(process)
+        return _relay(process, f"[{run[0]}-seed{run[1]}]")
+
+    pool = ThreadPoolExecutor(workers)
+    try:
         codes = list(pool.map(train, runs))
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in running:
+            process.terminate()
+        raise
     return [f"{algorithm} seed {seed}" for (algorithm, seed), code in zip(runs, codes, strict=True) if code]
 
 
@@ -92,27 +105,31 @@ def load_study(name: str) -> dict[str, Any]:
     return table
 
 
-def _train(
+def _start(
     uri: str, parent: str, study: Mapping[str, Any], algorithm: str, seed: int, output_dir: str, threads: int
-) -> int:
-    """The exit code of one training, in a process of its own that ends with this one; its lines bear its name."""
+) -> subprocess.Popen[str]:
+    """One training in a process of its own that ends with this one."""
     settings = {**study.get("settings", {}), "suite": study["suite"], "study": study["study"]}
     settings |= {"algorithm": algorithm, "seed": seed, "resume": "once", "output_dir": output_dir}
     flags = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
     environment = {**os.environ, "MLFLOW_TRACKING_URI": uri, "BIASBED_PARENT_RUN": parent}
     environment.setdefault("OMP_NUM_THREADS", str(threads))
-    with subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-m", "biasbed", "train", *flags],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         preexec_fn=lambda: die_with_parent(signal.SIGTERM),
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            print(f"[{algorithm}-seed{seed}] {line}", end="", file=sys.stderr, flush=True)
-    return process.returncode
+    )
+
+
+def _relay(process: subprocess.Popen[str], name: str) -> int:
+    """Show a training's lines with its name before them; its exit code."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        print(f"{name} {line}", end="", file=sys.stderr, flush=True)
+    return process.wait()
 
 
 def _parent_run(uri: str, study: Mapping[str, Any]) -> str:

@@ -27,34 +27,37 @@ def sync(options: SyncOptions) -> int:
         roots = [record.home(resolve_uri()), record.home("offline")]
     else:
         roots = [Path(options.output_dir).expanduser().resolve()]
-    sent = 0
+    sent, failed = 0, 0
     for folder in [folder for root in roots for folder in all_folders(root)]:
-        if folder.is_done:
+        if not folder.is_done:
+            print(f"{folder.path}: not finished; the command that made it continues it", file=sys.stderr)
+            continue
+        try:
             sent += send_unless_sent(folder)
-        else:
-            print(f"{folder.path}: not finished; `biasbed train` with the same settings continues it", file=sys.stderr)
+        except Failure as failure:
+            failed += 1
+            print(f"{folder.path}: {failure}", file=sys.stderr)
     print(f"{sent} runs sent to {resolve_uri()}" if sent else "nothing to send: the server has every finished run")
+    if failed:
+        raise Failure(f"{failed} runs could not be sent: the same command tries again")
     return sent
 
 
-def send_unless_sent(folder: RunFolder) -> bool:
-    """Send a finished run if this server does not have all of it; whether that was so."""
+def send_unless_sent(folder: RunFolder, run_id: str | None = None) -> bool:
+    """Send a finished run if this server does not have all of it; whether that was so.
+
+    run_id: the run that `mlflow run` opened for it.
+    """
+    from biasbed import models
+
     state = folder.read_state()
     if state.get("sent") and state.get("tracking_uri") == resolve_uri():
         return False
     with folder.locked():
-        _send(folder)
-    return True
-
-
-def _send(folder: RunFolder) -> None:
-    from biasbed import models
-
-    tracker = Tracker(folder)
-    tracker.reopen()
-    best = folder.path / record.BEST_CHECKPOINT
-    wants_model = folder.read_state()["params"].get(f"{record.CONFIG_PARAMETER}log_model") == "True"
-    tracker.finish((lambda run_id: models.log_model(best, run_id, tracker.uri)) if wants_model else None)
-    if not folder.read_state().get("sent"):
-        raise Failure(f"{folder.path} could not be sent")
+        tracker = Tracker(folder, run_id)
+        tracker.reopen()
+        best = folder.path / record.BEST_CHECKPOINT
+        wants_model = state["params"].get(f"{record.CONFIG_PARAMETER}log_model") == "True"
+        tracker.finish((lambda run: models.log_model(best, run, tracker.uri)) if wants_model else None)
     print(f"{folder.path.name} -> run {tracker.run_id}")
+    return True

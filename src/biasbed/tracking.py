@@ -50,37 +50,54 @@ class Tracker:
 
     # --- the run's beginning -----------------------------------------------------------------------------------------
 
-    def start(self, name: str, experiment: str, tags: Mapping[str, str], params: Mapping[str, Any]) -> None:
+    def start(
+        self,
+        name: str,
+        experiment: str,
+        tags: Mapping[str, str],
+        params: Mapping[str, Any],
+        inputs: Sequence[tuple[str, str, str]] = (),
+    ) -> None:
         """Open the run: the one of `mlflow run`, the interrupted one, or a new one; then send all that is known.
 
-        Raises Failure where the server can't be reached: nothing has been computed yet.
+        inputs: (context, name, fingerprint) of each data set. Raises Failure where the server can't be reached: nothing
+        has been computed yet.
         """
         state = self.folder.read_state()
         attempts = int(state.get("attempts", 0)) + 1
         tags = {**tags, record.ATTEMPTS: str(attempts), "mlflow.runName": name}
         words = {f"{record.CONFIG_PARAMETER}{key}": _word(value) for key, value in params.items()}
         state |= {"experiment": experiment, "tags": tags, "params": words, "attempts": attempts, "sent": False}
+        state["inputs"] = [list(entry) for entry in inputs]
         self.folder.write_state(state)
         if not self.offline:
-            with guarded(self.uri):
-                self._open(state)
+            self.reopen()
 
     def reopen(self) -> None:
-        """Open the run of a folder that was trained before, by what its folder says."""
+        """Open the run of a folder by what the folder says of it."""
         with guarded(self.uri):
             self._open(self.folder.read_state())
 
     def _open(self, state: Record) -> None:
+        """Every run that is given up for another stays in the state until it is deleted, whatever happens before."""
         previous = state.get("run_id") if state.get("tracking_uri") == self.uri else None
         self.run_id = self._given_run or self._revived(previous) or self._created(state)
+        superseded = state.setdefault("superseded", [])
+        if previous and previous != self.run_id:
+            superseded.append(previous)
         state |= {"run_id": self.run_id, "tracking_uri": self.uri}
         self.folder.write_state(state)
+        self._send_everything(state)
+        for run_id in superseded:
+            with contextlib.suppress(Exception):  # someone has deleted it already
+                self._client.delete_run(run_id)
+        self.folder.write_state({**state, "superseded": []})
+
+    def _send_everything(self, state: Record) -> None:
         self._send_description(state)
+        self._send_inputs(state)
         self._send_records(self.folder.read_journal())
         self._send_files(record.CONFIG_FILE, record.PROTOCOL_FILE, record.ENVIRONMENT_FILE, record.PICTURES_FOLDER)
-        if previous and previous != self.run_id:
-            with contextlib.suppress(Exception):  # it may be gone already
-                self._client.delete_run(previous)
 
     def _revived(self, run_id: str | None) -> str | None:
         """The interrupted run, running again, unless someone deleted it."""
@@ -116,25 +133,35 @@ class Tracker:
         params = [Param(key, value) for key, value in state["params"].items() if key not in present.params]
         tags = [RunTag(key, value) for key, value in state["tags"].items()]
         self._client.log_batch(self.run_id, params=params, tags=tags)
-        for key in {record.ENDED_BY, record.ERROR, NOTE} & (set(present.tags) - set(state["tags"])):
+        outdated = {record.ENDED_BY, record.ERROR} & (set(present.tags) - set(state["tags"]))
+        for key in outdated | ({NOTE} & set(present.tags) if outdated else set()):
             self._client.delete_tag(self.run_id, key)  # of the attempt before
 
-    def log_inputs(self, inputs: Sequence[tuple[str, str, str]]) -> None:
-        """Name the data sets: (context, name, fingerprint)."""
+    def _send_inputs(self, state: Record) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         entries = [
             DatasetInput(
-                Dataset(name, digest, "local", json.dumps({"name": name})), [InputTag("mlflow.data.context", c)]
+                Dataset(name, fingerprint, "local", json.dumps({"name": name})),
+                [InputTag("mlflow.data.context", context)],
             )
-            for c, name, digest in inputs
+            for context, name, fingerprint in state.get("inputs", ())
         ]
-        self._try(lambda: self._client.log_inputs(self.run_id, entries))
+        if entries:
+            self._client.log_inputs(self.run_id, entries)
 
     # --- while training ----------------------------------------------------------------------------------------------
 
     def restore(self, history: Sequence[Record]) -> None:
-        """Make the journal what the checkpoint says it was; before `start`."""
+        """Make the journal what the checkpoint says it was; before `start`.
+
+        Records beyond it were sent before that checkpoint was damaged. They come again with another time, so that the
+        run they went to is given up for a new one.
+        """
+        state = self.folder.read_state()
+        if len(self.folder.read_journal()) > len(history) and state.get("run_id"):
+            state.setdefault("superseded", []).append(state.pop("run_id"))
+            self.folder.write_state(state)
         self.folder.write_journal(history)
 
     def log(self, entry: Record) -> None:
@@ -158,26 +185,37 @@ class Tracker:
         if self.offline:
             return
         deadline = time.monotonic() + PATIENCE
-        while not self._try(lambda: self._finish(log_model)):
+        while not self._try(self._send_results):
             if time.monotonic() > deadline:
                 raise Failure(
                     f"the training is done but {self.uri} does not answer; all is kept in {self.folder.path}: "
                     "run `biasbed sync` when the server is back"
                 )
             time.sleep(RETRY_AFTER / 3)
+        if log_model is not None:
+            self._log_model(log_model)
+        with guarded(self.uri):
+            self._client.set_terminated(self.run_id, "FINISHED")
+        self.folder.write_state({**self.folder.read_state(), "sent": True})
 
-    def _finish(self, log_model: Callable[[str], None] | None) -> None:
+    def _send_results(self) -> None:
         if self._behind:
             self._catch_up()
         self._send_files("predictions")
         best = self.folder.path / record.BEST_CHECKPOINT
         if best.exists():
             self._client.log_artifact(self.run_id, str(best), record.CHECKPOINT_FOLDER)
+
+    def _log_model(self, log_model: Callable[[str], None]) -> None:
+        """Once per run. A network that can't be exported costs the MLflow model, not the training's results."""
+        with guarded(self.uri):
             outputs = self._client.get_run(self.run_id).outputs
-            if log_model is not None and (outputs is None or not outputs.model_outputs):
+        if outputs is None or not outputs.model_outputs:
+            try:
                 log_model(self.run_id)
-        self._client.set_terminated(self.run_id, "FINISHED")
-        self.folder.write_state({**self.folder.read_state(), "sent": True})
+            except Exception as error:  # torch.export, MLflow and the server each have their own kinds
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                print(f"warning: no MLflow model was logged: {reason}; the checkpoint was", file=sys.stderr)
 
     def abort(self, status: str, tags: Mapping[str, str], note: str) -> None:
         """End the run early; what can't be sent now is sent when the training is resumed."""
@@ -211,8 +249,7 @@ class Tracker:
 
     def _catch_up(self) -> None:
         """Send everything again after the server was away; it keeps each row once."""
-        self._send_description(self.folder.read_state())
-        self._send_records(self.folder.read_journal())
+        self._send_everything(self.folder.read_state())
         self._behind = False
         print("the tracking server is back; the journal was sent", file=sys.stderr)
 

@@ -34,7 +34,7 @@ def load(name: str) -> type[Algorithm]:
     module, _, attribute = REGISTRY.get(name, name).partition(":")
     try:
         found: type[Algorithm] = getattr(importlib.import_module(module), attribute)
-    except (ModuleNotFoundError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         if name in REGISTRY:
             raise
         raise UsageError(f"algorithm={name} can't be imported: {error}") from None

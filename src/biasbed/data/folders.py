@@ -37,7 +37,10 @@ class FolderSource(Source):
     def fingerprint(self) -> str:
         """Of names, labels and sizes in bytes: a stat per file, no file is read."""
         with ThreadPoolExecutor(8) as pool:
-            sizes = list(pool.map(lambda name: os.stat(self.root / name).st_size, self.ids))
+            try:
+                sizes = list(pool.map(lambda name: os.stat(self.root / name).st_size, self.ids))
+            except OSError as error:
+                raise UsageError(f"can't read {error.filename}: {error.strerror}") from None
         return self._digest(np.asarray(sizes, dtype=np.int64).tobytes())
 
     def subset(self, rows: Sequence[int] | np.ndarray, name: str) -> FolderSource:

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from biasbed.batch import Batch
 from biasbed.data.source import CorruptImage, Source
 from biasbed.data.transforms import Transform, keyed_randomness
+from biasbed.processes import die_with_parent
 
 MAIN = "main"  # the stream that is the batch itself; others are its `extra`
 
@@ -51,31 +52,23 @@ class Stream:
     def steps_per_epoch(self) -> int:
         return -(-len(self.parts[0].source) // self.counts[0])
 
-    def rows(self, seed: int, part: int, start: int, count: int) -> np.ndarray:
-        """Rows [count] at positions start.. of a part's endless sequence of permutations."""
-        size = len(self.parts[part].source)
-        passes = range(start // size, -(-(start + count) // size))
-        order = np.concatenate([_permutation(seed, part, number, size) for number in passes])
-        return order[start - passes[0] * size :][:count]
+    def batch_positions(self, step: int) -> list[tuple[int, int]]:
+        """(start, count) of each part in the batch of a step, in the endless sequence of passes over that part.
 
-    def batch_rows(self, seed: int, step: int) -> list[np.ndarray]:
-        """Rows of each part in the batch of a step, counted from the start of training.
-
-        The last batch of an epoch has the rest of the first source, and of the others in proportion.
+        Steps count from the start of training. The last batch of an epoch has the rest of the first source, and of the
+        others in proportion.
         """
         epoch, within = divmod(step, self.steps_per_epoch)
         full, size = self.counts[0], len(self.parts[0].source)
-        first = min(full, size - within * full)
-        found = [self.rows(seed, 0, epoch * size + within * full, first)]
-        per_epoch = [sum(self._share(count, s) for s in range(self.steps_per_epoch)) for count in self.counts[1:]]
-        for part, count in enumerate(self.counts[1:], start=1):
-            before = epoch * per_epoch[part - 1] + within * count
-            found.append(self.rows(seed, part, before, self._share(count, within)))
+        found = [(epoch * size + within * full, min(full, size - within * full))]
+        for count in self.counts[1:]:
+            per_epoch = sum(self._share(count, number) for number in range(self.steps_per_epoch))
+            found.append((epoch * per_epoch + within * count, self._share(count, within)))
         return found
 
-    def endless_rows(self, seed: int, step: int) -> list[np.ndarray]:
-        """Rows of each part in a full batch, whatever the step: for streams beside the main one."""
-        return [self.rows(seed, part, step * count, count) for part, count in enumerate(self.counts)]
+    def endless_positions(self, step: int) -> list[tuple[int, int]]:
+        """The same for a full batch, whatever the step: for streams beside the main one."""
+        return [(step * count, count) for count in self.counts]
 
     def _share(self, count: int, within: int) -> int:
         """Images of a later part in the batch at a position within the epoch."""
@@ -84,17 +77,17 @@ class Stream:
 
 
 @functools.lru_cache(maxsize=8)
-def _permutation(seed: int, part: int, number: int, size: int) -> np.ndarray:
-    return np.random.default_rng([seed, part, number]).permutation(size)
+def _permutation(seed: int, stream: int, part: int, number: int, size: int) -> np.ndarray:
+    return np.random.default_rng([seed, stream, part, number]).permutation(size)
 
 
 class Key(NamedTuple):
-    """What the loader must produce: one example of one stream."""
+    """What the loader must produce: one example of one stream, in one pass over its source."""
 
     stream: str
     part: int
     row: int
-    epoch: int
+    number: int  # of the pass
 
 
 class Plan:
@@ -106,34 +99,54 @@ class Plan:
 
     def keys(self, step: int) -> list[Key]:
         """This process's examples at a step: its slice of every part, so that all ranks see the same mixture."""
-        epoch = step // self.steps_per_epoch
+        found = []
+        for name, stream in self.streams.items():
+            positions = stream.batch_positions(step) if name == MAIN else stream.endless_positions(step)
+            for part, (start, count) in enumerate(positions):
+                own = np.array_split(np.arange(start, start + count), self.world)[self.rank]
+                found += [self._key(name, part, int(position)) for position in own]
+        return found
+
+    def _key(self, name: str, part: int, position: int) -> Key:
+        size = len(self.streams[name].parts[part].source)
+        number, within = divmod(position, size)
+        order = _permutation(self.seed, stream_number(name, self.streams), part, number, size)
+        return Key(name, part, int(order[within]), number)
+
+    def sizes(self, step: int) -> list[int]:
+        """Main examples of each process at a step."""
+        counts = [count for _, count in self.streams[MAIN].batch_positions(step)]
         return [
-            Key(name, part, int(row), epoch)
-            for name, stream in self.streams.items()
-            for part, rows in enumerate((stream.batch_rows if name == MAIN else stream.endless_rows)(self.seed, step))
-            for row in np.array_split(rows, self.world)[self.rank]
+            sum(count // self.world + (rank < count % self.world) for count in counts) for rank in range(self.world)
         ]
 
     def weight(self, step: int) -> float:
         """Share of the step's main examples that this process has, times the number of processes (mean: 1)."""
-        rows = self.streams[MAIN].batch_rows(self.seed, step)
-        own = sum(len(np.array_split(part, self.world)[self.rank]) for part in rows)
-        return own * self.world / sum(len(part) for part in rows)
+        sizes = self.sizes(step)
+        return sizes[self.rank] * self.world / sum(sizes)
 
     def usable(self, step: int, at_least: int = 2) -> bool:
         """Whether every process gets enough examples for batch statistics.
 
         Only the last step of an epoch may fall short; it is then passed over by all processes.
         """
-        rows = self.streams[MAIN].batch_rows(self.seed, step)
-        return min(sum(len(np.array_split(p, self.world)[r]) for p in rows) for r in range(self.world)) >= at_least
+        return min(self.sizes(step)) >= at_least
+
+
+def stream_number(name: str, streams: Mapping[str, Stream]) -> int:
+    """Streams draw apart from each other even where they share a source."""
+    return list(streams).index(name)
 
 
 class Examples(Dataset[Any]):
-    """Loads, transforms and labels the example of a key; a file that can't be decoded comes back as the exception."""
+    """Loads, transforms and labels the example of a key.
 
-    def __init__(self, streams: Mapping[str, Stream], seed: int, skip_corrupt: bool) -> None:
-        self.streams, self.seed, self.skip_corrupt = streams, seed, skip_corrupt
+    For a file that can't be decoded the next one stands in, and what was wrong comes along: whether to go on is decided
+    by all processes together. Where no file can be decoded, the exception comes back.
+    """
+
+    def __init__(self, streams: Mapping[str, Stream], seed: int) -> None:
+        self.streams, self.seed = streams, seed
         self.offsets = {
             name: np.cumsum([0, *(len(part.source) for part in stream.parts)]) for name, stream in streams.items()
         }
@@ -148,16 +161,17 @@ class Examples(Dataset[Any]):
                 image = source.load(row)
                 break
             except CorruptImage as error:
-                if not self.skip_corrupt or len(skipped) == len(source) - 1:
+                if len(skipped) == len(source) - 1:
                     return error
                 skipped.append(str(error))
-                row = (row + 1) % len(source)  # the next one stands in, so that batches keep their size
-        index = int(self.offsets[key.stream][key.part]) + row
+                row = (row + 1) % len(source)
+        first = int(self.offsets[key.stream][key.part])
         copies = []
         for view in range(stream.views):
-            with keyed_randomness(self.seed, key.epoch, int(self.offsets[key.stream][key.part]) + key.row, view):
+            number = stream_number(key.stream, self.streams)
+            with keyed_randomness(self.seed, number, key.number, first + key.row, view):
                 copies.append(part.transform(image))
-        columns = {"y": source.y[row], "index": index}
+        columns = {"y": source.y[row], "index": first + row}
         columns |= {n: c[row] for n, c in (("domain", source.domain), ("bias", source.bias)) if c is not None}
         tensors = {name: torch.as_tensor(value) for name, value in columns.items()}
         tensors["x"] = copies[0] if stream.views == 1 else torch.stack(copies)
@@ -201,11 +215,11 @@ class Steps(Sampler[list[Key]]):
 class TrainLoader:
     """Batches of one process, from any step to the end of its epoch; workers live as long as the loader."""
 
-    def __init__(self, plan: Plan, seed: int, workers: int, skip_corrupt: bool, at_least: int, pin: bool) -> None:
+    def __init__(self, plan: Plan, seed: int, workers: int, at_least: int, pin: bool) -> None:
         self.plan = plan
         self.steps = Steps(plan, at_least)
         self.loader = DataLoader(
-            Examples(plan.streams, seed, skip_corrupt),
+            Examples(plan.streams, seed),
             batch_sampler=self.steps,
             collate_fn=collate,
             **loader_options(workers, pin),
@@ -235,9 +249,14 @@ def loader_options(workers: int, pin: bool) -> dict[str, Any]:
 
 
 def _start_worker(_: int) -> None:
-    """Workers inherit the trainer's signal handlers and would act on them; one thread each is enough."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
+    """Workers inherit the trainer's signal handlers and would act on them; one thread each is enough.
+
+    A signal to the whole group leaves the trainer two seconds to settle its run before its workers are gone. A trainer
+    that is killed takes them along, and with them their copies of the run folder's lock.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: signal.alarm(2) and None)
+    die_with_parent(signal.SIGKILL)
     torch.set_num_threads(1)
 
 

@@ -40,7 +40,7 @@ class Suite:
     monitor: str  # metric name
     fingerprint: str  # of all images that a run may see
 
-    def protocol(self, config: Config, training_data: Sequence[str]) -> record.Protocol:
+    def protocol(self, config: Config) -> record.Protocol:
         """What is written with each run, so that analysis knows the suite without importing it."""
         return record.Protocol(
             suite=self.name,
@@ -52,14 +52,11 @@ class Suite:
         )
 
     def training_data(self, wanted: Mapping[str, float]) -> dict[str, float]:
-        """An algorithm's training data by the suite's names; UsageError with what would make a missing one."""
+        """An algorithm's training data by the suite's names; UsageError where the suite has none of that name."""
         named = {self.train_name if name == "train" else name: share for name, share in wanted.items()}
         for name in named:
             if name not in self.training:
-                raise UsageError(
-                    f"the suite '{self.name}' has no training data '{name}'{nearest(name, self.training)}; "
-                    f"make it with: biasbed prepare --what {name} --suite {self.name}"
-                )
+                raise UsageError(f"the suite '{self.name}' has no training data '{name}'{nearest(name, self.training)}")
         return named
 
     def stream(self, training_data: Mapping[str, float], batch_size: int, views: int) -> Stream:

@@ -26,7 +26,6 @@ DEFAULTS: Mapping[str, Any] = {
     "image_size": 40,
     "epochs": 10,
     "batch_size": 64,
-    "optim.lr": 0.2,
     "augment.crop_scale": 0.7,
     "augment.flip": False,  # a mirrored digit is none
     "workers": 0,

@@ -41,7 +41,8 @@ def build(config: Config) -> Suite:
     names = _folder_names(root)
     train_name = None if config.train == "none" else _chosen(config.train, names, root)
     wanted = [n for n in names if n != train_name] if config.sets == "all" else config.sets
-    tests = [_chosen(name, names, root) for name in wanted]
+    chosen = {_chosen(name, names, root) for name in wanted}
+    tests = [name for name in names if name in chosen]
     if train_name in tests or not tests:
         raise UsageError(f"name folders other than the training folder '{train_name}' with sets=")
     try:
@@ -51,6 +52,7 @@ def build(config: Config) -> Suite:
     classes = tuple(folders.class_folders(root / (train_name or tests[0])))
     sources = {name: folders.open_folder(root / name, slugs[name], classes) for name in tests}
     evaluation = transforms.centre_crop(config.image_size)
+    held_out = "val" if "val" not in slugs.values() else "held_out"
     trained = _training(config, root / train_name, slugs[train_name], classes) if train_name else None
     fingerprints = [source.fingerprint() for source in sources.values()]
     return Suite(
@@ -60,9 +62,9 @@ def build(config: Config) -> Suite:
         training={trained[1].name: lambda: trained[1]} if trained else {},
         train_name=trained[1].name if trained else "none",
         train_transform=transforms.training(config.image_size, config.augment),
-        validation=(EvaluationSet("val", trained[2], evaluation),) if trained else (),
+        validation=(EvaluationSet(held_out, trained[2], evaluation),) if trained else (),
         sets=tuple(EvaluationSet(slugs[name], source, evaluation) for name, source in sources.items()),
-        monitor=str(record.MetricName("val", "accuracy", "val")),
+        monitor=str(record.MetricName("val", "accuracy", held_out)),
         fingerprint=record.digest([*(trained[:1] if trained else ()), *fingerprints]),
     )
 
@@ -72,7 +74,7 @@ def _training(
 ) -> tuple[str, folders.FolderSource, folders.FolderSource]:
     """(fingerprint of all, images that train, images held out for validation)."""
     source = folders.open_folder(folder, name, classes)
-    return source.fingerprint(), *folders.split(source, config.val_fraction, config.seed, (name, "val"))
+    return source.fingerprint(), *folders.split(source, config.val_fraction, config.seed, (name, "held-out"))
 
 
 def _folder_names(root: Path) -> list[str]:
