@@ -43,7 +43,9 @@ def test_cadence_in_epochs(tracking: str, train_flags: list[str], tmp_path: Path
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("algorithm", ["infodrop", "toys:SagNetLike"])
 def test_mixed_precision(precision: str, algorithm: str, tracking: str, train_flags: list[str], tmp_path: Path) -> None:
-    folder = train(tmp_path / "home", [*train_flags, "--precision", precision, "--algorithm", algorithm])
+    # At 16 pixels, torch's bf16 convolution on the CPU now and then gives NaN as a weight's gradient (2.15, 1 x 1 maps).
+    words = [*train_flags, "--image_size", "64", "--epochs", "1"]
+    folder = train(tmp_path / "home", [*words, "--precision", precision, "--algorithm", algorithm])
     state = torch.load(folder / "last.ckpt", weights_only=True)
     assert (state["precision"]["scale"] > 1) == (precision == "fp16")
     assert all(math.isfinite(metrics["train/loss"]) for metrics in history(folder).values())
