@@ -51,12 +51,15 @@ def test_contract(sources: dict[str, MemorySource], split: str) -> None:
     n = SIZE.get(split, 360)
     assert source.name == split
     assert source.classes == CLASSES == tuple(slug(name) for name in CLASSES)
-    assert source.images.shape == (n, 3, 40, 40) and source.images.dtype == np.uint8
-    assert source.y.shape == (n,) and source.y.dtype == np.int64
+    assert source.images.shape == (n, 3, 40, 40)
+    assert source.images.dtype == np.uint8
+    assert source.y.shape == (n,)
+    assert source.y.dtype == np.int64
     assert source.bias is None or (source.bias.shape == (n,) and source.bias.dtype == np.int64)
     assert len(set(source.ids)) == n
     assert len(np.unique(source.images.reshape(n, -1), axis=0)) == n, "no image twice"
-    assert source.images.max() > 250 and source.images.min() < 5
+    assert source.images.max() > 250
+    assert source.images.min() < 5
     assert tuple(source.load(3).shape) == (3, 40, 40)
 
 
@@ -107,7 +110,8 @@ def test_no_handwritten_digit_is_in_two_parts(seed: int) -> None:
     train, val = bitmaps(digits("train", seed)), bitmaps(digits("val", seed))
     test = [bitmaps(digits(split, seed)) for split in EVALUATION]
     assert [len(part) for part in (train, val, test[0])] == [10 * count for count in PARTS.values()]
-    assert not train & val and not (train | val) & test[0]
+    assert not train & val
+    assert not (train | val) & test[0]
     assert all(part == test[0] for part in test), "all evaluation sets show the same digits"
     assert bitmaps(digits("stylized_train", seed)) == train
     assert not bitmaps(digits("texture_train", seed))
@@ -140,11 +144,13 @@ def test_cue_conflict_has_every_conflicting_pair_equally_often(sources: dict[str
 
 def test_stylized_textures_are_new_and_tell_nothing(sources: dict[str, MemorySource]) -> None:
     source = sources["stylized"]
-    assert source.bias is None and sources["stylized_train"].bias is None
+    assert source.bias is None
+    assert sources["stylized_train"].bias is None
     pairs = Counter(zip(source.y.tolist(), texture(source), strict=True))
     assert pairs == {(shape, family): 6 for shape in range(10) for family in UNSEEN}
     trained = {name for split in ("train", "stylized_train", "texture_train") for name in texture(sources[split])}
-    assert not trained & set(UNSEEN) and not set(texture(sources["stylized_train"])) & set(FAMILIES)
+    assert not trained & set(UNSEEN)
+    assert not set(texture(sources["stylized_train"])) & set(FAMILIES)
 
 
 @pytest.mark.parametrize("split", ["silhouette", "edge", "sketch"])
@@ -161,8 +167,10 @@ def test_edges_lie_on_the_silhouettes_rim(sources: dict[str, MemorySource]) -> N
         white: NDArray[np.float64] = sources[split].images[:, 0].mean((1, 2)) / 255
         return 1 - white
 
-    assert (ink("edge") < ink("silhouette")).mean() > 0.95 and (ink("sketch") < ink("silhouette")).mean() > 0.95
-    assert (ink("edge") > 0.03).all() and (ink("sketch") > 0.015).all()
+    assert (ink("edge") < ink("silhouette")).mean() > 0.95
+    assert (ink("sketch") < ink("silhouette")).mean() > 0.95
+    assert (ink("edge") > 0.03).all()
+    assert (ink("sketch") > 0.015).all()
 
 
 @pytest.mark.parametrize("split", ["train", "stylized_train", "texture_train"])
