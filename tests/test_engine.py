@@ -43,7 +43,7 @@ def test_cadence_in_epochs(tracking: str, train_flags: list[str], tmp_path: Path
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("algorithm", ["infodrop", "toys:SagNetLike"])
 def test_mixed_precision(precision: str, algorithm: str, tracking: str, train_flags: list[str], tmp_path: Path) -> None:
-    # At 16 pixels, torch's bf16 convolution on the CPU now and then gives NaN as a weight's gradient (2.15, 1 x 1 maps).
+    # At 16 pixels (maps of 1 x 1), torch 2.15's bf16 convolution on the CPU now and then gives a NaN gradient.
     words = [*train_flags, "--image_size", "64", "--epochs", "1"]
     folder = train(tmp_path / "home", [*words, "--precision", precision, "--algorithm", algorithm])
     state = torch.load(folder / "last.ckpt", weights_only=True)
