@@ -27,6 +27,9 @@ class OneOf(Group):
     def gather_objects(self, value: object) -> list[object]:
         return [value]
 
+    def share_object(self, value: object) -> object:
+        return value
+
 
 def make_set(size: int, name: str = "set") -> EvaluationSet:
     generator = np.random.default_rng(size)
