@@ -65,7 +65,7 @@ class Job:
             record.PROTOCOL_HASH: self.protocol.hash,
             record.ALGORITHM: self.algorithm,
             record.SEED: str(config.seed),
-            record.TEST_DOMAINS: ",".join(config.test_domains or ()) or "none",
+            record.TEST_DOMAINS: ",".join(config.test_domains or ()),
             record.CONFIG_HASH: self.config_hash,
             record.RUN_KEY: self.run_key,
             record.DATA_FINGERPRINT: self.fingerprint,
