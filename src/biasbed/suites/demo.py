@@ -66,6 +66,12 @@ def _digits(split: str, size: int) -> MemorySource:
 
 
 def _evaluation_set(name: str, source: MemorySource, transform: transforms.Transform) -> EvaluationSet:
-    if name == "cue_conflict":
-        return EvaluationSet(name, source, transform, measures=CUE_MEASURES)
-    return EvaluationSet(name, source, transform, made_by="stylized" if name == "stylized" else None)
+    """One of the six sets, all drawn from the same handwritten digits."""
+    return EvaluationSet(
+        name,
+        source,
+        transform,
+        measures=CUE_MEASURES if name == "cue_conflict" else ("accuracy", "loss"),
+        made_by="stylized" if name == "stylized" else None,
+        source_images="test_digits",
+    )
