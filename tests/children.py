@@ -65,6 +65,8 @@ def _child(
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
+    # As in a command of its own; a child of the fork server would start loader workers through another such server.
+    multiprocessing.set_start_method("fork", force=True)
     import torch
 
     from biasbed import cli
