@@ -91,7 +91,7 @@ def test_ranks_decide_every_image_once(model: nn.Module, world: int) -> None:
 def test_one_and_two_processes_decide_alike_from_one_checkpoint(image_root: Path, tmp_path: Path) -> None:
     """The whole way: two processes resume, at its end, the checkpoint of a finished training, and evaluate it."""
     words = [
-        *("train", "--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "16"),
+        *("train", "--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "32"),
         *("--epochs", "2", "--batch_size", "12", "--backbone", "resnet10", "--workers", "0", "--device", "cpu"),
         *("--tracking", "offline", "--algorithm", "erm", "--eval_batch_size", "7"),
     ]

@@ -39,7 +39,7 @@ def environment() -> dict[str, str]:
 def parameters(image_root: Path, epochs: int) -> list[str]:
     return [
         *("suite=folders", f"data_dir={image_root}", "train=photo", f"epochs={epochs}", "batch_size=8"),
-        *("backbone=resnet10", "image_size=16", "log_model=false", "workers=0", "device=cpu", "optim.lr=0.1"),
+        *("backbone=resnet10", "image_size=32", "log_model=false", "workers=0", "device=cpu", "optim.lr=0.1"),
     ]
 
 
