@@ -12,8 +12,6 @@ import torch
 from conftest import Command
 from runs import all_runs, assert_equal, history, run_folders, stored, weights
 
-pytestmark = pytest.mark.slow  # two of these fail now and then since 2026-11-20: under investigation, see the note
-
 # Loader workers, batch norm, augmentation and InfoDrop's randomness are all on.
 FLAGS = ("--algorithm", "infodrop", "--workers", "1", "--seed", "3")
 EPOCHS, STEPS_PER_EPOCH, DECISIONS_PER_EPOCH = 3, 6, 3

@@ -153,6 +153,10 @@ class Evaluator:
     def __len__(self) -> int:
         return len(self.loader)
 
+    def close(self) -> None:
+        """End the loader's workers, in order."""
+        del self.loader
+
     @torch.inference_mode()
     def decide(
         self, predict: Callable[[Tensor], Tensor], tick: Callable[[int], None] = lambda n: None

@@ -94,6 +94,7 @@ def _decide(
     model.module.to(group.device).eval()
     with Progress(sum(len(entry.source) for entry in suite.sets), "image") as bar:
         decisions = evaluator.decide(model.predict, bar.tick)
+    evaluator.close()
     assert decisions is not None
     metrics: dict[str, float] = {}
     for entry in suite.sets:

@@ -144,6 +144,8 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         if state is not None:
             engine.restore(state)
         engine.run()
+        engine.loader.close()
+        engine.evaluator.close()
         _report_skipped(engine, tracker, group)
         if tracker is not None:
             best = folder.path / checkpoint.BEST

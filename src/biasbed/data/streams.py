@@ -225,6 +225,10 @@ class TrainLoader:
             **loader_options(workers, pin),
         )
 
+    def close(self) -> None:
+        """End the loader's workers, in order."""
+        del self.loader
+
     def from_step(self, start: int) -> Iterator[tuple[int, int, Batch, tuple[str, ...]]]:
         """(step, the step after it, batch, passed-over files) up to the end of the epoch that `start` lies in.
 
