@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from pathlib import Path
@@ -119,11 +120,13 @@ def test_under_fp16_all_optimizers_step_or_none() -> None:
 def test_gradients_are_unscaled_and_clipped_by_total_norm() -> None:
     algorithm = make("fp16")
     parameters = list(algorithm.first.parameters())
+    batch = Batch(torch.ones(4, 1), torch.ones(4))
     loss = sum(3 * p.sum() for p in parameters)
-    gradients = algorithm.grads(loss, parameters)  # type: ignore[arg-type]
-    assert all(torch.equal(g, torch.full_like(g, 3)) for g in gradients)
+    gradients, terms = algorithm.grads(batch, lambda part: {"main": (loss, parameters)})  # type: ignore[dict-item]
+    assert all(torch.equal(g, torch.full_like(g, 3)) for g in gradients["main"])
+    assert terms["main"] == loss
     before = [p.detach().clone() for p in parameters]
-    algorithm.apply_gradients({"main": gradients}, clip={"main": 0.5})
+    algorithm.apply_gradients(gradients, clip={"main": 0.5})
     moved = torch.cat([(b - p.detach()).flatten() for b, p in zip(before, parameters, strict=True)])
     assert moved.norm().item() == pytest.approx(0.5, rel=1e-4)
 
@@ -190,3 +193,21 @@ def test_every_search_space_names_settings_that_exist() -> None:
         for key, entry in space.items():
             for bound in (entry["low"], entry["high"]):
                 config.resolve({"algorithm": name, key: bound})
+
+
+def test_accumulated_gradients_of_several_losses_are_those_of_the_whole_batch() -> None:
+    whole, parts = make(), make()
+    parts.setup = dataclasses.replace(parts.setup, accumulate=3)
+    batch = Batch(torch.rand(7, 3), torch.rand(7))  # parts of 3, 2 and 2
+
+    def objectives(algorithm: TwoPartAlgorithm) -> Any:
+        def of(part: Batch) -> Any:
+            first = torch.stack([p.sum() for p in algorithm.first.parameters()]).sum() * part.x.mean()
+            return {"main": (first, algorithm.first.parameters()), "other": (first**2, algorithm.first.parameters())}
+
+        return of
+
+    expected, _ = whole.grads(batch, lambda part: {"main": objectives(whole)(part)["main"]})
+    found, terms = parts.grads(batch, objectives(parts))
+    torch.testing.assert_close(found["main"], expected["main"])
+    assert set(terms) == {"main", "other"}

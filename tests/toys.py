@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from biasbed.algorithms.base import Algorithm, Setup, Stage, TrainData
+from biasbed.algorithms.base import Algorithm, Objective, Setup, Stage, TrainData
 from biasbed.batch import Batch
 from biasbed.settings import setting
 
@@ -73,20 +73,21 @@ class SagNetLike(Algorithm):
         }
 
     def update(self, batch: Batch) -> dict[str, Tensor]:
-        z = self.encoder(batch.x)
-        style_logits = self.style(z.detach().square())
-        adversarial_logits = self.style(z)
-        content = self.task.loss(self.content(z), batch.y)
-        style = self.task.loss(style_logits, batch.y)
-        adversarial = -0.1 * adversarial_logits.log_softmax(1).mean()
-        encoder = list(self.encoder.parameters())
-        gradients = {
-            "style": self.grads(style, self.style.parameters()),
-            "adversarial": self.grads(adversarial, encoder, retain_graph=True),
-            "main": self.grads(content, [*encoder, *self.content.parameters()]),
-        }
+        gradients, terms = self.grads(batch, self.objectives)
         self.apply_gradients(gradients, clip={"adversarial": 0.01})
-        return {"content": content.detach(), "style": style.detach(), "adversarial": adversarial.detach()}
+        return terms
+
+    def objectives(self, batch: Batch) -> dict[str, Objective]:
+        z = self.encoder(batch.x)
+        encoder = list(self.encoder.parameters())
+        content = self.task.loss(self.content(z), batch.y)
+        style = self.task.loss(self.style(z.detach().square()), batch.y)
+        adversarial = -0.1 * self.style(z).log_softmax(1).mean()
+        return {
+            "style": (style, self.style.parameters()),
+            "adversarial": (adversarial, encoder),
+            "main": (content, [*encoder, *self.content.parameters()]),
+        }
 
     def predict(self, x: Tensor) -> Tensor:
         return self.content(self.encoder(x))
@@ -108,18 +109,24 @@ class DannLike(Algorithm):
         }
 
     def update(self, batch: Batch) -> dict[str, Tensor]:
-        parity = batch.y % 2
-        z = self.encoder(batch.x)
-        loss = self.task.loss(self.discriminator(z.detach()), parity)
-        self.apply_gradients({"discriminator": self.grads(loss, self.discriminator.parameters())})
-        terms = {"discriminator": loss.detach()}
+        gradients, terms = self.grads(batch, self.discrimination)
+        self.apply_gradients(gradients)
         if self.progress.epoch == 1 and self.progress.step == 0:
             self.reset_optimizer("discriminator")
         if self.progress.step % 2 == 1:
-            main = self.task.loss(self.head(z), batch.y) - 0.1 * self.task.loss(self.discriminator(z), parity)
-            self.apply_gradients({"main": self.grads(main, [*self.encoder.parameters(), *self.head.parameters()])})
-            terms["classification"] = main.detach()
+            gradients, more = self.grads(batch, self.classification)
+            self.apply_gradients(gradients)
+            terms |= more
         return terms
+
+    def discrimination(self, batch: Batch) -> dict[str, Objective]:
+        loss = self.task.loss(self.discriminator(self.encoder(batch.x).detach()), batch.y % 2)
+        return {"discriminator": (loss, self.discriminator.parameters())}
+
+    def classification(self, batch: Batch) -> dict[str, Objective]:
+        z = self.encoder(batch.x)
+        loss = self.task.loss(self.head(z), batch.y) - 0.1 * self.task.loss(self.discriminator(z), batch.y % 2)
+        return {"main": (loss, [*self.encoder.parameters(), *self.head.parameters()])}
 
     def predict(self, x: Tensor) -> Tensor:
         return self.head(self.encoder(x))

@@ -15,9 +15,27 @@ class Task(Protocol):
         """Loss of logits [N,K] against labels, in fp32; `reduction` is `mean` or `none` ([N])."""
         ...
 
+    def right(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Whether each image's decision is its label: bool [N]."""
+        ...
+
 
 class MultiClass:
     """One class per image: cross-entropy."""
 
     def loss(self, logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
         return functional.cross_entropy(logits.float(), y, reduction=reduction)
+
+    def right(self, logits: Tensor, y: Tensor) -> Tensor:
+        return logits.argmax(dim=1) == y
+
+
+class MultiLabel:
+    """Any number of classes per image, y [N,K] of 0 and 1: binary cross-entropy, averaged over the classes."""
+
+    def loss(self, logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
+        each = functional.binary_cross_entropy_with_logits(logits.float(), y.float(), reduction="none").mean(dim=1)
+        return each.mean() if reduction == "mean" else each
+
+    def right(self, logits: Tensor, y: Tensor) -> Tensor:
+        return ((logits > 0) == (y > 0)).all(dim=1)

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from biasbed.tasks import Task
 
 Optimizer = torch.optim.Optimizer
+Objective = tuple[Tensor, Iterable[nn.Parameter]]  # a loss, and what it is differentiated by
+Gradients = dict[str, list[Tensor]]
+Terms = dict[str, Tensor]
+
+
+def _none_prepared(name: str) -> nn.Module:
+    raise LookupError(f"no prepared network '{name}' was handed over")
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class Setup:
     group: Group
     precision: Precision
     accumulate: int = 1
+    prepared: Callable[[str], nn.Module] = _none_prepared  # a network that `requires` names, frozen, in eval mode
 
 
 @dataclass
@@ -91,7 +99,7 @@ class Algorithm(nn.Module):
     uses: ClassVar[frozenset[str]] = frozenset()  # of "domain", "bias", "index": all other columns arrive as None
     views: ClassVar[int] = 1  # transformed copies of each image in a batch
     training_data: ClassVar[Mapping[str, float]] = {"train": 1.0}  # share of each batch by data set
-    requires: ClassVar[tuple[str, ...]] = ()  # networks that must be prepared first
+    requires: ClassVar[tuple[str, ...]] = ()  # networks that must be prepared first (`networks.prepared.KINDS`)
     unused_parameters: ClassVar[bool] = False  # some steps leave a parameter out of `losses`
     defaults: ClassVar[Mapping[str, Any]] = {}  # config keys this method sets otherwise than the suite
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # preset=<name>: config keys
@@ -150,16 +158,31 @@ class Algorithm(nn.Module):
 
     # --- what a method may use ---------------------------------------------------------------------------------------
 
-    def grads(self, loss: Tensor, parameters: Iterable[nn.Parameter], retain_graph: bool = False) -> list[Tensor]:
-        """The gradient of a mean loss over *all* processes' examples: unscaled, summed by one all-reduce.
+    def grads(self, batch: Batch, objectives: Callable[[Batch], Mapping[str, Objective]]) -> tuple[Gradients, Terms]:
+        """The gradients of several mean losses, each for parameters of its own, all at the present weights.
 
-        Fires no DDP hook, so that several losses of one forward can each be asked for their own parameters.
+        objectives: maps a batch to {name: (loss, parameters)}; it runs under autocast, once for each of the parts that
+        a step is accumulated from. A loss is a mean over the examples it is given.
+        Returns the gradients by name, in the order of the parameters, of the means over *all* processes' examples:
+        unscaled, summed by one all-reduce for all of them; and the detached losses by name. Fires no DDP hook.
         """
-        parameters = list(parameters)
-        scaled = self.setup.precision.scale(loss.float() * self.progress.weight)
-        found = torch.autograd.grad(scaled, parameters, retain_graph=retain_graph, allow_unused=True)
-        dense = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
-        return [self.setup.precision.unscale(g) for g in self.group.mean_all(dense)]
+        sums: dict[str, list[Tensor]] = {}
+        terms: dict[str, Tensor] = {}
+        for part in batch.split(self.setup.accumulate):
+            share = len(part) / len(batch)
+            with self.setup.precision.autocast():
+                found = objectives(part)
+            last = list(found)[-1]
+            for name, (loss, wanted) in found.items():
+                parameters = list(wanted)
+                scaled = self.setup.precision.scale(loss.float() * (share * self.progress.weight))
+                raw = torch.autograd.grad(scaled, parameters, retain_graph=name != last, allow_unused=True)
+                dense = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, raw, strict=True)]
+                sums[name] = [a + b for a, b in zip(sums[name], dense, strict=True)] if name in sums else dense
+                terms[name] = terms.get(name, 0.0) + loss.detach().float() * share
+        averaged = iter(self.group.mean_all([g for values in sums.values() for g in values]))
+        unscale = self.setup.precision.unscale
+        return {name: [unscale(next(averaged)) for _ in values] for name, values in sums.items()}, terms
 
     def apply_gradients(
         self, gradients: Mapping[str, Sequence[Tensor | None]], clip: Mapping[str, float] | None = None
@@ -185,7 +208,7 @@ class Algorithm(nn.Module):
 
     def observe(self, logits: Tensor, y: Tensor) -> None:
         """Count the training decisions that are right, for `train/accuracy`; waits for nothing."""
-        right = (logits.detach().argmax(dim=1) == y).sum()
+        right = self.task.right(logits.detach(), y).sum()
         self._runtime.correct = right if self._runtime.correct is None else self._runtime.correct + right
 
     def optimizer(self, name: str) -> Optimizer:

@@ -47,7 +47,7 @@ def check_init(name: str, init: str) -> None:
 def read_weights(architecture: Architecture, init: str) -> dict[str, Tensor]:
     """The tensors by their names in the backbone; Failure when the hub can't be reached."""
     if not init.startswith("named:"):
-        return _read_file(Path(init).expanduser())
+        return read_file(Path(init).expanduser(), "init")
     try:
         return _fetch(architecture, init.removeprefix("named:"))
     except Exception as error:  # each library, and each of its versions, has its own for an unreachable hub
@@ -106,25 +106,29 @@ def _fetch(architecture: Architecture, word: str) -> dict[str, Tensor]:
     return dict(weights.get_state_dict(progress=False, check_hash=True))
 
 
-def _read_file(path: Path) -> dict[str, Tensor]:
+def read_file(path: Path, option: str) -> dict[str, Tensor]:
+    """The state dict in a weights file that was given with `option`, without what training programs put around it.
+
+    Raises UsageError for anything else; runs no pickled code.
+    """
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            return _tensors(load_file(path), path)
-        return _tensors(torch.load(path, map_location="cpu", weights_only=True), path)
+            return _tensors(load_file(path), path, option)
+        return _tensors(torch.load(path, map_location="cpu", weights_only=True), path, option)
     except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UsageError(f"init={path}: not a weights file ({reason})") from None
+        raise UsageError(f"{option}={path}: not a weights file ({reason})") from None
 
 
-def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
+def _tensors(content: Any, path: Path, option: str) -> dict[str, Tensor]:
     """The state dict in a file's content, without what training programs put around and before its keys."""
     for container in CONTAINERS:
         if isinstance(content, Mapping) and isinstance(content.get(container), Mapping):
             content = content[container]
     if not isinstance(content, Mapping) or not any(isinstance(value, Tensor) for value in content.values()):
-        raise UsageError(f"init={path}: holds no state dict")
+        raise UsageError(f"{option}={path}: holds no state dict")
     tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
     for prefix in PREFIXES:
         inner = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}

@@ -1,0 +1,106 @@
+"""Networks that methods and makers need ready-made: style transfer, compressive autoencoder, super-resolution.
+
+`prepare` trains a small one on a suite's own images, or takes over the weights that the authors published; either way
+one file holds it, with all that is needed to build it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from biasbed.errors import Failure, UsageError
+from biasbed.networks.weights import read_file
+
+KINDS: Mapping[str, str] = {
+    "style": "biasbed.networks.style:StyleTransfer",
+    "cae": "biasbed.networks.cae:CAE",
+    "edsr": "biasbed.networks.edsr:EDSR",
+}
+
+
+class PreparedNetwork(nn.Module):
+    """A network that is used as it is, never trained by a method.
+
+    settings: the constructor's arguments, among them `size`: the short side in pixels of the images it was trained on.
+    """
+
+    published: ClassVar[tuple[str, ...]] = ()  # options of `prepare` that name the authors' weight files
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self.settings = settings
+
+    @property
+    def size(self) -> int:
+        return int(self.settings["size"])
+
+    @classmethod
+    def from_published(cls, tensors: Mapping[str, Mapping[str, Tensor]]) -> Self:
+        """The network with the authors' weights, one state dict per name in `published`.
+
+        Raises UsageError naming keys that don't fit.
+        """
+        raise NotImplementedError
+
+
+def network_class(kind: str) -> type[PreparedNetwork]:
+    module, _, name = KINDS[kind].partition(":")
+    found: type[PreparedNetwork] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def take_over(kind: str, files: Mapping[str, Path]) -> tuple[PreparedNetwork, dict[str, str]]:
+    """The network from the authors' files by option name, and each file's SHA-256."""
+    checksums = {option: _sha256(path) for option, path in files.items()}
+    tensors = {option: read_file(path, option) for option, path in files.items()}
+    return network_class(kind).from_published(tensors), checksums
+
+
+def save(path: Path, kind: str, network: PreparedNetwork, origin: Mapping[str, Any]) -> None:
+    """Write the network, atomically; `origin` says how it came about."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"kind": kind, "settings": network.settings, "origin": dict(origin), "state": network.state_dict()}
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    torch.save(content, partial)
+    partial.replace(path)
+
+
+def load(path: Path, kind: str) -> PreparedNetwork:
+    """The network of a file that `save` wrote, in eval mode and without gradients; Failure where it is damaged."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if content["kind"] != kind:
+            raise UsageError(f"{path} holds a network '{content['kind']}', not '{kind}'")
+        network = network_class(kind)(**content["settings"])
+        network.load_state_dict(content["state"])
+    except (OSError, EOFError, RuntimeError, KeyError, TypeError, pickle.UnpicklingError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise Failure(f"{path} is no usable network ({reason}); remove it and prepare it again") from None
+    return network.eval().requires_grad_(False)
+
+
+def fingerprint(path: Path) -> str:
+    """16 hex digits of the file's weights and settings; the same weights give the same on every machine."""
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    sha = hashlib.sha256(repr(sorted(content["settings"].items())).encode())
+    for name, tensor in content["state"].items():
+        sha.update(name.encode())
+        sha.update(tensor.contiguous().numpy().tobytes())
+    return sha.hexdigest()[:16]
+
+
+def _sha256(path: Path) -> str:
+    sha = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            sha.update(block)
+    return sha.hexdigest()
