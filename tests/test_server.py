@@ -128,3 +128,33 @@ def test_a_relative_database_is_refused(biasbed: Command, tracking: str) -> None
     done = biasbed("sync", check=False, env={"MLFLOW_TRACKING_URI": "sqlite:///mlflow.db"})
     assert done.returncode == 2
     assert "is relative" in done.stderr
+
+
+def test_runs_that_name_a_new_data_set_at_the_same_time(
+    tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store refuses one of the two; it asks again and finds what the other one wrote."""
+    from mlflow import MlflowClient
+    from sqlalchemy.exc import IntegrityError
+
+    from biasbed.run_folder import RunFolder
+    from biasbed.tracking import Tracker
+
+    log_inputs, refused = MlflowClient.log_inputs, []
+
+    def refuse_once(client: MlflowClient, run_id: str, *words: object) -> None:
+        log_inputs(client, other, *words)  # type: ignore[arg-type]
+        if not refused:
+            refused.append(run_id)
+            raise IntegrityError("INSERT INTO datasets", None, Exception("UNIQUE constraint failed"))
+        log_inputs(client, run_id, *words)  # type: ignore[arg-type]
+
+    client = MlflowClient(tracking)
+    other = client.create_run("0").info.run_id
+    monkeypatch.setattr(MlflowClient, "log_inputs", refuse_once)
+    (tmp_path / "run").mkdir()
+    tracker = Tracker(RunFolder(tmp_path / "run"))
+    tracker.start("name", "experiment", {}, {}, [("training", "train", "0123456789abcdef")])
+    (entry,) = client.get_run(tracker.run_id).inputs.dataset_inputs
+    assert refused == [tracker.run_id]
+    assert entry.dataset.name == "train"

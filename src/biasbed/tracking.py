@@ -147,8 +147,14 @@ class Tracker:
             )
             for context, name, fingerprint in state.get("inputs", ())
         ]
-        if entries:
-            self._client.log_inputs(self.run_id, entries)
+        for wait in (0.1, 0.4, None) if entries else ():
+            try:
+                return self._client.log_inputs(self.run_id, entries)
+            except Exception:
+                # Of two runs that name a new data set at the same time, the store refuses one. The next time it is there.
+                if wait is None:
+                    raise
+                time.sleep(wait)
 
     # --- while training ----------------------------------------------------------------------------------------------
 
