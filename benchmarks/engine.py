@@ -1,4 +1,4 @@
-"""What the engine costs beside a bare PyTorch loop, and what each method costs beside ERM: ratios, side by side.
+"""What the engine costs beside a bare PyTorch loop, side by side (methods.py: what each method costs beside ERM).
 
     PYTHONPATH=src python benchmarks/engine.py [--rounds 7]
 
@@ -97,8 +97,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         erm = engine_side("erm", Path(folder))
         compare("engine / bare loop", erm, bare_side(), rounds)
-        for algorithm in ("infodrop", "padain"):
-            compare(f"{algorithm} / erm", engine_side(algorithm, Path(folder)), erm, rounds)
 
 
 if __name__ == "__main__":

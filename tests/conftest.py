@@ -21,6 +21,11 @@ for folder in (ROOT / "src", ROOT / "tests"):
 
 import children  # noqa: E402  (needs the path set above)
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--algorithm", help="conformance suite: this method alone, by name or as <file.py>:<Class>")
+
+
 CLASSES = ("circle", "cross", "square")
 
 

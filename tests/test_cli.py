@@ -58,7 +58,7 @@ def test_help_loads_nothing_heavy(command: str) -> None:
         (["train", "--workers", "-1"], "workers=-1: should be at least 0"),
         (["train", "--optim.lr", "inf"], "optim.lr=inf: input should be a finite number"),
         (["train", "--algorithm", ":x"], "algorithm=:x can't be imported"),
-        (["train", "--output_dir", "/proc/nowhere"], "can't make the run's folder"),
+        (["train", "--output_dir", "/proc/nowhere"], "can't make the folder"),
         (["train", "--init", "nowhere.pt"], "init=nowhere.pt: no such file"),
         (["train", "--device", "cuda"], "device=cuda: there is no GPU here"),
         (["evaluate"], "say what to test"),

@@ -158,3 +158,25 @@ def test_runs_that_name_a_new_data_set_at_the_same_time(
     (entry,) = client.get_run(tracker.run_id).inputs.dataset_inputs
     assert refused == [tracker.run_id]
     assert entry.dataset.name == "train"
+
+
+@pytest.mark.slow
+def test_two_commands_at_once_make_one_new_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from multiprocessing import get_context
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'new.db'}")
+    processes = [get_context("forkserver").Process(target=_count_experiments, args=(dict(os.environ),)) for _ in "ab"]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0, 0]
+
+
+def _count_experiments(environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+    from mlflow import MlflowClient
+
+    from biasbed.server import resolve_uri
+
+    assert len(MlflowClient(resolve_uri()).search_experiments()) == 1

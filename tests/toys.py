@@ -160,3 +160,18 @@ class Prying(Plain):
         assert batch.bias is None, "biased by what it must not see"
         assert batch.index is None, "biased by what it must not see"
         return super().losses(batch)
+
+
+class GlobalNoise(Plain):
+    """Wrong: draws from the global generator."""
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        noisy = Batch(batch.x + 0.01 * torch.randn_like(batch.x), batch.y)
+        return super().losses(noisy)
+
+
+class BatchDependent(Plain):
+    """Wrong: an image's decision depends on what else is in the batch."""
+
+    def predict(self, x: Tensor) -> Tensor:
+        return super().predict(x - x.mean())

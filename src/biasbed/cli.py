@@ -30,6 +30,7 @@ class TestOptions:
     """The test suite."""
 
     slow: bool = setting(False, "also the slow checks")
+    algorithm: str = setting("all", "only the conformance suite, on one method: its name, or <file>.py:<Class>")
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,19 @@ def _evaluate(flags: Flags, arguments: Sequence[str]) -> None:
     evaluate(flags)
 
 
+def _prepare_settings() -> Mapping[str, Spec]:
+    from biasbed.config import PREPARE_SHARED, Config
+    from biasbed.prepare.options import PrepareOptions
+
+    return {**specs(PrepareOptions), **{name: specs(Config)[name] for name in PREPARE_SHARED}}
+
+
+def _prepare(flags: Flags, arguments: Sequence[str]) -> None:
+    from biasbed.prepare.run import prepare
+
+    prepare(flags)
+
+
 def _analyze_settings() -> Mapping[str, Spec]:
     from biasbed.analysis import AnalyzeOptions
 
@@ -132,9 +146,16 @@ def _test(flags: Flags, arguments: Sequence[str]) -> None:
         raise UsageError("the tests are in a checkout of biasbed, not in the installed package")
     for name in [name for name in os.environ if name.startswith("MLFLOW_") and name != "MLFLOW_TRACKING_URI"]:
         del os.environ[name]  # tests must not write into the run that `mlflow run` opened for them
+    words = ["tests", "-m", "slow or not slow" if options.slow else "not slow", "-n", "auto", "--dist", "loadfile"]
+    if options.algorithm != "all":
+        from biasbed.algorithms import load
+
+        place, _, name = options.algorithm.rpartition(":")
+        method = f"{Path(place).absolute()}:{name}" if place.endswith(".py") else options.algorithm
+        load(method)
+        words = ["tests/test_conformance.py", "--algorithm", method]
     os.chdir(root)
-    marker = "slow or not slow" if options.slow else "not slow"
-    os.execv(sys.executable, [sys.executable, "-m", "pytest", "tests", "-m", marker])
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])
 
 
 COMMANDS: Mapping[str, Command] = {
@@ -143,6 +164,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "train": Command("one training, tested on every evaluation set as it goes", _train_settings, _train),
     "evaluate": Command("test a checkpoint, a tracked run or a library's model", _evaluate_settings, _evaluate),
+    "prepare": Command("networks and images that some methods need", _prepare_settings, _prepare),
     "analyze": Command("selection, tables, tests, figures and report from tracked runs", _analyze_settings, _analyze),
     "import": Command("published results as tracked runs", lambda: specs(ImportOptions), _import),
     "sync": Command("send journals that never reached the server", _sync_settings, _sync),

@@ -95,6 +95,9 @@ class Config:
     output_dir: str | Auto = setting(
         "auto", "folder of runs (auto: $BIASBED_HOME, or one in the home folder)", how=True
     )
+    prepared_dir: str | Auto = setting(
+        "auto", "folder of prepared images and networks (auto: $BIASBED_HOME/prepared, or in ~/.biasbed)", how=True
+    )
     workers: int | Auto = setting("auto", "loader processes per training process", how=True)
     eval_batch_size: int = setting(256, "images per evaluation batch and process", ge=1, how=True)
     checkpoint_every: int | None = setting(None, "steps between extra checkpoints within an epoch", ge=1, how=True)
@@ -132,6 +135,10 @@ class Config:
         return {name: value for name, value in flatten(self).items() if not known[name].how}
 
 
+# Settings that preparing shares with training, by the same names.
+PREPARE_SHARED = (
+    *("suite", "data_dir", "train", "image_size", "val_fraction", "seed", "prepared_dir", "device", "corrupt"),
+)
 # Settings that testing shares with training, by the same names.
 EVALUATE_SHARED = (
     *("suite", "data_dir", "sets", "train", "output_dir", "study", "experiment", "precision", "device"),

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from biasbed.distributed import Group
 from biasbed.engine import Engine
 from biasbed.errors import Failure, UsageError
 from biasbed.evaluate import Evaluator
+from biasbed.networks import prepared
 from biasbed.precision import Precision
 from biasbed.processes import Interrupted, ignore_signals, interruptible
 from biasbed.run_folder import RunFolder
@@ -52,8 +53,7 @@ class Job:
 
     @property
     def algorithm(self) -> str:
-        """The method's identifier; a user's own `<module>:<Class>` becomes one."""
-        return record.slug(self.config.algorithm)
+        return algorithms.identifier(self.config.algorithm)
 
     def tags(self) -> dict[str, str]:
         config = self.config
@@ -87,13 +87,15 @@ def plan(config: Config) -> Job:
     algorithm = algorithms.load(config.algorithm)
     training_data = suite.training_data(algorithm.training_data)
     protocol = suite.protocol(config)
-    fingerprint = _fingerprint(suite, training_data)
+    fingerprint = _fingerprint(suite, training_data, algorithm.requires)
     key = configs.config_hash(config, protocol, fingerprint)
     return Job(config, suite, training_data, protocol, fingerprint, key, configs.run_key(config, key))
 
 
-def _fingerprint(suite: Suite, training_data: Mapping[str, float]) -> str:
-    others = [suite.training[name]().fingerprint() for name in training_data if name != suite.train_name]
+def _fingerprint(suite: Suite, training_data: Mapping[str, float], requires: Sequence[str]) -> str:
+    """Of all that the numbers come from: the suite's images, other training data, prepared networks."""
+    others = [suite.source(name).fingerprint() for name in training_data if name != suite.train_name]
+    others += [prepared.fingerprint(suite.network(kind)) for kind in requires]
     return record.digest([suite.fingerprint, *others]) if others else suite.fingerprint
 
 
@@ -207,7 +209,7 @@ def _open_run(job: Job, folder: RunFolder, tracker: Tracker, state: Mapping[str,
         for entry in (*job.suite.validation, *job.suite.sets):
             save_examples(path / record.PICTURES_FOLDER / f"{entry.name}.png", entry.source, entry.transform)
         for name in job.training_data:
-            source = job.suite.training[name]()
+            source = job.suite.source(name)
             picture = path / record.PICTURES_FOLDER / f"training_{name}.png"
             save_examples(picture, source, job.suite.train_transform)
     tracker.restore(state["history"] if state is not None else [])
@@ -258,7 +260,14 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
 def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) -> Algorithm:
     """The algorithm, equal on all ranks, then generators that differ between them."""
     torch.manual_seed(job.config.seed)
-    algorithm = models.make_algorithm(job.config, job.suite.task, group, precision, data)
+    algorithm = models.make_algorithm(
+        job.config,
+        job.suite.task,
+        group,
+        precision,
+        data,
+        prepared=lambda kind: prepared.load(job.suite.network(kind), kind).to(group.device),
+    )
     group.share_module(algorithm)
     group.seed(job.config.seed)
     algorithm.start()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from biasbed import algorithms, checkpoint, networks, record
-from biasbed.algorithms.base import Algorithm, Setup, TrainData
+from biasbed.algorithms.base import Algorithm, Setup, TrainData, none_prepared
 from biasbed.config import Config, config_class
 from biasbed.distributed import Group
 from biasbed.errors import Failure, UsageError
@@ -25,8 +25,15 @@ from biasbed.tasks import MultiClass, Task
 IMAGENET_CLASSES = 1000
 
 
-def make_algorithm(config: Any, task: Task, group: Group, precision: Precision, data: TrainData) -> Algorithm:
-    """The configured algorithm with fresh networks, on the group's device."""
+def make_algorithm(
+    config: Any,
+    task: Task,
+    group: Group,
+    precision: Precision,
+    data: TrainData,
+    prepared: Callable[[str], nn.Module] = none_prepared,
+) -> Algorithm:
+    """The configured algorithm with fresh networks, on the group's device; `prepared` is needed for training only."""
     setup = Setup(
         num_classes=data.num_classes,
         task=task,
@@ -35,6 +42,7 @@ def make_algorithm(config: Any, task: Task, group: Group, precision: Precision, 
         group=group,
         precision=precision,
         accumulate=config.accumulate,
+        prepared=prepared,
     )
     algorithm = algorithms.load(config.algorithm)(config.hparams, setup)
     algorithm.on_train_data(data)
@@ -131,7 +139,8 @@ def find(model: str, weights: str = "none") -> Model:
 def _ours(path: Path) -> Model:
     algorithm, config, classes = from_checkpoint(path)
     outputs = algorithm.setup.num_classes
-    return Model(algorithm, algorithm.predict, config.algorithm, config.seed, config.image_size, classes, outputs)
+    name = algorithms.identifier(config.algorithm)
+    return Model(algorithm, algorithm.predict, name, config.seed, config.image_size, classes, outputs)
 
 
 def _library_model(model: str, weights: str) -> Model:

@@ -75,22 +75,32 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder; Failure names the holder. The lock ends with its process, however that ends."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"can't make the run's folder {self.path}: {error.strerror}") from None
-        with (self.path / LOCK).open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                file.seek(0)
-                holder = file.read().strip() or "another process"
-                raise Failure(f"{self.path} is being trained by {holder}: wait for it, or stop it") from None
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}")
-            file.flush()
+        """Hold the folder; Failure names the holder."""
+        with exclusive(self.path, "trained"):
             yield
+
+
+@contextlib.contextmanager
+def exclusive(folder: Path, work: str) -> Iterator[None]:
+    """Hold a folder, which is made where it is missing; Failure names the holder, and says what is being done to it.
+
+    The lock ends with its process, however that ends.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"can't make the folder {folder}: {error.strerror}") from None
+    with (folder / LOCK).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise Failure(f"{folder} is being {work} by {holder}: wait for it, or stop it") from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
 
 
 def find(base: Path, resume: str, tracked: bool = False) -> RunFolder:

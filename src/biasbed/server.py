@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import logging
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +39,23 @@ def resolve_uri(tracking_uri: str = "auto") -> str:
         raise UsageError(f"the tracking URI {tracking_uri} is relative; give the whole path: sqlite:///{path}")
     if tracking_uri.startswith("file:") or "://" not in tracking_uri:
         raise UsageError(f"MLflow no longer keeps runs in folders ({tracking_uri}): give sqlite:////<path> or a server")
+    _make_tables(tracking_uri)
     return tracking_uri
+
+
+def _make_tables(tracking_uri: str) -> None:
+    """Make a new local database's tables, one process at a time: two that make them together break them."""
+    file = database(tracking_uri)
+    if file is None:
+        return
+    name = hashlib.sha256(str(file.absolute()).encode()).hexdigest()[:16]
+    with open(Path(tempfile.gettempdir()) / f"biasbed-{os.getuid()}-{name}.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not file.exists():
+            from mlflow import MlflowClient
+
+            with guarded(tracking_uri):
+                MlflowClient(tracking_uri).search_experiments(max_results=1)
 
 
 def _be_brief() -> None:

@@ -151,7 +151,7 @@ class Tracker:
             try:
                 return self._client.log_inputs(self.run_id, entries)
             except Exception:
-                # Of two runs that name a new data set at the same time, the store refuses one. The next time it is there.
+                # Of two runs that name a new data set at the same time, the store refuses one; then it is there.
                 if wait is None:
                     raise
                 time.sleep(wait)

@@ -56,3 +56,12 @@ def test_draws_are_gone_after_an_error() -> None:
         raise RuntimeError
     assert seen == [1, 2]
     assert [place.draw for place in places] == [None, None]
+
+
+def test_draws_of_an_epoch_are_the_same_in_all_its_steps() -> None:
+    def drawn(seed: int, epoch: int, step: int, stage: str = "main") -> float:
+        generator = HostDraws(group(seed)).epoch_generator(Progress(stage=stage, epoch=epoch, step=step))
+        return float(torch.rand((), generator=generator))
+
+    assert drawn(5, 1, 0) == drawn(5, 1, 7)
+    assert len({drawn(5, 0, 0), drawn(5, 1, 0), drawn(6, 1, 0), drawn(5, 1, 0, "warm-up")}) == 4

@@ -1,4 +1,4 @@
-"""InfoDrop against the authors' module, against its own law, and at its edges."""
+"""InfoDrop against its own law, and at its edges; tests/replays/infodrop.py has the authors' module."""
 
 from __future__ import annotations
 
@@ -13,102 +13,51 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from biasbed.algorithms.infodrop import AliasTable, Draw, InfoDrop, Mask, drop_weights, fixed_uniform, mark
+from biasbed.algorithms.infodrop import (
+    AliasTable,
+    Draw,
+    InfoDrop,
+    Mask,
+    drop_probability,
+    drop_weights,
+    fixed_uniform,
+    mark,
+)
 from biasbed.networks.surgery import Site, Window
+from replays import Case, load
+from replays.infodrop import offsets_of, site_of
 
 VECTORS = sorted((Path(__file__).parents[1] / "vectors").glob("infodrop_*.npz"))
-Case = dict[str, np.ndarray]
-
-
-def load(path: Path) -> Case:
-    with np.load(path) as file:
-        return {key: file[key] for key in file.files}
-
-
-def offsets_of(case: Case) -> list[tuple[int, int]]:
-    return list(zip(case["offset_i"].tolist(), case["offset_j"].tolist(), strict=True))
-
-
-def site_of(case: Case) -> Site:
-    window = Window(int(case["kernel_size"]), int(case["stride"]), int(case["padding"]))
-    return Site(nn.Identity(), nn.Identity(), window, Window(3, 2, 1) if case["kind"] == "stem" else None)
-
-
-def weights_of(case: Case) -> Tensor:
-    site = site_of(case)
-    return drop_weights(
-        torch.from_numpy(case["x_old"]),
-        offsets_of(case),
-        site.window,
-        site.pool,
-        temperature=float(case["temperature"]),
-        band_width=float(case["band_width"]),
-    )
-
-
-def replay(case: Case) -> None:
-    """Raise AssertionError where the vector and this package differ."""
-    weights = weights_of(case)
-    # atol only for what underflowed to 0 in the reference, which does not work in logarithms
-    np.testing.assert_allclose(weights.numpy(), case["prob"], rtol=2e-4, atol=1e-15)
-    assert int(float(case["drop_rate"]) * weights[0].numel()) == case["sampling_num"]
-
-    x = torch.from_numpy(case["x"]).requires_grad_()
-    choice = torch.from_numpy(case["choice"]).view(*x.shape[:2], -1)
-    dropped = mark(choice, weights[0].numel()).view(x.shape)
-    y = x.masked_fill(dropped, 0)
-    np.testing.assert_array_equal(y.detach().numpy(), case["y"])
-    upstream = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
-    y.backward(upstream)
-    np.testing.assert_array_equal(x.grad, upstream * torch.from_numpy(case["y"] == case["x"]))
-
-
-@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
-def test_vector(path: Path) -> None:
-    replay(load(path))
-
-
-@pytest.mark.parametrize("key", ["prob", "y", "x", "temperature", "band_width"])
-@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
-def test_vector_with_a_changed_key_fails(path: Path, key: str) -> None:
-    case = load(path)
-    case[key] = np.asarray(case[key] * 1.01).astype(case[key].dtype)
-    with pytest.raises(AssertionError):
-        replay(case)
-
-
-def test_there_are_vectors() -> None:
-    assert len(VECTORS) == 5
-
 
 # --- the law of the draws ---------------------------------------------------------------------------------------------
 
 
-def masked_by(case: Case, channels: int, seed: int | None) -> Tensor:
+def masked_by(case: Case, channels: int, seed: int | None, approximate: bool = False) -> Tensor:
     """Which positions a mask drops in maps of ones: [N,channels,h*w] of 0 and 1."""
-    mask = Mask(site_of(case), hparams(case))
+    mask = Mask(site_of(case), hparams(case, approximate))
     mask.draw = Draw(offsets_of(case), None if seed is None else torch.Generator().manual_seed(seed))
     mask.weights = torch.from_numpy(case["prob"])
     images, height, width = case["prob"].shape
     return (mask.change(torch.ones(images, channels, height, width)) == 0).flatten(2).float()
 
 
-def hparams(case: Case) -> InfoDrop.HParams:
+def hparams(case: Case, approximate: bool) -> InfoDrop.HParams:
     values = {key: float(case[key]) for key in ("drop_rate", "temperature", "band_width")}
-    return InfoDrop.HParams(**values)
+    return InfoDrop.HParams(**values, approximate=approximate)
 
 
+@pytest.mark.parametrize("approximate", [False, True], ids=["exact", "approximate"])
 @pytest.mark.parametrize("seed", [0, None], ids=["generator", "fixed"])
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
-def test_each_position_is_dropped_as_often_as_derived(path: Path, seed: int | None) -> None:
+def test_each_position_is_dropped_as_often_as_derived(path: Path, seed: int | None, approximate: bool) -> None:
     """Frequencies over channels against 1 - (1 - w)^m; all positions together as a chi-square."""
     case, channels = load(path), 2000
     expected = case["derived_drop_probability"].reshape(len(case["prob"]), -1)
-    frequency = masked_by(case, channels, seed).mean(dim=1).numpy()
+    frequency = masked_by(case, channels, seed, approximate).mean(dim=1).numpy()
     certain = np.minimum(expected, 1 - expected) * channels < 5
     np.testing.assert_allclose(frequency[certain], expected[certain], atol=0.01)
     score = (frequency - expected)[~certain] / np.sqrt(expected * (1 - expected) / channels)[~certain]
-    # positions of one map are negatively correlated, so that the sum varies less than a chi-square's
+    # positions of one map are independent or negatively correlated: the sum varies no more than a chi-square's
     assert abs(np.mean(score**2) - 1) < 5 * np.sqrt(2 / score.size)
     assert np.abs(score).max() < 5
 
@@ -125,6 +74,23 @@ def test_joint_law_is_multinomial_sampling(path: Path) -> None:
     error = reference.std(dim=1) * (2 / channels) ** 0.5
     assert ((ours.mean(dim=1) - reference.mean(dim=1)).abs() < 5 * error + 1e-6).all()
     assert ((ours.std(dim=1) / reference.std(dim=1) - 1).abs() < 0.1).all()
+
+
+def test_approximate_masks_have_another_joint_law() -> None:
+    """Independent positions: as many of 64 equally likely ones are dropped on average, and their number varies more."""
+    case, channels = load(VECTORS[0]), 3000
+    case["prob"] = np.full((1, 8, 8), 1 / 64, dtype=np.float32)
+    case["drop_rate"] = np.asarray(1.5)
+    exact, coins = (masked_by(case, channels, 1, approximate).sum(dim=2) for approximate in (False, True))
+    probability = 1 - (1 - 1 / 64) ** 96
+    for dropped in (exact, coins):
+        assert abs(dropped.mean() - 64 * probability) < 5 * dropped.std() / channels**0.5
+    assert coins.std() == pytest.approx((64 * probability * (1 - probability)) ** 0.5, rel=0.1)
+    assert coins.std() > 1.2 * exact.std()
+
+
+def test_a_draw_of_a_single_position_is_certain_to_hit_it() -> None:
+    torch.testing.assert_close(drop_probability(torch.tensor([[3.0]]), 2), torch.ones(1, 1))
 
 
 @given(

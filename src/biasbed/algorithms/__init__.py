@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
+import sys
 from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from biasbed.errors import UsageError
+from biasbed.record import slug
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
@@ -14,8 +20,16 @@ if TYPE_CHECKING:
 
 REGISTRY: Mapping[str, str] = {
     "erm": "biasbed.algorithms.erm:ERM",
+    "stylized_erm": "biasbed.algorithms.other_data:StylizedERM",
     "infodrop": "biasbed.algorithms.infodrop:InfoDrop",
     "padain": "biasbed.algorithms.padain:PAdaIN",
+    "sagnet": "biasbed.algorithms.sagnet:SagNet",
+    "debiased": "biasbed.algorithms.debiased:Debiased",
+    "deepaug_cae": "biasbed.algorithms.other_data:DeepAugCAE",
+    "deepaug_edsr": "biasbed.algorithms.other_data:DeepAugEDSR",
+    "noise2net": "biasbed.algorithms.noise2net:Noise2Net",
+    "deepaug": "biasbed.algorithms.other_data:DeepAug",
+    "deepaug_all": "biasbed.algorithms.other_data:DeepAugAll",
 }
 
 
@@ -25,17 +39,40 @@ def names() -> list[str]:
 
 
 def load(name: str) -> type[Algorithm]:
-    """The class of a method: of the registry, or `<module>:<Class>` of your own that Python can import.
+    """The class of a method: of the registry, or your own: `<file>.py:<Class>`, or `<module>:<Class>`.
 
     Raises UsageError with the nearest valid name where there is none of that name.
     """
     if name not in REGISTRY and ":" not in name:
-        raise UsageError(f"unknown algorithm '{name}'{nearest(name, REGISTRY)}, or <module>:<Class> of your own")
-    module, _, attribute = REGISTRY.get(name, name).partition(":")
+        raise UsageError(f"unknown algorithm '{name}'{nearest(name, REGISTRY)}, or <file>.py:<Class> of your own")
+    place, _, attribute = REGISTRY.get(name, name).rpartition(":")
     try:
-        found: type[Algorithm] = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+        module = _from_file(Path(place).expanduser()) if place.endswith(".py") else importlib.import_module(place)
+        found: type[Algorithm] = getattr(module, attribute)
+    except Exception as error:  # a user's file may hold anything
         if name in REGISTRY:
             raise
-        raise UsageError(f"algorithm={name} can't be imported: {error}") from None
+        raise UsageError(f"algorithm={name} can't be imported: {type(error).__name__}: {error}") from None
     return found
+
+
+def identifier(name: str) -> str:
+    """What runs are filed under: the name in the registry, or the class's name."""
+    return name if name in REGISTRY else slug(name.rpartition(":")[2])
+
+
+def _from_file(path: Path) -> ModuleType:
+    """The module in a file, imported once."""
+    key = f"biasbed_user_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}_{path.stem}"
+    if key not in sys.modules:
+        spec = importlib.util.spec_from_file_location(key, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[key] = module  # dataclasses look their module up
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[key]
+            raise
+    return sys.modules[key]

@@ -27,7 +27,8 @@ Gradients = dict[str, list[Tensor]]
 Terms = dict[str, Tensor]
 
 
-def _none_prepared(name: str) -> nn.Module:
+def none_prepared(name: str) -> nn.Module:
+    """For algorithms that only predict."""
     raise LookupError(f"no prepared network '{name}' was handed over")
 
 
@@ -42,7 +43,7 @@ class Setup:
     group: Group
     precision: Precision
     accumulate: int = 1
-    prepared: Callable[[str], nn.Module] = _none_prepared  # a network that `requires` names, frozen, in eval mode
+    prepared: Callable[[str], nn.Module] = none_prepared  # a network that `requires` names, frozen, in eval mode
 
 
 @dataclass

@@ -8,13 +8,21 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 if TYPE_CHECKING:
     from biasbed.algorithms.base import Progress
     from biasbed.distributed import Group
+
+
+class Place(Protocol):
+    """Where something inserted into a network finds its draws."""
+
+    draw: Any
+
+    def forget(self) -> None: ...
 
 
 class Drawn:
@@ -28,7 +36,7 @@ class Drawn:
 
 
 @contextlib.contextmanager
-def armed(places: Sequence[Drawn], draws: Sequence[Any]) -> Iterator[None]:
+def armed(places: Sequence[Place], draws: Sequence[Any]) -> Iterator[None]:
     """Hand each place its draws for the forward pass inside the block."""
     for place, draw in zip(places, draws, strict=True):
         place.draw = draw
@@ -58,6 +66,13 @@ class HostDraws:
         position = (progress.stage, progress.epoch, progress.step)
         self._part = self._part + 1 if position == self._position else 0
         self._position = position
-        key = repr((self._group.generator.initial_seed(), *position, self._part))
+        return self._seeded(*position, self._part)
+
+    def epoch_generator(self, progress: Progress) -> torch.Generator:
+        """Freshly seeded; the same throughout an epoch, also after a resume in its midst; differs between ranks."""
+        return self._seeded(progress.stage, progress.epoch)
+
+    def _seeded(self, *position: str | int) -> torch.Generator:
+        key = repr((self._group.generator.initial_seed(), *position))
         digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)

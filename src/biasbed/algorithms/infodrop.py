@@ -129,6 +129,12 @@ class AliasTable:
         return torch.where(kept, positions, self.alias.gather(1, positions))
 
 
+def drop_probability(weights: Tensor, count: int) -> Tensor:
+    """The probability 1 - (1 - w)^count that any of `count` draws hits a position: weights [N,L] > 0 -> [N,L]."""
+    w = weights / weights.sum(dim=1, keepdim=True)
+    return -torch.expm1(count * torch.log1p(-w))
+
+
 def mark(choice: Tensor, length: int) -> Tensor:
     """True at every drawn position: choice [N,C,M] -> bool [N,C,length]."""
     return torch.zeros(*choice.shape[:2], length, dtype=torch.bool, device=choice.device).scatter_(2, choice, True)
@@ -153,9 +159,14 @@ class Draw:
         if self.generator is None:
             fixed = fixed_uniform(first, last, length, device)
             return [numbers.expand(num_images, -1) for numbers in fixed]
-        shape = (num_images, last - first)
-        positions = torch.randint(length, shape, generator=self.generator, device=device)
-        return [positions, torch.rand(shape, generator=self.generator, device=device)]
+        positions = torch.randint(length, (num_images, last - first), generator=self.generator, device=device)
+        return [positions, self.coins(num_images, first, last, device)]
+
+    def coins(self, num_images: int, first: int, last: int, device: torch.device) -> Tensor:
+        """Numbers `first` to `last` of each image in [0,1): [N,last-first]."""
+        if self.generator is None:
+            return fixed_uniform(first, last, 1, device)[1].expand(num_images, -1)
+        return torch.rand((num_images, last - first), generator=self.generator, device=device)
 
 
 def fixed_uniform(first: int, last: int, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -183,6 +194,7 @@ class Mask(Drawn):
     def __init__(self, site: Site, hparams: InfoDrop.HParams) -> None:
         self.window, self.pool = site.window, site.pool
         self.drop_rate, self.temperature, self.band_width = hparams.drop_rate, hparams.temperature, hparams.band_width
+        self.approximate = hparams.approximate
         self.weights: Tensor | None = None
 
     def observe(self, u: Tensor) -> None:
@@ -210,20 +222,28 @@ class Mask(Drawn):
 
     @torch.no_grad()
     def _dropped(self, weights: Tensor, channels: int, draw: Draw) -> Tensor:
-        """Per image and channel, floor(drop_rate*h*w) draws with replacement: bool [N,channels,h,w]."""
+        """What is dropped per image and channel: bool [N,channels,h,w]."""
         num_images, height, width = weights.shape
         length = height * width
         count = int(self.drop_rate * length)
         if count == 0:
             return torch.zeros(num_images, channels, height, width, dtype=torch.bool, device=weights.device)
-        table = AliasTable.of(weights.flatten(1) + 1e-8)  # as the authors: a draw never meets all zeros
+        weights = weights.flatten(1) + 1e-8  # as the authors: a draw never meets all zeros
+        numbers = length if self.approximate else count  # per image and channel
         # Without a generator the number of images plays no part, as an exported network doesn't know it.
-        step = max(1, MAX_DRAWS // (count * (max(1, num_images) if draw.generator else 64)))
+        step = max(1, MAX_DRAWS // (numbers * (max(1, num_images) if draw.generator else 64)))
+        spans = [(first, min(first + step, channels)) for first in range(0, channels, step)]
         parts = []
-        for first in range(0, channels, step):
-            last = min(first + step, channels)
-            uniform = draw.uniform(num_images, first * count, last * count, length, weights.device)
-            parts.append(mark(table.draw(*uniform).view(num_images, last - first, count), length))
+        if self.approximate:
+            probability = drop_probability(weights, count)[:, None]
+            for first, last in spans:
+                coins = draw.coins(num_images, first * length, last * length, weights.device)
+                parts.append(coins.view(num_images, last - first, length) < probability)
+        else:
+            table = AliasTable.of(weights)
+            for first, last in spans:
+                uniform = draw.uniform(num_images, first * count, last * count, length, weights.device)
+                parts.append(mark(table.draw(*uniform).view(num_images, last - first, count), length))
         return torch.cat(parts, dim=1).view(num_images, channels, height, width)
 
 
@@ -245,7 +265,8 @@ def insert_masks(resnet: torch.nn.Module, hparams: InfoDrop.HParams) -> list[Mas
 class InfoDrop(Algorithm):
     """ERM, with features dropped in training where the image resembles its own neighbourhood.
 
-    Each masked map loses, per image and channel, the positions hit by floor(drop_rate*h*w) draws from `drop_weights`.
+    Each masked map loses, per image and channel, the positions hit by floor(drop_rate*h*w) draws from `drop_weights`;
+    with `approximate`, each position by a coin of its own with the probability that those draws give it.
     Offsets and the mean distance are one per forward and process, as in the authors' code, so that two processes do
     not reproduce one. Evaluation is unmasked, as in the authors' recipe, unless `mask_in_eval`.
     """
@@ -259,6 +280,7 @@ class InfoDrop(Algorithm):
         num_offsets: int = setting(9, "patches that each patch is compared with (authors)", ge=1)
         layers: int = setting(0, "0: stem only; n: also the first blocks of layer1..n (authors: 0)", ge=0, le=4)
         finetune_epochs: int = setting(0, "last epochs, trained without masks (BiasBed 0; authors 20 on PACS)", ge=0)
+        approximate: bool = setting(False, "drop positions independently: right marginals, another joint law (ours)")
         mask_in_eval: bool = setting(False, "mask when predicting too, as BiasBed's code does (authors: no)")
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

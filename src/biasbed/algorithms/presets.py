@@ -19,3 +19,19 @@ BIASBED_PAPER: Mapping[str, Any] = {
     "optim.gamma": 0.1,
     "precision": "fp16",
 }
+
+# DeepAugment and Noise2Net (Hendrycks et al. 2021, appendix, and their code): from ImageNet weights. The cosine goes to
+# zero here, to a millionth of the rate there.
+DEEPAUGMENT_AUTHORS: Mapping[str, Any] = {
+    "init": "named:IMAGENET1K_V1",
+    "epochs": 30,
+    "batch_size": 1024,
+    "optim.name": "sgd",
+    "optim.lr": 0.1,
+    "optim.lr_batch": "none",
+    "optim.momentum": 0.9,
+    "optim.nesterov": True,
+    "optim.weight_decay": 1e-4,
+    "optim.schedule": "cosine",
+    "optim.warmup": 0.0,
+}

@@ -84,6 +84,16 @@ def open_folder(folder: Path, name: str, classes: Sequence[str] | None = None) -
     return FolderSource(name=name, classes=classes, y=np.asarray(labels, dtype=np.int64), ids=ids, root=folder)
 
 
+def open_flat(folder: Path, name: str) -> FolderSource:
+    """All images under a folder, however they are laid out, as one class; UsageError where there are none."""
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}{_neighbours(folder)}")
+    ids = sorted(path.relative_to(folder).as_posix() for path in _images(folder))
+    if not ids:
+        raise UsageError(f"{folder} has no images ({' '.join(sorted(EXTENSIONS))})")
+    return FolderSource(name=name, classes=(name,), y=np.zeros(len(ids), dtype=np.int64), ids=ids, root=folder)
+
+
 def split(
     source: FolderSource, fraction: float, seed: int, names: tuple[str, str]
 ) -> tuple[FolderSource, FolderSource]:

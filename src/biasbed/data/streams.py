@@ -102,10 +102,17 @@ class Plan:
         found = []
         for name, stream in self.streams.items():
             positions = stream.batch_positions(step) if name == MAIN else stream.endless_positions(step)
+            keys = []
             for part, (start, count) in enumerate(positions):
                 own = np.array_split(np.arange(start, start + count), self.world)[self.rank]
-                found += [self._key(name, part, int(position)) for position in own]
+                keys += [self._key(name, part, int(position)) for position in own]
+            found += keys if len(positions) == 1 else self._mixed(keys, name, step)
         return found
+
+    def _mixed(self, keys: list[Key], name: str, step: int) -> list[Key]:
+        """Parts in one random order: what takes a slice of the batch must not take a part of it."""
+        seed = [self.seed, stream_number(name, self.streams), step, self.rank, 0xA1]
+        return [keys[place] for place in np.random.default_rng(seed).permutation(len(keys))]
 
     def _key(self, name: str, part: int, position: int) -> Key:
         size = len(self.streams[name].parts[part].source)

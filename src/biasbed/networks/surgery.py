@@ -15,15 +15,18 @@ and ones and an activation with f(0) = 0.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from biasbed.errors import UsageError
 
 Change = Callable[[Tensor], Tensor]
+NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,11 @@ class Site:
 def insert_after(module: nn.Module, change: Change) -> None:
     """Pass the output of `module` through `change`, which must be an object or a method of one (see above)."""
     module.register_forward_hook(_After(change))
+
+
+def insert_before(module: nn.Module, change: Change) -> None:
+    """Pass the input of `module` through `change`, an object as in `insert_after`."""
+    module.register_forward_pre_hook(_Instead(change))
 
 
 def observe_input(module: nn.Module, observe: Callable[[Tensor], None]) -> None:
@@ -114,12 +122,86 @@ def first_block_sites(resnet: nn.Module, stage: int) -> list[Site]:
     return sites
 
 
+class Tail(nn.Module):
+    """The last stages of a ResNet, its pooling and its classifier `fc`: feature maps [N,C,H,W] -> logits [N,K]."""
+
+    def __init__(self, layers: list[nn.Sequential], pool: nn.Module, fc: nn.Linear) -> None:
+        super().__init__()
+        self.layers, self.pool, self.fc = nn.Sequential(*layers), pool, fc
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.fc(self.pool(self.layers(x)).flatten(1))
+        return logits
+
+
+def tail(resnet: nn.Module, stage: int) -> Tail:
+    """Stage `stage` (1 to 4) to the end, as a module of its own made of the ResNet's very modules."""
+    pool = "avgpool" if hasattr(resnet, "avgpool") else "global_pool"  # torchvision's name, timm's name
+    fc = resnet.get_submodule("fc")
+    assert isinstance(fc, nn.Linear)
+    return Tail(stages(resnet)[stage - 1 :], resnet.get_submodule(pool), fc)
+
+
+def norm_parameters(resnet: nn.Module, groups: int) -> list[nn.Parameter]:
+    """Weights and biases of the norms in the first `groups` (1 to 5) of [stem, layer1, .., layer4], shortcuts included.
+
+    48 in a ResNet-50 up to layer2. A deep stem has several norms, all of them in the first group.
+    """
+    stem = nn.ModuleList(resnet.get_submodule(name) for name in ("conv1", "bn1", "maxpool"))
+    norms = [m for part in [stem, *stages(resnet)][:groups] for m in part.modules() if isinstance(m, NORMS)]
+    return [parameter for norm in norms for parameter in norm.parameters(recurse=False)]
+
+
+class SplitNorm:
+    """The computation of a norm whose first examples go through it, and the others through an auxiliary twin.
+
+    `draw` is the number of the first ones: None for all of them, 0 for none.
+    """
+
+    draw: int | None = None
+
+    def __init__(self, norm: nn.Module, twin: nn.Module) -> None:
+        self.norm, self.twin = norm, twin
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.draw == 0:
+            return cast(Tensor, self.twin(x))
+        main: Tensor = type(self.norm).forward(self.norm, x if self.draw is None else x[: self.draw])
+        return main if self.draw is None else torch.cat([main, self.twin(x[self.draw :])])
+
+    def forget(self) -> None:
+        self.draw = None
+
+
+def split_norms(resnet: nn.Module) -> tuple[nn.ModuleList, list[SplitNorm]]:
+    """An auxiliary twin of every batch norm (Xie et al., CVPR 2020, section 4), and where to choose between the two.
+
+    Twins begin with the norms' own parameters and statistics. They are the caller's to register: the ResNet's modules
+    and their names stay as they are. Not by a hook, which could not keep a whole batch from the main norm: each norm is
+    given another `forward`, an object like the hooks' callables.
+    """
+    norms = [module for module in resnet.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    twins = nn.ModuleList(copy.deepcopy(norm) for norm in norms)
+    places = [SplitNorm(norm, twin) for norm, twin in zip(norms, twins, strict=True)]
+    for norm, place in zip(norms, places, strict=True):
+        norm.forward = place  # type: ignore[assignment]
+    return twins, places
+
+
 @dataclass(frozen=True)
 class _After:
     change: Change
 
     def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         return self.change(output)
+
+
+@dataclass(frozen=True)
+class _Instead:
+    change: Change
+
+    def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+        return self.change(inputs[0])
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
@@ -13,6 +14,7 @@ from biasbed.settings import nearest
 
 if TYPE_CHECKING:
     from biasbed.config import Config
+    from biasbed.data.prepared import Store
     from biasbed.data.source import Source
     from biasbed.data.streams import Stream
     from biasbed.data.transforms import Transform
@@ -32,13 +34,15 @@ class Suite:
     name: str
     classes: tuple[str, ...]
     task: Task
-    training: Mapping[str, Callable[[], Source]]  # data sets that algorithms may train on; opened when used
+    training: Mapping[str, Callable[[], Source]]  # the suite's own data to train on; opened when used
     train_name: str  # the one that algorithms mean by "train"
     train_transform: Transform
     validation: tuple[EvaluationSet, ...]
     sets: tuple[EvaluationSet, ...]
     monitor: str  # metric name
     fingerprint: str  # of all images that a run may see
+    whole: Callable[[], Source] | None = None  # all images that training and validation are split from, if they are
+    store: Store | None = None  # what is prepared of them; `open_suite` sets it
 
     def protocol(self, config: Config) -> record.Protocol:
         """What is written with each run, so that analysis knows the suite without importing it."""
@@ -55,15 +59,34 @@ class Suite:
         """An algorithm's training data by the suite's names; UsageError where the suite has none of that name."""
         named = {self.train_name if name == "train" else name: share for name, share in wanted.items()}
         for name in named:
-            if name not in self.training:
-                raise UsageError(f"the suite '{self.name}' has no training data '{name}'{nearest(name, self.training)}")
+            self.source(name)
         return named
+
+    def source(self, name: str) -> Source:
+        """Training data by name: the suite's own, or prepared from it; UsageError where there is none."""
+        from biasbed.data.prepared import IMAGES
+
+        if name in self.training:
+            return self.training[name]()
+        if name not in IMAGES or self.store is None or self.train_name not in self.training:
+            known = {*self.training, *IMAGES}
+            raise UsageError(f"the suite '{self.name}' has no training data '{name}'{nearest(name, known)}")
+        return self.store.open_images(self.material(), name, self.training[self.train_name]())
+
+    def material(self) -> Source:
+        """The images that are prepared for training: all that this suite's training data may be split from."""
+        return (self.whole or self.training[self.train_name])()
+
+    def network(self, kind: str) -> Path:
+        """The file of a prepared network; UsageError with the command that prepares it."""
+        assert self.store is not None
+        return self.store.existing_network(self.material(), kind)
 
     def stream(self, training_data: Mapping[str, float], batch_size: int, views: int) -> Stream:
         """The main stream: every data set with its share."""
         from biasbed.data.streams import Part, Stream
 
-        parts = [Part(self.training[name](), share, self.train_transform) for name, share in training_data.items()]
+        parts = [Part(self.source(name), share, self.train_transform) for name, share in training_data.items()]
         return Stream(tuple(parts), batch_size, views)
 
 
@@ -74,8 +97,22 @@ def defaults(name: str) -> Mapping[str, Any]:
 
 def open_suite(config: Config) -> Suite:
     """The suite with its images; UsageError where they are missing or don't fit."""
+    from biasbed.data import prepared
+
     suite: Suite = _module(config.suite).build(config)
-    return suite
+    root = prepared.base(config.prepared_dir) / suite.name
+    return replace(suite, store=prepared.Store(root, _flags(config)))
+
+
+def _flags(config: Config) -> tuple[tuple[str, str], ...]:
+    """What names the same training data in another command."""
+    usual = {"train": "auto", "data_dir": None, "prepared_dir": "auto", **_module(config.suite).DEFAULTS}
+    chosen = [("suite", config.suite)]
+    for name in ("data_dir", "train", "image_size", "prepared_dir"):
+        value = getattr(config, name)
+        if value != usual.get(name):
+            chosen.append((name, str(value)))
+    return tuple(chosen)
 
 
 def choose(sets: Sequence[EvaluationSet], wanted: Sequence[str] | str) -> tuple[EvaluationSet, ...]:

@@ -60,6 +60,7 @@ def build(config: Config) -> Suite:
         classes=classes,
         task=MultiClass(),
         training={trained[1].name: lambda: trained[1]} if trained else {},
+        whole=(lambda: trained[3]) if trained else None,
         train_name=trained[1].name if trained else "none",
         train_transform=transforms.training(config.image_size, config.augment),
         validation=(EvaluationSet(held_out, trained[2], evaluation),) if trained else (),
@@ -71,10 +72,10 @@ def build(config: Config) -> Suite:
 
 def _training(
     config: Config, folder: Path, name: str, classes: tuple[str, ...]
-) -> tuple[str, folders.FolderSource, folders.FolderSource]:
-    """(fingerprint of all, images that train, images held out for validation)."""
+) -> tuple[str, folders.FolderSource, folders.FolderSource, folders.FolderSource]:
+    """(fingerprint of all, images that train, images held out for validation, all)."""
     source = folders.open_folder(folder, name, classes)
-    return source.fingerprint(), *folders.split(source, config.val_fraction, config.seed, (name, "held-out"))
+    return source.fingerprint(), *folders.split(source, config.val_fraction, config.seed, (name, "held-out")), source
 
 
 def _folder_names(root: Path) -> list[str]:

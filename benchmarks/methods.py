@@ -1,0 +1,170 @@
+"""What a step of each method costs beside a step of ERM: time and peak memory, as ratios, interleaved in one process.
+
+    PYTHONPATH=src python benchmarks/methods.py [--rounds 9] [--methods infodrop,sagnet]
+
+On a CPU: ResNet-18, 112 pixels, batch 16, one thread, as the authors' code was measured (specs: 1.30 for InfoDrop's
+stem, 2.34 for SagNet). On a GPU: ResNet-50, 224 pixels, batch 128, bf16. A round takes the steps of ERM and of every
+method in turn; the median of the rounds' ratios is printed with its range. Methods that are plain training on other
+images cost what ERM costs and are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from biasbed import algorithms
+from biasbed.algorithms.base import Algorithm, Setup, TrainData
+from biasbed.batch import Batch
+from biasbed.distributed import Group
+from biasbed.networks import build
+from biasbed.networks.style import StyleTransfer
+from biasbed.precision import Precision
+from biasbed.settings import build as build_settings
+from biasbed.tasks import MultiClass
+
+SIDES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "erm": ("erm", {}),
+    "infodrop": ("infodrop", {}),
+    "infodrop, approximate": ("infodrop", {"approximate": True}),
+    "padain": ("padain", {}),
+    "sagnet": ("sagnet", {}),
+    "debiased": ("debiased", {}),
+    "noise2net": ("noise2net", {}),
+}
+CUDA = torch.cuda.is_available()
+BACKBONE, SIZE, BATCH, STEPS = ("resnet50", 224, 128, 10) if CUDA else ("resnet18", 112, 16, 2)
+DEVICE = torch.device("cuda" if CUDA else "cpu")
+
+
+def side(name: str) -> Callable[[], None]:
+    """Some training steps of a method; pAdaIN's coins differ from step to step, so it takes more of them."""
+    method, hparams = SIDES[name]
+    algorithm, batch = make(method, hparams), images()
+
+    def run() -> None:
+        for _ in range(STEPS):
+            algorithm.progress.step += 1
+            algorithm.update(batch)
+        if CUDA:
+            torch.cuda.synchronize()
+
+    return run
+
+
+def make(method: str, hparams: Mapping[str, Any]) -> Algorithm:
+    cls = algorithms.load(method)
+    torch.manual_seed(0)
+    group = Group(device=DEVICE)
+    group.seed(0)
+    setup = Setup(
+        num_classes=1000,
+        task=MultiClass(),
+        network=lambda: build(BACKBONE, 1000).to(DEVICE),
+        optimizer=functools.partial(torch.optim.SGD, lr=0.01, momentum=0.9, weight_decay=1e-4),
+        group=group,
+        precision=Precision("bf16" if CUDA else "fp32", DEVICE),
+        prepared=lambda kind: StyleTransfer().eval().requires_grad_(False).to(DEVICE),
+    )
+    algorithm = cls(build_settings(cls.HParams, hparams), setup)
+    algorithm.on_train_data(TrainData(BATCH, 1000, 1))
+    algorithm.start()
+    return algorithm.to(DEVICE).train()
+
+
+def images() -> Batch:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(BATCH, 3, SIZE, SIZE, generator=generator).to(DEVICE)
+    return Batch(x, torch.randint(1000, (BATCH,), generator=generator).to(DEVICE))
+
+
+def seconds(run: Callable[[], None]) -> float:
+    clock = time.perf_counter if CUDA else time.process_time
+    start = clock()
+    run()
+    return clock() - start
+
+
+def ratios(sides: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+    """Each side's time by the first one's, round by round; the first round warms up."""
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(rounds + 1):
+        names = list(sides) if number % 2 else list(reversed(sides))
+        times = {name: seconds(sides[name]) for name in names}
+        base = times[next(iter(sides))]
+        for name in sides if number else ():
+            found[name].append(times[name] / base)
+    return found
+
+
+def peak_mb(name: str) -> float:
+    """Peak memory of a few steps in a fresh process (CPU: of the process; GPU: of the allocator)."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        return pool.apply(_peak, (name,))
+
+
+def _peak(name: str) -> float:
+    torch.set_num_threads(1)
+    if CUDA:
+        side(name)()
+        return torch.cuda.max_memory_allocated() / 2**20
+    before = _status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of the imports
+    side(name)()
+    return _status("VmHWM") - before
+
+
+def _status(field: str) -> float:
+    """A memory size of this process in MB (Linux)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
+
+
+def transfers() -> Mapping[str, Callable[[], None]]:
+    """Style transfer within a batch, encoding content and style images, and encoding once and permuting."""
+    network = StyleTransfer().eval().requires_grad_(False).to(DEVICE)
+    x, permutation = images().x, torch.randperm(BATCH, device=DEVICE)
+
+    def twice() -> None:
+        with torch.no_grad():
+            network.transfer(x, x[permutation], 0.5)
+
+    def once() -> None:
+        with torch.no_grad():
+            network.permute(x, permutation, 0.5)
+
+    return {"style transfer, encoding twice": twice, "style transfer, encoding once": once}
+
+
+def show(found: Mapping[str, list[float]], memory: Mapping[str, float]) -> None:
+    first = next(iter(found))
+    for name, values in found.items():
+        ordered = sorted(values)
+        extra = f"   peak memory {memory[name] / memory[first]:.2f}" if memory else ""
+        print(f"{name:32} {statistics.median(values):.3f}  ({ordered[0]:.3f} to {ordered[-1]:.3f}){extra}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--methods", default=",".join(SIDES), help="some of: %(default)s")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    wanted = [name for name in SIDES if name == "erm" or name.partition(",")[0] in options.methods.split(",")]
+    print(f"{BACKBONE}, {SIZE} px, batch {BATCH}, {DEVICE.type}: times of a step by ERM's, {options.rounds} rounds")
+    found = ratios({name: side(name) for name in wanted}, options.rounds)
+    show(found, {name: peak_mb(name) for name in wanted})
+    show(ratios(transfers(), options.rounds), {})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Shape-texture debiased training (Li, Yu, Tan, Mei, Tang, Shen, Yuille and Xie, ICLR 2021)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from biasbed.algorithms.base import Algorithm, Setup
+from biasbed.algorithms.draws import armed
+from biasbed.algorithms.presets import BIASBED_PAPER
+from biasbed.batch import Batch
+from biasbed.networks import surgery
+from biasbed.settings import setting
+from biasbed.tasks import Task
+
+AUTHORS: Mapping[str, Any] = {
+    "epochs": 100,
+    "batch_size": 512,
+    "optim.name": "sgd",
+    "optim.lr": 0.2,
+    "optim.lr_batch": 512,
+    "optim.momentum": 0.9,
+    "optim.weight_decay": 1e-4,
+    "optim.schedule": "step",
+    "optim.milestones": (0.3, 0.6, 0.9),
+    "optim.gamma": 0.1,
+    "optim.warmup": 5.0,
+    "hparams.multi_grid": True,
+    "hparams.min_size": 112,
+}
+
+
+def stylised_losses(task: Task, logits: Tensor, y: Tensor, permutation: Tensor, label_gamma: float) -> Tensor:
+    """Loss [N] of stylised images: label_gamma on the label of the shape, the rest on that of the texture's donor."""
+    shape = task.loss(logits, y, reduction="none")
+    texture = task.loss(logits, y[permutation], reduction="none")
+    return label_gamma * shape + (1 - label_gamma) * texture
+
+
+def stylised_size(size: int, fraction: float, step: int, milestones: Sequence[float], min_size: int = 1) -> int:
+    """Pixels per side of the stylised images at a step (from 0) of an epoch that begins at `fraction` of the training.
+
+    Within each stretch between two drops of the rate, in even and odd steps: half the size and 1/sqrt(2) of it in the
+    stretch's first half, 1/sqrt(2) of it and all of it in the second; never less than `min_size`, or than `size` where
+    that is smaller.
+    """
+    ends = [0.0, *milestones, 1.0]
+    start, end = next((a, b) for a, b in itertools.pairwise(ends) if fraction < b)
+    even, odd = (0.5, math.sqrt(0.5)) if fraction < (start + end) / 2 else (math.sqrt(0.5), 1.0)
+    return min(size, max(min_size, round(size * (odd if step % 2 else even))))
+
+
+class Debiased(Algorithm):
+    """ERM on every batch and on a copy of it in which each image has the texture of another one.
+
+    AdaIN style transfer (strength `alpha`) gives the copy; its labels are mixed, `label_gamma` of the image's own and
+    the rest of the texture's. The loss is the mean over both halves. Every batch norm has a twin for the stylised half,
+    so that its statistics and affine parameters are that half's own; predictions use the main ones. Batch statistics
+    and permutations are per process, as in the authors' code (64 images each): two processes do not reproduce one.
+    """
+
+    @dataclass(frozen=True)
+    class HParams:
+        alpha: float = setting(0.5, "strength of the style transfer (authors)", ge=0, le=1)
+        label_gamma: float = setting(0.8, "share of the shape's label in a stylised image's (authors)", ge=0, le=1)
+        multi_grid: bool = setting(False, "stylised images at reduced sizes for speed (BiasBed no; authors yes)")
+        milestones: tuple[float, ...] = setting((0.3, 0.6, 0.9), "multi_grid: where its cycle begins anew (authors)")
+        min_size: int = setting(32, "multi_grid: least pixels of a stylised image's side (authors: 112 of 224)", ge=9)
+
+    requires: ClassVar[tuple[str, ...]] = ("style",)
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": BIASBED_PAPER,
+        # Both halves at full size, no warm-up. Their code also mislabels and mis-scales; see docs/methods/debiased.md.
+        "biasbed_code": {**BIASBED_PAPER, "optim.lr": 0.2},
+        "authors": AUTHORS,
+    }
+
+    hparams: HParams
+
+    def __init__(self, hparams: HParams, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self.network = setup.network()
+        self.auxiliary_norms, self.norms = surgery.split_norms(self.network.get_submodule("backbone"))
+        # In a list, as it is no part of what is trained and saved; fetched late, as predicting needs none.
+        self._style: list[nn.Module] = []
+
+    @property
+    def style(self) -> nn.Module:
+        """The style network, frozen."""
+        if not self._style:
+            self._style.append(self.setup.prepared("style"))
+        return self._style[0]
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        if not self.training:
+            return {"classification": self.task.loss(self.network(batch.x), batch.y)}
+        permutation = torch.randperm(len(batch), generator=self.group.generator, device=self.group.device)
+        clean, stylised = self._logits(batch.x, self.stylise(self._shrunk(batch.x), permutation))
+        self.observe(clean, batch.y)
+        texture = stylised_losses(self.task, stylised, batch.y, permutation, self.hparams.label_gamma)
+        # Halves, as the mean is over the images of both.
+        return {"classification": self.task.loss(clean, batch.y) / 2, "stylised": texture.mean() / 2}
+
+    def predict(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(x)
+        return logits
+
+    @torch.no_grad()
+    def stylise(self, x: Tensor, permutation: Tensor) -> Tensor:
+        """Images [N,3,H,W] in [0,1] in the texture of image permutation[i]; not clamped, as the authors'."""
+        made: Tensor = self.style.permute(x, permutation, self.hparams.alpha)  # type: ignore[operator]
+        return made.to(x.dtype)
+
+    def _shrunk(self, x: Tensor) -> Tensor:
+        """The images to be stylised: under `multi_grid` by nearest neighbours, before the transfer as in the authors'
+        code, which makes the transfer cheaper too."""
+        if not self.hparams.multi_grid:
+            return x
+        fraction, step = self.progress.epoch / self.progress.epochs, self.progress.step
+        milestones, least = self.hparams.milestones, self.hparams.min_size
+        size = [stylised_size(side, fraction, step, milestones, least) for side in x.shape[2:]]
+        return functional.interpolate(x, size, mode="nearest")
+
+    def _logits(self, x: Tensor, stylised: Tensor) -> tuple[Tensor, Tensor]:
+        """Of images as they are, by the main norms, and of their copies, by the auxiliary ones."""
+        if stylised.shape == x.shape:
+            with armed(self.norms, [len(x)] * len(self.norms)):
+                logits: Tensor = self.network(torch.cat([x, stylised]))
+            return logits[: len(x)], logits[len(x) :]
+        clean: Tensor = self.network(x)
+        with armed(self.norms, [0] * len(self.norms)):
+            return clean, self.network(stylised)

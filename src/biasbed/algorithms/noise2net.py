@@ -1,0 +1,220 @@
+"""Noise2Net: images passed through a random network (Hendrycks et al., The Many Faces of Robustness, ICCV 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from biasbed.algorithms.base import Algorithm, Setup
+from biasbed.algorithms.draws import Drawn, HostDraws, armed
+from biasbed.algorithms.presets import BIASBED_PAPER, DEEPAUGMENT_AUTHORS
+from biasbed.batch import Batch
+from biasbed.networks import surgery
+from biasbed.settings import setting
+
+NUM_BLOCKS = 4
+NUM_CONVS = 3  # in a block, each on one of NUM_CONVS + 1 groups of channels
+KERNELS = (1, 3)
+DILATIONS = (1, 2, 3)
+# Of the random network's widest maps. On a CPU, images one by one stay in its cache, in half the time; on a GPU
+# it is a matter of memory.
+VALUES_AT_A_TIME = {"cpu": 1 << 20, "cuda": 1 << 27}
+
+# --- the random network as a function of its weights ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Kernel size and dilation of one convolution."""
+
+    kernel: int
+    dilation: int
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Weights of a block of four groups of h channels, for each of N images its own.
+
+    expand [N,4h,3,1,1], convs [N,h,h,K,K] with their dilations, project [N,3,4h,1,1]. No biases: the norms that follow
+    would take them out.
+    """
+
+    expand: Tensor
+    convs: Sequence[Tensor]
+    dilations: Sequence[int]
+    project: Tensor
+
+    def __getitem__(self, images: slice) -> Block:
+        """The weights of some of the images."""
+        return Block(self.expand[images], [w[images] for w in self.convs], self.dilations, self.project[images])
+
+
+@torch.no_grad()
+def distort(x: Tensor, blocks: Sequence[Block], strength: Tensor | float) -> Tensor:
+    """Images [N,3,H,W] after x <- x + strength * f(x) for each block's f; not clamped.
+
+    Where autocast is at bf16, f is computed in it, its statistics in fp32; fp16 is too narrow for them.
+    """
+    device = x.device.type
+    half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16
+    x = x.float()
+    with torch.autocast(device, enabled=False):
+        for block in blocks:
+            x = x + strength * residual(x.bfloat16() if half else x, block)
+    return x
+
+
+def residual(x: Tensor, block: Block) -> Tensor:
+    """f of one block: the hierarchical residual of Res2Net (Gao et al. 2019) with random weights; [N,3,H,W] -> same.
+
+    Channels are expanded and split into four groups; a convolution acts on the first, the next on the second plus the
+    outcome of the first, and so on, the last group staying as it is; all are projected to three channels. Each
+    convolution is followed by a norm over the image's pixels, all but the last by a ReLU.
+    """
+    groups = functional.relu_(_norm(_convolve(x, block.expand))).chunk(NUM_CONVS + 1, dim=1)
+    outcomes: list[Tensor] = []
+    for group, weight, dilation in zip(groups, block.convs, block.dilations, strict=False):
+        joined = group + outcomes[-1] if outcomes else group
+        outcomes.append(functional.relu_(_norm(_convolve(joined, weight, dilation))))
+    # Projected one by one and added up, which saves a copy of all channels.
+    parts = zip([*outcomes, groups[-1]], block.project.chunk(NUM_CONVS + 1, dim=2), strict=True)
+    return _norm(torch.stack([_convolve(group, weight) for group, weight in parts]).sum(dim=0))
+
+
+def _convolve(x: Tensor, weight: Tensor, dilation: int = 1) -> Tensor:
+    """Every image of x [N,C,H,W] by weights of its own [N,O,C,K,K]: [N,O,H,W]."""
+    num_images, channels, height, width = x.shape
+    weight, kernel = weight.to(x.dtype), weight.shape[-1]
+    if kernel == 1:  # a matrix product, which takes a tenth of the time of a grouped convolution of three channels
+        return torch.bmm(weight.flatten(2), x.flatten(2)).view(num_images, -1, height, width)
+    images_as_groups = x.reshape(1, num_images * channels, height, width)
+    padding = kernel // 2 * dilation
+    maps = functional.conv2d(
+        images_as_groups, weight.flatten(0, 1), padding=padding, dilation=dilation, groups=num_images
+    )
+    return maps.view(num_images, -1, height, width)
+
+
+def _norm(x: Tensor) -> Tensor:
+    """Zero mean and unit (biased) variance of each map of x [N,C,H,W].
+
+    The authors' code has a batch norm, in train mode, of a single image with N*C channels. That is an instance norm,
+    and so a layer norm over pixels, which takes a third of the time on a CPU.
+    """
+    return functional.layer_norm(x, x.shape[2:], eps=1e-5)
+
+
+def draw_shapes(generator: torch.Generator) -> list[list[Shape]]:
+    """Per block and convolution a kernel size and a dilation, uniform and independent."""
+    shape = (NUM_BLOCKS, NUM_CONVS)
+    kernels = torch.randint(len(KERNELS), shape, generator=generator).tolist()
+    dilations = torch.randint(len(DILATIONS), shape, generator=generator).tolist()
+    return [
+        [Shape(KERNELS[k], DILATIONS[d]) for k, d in zip(*rows, strict=True)]
+        for rows in zip(kernels, dilations, strict=True)
+    ]
+
+
+def draw_blocks(
+    num_images: int, hidden: int, shapes: Sequence[Sequence[Shape]], generator: torch.Generator
+) -> list[Block]:
+    """Weights uniform within 1 / sqrt(fan in) of zero, for groups of `hidden` channels; on the generator's device."""
+
+    def draw(outputs: int, inputs: int, kernel: int = 1) -> Tensor:
+        bound = (inputs * kernel**2) ** -0.5
+        size = (num_images, outputs, inputs, kernel, kernel)
+        return torch.empty(size, device=generator.device).uniform_(-bound, bound, generator=generator)
+
+    width = hidden * (NUM_CONVS + 1)
+    return [
+        Block(
+            expand=draw(width, 3),
+            convs=[draw(hidden, hidden, shape.kernel) for shape in row],
+            dilations=[shape.dilation for shape in row],
+            project=draw(3, width),
+        )
+        for row in shapes
+    ]
+
+
+# --- the method -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """One forward pass: the random network of each of the first images, and how strongly all of them are distorted."""
+
+    blocks: Sequence[Block]
+    strength: Tensor
+
+
+class Distortion(Drawn):
+    """Distorts the first images of a batch, as many as networks are drawn; the others pass."""
+
+    draw: Draw | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.draw is None:
+            return x
+        count, width = self.draw.blocks[0].expand.shape[:2]
+        step = max(1, VALUES_AT_A_TIME[x.device.type] // (width * x.shape[2] * x.shape[3]))
+        distorted = []
+        for first in range(0, count, step):
+            part = slice(first, min(first + step, count))
+            blocks = [block[part] for block in self.draw.blocks]
+            distorted.append(distort(x[part], blocks, self.draw.strength).to(x.dtype))
+        return torch.cat([*distorted, x[count:]])
+
+
+class Noise2Net(Algorithm):
+    """ERM, with part of each batch distorted by random convolutional networks.
+
+    The first floor(share * B) of a process's B images pass, after normalisation, through a network of four residual
+    blocks with random weights, every image through its own. Weights and the strength are drawn in every step, kernel
+    sizes and dilations in every epoch. A subclass that trains on further data sets sets `training_data`.
+    """
+
+    @dataclass(frozen=True)
+    class HParams:
+        max_eps: float = setting(0.75, "largest strength; a step's is uniform from half of it up (authors)", gt=0)
+        hidden: int = setting(16, "channels per group of the random network (authors)", ge=1)
+        share: float = setting(0.5, "part of a batch that is distorted (authors' code; their paper: 1)", gt=0, le=1)
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": BIASBED_PAPER,
+        "authors": DEEPAUGMENT_AUTHORS,
+    }
+
+    hparams: HParams
+
+    def __init__(self, hparams: HParams, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self.network = setup.network()
+        self.distortion = Distortion()
+        surgery.insert_after(self.network.get_submodule("normalise"), self.distortion)
+        self._host = HostDraws(setup.group)
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        with armed([self.distortion], [self._draw(len(batch))]):
+            logits = self.network(batch.x)
+        self.observe(logits, batch.y)
+        return {"classification": self.task.loss(logits, batch.y)}
+
+    def predict(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(x)
+        return logits
+
+    def _draw(self, num_images: int) -> Draw | None:
+        count = int(self.hparams.share * num_images + 1e-9)
+        if count == 0 or not self.training:
+            return None
+        generator = self.group.generator
+        strength = torch.empty((), device=generator.device)
+        strength.uniform_(self.hparams.max_eps / 2, self.hparams.max_eps, generator=generator)
+        shapes = draw_shapes(self._host.epoch_generator(self.progress))
+        return Draw(draw_blocks(count, self.hparams.hidden, shapes, generator), strength)

@@ -1,0 +1,68 @@
+"""Methods that are plain training on other images: nothing changes but `training_data`.
+
+Validation and the choice of the best epoch stay those of the suite, on images as they are: BiasBed's code chooses the
+epoch of its Stylized ERM on stylized images, and so by another measure than every other method's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from biasbed.algorithms.erm import ERM
+from biasbed.algorithms.noise2net import Noise2Net
+from biasbed.algorithms.presets import BIASBED_PAPER, DEEPAUGMENT_AUTHORS
+
+
+class StylizedERM(ERM):
+    """ERM on stylized images alone (Geirhos et al., ICLR 2019, table 1: "SIN")."""
+
+    training_data: ClassVar[Mapping[str, float]] = {"stylized": 1.0}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": BIASBED_PAPER,
+        # Geirhos et al., appendix A.3 and their released models: from ImageNet weights.
+        "geirhos_a": {
+            "init": "named:IMAGENET1K_V1",
+            "epochs": 60,
+            "batch_size": 256,
+            "optim.name": "sgd",
+            "optim.lr": 0.1,
+            "optim.lr_batch": 256,
+            "optim.momentum": 0.9,
+            "optim.weight_decay": 1e-4,
+            "optim.schedule": "step",
+            "optim.milestones": (1 / 3, 2 / 3),
+            "optim.gamma": 0.1,
+        },
+    }
+
+
+class DeepAugCAE(ERM):
+    """ERM, half of each batch being copies distorted by an autoencoder (Hendrycks et al., ICCV 2021, section 4)."""
+
+    training_data: ClassVar[Mapping[str, float]] = {"train": 0.5, "deepaug_cae": 0.5}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": BIASBED_PAPER, "authors": DEEPAUGMENT_AUTHORS}
+
+
+class DeepAugEDSR(ERM):
+    """ERM, half of each batch being copies distorted by a super-resolution network (Hendrycks et al., ICCV 2021)."""
+
+    training_data: ClassVar[Mapping[str, float]] = {"train": 0.5, "deepaug_edsr": 0.5}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": BIASBED_PAPER, "authors": DEEPAUGMENT_AUTHORS}
+
+
+# The authors shuffle the clean images and both kinds of copies together, which makes each a third.
+CLEAN_CAE_EDSR: Mapping[str, float] = {"train": 1 / 3, "deepaug_cae": 1 / 3, "deepaug_edsr": 1 / 3}
+
+
+class DeepAug(ERM):
+    """ERM on images and both kinds of distorted copies, a third each: DeepAugment (Hendrycks et al., ICCV 2021)."""
+
+    training_data: ClassVar[Mapping[str, float]] = CLEAN_CAE_EDSR
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": BIASBED_PAPER, "authors": DEEPAUGMENT_AUTHORS}
+
+
+class DeepAugAll(Noise2Net):
+    """DeepAugment with Noise2Net on top: half of each mixed batch passes through a random network as well."""
+
+    training_data: ClassVar[Mapping[str, float]] = CLEAN_CAE_EDSR

@@ -1,0 +1,222 @@
+"""SagNet: style-agnostic networks (Nam, Lee, Park, Yoon and Yoo, CVPR 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from biasbed.algorithms.base import Algorithm, Objective, Optimizer, Setup
+from biasbed.algorithms.draws import Drawn, armed
+from biasbed.algorithms.presets import BIASBED_PAPER
+from biasbed.batch import Batch
+from biasbed.errors import UsageError
+from biasbed.networks import surgery
+from biasbed.settings import setting
+
+# --- the mathematics as functions of its draws ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Maps:
+    """Feature maps [N,C,H,W] taken apart, for both randomisations: z = centred + mean, in fp32.
+
+    `mean` and (unbiased) `variance` [N,C,1,1] over an image's pixels are its style.
+    """
+
+    centred: Tensor
+    mean: Tensor
+    variance: Tensor
+
+    @classmethod
+    def of(cls, z: Tensor) -> Maps:
+        variance, mean = torch.var_mean(z.float(), dim=(2, 3), keepdim=True)
+        return cls(z.float() - mean, mean, variance)
+
+
+def randomise_content(maps: Maps, permutation: Tensor, eps: float = 1e-5) -> Tensor:
+    """Every image's style on another image's content: [N,C,H,W] (section 3.2).
+
+    n[pi] * sqrt(v + eps) + mu with n = (z - mu) / sqrt(v + eps) and pi `permutation` [N]. n[pi] is detached: the
+    encoder is reached through the mean and variance of the image itself alone.
+    """
+    std = (maps.variance + eps).sqrt()
+    return torch.addcmul(maps.mean, maps.centred.detach()[permutation], std / std.detach()[permutation])
+
+
+def randomise_style(maps: Maps, permutation: Tensor, alpha: Tensor, eps: float = 1e-5) -> Tensor:
+    """Every image's content in a style between its own and another image's: [N,C,H,W] (section 3.1).
+
+    n * sqrt(v' + eps) + mu' with mu' = alpha mu + (1 - alpha) mu[pi] and v' likewise: the authors' code
+    interpolates variances, not standard deviations. alpha [N] in [0,1]. Nothing is detached.
+    """
+    alpha = alpha.view(-1, 1, 1, 1)
+    mean = torch.lerp(maps.mean[permutation], maps.mean, alpha)
+    variance = torch.lerp(maps.variance[permutation], maps.variance, alpha)
+    scale = ((variance + eps) / (maps.variance + eps)).sqrt()
+    # Centred maps, as with the mean folded into the shift a nearly constant map would lose its digits.
+    return torch.addcmul(mean, maps.centred, scale)
+
+
+def adversarial_loss(logits: Tensor, eps: float = 1e-5) -> Tensor:
+    """Cross-entropy of the uniform distribution with softmax(logits [N,K]) + eps, in fp32 (section 3.2).
+
+    Smallest, log K, where every image's classes are equally likely.
+    """
+    return -(logits.float().softmax(dim=1) + eps).log().mean()
+
+
+# --- insertion points -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """One forward pass's permutations [N] and degrees of interpolation [N]."""
+
+    content: Tensor
+    style: Tensor
+    alpha: Tensor
+
+
+class Randomisation(Drawn):
+    """Randomises the style of the maps that pass, and keeps them with randomised content for the style network."""
+
+    draw: Draw | None
+
+    def __init__(self, eps: float) -> None:
+        self.eps = eps
+        self.content_randomised: Tensor | None = None
+
+    def __call__(self, z: Tensor) -> Tensor:
+        if self.draw is None:
+            return z
+        if z.shape[2] * z.shape[3] == 1:  # one pixel has no content beside its style
+            self.content_randomised = z
+            return z
+        with torch.autocast(z.device.type, enabled=False):
+            maps = Maps.of(z)
+            self.content_randomised = randomise_content(maps, self.draw.content, self.eps).to(z.dtype)
+            return randomise_style(maps, self.draw.style, self.draw.alpha, self.eps).to(z.dtype)
+
+    def forget(self) -> None:
+        super().forget()
+        self.content_randomised = None
+
+
+class Dropout(Drawn):
+    """Dropout whose mask is drawn outside: [N,C] of 0 and 1 / (1 - rate), or None."""
+
+    draw: Tensor | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x if self.draw is None else x * self.draw.to(x.dtype)
+
+
+# --- the method -------------------------------------------------------------------------------------------------------
+
+
+class SagNet(Algorithm):
+    """A classifier of randomised style, whose encoder is trained against a classifier of style alone (section 3).
+
+    At the input of stage `style_stage`, training replaces each image's style by a random one between its own and
+    another image's. A second network, with stages and a head of its own, sees the same maps with another image's
+    content, and learns the class from their style. The affine parameters of the encoder's norms are trained so that it
+    fails. The three losses are differentiated at the same weights, each for its own parameters, and stepped in the
+    order style, adversarial, main.
+    """
+
+    @dataclass(frozen=True)
+    class HParams:
+        style_stage: int = setting(3, "stage at whose input maps are randomised (authors)", ge=1, le=4)
+        w_adv: float = setting(0.1, "weight of the adversarial loss (authors)", ge=0)
+        clip: float = setting(0.1, "largest norm of the adversarial gradient (authors)", gt=0)
+        dropout: float = setting(0.0, "before both classifiers (BiasBed 0; authors 0.5 on PACS)", ge=0, lt=1)
+        eps: float = setting(1e-5, "added to variances (authors)", gt=0)
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": BIASBED_PAPER,
+        # PACS, leave-one-domain-out. Their colour jitter (0.4) has no counterpart here.
+        "authors": {
+            "steps": 2000,
+            "batch_size": 96,
+            "backbone": "resnet18",
+            "init": "named:IMAGENET1K_V1",
+            "optim.name": "sgd",
+            "optim.lr": 0.004,
+            "optim.lr_batch": "none",
+            "optim.momentum": 0.9,
+            "optim.weight_decay": 1e-4,
+            "optim.schedule": "cosine",
+            "augment.crop_scale": 0.5,
+            "hparams.dropout": 0.5,
+        },
+    }
+
+    hparams: HParams
+
+    def __init__(self, hparams: HParams, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self.network = setup.network()
+        backbone = self.network.get_submodule("backbone")
+        stages = surgery.stages(backbone)
+        # A second network of the same origin, fresh or pre-trained like the first.
+        self.style_net = surgery.tail(setup.network().get_submodule("backbone"), hparams.style_stage)
+        self.encoder_norms = surgery.norm_parameters(backbone, hparams.style_stage)
+        if not self.encoder_norms:
+            raise UsageError("sagnet trains its encoder through the parameters of norms: this backbone has none")
+        self.randomisation = Randomisation(hparams.eps)
+        surgery.insert_before(stages[hparams.style_stage - 1], self.randomisation)
+        self.dropouts = [Dropout(), Dropout()]
+        for dropout, head in zip(self.dropouts, (backbone, self.style_net), strict=True):
+            surgery.insert_before(head.get_submodule("fc"), dropout)
+
+    def optimizers(self) -> dict[str, Optimizer]:
+        """The encoder's norms have two optimizers, each with a momentum and a weight decay of its own, as in the
+        authors' code."""
+        return {
+            "main": self.setup.optimizer(self.network.parameters()),
+            "style": self.setup.optimizer(self.style_net.parameters()),
+            "adversarial": self.setup.optimizer(self.encoder_norms),
+        }
+
+    def update(self, batch: Batch) -> dict[str, Tensor]:
+        gradients, terms = self.grads(batch, self.objectives)
+        in_order = {name: gradients[name] for name in ("style", "adversarial", "main")}
+        self.apply_gradients(in_order, clip={"adversarial": self.hparams.clip})
+        return {"classification": terms["main"], "style": terms["style"], "adversarial": terms["adversarial"]}
+
+    def objectives(self, batch: Batch) -> dict[str, Objective]:
+        """The three losses of one forward pass by optimizer, and whose gradients they give."""
+        places = [self.randomisation, *self.dropouts]
+        with armed(places, [self._draw(len(batch)), *self._dropout_masks(len(batch))]):
+            logits = self.network(batch.x)
+            logits_of_style = self.style_net(self.randomisation.content_randomised)
+        self.observe(logits, batch.y)
+        adversarial = self.hparams.w_adv * adversarial_loss(logits_of_style)
+        return {
+            "style": (self.task.loss(logits_of_style, batch.y), self.style_net.parameters()),
+            "adversarial": (adversarial, self.encoder_norms),
+            "main": (self.task.loss(logits, batch.y), self.network.parameters()),
+        }
+
+    def predict(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(x)
+        return logits
+
+    def _draw(self, num_images: int) -> Draw:
+        """In the authors' order: whose content, then whose style and how much of it."""
+        generator, device = self.group.generator, self.group.device
+        content = torch.randperm(num_images, generator=generator, device=device)
+        style = torch.randperm(num_images, generator=generator, device=device)
+        return Draw(content, style, torch.rand(num_images, generator=generator, device=device))
+
+    def _dropout_masks(self, num_images: int) -> list[Tensor | None]:
+        rate = self.hparams.dropout
+        if rate == 0:
+            return [None, None]
+        shape = (2, num_images, self.style_net.fc.in_features)
+        kept = torch.rand(shape, generator=self.group.generator, device=self.group.device) >= rate
+        return list(kept.float() / (1 - rate))

@@ -1,0 +1,116 @@
+"""Where prepared images and networks are kept, and how prepared images become training data.
+
+`<prepared_dir>/<suite>/<source>-<fingerprint>/` belongs to one collection of images: what is made of other images, or
+of these after a change, can't be taken for theirs. In it are `<what>/manifest.json`, `<what>/images/<id>.<format>` and
+`networks/<kind>.pt`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from biasbed import record
+from biasbed.data.folders import FolderSource
+from biasbed.data.source import Source
+from biasbed.errors import Failure, UsageError
+
+# What training data can be made of a suite's own, and of which network.
+IMAGES: Mapping[str, str] = {"stylized": "style", "deepaug_cae": "cae", "deepaug_edsr": "edsr"}
+MANIFEST = "manifest.json"
+
+
+def base(prepared_dir: str) -> Path:
+    """The folder of everything prepared; `auto`: in `$BIASBED_HOME`, else in `~/.biasbed`."""
+    if prepared_dir != "auto":
+        return Path(prepared_dir).expanduser().resolve()
+    home = os.environ.get("BIASBED_HOME")
+    return (Path(home).expanduser().absolute() if home else Path.home() / ".biasbed") / "prepared"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a folder of prepared images holds, and how it was made."""
+
+    what: str
+    source: str
+    source_fingerprint: str
+    images: int
+    format: str
+    settings: Mapping[str, Any]  # all that the images depend on, networks by fingerprint
+    skipped: tuple[str, ...] = ()  # ids of images that could not be read
+    complete: bool = False
+
+    def write(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = folder / f".{MANIFEST}.{os.getpid()}"
+        partial.write_text(json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
+        partial.replace(folder / MANIFEST)
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest | None:
+        """The manifest of a folder, None where there is none; Failure where it is damaged."""
+        try:
+            values = json.loads((folder / MANIFEST).read_text())
+            return cls(**{**values, "skipped": tuple(values["skipped"])})
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError) as error:
+            raise Failure(f"{folder / MANIFEST} is damaged ({error}): remove {folder} and prepare it again") from None
+
+
+@dataclass(frozen=True)
+class Store:
+    """The prepared images and networks of one suite."""
+
+    root: Path
+    flags: tuple[tuple[str, str], ...]  # what a command needs to mean the same training data
+
+    def folder(self, source: Source) -> Path:
+        return self.root / f"{source.name}-{source.fingerprint()[:8]}"
+
+    def network(self, source: Source, kind: str) -> Path:
+        return self.folder(source) / "networks" / f"{kind}.pt"
+
+    def images(self, source: Source, what: str) -> Path:
+        return self.folder(source) / what
+
+    def existing_network(self, source: Source, kind: str) -> Path:
+        """UsageError with the command that prepares it where there is none."""
+        path = self.network(source, kind)
+        if not path.is_file():
+            raise UsageError(
+                f"this needs a network '{kind}' that has not been prepared: {self.hint(f'{kind}_network')}"
+            )
+        return path
+
+    def open_images(self, whole: Source, what: str, wanted: Source) -> FolderSource:
+        """The prepared copies of the images of `wanted`, a part of `whole`, with their labels.
+
+        UsageError with the command that makes them where there are none, or not all.
+        """
+        folder = self.images(whole, what)
+        manifest = Manifest.read(folder)
+        if manifest is None or not manifest.complete:
+            state = "have not been prepared" if manifest is None else "are not complete yet"
+            raise UsageError(f"the images '{what}' of '{whole.name}' {state}: {self.hint(what)}")
+        skipped = set(manifest.skipped)
+        rows = [row for row, name in enumerate(wanted.ids) if name not in skipped]
+        ids = [f"{wanted.ids[row]}.{manifest.format}" for row in rows]
+        name = record.slug(f"{wanted.name}_{what}")
+        return FolderSource(
+            name=name, classes=wanted.classes, y=np.asarray(wanted.y)[rows], ids=ids, root=folder / "images"
+        )
+
+    def hint(self, what: str) -> str:
+        """The command that prepares it, as the user runs commands."""
+        words = (("what", what), *self.flags)
+        if "MLFLOW_RUN_ID" in os.environ:
+            return "mlflow run . -e prepare " + " ".join(f"-P {name}={value}" for name, value in words)
+        return "biasbed prepare " + " ".join(f"--{name} {value}" for name, value in words)

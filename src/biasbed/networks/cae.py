@@ -1,0 +1,117 @@
+"""A compressive autoencoder: an image becomes a map of bits, and the bits an image again.
+
+Theis, Shi, Cunningham and Huszar, Lossy Image Compression with Compressive Autoencoders, 2017; bits instead of integers
+and their stochastic rounding after Toderici et al., Variable Rate Image Compression with Recurrent Neural Networks,
+2016. The layout, and the names of the parameters, are those of the network that DeepAugment distorts
+(Hendrycks et al. 2021, section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from torch import Tensor, nn
+
+from biasbed.networks.prepared import PreparedNetwork
+from biasbed.networks.weights import load_weights
+
+FULL_WIDTH = 64  # channels of the first layer in the authors' network
+SMALLEST = 12  # pixels; below, the decoder's unpadded convolutions run out of map
+
+# The 21 convolutions in the order of the forward pass, by their names in the state dict.
+LAYERS = (
+    *("e_conv_1.1", "e_conv_2.1"),
+    *(f"e_block_{block}.{place}" for block in (1, 2, 3) for place in (1, 4)),
+    *("e_conv_3.0", "d_up_conv_1.0", "d_up_conv_1.3"),
+    *(f"d_block_{block}.{place}" for block in (1, 2, 3) for place in (1, 4)),
+    *("d_up_conv_2.0", "d_up_conv_2.3", "d_up_conv_3.0", "d_up_conv_3.3"),
+)
+
+
+def binarise(latent: Tensor, uniform: Tensor) -> Tensor:
+    """Bits of a latent map in [-1,1], of the same shape: 1 with probability (1 + latent) / 2.
+
+    uniform: draws from [0,1), one per element. The decoder's input, 2 bits - 1, has the latent as its mean. The
+    gradient is the one of (1 + latent) / 2, as if nothing had been rounded (Theis et al., section 2.1).
+    """
+    probability = (1 + latent) / 2
+    bits = (uniform <= probability).to(latent.dtype)
+    return bits + (probability - probability.detach())
+
+
+class CAE(PreparedNetwork):
+    """Images [N,3,H,W] in [0,1] to latent maps [N,C,h,w] in (-1,1) and back, with h = H // 4 and w = W // 4.
+
+    size: short side in pixels of the images it works on.
+    width: channels of the first layer; all others are in proportion (at the authors' 64: 128 inside, a latent of 32).
+    Images have at least 12 pixels per side; the output has 4 h rows and 4 w columns, in (-1,1).
+    """
+
+    published: ClassVar[tuple[str, ...]] = ("weights",)
+
+    def __init__(self, size: int = 512, width: int = FULL_WIDTH) -> None:
+        super().__init__(size=size, width=width)
+        stem, inner, code, up, last = (max(1, round(n * width / FULL_WIDTH)) for n in (64, 128, 32, 256, 16))
+        self.latent_channels = code
+        self.e_conv_1 = _down(3, stem)
+        self.e_conv_2 = _down(stem, inner)
+        self.e_block_1, self.e_block_2, self.e_block_3 = (_residual(inner) for _ in range(3))
+        self.e_conv_3 = nn.Sequential(nn.Conv2d(inner, code, 5, padding=2), nn.Tanh())
+        self.d_up_conv_1 = _up(code, stem, inner)
+        self.d_block_1, self.d_block_2, self.d_block_3 = (_residual(inner) for _ in range(3))
+        self.d_up_conv_2 = _up(inner, code, up)
+        self.d_up_conv_3 = nn.Sequential(
+            nn.Conv2d(up, last, 3), nn.LeakyReLU(), nn.ReflectionPad2d(2), nn.Conv2d(last, 3, 3), nn.Tanh()
+        )
+
+    @property
+    def width(self) -> int:
+        return int(self.settings["width"])
+
+    def encode(self, x: Tensor) -> Tensor:
+        """The latent map."""
+        h: Tensor = self.e_conv_2(self.e_conv_1(x))
+        for block in (self.e_block_1, self.e_block_2, self.e_block_3):
+            h = h + block(h)
+        latent: Tensor = self.e_conv_3(h)
+        return latent
+
+    def decode(self, code: Tensor) -> Tensor:
+        """The image of a code, which holds bits unless it was tampered with."""
+        h: Tensor = self.d_up_conv_1(2 * code - 1)
+        for block in (self.d_block_1, self.d_block_2, self.d_block_3):
+            h = h + block(h)
+        image: Tensor = self.d_up_conv_3(self.d_up_conv_2(h))
+        return image
+
+    def forward(self, x: Tensor, uniform: Tensor) -> Tensor:
+        """The reconstruction; `uniform` [N,C,h,w] draws the bits."""
+        return self.decode(binarise(self.encode(x), uniform))
+
+    @classmethod
+    def from_published(cls, tensors: Mapping[str, Mapping[str, Tensor]]) -> Self:
+        network = cls()
+        load_weights(network, tensors["weights"], "weights", "DeepAugment's compressive autoencoder")
+        return network
+
+
+def _down(channels: int, filters: int) -> nn.Sequential:
+    """Half the size, rounded down."""
+    return nn.Sequential(nn.ZeroPad2d((1, 2, 1, 2)), nn.Conv2d(channels, filters, 5, stride=2), nn.LeakyReLU())
+
+
+def _residual(channels: int) -> nn.Sequential:
+    """What a residual block adds to its input."""
+    return nn.Sequential(
+        *(nn.ZeroPad2d(1), nn.Conv2d(channels, channels, 3), nn.LeakyReLU()),
+        *(nn.ZeroPad2d(1), nn.Conv2d(channels, channels, 3)),
+    )
+
+
+def _up(channels: int, between: int, filters: int) -> nn.Sequential:
+    """Twice the size."""
+    return nn.Sequential(
+        *(nn.Conv2d(channels, between, 3), nn.LeakyReLU()),
+        *(nn.ZeroPad2d(1), nn.ConvTranspose2d(between, filters, 2, stride=2)),
+    )

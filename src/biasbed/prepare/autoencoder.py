@@ -1,0 +1,87 @@
+"""Training of a small compressive autoencoder on a user's images (Theis et al. 2017; `networks.cae`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from biasbed.data.source import Source
+from biasbed.data.transforms import keyed_randomness
+from biasbed.errors import UsageError
+from biasbed.networks.cae import CAE, LAYERS, SMALLEST
+from biasbed.prepare.training import Tick, Training, fit, patches
+from biasbed.settings import setting
+
+WIDTH = 24  # above it, the same steps of Adam move a layer's output by more, until the last tanh is stuck at its end
+
+
+@dataclass(frozen=True)
+class CAETraining(Training):
+    """The defaults take less than a minute on one core for images of 40 pixels."""
+
+    width: int = setting(WIDTH, "channels of the first layer (authors: 64)", ge=4)
+    steps: int = setting(2000, "training steps", ge=1)
+    batch_size: int = setting(4, "images per step: many small steps learn more in the same time", ge=1)
+    lr: float = setting(2e-3, "highest learning rate of Adam up to a width of 24; times 24/width above", gt=0)
+
+
+def train_cae(
+    source: Source,
+    options: CAETraining,
+    device: torch.device | str = "cpu",
+    tick: Tick = lambda count: None,
+    resume: Path | None = None,
+) -> CAE:
+    """A network of the given width that reconstructs patches of the images, in eval mode, on `device`.
+
+    Minimises the squared error without a price for bits, of which the network has a fixed number. Bits are rounded at
+    random, as when images are distorted. On a CPU, the same options give the same weights. For `tick`, `resume` and
+    what is raised, see `training.fit`; UsageError for images of less than 12 pixels.
+    """
+    with keyed_randomness(options.seed):
+        network = CAE(options.size, options.width)
+        initialise(network)
+
+    def loss(images: Tensor, generator: torch.Generator) -> Tensor:
+        if images.shape[-1] < SMALLEST:
+            raise UsageError(f"the autoencoder needs images of at least {SMALLEST} pixels, not {images.shape[-1]}")
+        images = images.to(device)
+        latent_shape = (len(images), network.latent_channels, images.shape[2] // 4, images.shape[3] // 4)
+        uniform = torch.rand(latent_shape, generator=generator, device=device)
+        made = network(images, uniform)
+        return functional.mse_loss(made, images[..., : made.shape[2], : made.shape[3]])
+
+    return fit(
+        network,
+        lambda start: patches(source, options.size, options.batch_size, options.seed, start),
+        loss,
+        replace(options, lr=options.lr * min(1, WIDTH / options.width)),
+        device=device,
+        tick=tick,
+        resume=resume,
+        identity=f"cae {source.fingerprint()}",
+    )
+
+
+@torch.no_grad()
+def initialise(network: CAE) -> None:
+    """Draw weights that keep the signal's scale on its way to the bits (He et al. 2015), from the global generator.
+
+    With torch's default initialisation the latent starts at 0, so that bits are coin tosses and the decoder learns to
+    ignore them.
+    """
+    for name in LAYERS:
+        layer: Any = network.get_submodule(name)
+        fan_in = layer.weight[0].numel() if isinstance(layer, nn.Conv2d) else len(layer.weight)
+        nn.init.normal_(layer.weight, std=(2 / fan_in) ** 0.5)
+        nn.init.zeros_(layer.bias)
+        if name.endswith(".4"):
+            layer.weight *= 0.3
+    for name, factor in (("e_conv_3.0", 2.0), ("d_up_conv_3.3", 0.1)):
+        layer = network.get_submodule(name)
+        layer.weight *= factor

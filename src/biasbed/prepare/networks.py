@@ -1,0 +1,138 @@
+"""Which network is trained or taken over for what, and the distortion that is made with it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from biasbed.config import Config
+from biasbed.data.folders import open_flat
+from biasbed.data.source import CorruptImage, Source
+from biasbed.errors import UsageError
+from biasbed.networks import prepared
+from biasbed.networks.prepared import PreparedNetwork
+from biasbed.networks.weights import read_file
+from biasbed.prepare.distortion import Distortion
+from biasbed.prepare.options import PrepareOptions
+from biasbed.progress import Progress
+from biasbed.settings import build
+
+# With the authors' encoder, the decoder is trained as they did (Huang and Belongie 2017, section 6).
+AUTHORS_STYLE = {"width": 64, "encoder_steps": 0, "lr": 4e-4, "style_weight": 10.0, "reconstruction_weight": 0.0}
+
+Trainer = Callable[..., PreparedNetwork]
+
+
+def make(
+    kind: str, options: PrepareOptions, config: Config, source: Source, partial: Path
+) -> tuple[PreparedNetwork, dict[str, Any]]:
+    """(network, where it comes from): the authors' from the files given, else trained on the images of `source`.
+
+    partial: a file for the state of the training, from which the same command goes on.
+    """
+    files = _files(kind, options)
+    wanted = prepared.network_class(kind).published
+    if set(files) == set(wanted):
+        network, checksums = prepared.take_over(kind, files)
+        for option, checksum in checksums.items():
+            print(f"{option}={files[option]}: SHA-256 {checksum}")
+        return network, {"files": checksums}
+    if files and not (kind == "style" and set(files) == {"encoder"}):
+        raise UsageError(f"{kind}_network takes {' and '.join(f'{option}=<file>' for option in wanted)}")
+    if source.classes and len(source) < 2:
+        raise UsageError(f"{len(source)} images are too few to train a network on")
+    return _trained(kind, options, config, source, files, partial)
+
+
+def _files(kind: str, options: PrepareOptions) -> dict[str, Path]:
+    names = prepared.network_class(kind).published
+    given = {name: getattr(options, name) for name in names}
+    files = {name: Path(word).expanduser() for name, word in given.items() if word != "none"}
+    for name, path in files.items():
+        if not path.is_file():
+            raise UsageError(f"{name}={path}: there is no such file")
+    return files
+
+
+def _trained(
+    kind: str, options: PrepareOptions, config: Config, source: Source, files: Mapping[str, Path], partial: Path
+) -> tuple[PreparedNetwork, dict[str, Any]]:
+    settings, train = _training(kind)
+    given = {name: getattr(options, name) for name in ("width", "steps", "batch_size")}
+    values = {name: value for name, value in given.items() if value != "auto"}
+    size = _size(source, config) if options.size == "auto" else int(options.size)
+    origin: dict[str, Any] = {}
+    if kind == "style":
+        styles = style_images(options.styles)
+        train = functools.partial(train, source, styles)
+        origin = {"styles": (styles or source).fingerprint()}
+        if files:
+            encoder = read_file(files["encoder"], "encoder")
+            train, values = functools.partial(train, encoder=encoder), {**AUTHORS_STYLE, **values}
+    else:
+        train = functools.partial(train, source)
+    training = build(settings, {**values, "size": size, "seed": config.seed})
+    total = training.steps + getattr(training, "encoder_steps", 0)
+    with Progress(total, "step") as bar:
+        network = train(training, config.device, bar.tick, resume=partial)
+    return network.cpu(), {**origin, "training": repr(training)}
+
+
+def _training(kind: str) -> tuple[Any, Trainer]:
+    """The settings class and the function that trains, by kind of network."""
+    if kind == "style":
+        from biasbed.prepare.style import StyleTraining, train_style
+
+        return StyleTraining, train_style
+    if kind == "cae":
+        from biasbed.prepare.autoencoder import CAETraining, train_cae
+
+        return CAETraining, train_cae
+    from biasbed.prepare.superresolution import EDSRTraining, train_edsr
+
+    return EDSRTraining, train_edsr
+
+
+def _size(source: Source, config: Config) -> int:
+    """The short side of the images, at most what training crops from."""
+    try:
+        short = min(source.load(0).shape[1:])
+    except CorruptImage:
+        short = config.image_size
+    return int(min(short, -(-config.image_size * 8 // 7)))
+
+
+def style_images(folder: str) -> Source | None:
+    """All images under the folder that `styles` names; None for `auto`."""
+    return None if folder == "auto" else open_flat(Path(folder).expanduser(), "styles")
+
+
+def open_distortion(options: PrepareOptions, path: Path, styles: Source, device: str) -> Distortion:
+    """What makes one image of another, on a device, with the network in a file."""
+    choices = {
+        name: None if value == "auto" else int(value)
+        for name, value in (("weight_option", options.weight_option), ("signal_option", options.signal_option))
+    }
+    target = torch.device(device)
+    if options.what == "stylized":
+        from biasbed.prepare.stylize import Stylization
+
+        network: Any = prepared.load(path, "style").to(target)
+        return Stylization(network, styles, options.alpha, _made_size(options, network), device)
+    if options.what == "deepaug_cae":
+        from biasbed.prepare.deepaug_cae import CAEDistortion
+
+        network = prepared.load(path, "cae").to(target)
+        return CAEDistortion(network, **choices)
+    from biasbed.prepare.deepaug_edsr import EDSRDistortion
+
+    network = prepared.load(path, "edsr").to(target)
+    return EDSRDistortion(network, **choices)
+
+
+def _made_size(options: PrepareOptions, network: PreparedNetwork) -> int:
+    return network.size if options.size == "auto" else int(options.size)

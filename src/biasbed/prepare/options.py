@@ -1,0 +1,36 @@
+"""What `prepare` can be asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from biasbed.settings import setting
+
+What = Literal["none", "style_network", "cae_network", "edsr_network", "stylized", "deepaug_cae", "deepaug_edsr"]
+Auto = Literal["auto"]
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """Networks and images that some methods need; the other flags are those of `train`."""
+
+    what: What = setting("none", "a network (style_network, ...) or images (stylized, deepaug_cae, deepaug_edsr)")
+    split: str = setting("train", "whose images: train, or the name of a validation or evaluation set")
+    overwrite: bool = setting(False, "make it anew where it exists with other settings")
+    processes: int | Auto = setting("auto", "processes that make images (auto: one per core, one on a GPU)")
+    format: Literal["png", "jpg"] = setting("png", "of the images: png without loss, jpg at quality 95")
+    # networks
+    encoder: str = setting("none", "style_network: file with the weights of AdaIN's VGG encoder")
+    decoder: str = setting("none", "style_network: file with the weights of AdaIN's decoder")
+    weights: str = setting("none", "cae_network, edsr_network: file with the authors' weights")
+    width: int | Auto = setting("auto", "channels of the first layer of a network that is trained here")
+    size: int | Auto = setting("auto", "pixels of the training crops, and of images made with the network")
+    steps: int | Auto = setting("auto", "training steps of a network")
+    batch_size: int | Auto = setting("auto", "images per training step of a network")
+    # images
+    styles: str = setting("auto", "stylized, style_network: folder of style images (auto: the images themselves)")
+    alpha: float = setting(1.0, "stylized: strength of the style (AdaIN, eq. 14)", ge=0, le=1)
+    redraw: float = setting(0.05, "deepaug: chance per image that the network is distorted anew (authors)", ge=0, le=1)
+    weight_option: int | Auto = setting("auto", "deepaug: always this distortion of the weights (auto: drawn)")
+    signal_option: int | Auto = setting("auto", "deepaug: always this distortion of the features (auto: drawn)")

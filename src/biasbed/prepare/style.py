@@ -1,0 +1,249 @@
+"""Training of a style network on one's own images (Huang and Belongie, ICCV 2017, section 6; `networks.style`)."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from biasbed.data.source import Source
+from biasbed.data.transforms import keyed_randomness
+from biasbed.networks.style import TAPS, StyleTransfer, moments, restyle
+from biasbed.prepare.training import Tick, Training, fit, order, patches
+from biasbed.settings import setting
+from biasbed.tasks import MultiClass, MultiLabel
+
+log = logging.getLogger(__name__)
+
+WIDTH = 16  # for which the default rate is good; wider networks take a smaller one
+CLASSIFICATION = 0.005  # weight of the classes' loss while the encoder is trained, that of each reconstruction being 1
+MIRRORED = (27, 20, 13, 0)  # where the decoder goes on from relu1_1, relu2_1, relu3_1 and relu4_1
+CALIBRATION_BATCHES = 8
+STYLES = 2**32  # added to the seed of the style images, far from the seeds that users count up
+
+
+@dataclass(frozen=True)
+class StyleTraining(Training):
+    """The defaults take a minute and a half on one core for images of 40 pixels."""
+
+    width: int = setting(WIDTH, "channels of the first layer (authors: 64)", ge=8)
+    encoder_steps: int = setting(1200, "training steps of encoder and decoder, where no encoder is given", ge=0)
+    steps: int = setting(900, "training steps of the decoder alone (authors: 160,000)", ge=1)
+    batch_size: int = setting(8, "images per step (authors)", ge=1)
+    lr: float = setting(1.5e-3, "highest learning rate of Adam, for a width of 16 (authors: 1e-4, for 64)", gt=0)
+    style_weight: float = setting(2.0, "weight of the style loss; that of the content loss is 1 (authors: 10)", ge=0)
+    reconstruction_weight: float = setting(200.0, "weight of the error of unstyled images (authors: 0)", ge=0)
+
+
+def train_style(
+    content: Source,
+    styles: Source | None,
+    options: StyleTraining,
+    device: torch.device | str = "cpu",
+    tick: Tick = lambda count: None,
+    resume: Path | None = None,
+    encoder: Mapping[str, Tensor] | None = None,
+) -> StyleTransfer:
+    """A style network for images like those of `content`, in eval mode, frozen, on `device`.
+
+    styles: images whose style is taken; None takes that of the content's other images.
+    encoder: the authors' normalised VGG-19 (width 64), to which a decoder is trained. Without it, see `train_encoder`.
+        Either way the encoder is fixed while the decoder learns from content and style loss.
+    On a CPU, the same options give the same weights. `tick` is told of `encoder_steps`, if no encoder is given, and of
+    `steps`. For `resume` and what is raised, see `training.fit`; UsageError for images of less than 9 pixels.
+    """
+    with keyed_randomness(options.seed):
+        network = StyleTransfer(width=options.width, size=options.size)
+        initialise(network)
+    network.to(memory_format=torch.channels_last)  # a sixth faster on a CPU
+    options = replace(options, lr=options.lr * min(1, WIDTH / options.width))
+    identity = f"style {content.fingerprint()} {styles and styles.fingerprint()}"
+    first = resume and resume.with_name(f"{resume.name}-encoder")
+    if encoder is not None:
+        network.load_encoder(encoder)
+        identity += f" {sum(float(value.double().sum()) for value in encoder.values())}"
+    else:
+        train_encoder(network, content, options, device, tick, first)
+    network.encoder.requires_grad_(False)
+    network.decoder.requires_grad_(True)
+    train_decoder(network, content, styles, options, device, tick, resume, identity)
+    if first:
+        first.unlink(missing_ok=True)
+    return network.to(memory_format=torch.contiguous_format)
+
+
+def train_decoder(
+    network: StyleTransfer,
+    content: Source,
+    styles: Source | None,
+    options: StyleTraining,
+    device: torch.device | str,
+    tick: Tick,
+    resume: Path | None,
+    identity: str,
+) -> None:
+    """Train the parameters that require a gradient to decode what AdaIN makes of the encoder's features."""
+    seen: list[Tensor] = []
+
+    def pairs(start: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+        contents = patches(content, options.size, options.batch_size, options.seed, start)
+        if styles is None:
+            return ((images, None) for images in contents)
+        return zip(
+            contents, patches(styles, options.size, options.batch_size, options.seed + STYLES, start), strict=True
+        )
+
+    def loss(pair: tuple[Tensor, Tensor | None], generator: torch.Generator) -> Tensor:
+        images, style = (None if side is None else side.to(device) for side in pair)
+        assert images is not None
+        terms = torch.stack(losses(network, images, style))
+        seen[:] = [*seen[-99:], terms.detach()]
+        return (terms * terms.new_tensor([1, options.style_weight, options.reconstruction_weight])).sum()
+
+    fit(network, pairs, loss, options, device=device, tick=tick, resume=resume, identity=identity)
+    if seen:
+        means = torch.stack(seen).mean(dim=0).tolist()
+        log.info("losses at the end: content %.3g, style %.3g, reconstruction %.3g", *means)
+
+
+def losses(network: StyleTransfer, content: Tensor, style: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Content, style and reconstruction loss of images [N,3,H,W] and [N,3,H',W'] in [0,1].
+
+    Content (equation 12): how far relu4_1 of the decoded image is from the features that it was decoded from. Style
+    (equation 13): how far its means and standard deviations are from the style's in relu1_1 to relu4_1. Reconstruction:
+    how far the decoded features of the content are from the content (mean squared difference; not the authors').
+    style: None takes each image's neighbour in the batch, whose features are there already.
+    """
+    with torch.no_grad():
+        own = network.features(content)
+        if style is None:
+            wanted = [(mean.roll(1, 0), std.roll(1, 0)) for mean, std in map(moments, own)]
+        else:
+            wanted = [moments(f) for f in network.features(style)]
+        target = restyle(own[-1], moments(own[-1]), wanted[-1])
+    styled, plain = network.decode(torch.cat([target, own[-1]])).chunk(2)
+    found = network.features(styled)
+    distances = [
+        functional.mse_loss(ours, theirs)
+        for f, theirs_of_f in zip(found, wanted, strict=True)
+        for ours, theirs in zip(moments(f), theirs_of_f, strict=True)
+    ]
+    content_loss = functional.mse_loss(found[-1], target)
+    return content_loss, torch.stack(distances).sum(), _error(plain, content)
+
+
+# --- the encoder ------------------------------------------------------------------------------------------------------
+
+
+class Autoencoder(nn.Module):
+    """A style network with a linear classifier on its averaged features."""
+
+    def __init__(self, network: StyleTransfer, num_outputs: int) -> None:
+        super().__init__()
+        self.network = network
+        self.head = nn.Linear(8 * network.settings["width"], num_outputs)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(Logits [N,K], errors [4] of the images decoded from relu1_1 to relu4_1)."""
+        features = self.network.features(x)
+        errors = [_error(self.network.decoder[k:](f), x) for k, f in zip(MIRRORED, features, strict=True)]
+        return self.head(features[-1].mean((2, 3))), torch.stack(errors)
+
+
+def train_encoder(
+    network: StyleTransfer,
+    source: Source,
+    options: StyleTraining,
+    device: torch.device | str,
+    tick: Tick,
+    resume: Path | None,
+) -> None:
+    """Train encoder and decoder to keep the images and to tell their classes apart, then normalise the encoder.
+
+    VGG learnt from a million images of a thousand classes. From few classes a narrow one keeps what tells those apart
+    and nothing else: no colour, and no shape where textures do. So each of the four resolutions has to be decodable
+    too, the shallow ones of which are learnt at once and lead the deep ones.
+    """
+    y, task = torch.from_numpy(source.y), MultiClass() if source.y.ndim == 1 else MultiLabel()
+    with keyed_randomness(options.seed):
+        autoencoder = Autoencoder(network, max(1, len(source.classes)))
+
+    def labelled(start: int) -> Iterator[tuple[Tensor, Tensor]]:
+        rows = order(len(source), options.seed, start * options.batch_size)
+        for images in patches(source, options.size, options.batch_size, options.seed, start):
+            yield images, y[list(itertools.islice(rows, options.batch_size))]
+
+    def loss(batch: tuple[Tensor, Tensor], generator: torch.Generator) -> Tensor:
+        logits, errors = autoencoder(batch[0].to(device))
+        if len(source.classes) < 2:
+            return errors.sum()
+        return errors.sum() + CLASSIFICATION * task.loss(logits, batch[1].to(device))
+
+    settings, identity = replace(options, steps=options.encoder_steps), f"style encoder {source.fingerprint()}"
+    fit(autoencoder, labelled, loss, settings, device=device, tick=tick, resume=resume, identity=identity)
+    images = [images for images, _ in itertools.islice(labelled(options.encoder_steps), CALIBRATION_BATCHES)]
+    side = min(batch.shape[-1] for batch in images)
+    normalise(network, torch.cat([batch[..., :side, :side] for batch in images]).to(device))
+
+
+@torch.no_grad()
+def initialise(network: StyleTransfer) -> None:
+    """Draw weights with which colours pass through encoder and decoder, from the global generator.
+
+    The first layer keeps the three colours and their complements, both of which no rectifier cuts; what comes
+    next starts as the identity on the channels it has (Zagoruyko and Komodakis 2017), plus little noise, and random
+    filters (He et al. 2015) on those it adds; the last layer puts colours and complements together. So training begins
+    with coarse pictures instead of grey.
+    """
+    convs: list[Any] = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)]
+    colours, first, *middle, last = convs
+    for conv in convs:
+        nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
+        nn.init.zeros_(conv.bias)
+    eye = torch.eye(3)
+    colours.weight.copy_(eye[:, :, None, None])
+    first.weight[:6] = 0
+    first.weight[:3, :, 1, 1], first.weight[3:6, :, 1, 1], first.bias[3:6] = eye, -eye, 1
+    for conv in middle:
+        kept = min(conv.in_channels, conv.out_channels)
+        conv.weight *= 0.7
+        conv.weight[:kept] *= 0.3
+        conv.weight[:6] = 0
+        conv.weight[range(kept), range(kept), 1, 1] += 1
+    last.weight *= 0.1
+    last.weight[:, :3, 1, 1], last.weight[:, 3:6, 1, 1], last.bias[:] = eye / 2, -eye / 2, 0.5
+
+
+@torch.no_grad()
+def normalise(network: StyleTransfer, images: Tensor) -> None:
+    """Scale the encoder's weights so that each layer's rectified maps have mean 1 over `images`; decoded images stay.
+
+    As in the "normalised" VGG (Gatys, Ecker and Bethge, CVPR 2016, section 2), which makes distances in all layers
+    comparable. There every filter is scaled; a narrow network has filters that hardly ever fire, so here every layer.
+    """
+    layers: list[Any] = list(network.encoder[: TAPS[-1] + 1])
+    x, scale = images, 1.0  # the layer's input is smaller by `scale` than it was before anything was scaled
+    for number, layer in enumerate(layers):
+        if number and hasattr(layer, "weight"):
+            mean = float(functional.relu(layer(x * scale)).mean()) or 1.0
+            layer.weight *= scale / mean
+            layer.bias /= mean
+            scale = mean
+        x = layer(x)
+    first: Any = network.decoder[1]
+    first.weight *= scale
+
+
+def _error(made: Tensor, image: Tensor) -> Tensor:
+    """Mean squared difference, without the rows and columns that decoding adds."""
+    height, width = image.shape[-2:]
+    return functional.mse_loss(made[..., :height, :width], image)

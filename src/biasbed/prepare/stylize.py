@@ -1,0 +1,48 @@
+"""Stylized training images: content of one image, style of another (Geirhos et al. 2019, section 2.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torchvision.transforms import v2
+
+from biasbed.data.source import CorruptImage, Source
+from biasbed.networks.style import StyleTransfer
+
+
+@dataclass
+class Stylization:
+    """AdaIN style transfer with a style image drawn per content image (Huang and Belongie 2017).
+
+    Images whose short side is larger than `size` are resized to it; the result has the size of the resized content.
+    """
+
+    network: StyleTransfer
+    styles: Source
+    alpha: float
+    size: int
+    device: str = "cpu"
+
+    def redraw(self, generator: torch.Generator) -> None:
+        """Nothing: the network stays as it is."""
+
+    @torch.inference_mode()
+    def __call__(self, image: Tensor, generator: torch.Generator) -> Tensor:
+        """[3,H,W] in [0,1] -> the same in another style; passes over style images that can't be read."""
+        style = None
+        while style is None:
+            row = int(torch.randint(len(self.styles), (), generator=generator))
+            try:
+                style = self.styles.load(row).float() / 255
+            except CorruptImage:
+                continue
+        content, style = (self._fitted(picture)[None].to(self.device) for picture in (image, style))
+        made = self.network.transfer(content, style, self.alpha)[0, :, : content.shape[2], : content.shape[3]]
+        return made.clamp(0, 1).cpu()
+
+    def _fitted(self, image: Tensor) -> Tensor:
+        if min(image.shape[1:]) <= self.size:
+            return image
+        return v2.functional.resize(image, [self.size], antialias=True)

@@ -1,0 +1,263 @@
+"""Debiased: which half meets which norms, whose labels, at which size, and what is trained and saved."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from biasbed import config
+from biasbed.algorithms.base import Progress, Setup
+from biasbed.algorithms.debiased import Debiased, stylised_losses, stylised_size
+from biasbed.batch import Batch
+from biasbed.distributed import Group
+from biasbed.networks import build, surgery
+from biasbed.networks.style import StyleTransfer
+from biasbed.precision import Precision
+from biasbed.settings import build as build_settings
+from biasbed.tasks import MultiClass, MultiLabel, Task
+
+torch.set_num_threads(1)
+
+
+def make(hparams: dict[str, Any] | None = None, backbone: str = "resnet10", task: Task | None = None) -> Debiased:
+    torch.manual_seed(0)
+    group = Group()
+    group.seed(0)
+    style = StyleTransfer(width=4, size=32).eval().requires_grad_(False)
+    for layer in style.modules():  # torch's own weights would give all images one look
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight)
+    setup = Setup(
+        num_classes=5,
+        task=task or MultiClass(),
+        network=lambda: build(backbone, 5),
+        optimizer=functools.partial(torch.optim.SGD, lr=0.01, momentum=0.9),
+        group=group,
+        precision=Precision(),
+        prepared=lambda kind: {"style": style}[kind],
+    )
+    algorithm = Debiased(build_settings(Debiased.HParams, hparams or {}), setup)
+    algorithm.start()
+    algorithm.train()
+    return algorithm
+
+
+def state_of(norms: list[nn.Module]) -> list[Tensor]:
+    return [value.clone() for norm in norms for name, value in norm.state_dict().items() if "running" in name]
+
+
+def spied(algorithm: Debiased, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Tensor]]:
+    """(images, permutation) that `stylise` is given."""
+    seen: list[tuple[Tensor, Tensor]] = []
+    stylise = algorithm.stylise
+
+    def watch(x: Tensor, permutation: Tensor) -> Tensor:
+        seen.append((x, permutation))
+        return stylise(x, permutation)
+
+    monkeypatch.setattr(algorithm, "stylise", watch)
+    return seen
+
+
+# --- the norms --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("backbone", "count"), [("resnet10", 12), ("timm:test_resnet", None)])
+def test_every_norm_has_a_twin_like_it(backbone: str, count: int | None) -> None:
+    resnet = build(backbone, 5).backbone
+    keys = list(resnet.state_dict())
+    with torch.no_grad():
+        for value in resnet.state_dict().values():
+            value.add_(1)
+    norms = [module for module in resnet.modules() if isinstance(module, nn.BatchNorm2d)]
+    twins, places = surgery.split_norms(resnet)
+    assert len(norms) == len(twins) == len(places) == (count or len(norms))
+    assert list(resnet.state_dict()) == keys
+    for norm, twin in zip(norms, twins, strict=True):
+        assert type(norm) is type(twin)
+        assert all(torch.equal(value, twin.state_dict()[name]) for name, value in norm.state_dict().items())
+
+
+@pytest.mark.parametrize("backbone", ["resnet10", "timm:test_resnet"])
+def test_halves_do_not_see_each_other(backbone: str) -> None:
+    """The output and statistics of a half are those of a network that is given this half alone."""
+    resnet = build(backbone, 5).backbone.train()
+    alone = copy.deepcopy(resnet)
+    twins, places = surgery.split_norms(resnet)
+    x = torch.rand(7, 3, 32, 32)
+    for place in places:
+        place.draw = 3
+    both = resnet(x)
+    torch.testing.assert_close(both[:3], copy.deepcopy(alone)(x[:3]))
+    torch.testing.assert_close(both[3:], alone(x[3:]))
+    twins_alone = [module for module in alone.modules() if isinstance(module, nn.BatchNorm2d)]
+    for ours, theirs in zip(state_of(list(twins)), state_of(twins_alone), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("draw", [None, 0])
+def test_a_whole_batch_moves_only_the_statistics_it_meets(draw: int | None) -> None:
+    resnet = build("resnet10", 5).backbone.train()
+    norms = [module for module in resnet.modules() if isinstance(module, nn.BatchNorm2d)]
+    twins, places = surgery.split_norms(resnet)
+    before = state_of(norms), state_of(list(twins))
+    counters = [int(norm.num_batches_tracked) for norm in norms]
+    for place in places:
+        place.draw = draw
+    resnet(torch.rand(4, 3, 32, 32))
+    after = state_of(norms), state_of(list(twins))
+    changed = [
+        any(not torch.equal(a, b) for a, b in zip(x, y, strict=True)) for x, y in zip(before, after, strict=True)
+    ]
+    assert changed == [draw is None, draw == 0]
+    assert ([int(norm.num_batches_tracked) for norm in norms] == counters) == (draw == 0)
+
+
+def test_copies_use_their_own_twins() -> None:
+    resnet = build("resnet10", 5).backbone.eval()
+    twins, places = surgery.split_norms(resnet)
+    twins.eval()
+    x = torch.rand(4, 3, 32, 32)
+    for place in places:
+        place.draw = 2
+    before = resnet(x)
+    for twin in (copy.deepcopy(resnet), pickle.loads(pickle.dumps(resnet))):
+        with torch.no_grad():
+            for parameter in [*resnet.parameters(), *twins.parameters()]:
+                parameter.add_(1)
+        assert torch.equal(twin(x), before)
+        with torch.no_grad():
+            for parameter in [*resnet.parameters(), *twins.parameters()]:
+                parameter.sub_(1)
+
+
+# --- labels and sizes -------------------------------------------------------------------------------------------------
+
+
+def test_labels_of_shape_and_texture() -> None:
+    logits, y, permutation = torch.randn(3, 5), torch.tensor([0, 1, 2]), torch.tensor([1, 2, 0])
+    each = functools.partial(nn.functional.cross_entropy, reduction="none")
+    expected = 0.7 * each(logits, y) + 0.3 * each(logits, torch.tensor([1, 2, 0]))
+    torch.testing.assert_close(stylised_losses(MultiClass(), logits, y, permutation, 0.7), expected)
+    torch.testing.assert_close(stylised_losses(MultiClass(), logits, y, permutation, 1.0), each(logits, y))
+
+
+def test_the_loss_is_the_mean_over_both_halves(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm = make({"label_gamma": 0.7})
+    seen, twin = spied(algorithm, monkeypatch), copy.deepcopy(algorithm)
+    terms = algorithm.losses(batch)
+    ((x, permutation),) = seen
+    clean, stylised = twin._logits(x, twin.stylise(x, permutation))
+    cross_entropy = functools.partial(nn.functional.cross_entropy, reduction="sum")
+    sums = cross_entropy(clean, batch.y) + 0.7 * cross_entropy(stylised, batch.y)
+    sums += 0.3 * cross_entropy(stylised, batch.y[permutation])
+    torch.testing.assert_close(sum(terms.values()), sums / (2 * len(batch)))
+
+
+def test_several_labels_per_image(batch: Batch) -> None:
+    y = (torch.rand(len(batch), 5, generator=torch.Generator().manual_seed(0)) > 0.5).float()
+    algorithm = make(task=MultiLabel())
+    before = copy.deepcopy(algorithm.state_dict())
+    terms = algorithm.update(Batch(batch.x, y))
+    assert all(term.isfinite() for term in terms.values())
+    assert not torch.equal(algorithm.state_dict()["network.backbone.fc.weight"], before["network.backbone.fc.weight"])
+
+
+@pytest.mark.parametrize(
+    ("size", "fraction", "step", "least", "expected"),
+    [
+        *((224, 0.0, 0, 1, 112), (224, 0.0, 1, 1, 158), (224, 0.15, 0, 1, 158), (224, 0.15, 1, 1, 224)),
+        *((224, 0.3, 0, 1, 112), (40, 0.0, 0, 32, 32), (40, 0.95, 1, 32, 40), (24, 0.0, 0, 32, 24)),
+    ],
+)
+def test_sizes(size: int, fraction: float, step: int, least: int, expected: int) -> None:
+    assert stylised_size(size, fraction, step, (0.3, 0.6, 0.9), least) == expected
+
+
+@pytest.mark.parametrize(("step", "size"), [(0, 24), (1, 34), (2, 24)])
+def test_multi_grid_shrinks_before_the_transfer(
+    step: int, size: int, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algorithm = make({"multi_grid": True, "min_size": 9})
+    algorithm.progress = Progress(epochs=10, step=step)
+    seen = spied(algorithm, monkeypatch)
+    larger = Batch(nn.functional.interpolate(batch.x, (48, 48)), batch.y)
+    algorithm.losses(larger)
+    assert seen[0][0].shape[2:] == (size, size)
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("multi_grid", [False, True])
+def test_every_parameter_is_trained(multi_grid: bool, batch: Batch) -> None:
+    """Neither norms nor twins are left out of a step: DDP would wait for their gradients."""
+    algorithm = make({"multi_grid": multi_grid})
+    torch.stack(list(algorithm.losses(batch).values())).sum().backward()
+    assert all(parameter.grad is not None for parameter in algorithm.parameters())
+
+
+@pytest.mark.parametrize("multi_grid", [False, True])
+def test_clean_images_alone_move_the_main_statistics(multi_grid: bool, batch: Batch) -> None:
+    algorithm = make({"multi_grid": multi_grid})
+    plain = copy.deepcopy(algorithm.network)
+    algorithm.losses(batch)
+    plain(batch.x)
+    for name, value in plain.state_dict().items():
+        torch.testing.assert_close(algorithm.network.state_dict()[name], value)
+
+
+def test_accuracy_counts_clean_images_only(batch: Batch) -> None:
+    algorithm = make()
+    plain = copy.deepcopy(algorithm.network)
+    algorithm.losses(batch)
+    assert algorithm.take_correct() == (plain(batch.x).argmax(1) == batch.y).sum()
+
+
+def test_the_style_network_is_neither_trained_nor_saved(batch: Batch) -> None:
+    algorithm = make()
+    style = algorithm.style
+    before = copy.deepcopy(style.state_dict())
+    algorithm.update(batch)
+    assert all(torch.equal(value, before[name]) for name, value in style.state_dict().items())
+    assert not {id(p) for p in algorithm.parameters()} & {id(p) for p in style.parameters()}
+    prefixes = {name.partition(".")[0] for name in algorithm.state_dict()}
+    assert prefixes == {"network", "auxiliary_norms"}
+
+
+def test_predicting_needs_no_style_network(batch: Batch) -> None:
+    algorithm = make()
+    object.__setattr__(algorithm.setup, "prepared", lambda kind: pytest.fail("fetched"))
+    plain = algorithm.network.eval()
+    assert torch.equal(algorithm.eval().predict(batch.x), plain(batch.x))
+
+
+def test_images_are_stylised_before_they_are_normalised(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm = make()
+    seen = spied(algorithm, monkeypatch)
+    algorithm.losses(batch)
+    assert torch.equal(seen[0][0], batch.x)
+
+
+def test_permutations_follow_the_process_s_generator(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    for seed in (1, 1, 2):
+        algorithm = make()
+        seen = spied(algorithm, monkeypatch)
+        algorithm.group.generator.manual_seed(seed)
+        algorithm.losses(batch)
+        drawn.append(seen[0][1].tolist())
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert sorted(drawn[0]) == list(range(len(batch)))
+
+
+def test_preset_of_the_authors() -> None:
+    settings = config.resolve({"algorithm": "debiased", "preset": "authors"})
+    assert (settings.optim.rate(512), settings.batch_size, settings.epochs) == (0.2, 512, 100)
+    assert (settings.optim.warmup, settings.hparams.multi_grid, settings.hparams.min_size) == (5, True, 112)

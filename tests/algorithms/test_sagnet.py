@@ -1,0 +1,344 @@
+"""SagNet: which loss trains what, how it is stepped, and where it sits in a ResNet."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from biasbed import config
+from biasbed.algorithms.base import Algorithm, Setup
+from biasbed.algorithms.sagnet import Maps, Randomisation, SagNet, adversarial_loss, randomise_content, randomise_style
+from biasbed.distributed import Group
+from biasbed.errors import UsageError
+from biasbed.networks import build, surgery
+from biasbed.precision import Precision
+from biasbed.tasks import MultiClass, MultiLabel
+
+BACKBONES = ["resnet10", "resnet14", "timm:test_resnet", "timm:seresnet18", "timm:resnetrs50"]
+
+
+def gradients(algorithm: Algorithm, batch: Any) -> tuple[dict[str, list[Tensor]], dict[str, Tensor]]:
+    return algorithm.grads(batch, algorithm.objectives)
+
+
+# --- the mathematics --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def maps() -> Maps:
+    return Maps.of(3 * torch.randn(6, 4, 5, 7, generator=torch.Generator().manual_seed(0)) + 1)
+
+
+PERMUTATION = torch.tensor([2, 0, 1, 5, 3, 4])
+
+
+def test_randomised_content_keeps_the_style(maps: Maps) -> None:
+    z = Maps.of(randomise_content(maps, PERMUTATION))
+    torch.testing.assert_close(z.mean, maps.mean, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(z.variance, maps.variance, rtol=1e-4, atol=1e-5)
+    normalised = z.centred / z.variance.sqrt()
+    torch.testing.assert_close(normalised, (maps.centred / maps.variance.sqrt())[PERMUTATION], rtol=1e-3, atol=1e-4)
+
+
+def test_randomised_style_keeps_the_content(maps: Maps) -> None:
+    alpha = torch.linspace(0, 1, 6)
+    z = Maps.of(randomise_style(maps, PERMUTATION, alpha))
+    weight = alpha.view(-1, 1, 1, 1)
+    for ours, own in ((z.mean, maps.mean), (z.variance, maps.variance)):
+        torch.testing.assert_close(ours, weight * own + (1 - weight) * own[PERMUTATION], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(z.centred / z.variance.sqrt(), maps.centred / maps.variance.sqrt(), rtol=1e-3, atol=1e-4)
+
+
+def test_own_style_changes_nothing(maps: Maps) -> None:
+    z = maps.centred + maps.mean
+    same = torch.arange(6)
+    torch.testing.assert_close(randomise_content(maps, same), z)
+    torch.testing.assert_close(randomise_style(maps, same, torch.rand(6)), z)
+    torch.testing.assert_close(randomise_style(maps, PERMUTATION, torch.ones(6)), z)
+
+
+def test_the_style_s_gradient_reaches_mean_and_variance_alone() -> None:
+    """Along a direction that changes neither an image's mean nor its variance, the loss of its style is flat."""
+    z = torch.randn(4, 2, 5, 5, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    upstream = torch.randn(z.shape, generator=torch.Generator().manual_seed(2))
+    (gradient,) = torch.autograd.grad((randomise_content(Maps.of(z), torch.tensor([1, 2, 3, 0])) * upstream).sum(), z)
+    centred = Maps.of(z.detach()).centred
+    rest = gradient - gradient.mean(dim=(2, 3), keepdim=True)  # what is left is along the centred map
+    along = (rest * centred).sum(dim=(2, 3), keepdim=True) / centred.square().sum(dim=(2, 3), keepdim=True)
+    torch.testing.assert_close(rest, along * centred, rtol=1e-3, atol=1e-5)
+    assert gradient.abs().max() > 0.1
+
+
+def test_adversarial_loss_is_least_where_all_classes_are_equally_likely() -> None:
+    logits = torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
+    least = adversarial_loss(torch.full((5, 7), 3.0))
+    assert least == pytest.approx(-torch.log(torch.tensor(1 / 7 + 1e-5)).item())
+    assert adversarial_loss(logits) > least
+    assert adversarial_loss(1000 * logits).isfinite()  # no probability is below 1e-5
+    assert adversarial_loss(logits.half()).dtype == torch.float32
+
+
+def test_a_map_of_one_pixel_passes() -> None:
+    point = Randomisation(1e-5)
+    point.draw = object()  # type: ignore[assignment]
+    z = torch.randn(4, 3, 1, 1)
+    assert torch.equal(point(z), z)
+    assert point.content_randomised is z
+
+
+# --- which loss trains what -------------------------------------------------------------------------------------------
+
+
+def names(algorithm: Algorithm, optimizer: str) -> set[str]:
+    known = {id(p): name for name, p in algorithm.named_parameters()}
+    return {known[id(p)] for group in algorithm.optimizer(optimizer).param_groups for p in group["params"]}
+
+
+def test_each_loss_has_parameters_of_its_own(make_algorithm: Any) -> None:
+    algorithm = make_algorithm("sagnet", {"style_stage": 2}, backbone="resnet10")
+    every = {name for name, _ in algorithm.named_parameters()}
+    style = names(algorithm, "style")
+    assert style == {name for name in every if name.startswith("style_net.")}
+    assert names(algorithm, "main") == every - style
+    prefix = "network.backbone."
+    expected = {f"{prefix}bn1", f"{prefix}layer1.0.bn1", f"{prefix}layer1.0.bn2"}
+    assert names(algorithm, "adversarial") == {f"{norm}.{kind}" for norm in expected for kind in ("weight", "bias")}
+
+
+def reference(algorithm: SagNet, batch: Any) -> dict[str, list[Tensor]]:
+    """The three gradients of a ResNet-10 with stage 3, by a pass written out step by step and autograd's own sums."""
+    resnet, eps = algorithm.network.backbone, algorithm.hparams.eps
+    generator = torch.Generator()
+    generator.set_state(algorithm.group.generator.get_state())
+    one, two = torch.randperm(len(batch), generator=generator), torch.randperm(len(batch), generator=generator)
+    alpha = torch.rand(len(batch), generator=generator).view(-1, 1, 1, 1)
+
+    z = resnet.maxpool(resnet.relu(resnet.bn1(resnet.conv1(algorithm.network.normalise(batch.x)))))
+    z = resnet.layer2(resnet.layer1(z))
+    mean, variance = z.mean(dim=(2, 3), keepdim=True), z.var(dim=(2, 3), keepdim=True)
+    normalised = (z - mean) / (variance + eps).sqrt()
+    style_only = normalised[one].detach() * (variance + eps).sqrt() + mean
+    mixed = alpha * variance + (1 - alpha) * variance[two]
+    content_only = normalised * (mixed + eps).sqrt() + alpha * mean + (1 - alpha) * mean[two]
+
+    def classify(x: Tensor, layers: Any, fc: nn.Module) -> Tensor:
+        return fc(layers(x).mean(dim=(2, 3)))
+
+    content = classify(content_only, nn.Sequential(resnet.layer3[0], resnet.layer4[0]), resnet.fc)
+    style = classify(style_only, algorithm.style_net.layers, algorithm.style_net.fc)
+    loss_style = functional.cross_entropy(style, batch.y)
+    loss_adversarial = -algorithm.hparams.w_adv * (style.softmax(1) + 1e-5).log().mean()
+    return {
+        "style": list(torch.autograd.grad(loss_style, list(algorithm.style_net.parameters()), retain_graph=True)),
+        "adversarial": list(torch.autograd.grad(loss_adversarial, algorithm.encoder_norms, retain_graph=True)),
+        "main": list(
+            torch.autograd.grad(functional.cross_entropy(content, batch.y), list(algorithm.network.parameters()))
+        ),
+    }
+
+
+def test_gradients_are_those_of_a_pass_written_out(make_algorithm: Any, batch: Any) -> None:
+    algorithm = make_algorithm("sagnet", backbone="resnet10")
+    expected = reference(copy.deepcopy(algorithm), batch)
+    found, _ = gradients(algorithm, batch)
+    assert list(found) == ["style", "adversarial", "main"]
+    for name, values in found.items():
+        for ours, theirs in zip(values, expected[name], strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kept", "moves"), [("style", "style_net"), ("adversarial", "network"), ("main", "network"), ("none", "")]
+)
+def test_a_loss_moves_its_own_parameters_alone(make_algorithm: Any, batch: Any, kept: str, moves: str) -> None:
+    algorithm = make_algorithm("sagnet", backbone="resnet10")
+    found, _ = gradients(algorithm, batch)
+    before = {name: value.clone() for name, value in algorithm.named_parameters()}
+    zeros = {name: [torch.zeros_like(g) for g in values] for name, values in found.items()}
+    algorithm.apply_gradients({**zeros, **({kept: found[kept]} if kept in found else {})})
+    moved = {name for name, value in algorithm.named_parameters() if not torch.equal(value, before[name])}
+    assert moved <= (names(algorithm, kept) if kept in found else set())
+    assert bool(moved) == bool(moves)
+    assert all(name.startswith(moves) for name in moved)
+
+
+# --- the step ---------------------------------------------------------------------------------------------------------
+
+
+def test_order_of_the_steps_and_separate_momenta(make_algorithm: Any, batch: Any) -> None:
+    """Style, adversarial, main; the encoder's norms keep two momenta."""
+    algorithm = make_algorithm("sagnet", {"clip": 1e9}, backbone="resnet10")
+    found, _ = gradients(copy.deepcopy(algorithm), batch)
+    order: list[str] = []
+    for name in ("main", "style", "adversarial"):
+        algorithm.optimizer(name).register_step_pre_hook(lambda o, args, kwargs, name=name: order.append(name))
+    norm = algorithm.encoder_norms[0]
+    before = norm.detach().clone()
+    terms = algorithm.update(batch)
+    assert order == ["style", "adversarial", "main"]
+    assert list(terms) == ["classification", "style", "adversarial"]
+
+    adversarial = found["adversarial"][0]
+    place = next(i for i, p in enumerate(algorithm.network.parameters()) if p is norm)
+    main = found["main"][place]
+    torch.testing.assert_close(algorithm.optimizer("adversarial").state[norm]["momentum_buffer"], adversarial)
+    torch.testing.assert_close(algorithm.optimizer("main").state[norm]["momentum_buffer"], main)
+    torch.testing.assert_close(norm.detach(), before - 0.01 * adversarial - 0.01 * main)
+
+
+def norm_of(values: list[Tensor]) -> float:
+    return float(torch.stack([value.norm() for value in values]).norm())
+
+
+def test_clip_is_of_the_adversarial_gradient_alone_and_after_averaging(make_algorithm: Any, batch: Any) -> None:
+    """A mean over processes that is half of this one's gradient: it is the mean whose norm is limited."""
+    algorithm = make_algorithm("sagnet", {"clip": 1e-3}, backbone="resnet10")
+    found, _ = gradients(copy.deepcopy(algorithm), batch)
+    assert norm_of(found["adversarial"]) > 1e-3
+    algorithm.group.mean_all = lambda tensors: [0.5 * tensor for tensor in tensors]
+    seen: dict[str, list[Tensor]] = {}
+    for name in found:
+        optimizer = algorithm.optimizer(name)
+        optimizer.register_step_pre_hook(
+            lambda o, args, kwargs, name=name: seen.update(
+                {name: [p.grad.clone() for p in o.param_groups[0]["params"]]}
+            )
+        )
+    algorithm.update(batch)
+    assert norm_of(seen["adversarial"]) == pytest.approx(1e-3, rel=1e-3)  # clipped first it would be half of it
+    for name in ("style", "main"):
+        assert norm_of(seen[name]) == pytest.approx(0.5 * norm_of(found[name]), rel=1e-3)
+    direction = [0.5e-3 / norm_of(found["adversarial"]) * 2 * g for g in found["adversarial"]]
+    for ours, theirs in zip(seen["adversarial"], direction, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-7)
+
+
+def test_terms_and_decisions_are_those_of_the_draws(make_algorithm: Any, batch: Any) -> None:
+    algorithm = make_algorithm("sagnet", {"w_adv": 0.0}, backbone="resnet10")
+    terms = algorithm.update(batch)
+    assert terms["adversarial"] == 0
+    assert terms["style"] > 0
+    assert 0 <= int(algorithm.take_correct()) <= len(batch)
+
+
+def test_dropout_is_drawn_from_the_group_s_generator(make_algorithm: Any, batch: Any) -> None:
+    algorithm = make_algorithm("sagnet", {"dropout": 0.5}, backbone="resnet10")
+    before = torch.get_rng_state()
+    seen: list[Tensor] = []
+    for head in (algorithm.network.backbone.fc, algorithm.style_net.fc):
+        head.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].detach()))
+    algorithm.update(batch)
+    assert torch.equal(torch.get_rng_state(), before)
+    dropped = [(x == 0).float() for x in seen]
+    for zeros in dropped:
+        assert abs(zeros.mean() - 0.5) < 0.05
+    assert not torch.equal(*dropped)
+    mask = algorithm._dropout_masks(2000)[0]
+    assert mask.unique().tolist() == [0, 2]
+    assert abs(mask.mean() - 1) < 0.01
+
+
+# --- in a network -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3, 4])
+@pytest.mark.parametrize("backbone", ["resnet10", "timm:test_resnet"])
+def test_every_stage(make_algorithm: Any, batch: Any, backbone: str, stage: int) -> None:
+    algorithm = make_algorithm("sagnet", {"style_stage": stage}, backbone=backbone)
+    layers = surgery.stages(algorithm.network.backbone)
+    seen: list[Tensor] = []
+    layers[stage - 1].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    algorithm.style_net.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    content, style = len(layers) - stage + 1, len(algorithm.style_net.layers)
+    assert content == style
+    terms = algorithm.update(batch)
+    assert seen[0].shape == seen[1].shape
+    assert not torch.equal(*seen)
+    assert all(term.isfinite() for term in terms.values())
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_the_style_network_is_the_content_network_s_tail(backbone: str) -> None:
+    torch.manual_seed(0)
+    resnet = build(backbone, 5).backbone.eval()
+    maps: list[Tensor] = []
+    surgery.stages(resnet)[2].register_forward_pre_hook(lambda module, inputs: maps.append(inputs[0]))
+    logits = resnet(torch.rand(2, 3, 64, 64))
+    torch.testing.assert_close(surgery.tail(resnet, 3)(maps[0]), logits)
+
+
+@pytest.mark.parametrize(("backbone", "count"), [("resnet50", 48), ("resnet18", 20), ("timm:resnet50", 48)])
+def test_number_of_adversarial_parameters_at_stage_3(backbone: str, count: int) -> None:
+    resnet = build(backbone, 5).backbone
+    found = surgery.norm_parameters(resnet, 3)
+    assert len(found) == count
+    early = [p for part in (resnet.conv1, resnet.bn1, resnet.layer1, resnet.layer2) for p in part.parameters()]
+    assert {id(p) for p in found} == {id(p) for p in early if p.ndim == 1}
+
+
+def test_groups_of_norm_parameters() -> None:
+    resnet = build("resnet18", 5).backbone
+    counts = [len(surgery.norm_parameters(resnet, groups)) for groups in range(1, 6)]
+    assert counts == [2, 2 + 8, 10 + 10, 20 + 10, 30 + 10]
+    deep = build("timm:resnet50d", 5).backbone
+    assert len(surgery.norm_parameters(deep, 1)) == 6  # its stem has three norms
+    assert len(surgery.norm_parameters(build("timm:resnet50_gn", 5).backbone, 3)) == 48
+
+
+def test_a_backbone_without_norms_is_refused() -> None:
+    def network() -> nn.Module:
+        built = build("resnet10", 5)
+        for block in [built.backbone, *(b for layer in surgery.stages(built.backbone) for b in layer)]:
+            for name in ("bn1", "bn2"):
+                if hasattr(block, name):
+                    setattr(block, name, nn.Identity())
+        for layer in surgery.stages(built.backbone)[1:]:
+            layer[0].downsample[1] = nn.Identity()
+        return built
+
+    setup = Setup(5, MultiClass(), network, lambda p: torch.optim.SGD(p, 0.1), Group(), Precision())
+    with pytest.raises(UsageError, match="this backbone has none"):
+        SagNet(SagNet.HParams(), setup)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_predict_is_the_plain_backbone(make_algorithm: Any, batch: Any, training: bool) -> None:
+    algorithm = make_algorithm("sagnet", {"dropout": 0.5}).train(training)
+    algorithm.train().update(batch)
+    algorithm.train(training)
+    plain = make_algorithm("erm").train(training)
+    plain.network.load_state_dict(algorithm.network.state_dict())
+    statistics = {name: value.clone() for name, value in algorithm.style_net.named_buffers()}
+    assert torch.equal(algorithm.predict(batch.x), plain.predict(batch.x))
+    assert all(torch.equal(value, statistics[name]) for name, value in algorithm.style_net.named_buffers())
+
+
+def test_content_starts_where_erm_starts(make_algorithm: Any) -> None:
+    torch.manual_seed(4)
+    plain = make_algorithm("erm").network.state_dict()
+    torch.manual_seed(4)
+    algorithm = make_algorithm("sagnet")
+    assert all(torch.equal(value, plain[key]) for key, value in algorithm.network.state_dict().items())
+    first = algorithm.style_net.layers[0].state_dict()
+    key = next(key for key, value in first.items() if value.ndim == 4)
+    assert not torch.equal(first[key], algorithm.network.backbone.layer3.state_dict()[key])  # of its own
+
+
+def test_multi_hot_labels(make_algorithm: Any, batch: Any) -> None:
+    algorithm = make_algorithm("sagnet")
+    algorithm.task = MultiLabel()
+    batch.y = torch.eye(5)[batch.y] + torch.eye(5)[(batch.y + 1) % 5]
+    assert all(term.isfinite() for term in algorithm.update(batch).values())
+
+
+def test_authors_recipe() -> None:
+    settings: Any = config.resolve({"algorithm": "sagnet", "preset": "authors"})
+    assert (settings.steps, settings.epochs) == (2000, None)
+    assert (settings.optim.rate(96), settings.optim.schedule) == (0.004, "cosine")
+    assert settings.hparams.dropout == 0.5
+    assert settings.init.startswith("named:")

@@ -1,0 +1,145 @@
+"""Methods as the engine makes them, small, on one process; and the batches of all four families of suites."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from biasbed import algorithms
+from biasbed.algorithms.base import Algorithm, Progress, Setup, TrainData
+from biasbed.batch import Batch
+from biasbed.distributed import Group
+from biasbed.engine import prepare
+from biasbed.networks import build, prepared
+from biasbed.precision import Precision
+from biasbed.settings import build as build_settings
+from biasbed.tasks import MultiClass, MultiLabel, Task
+
+# Settings under which a method's randomness is sure to act in a few steps.
+BUSY: Mapping[str, Mapping[str, Any]] = {
+    "infodrop": {"layers": 1},
+    "padain": {"p": 1.0},
+    "sagnet": {"dropout": 0.5},
+    "debiased": {"multi_grid": True},
+}
+# Networks in place of prepared ones: the same layout, narrow, at random weights.
+STAND_INS: Mapping[str, Mapping[str, Any]] = {
+    "style": {"width": 4, "size": 32},
+    "cae": {"width": 8, "size": 32},
+    "edsr": {"width": 8, "size": 32},
+}
+EXAMPLES, CLASSES = 40, 5
+
+
+def make(
+    name: str,
+    hparams: Mapping[str, Any] | None = None,
+    *,
+    backbone: str = "resnet10",
+    precision: str = "fp32",
+    seed: int = 0,
+    accumulate: int = 1,
+    task: Task | None = None,
+    group: Group | None = None,
+    num_classes: int = CLASSES,
+    lr: float = 0.01,
+) -> Algorithm:
+    """A started algorithm in training mode; equal arguments give equal weights."""
+    cls = algorithms.load(name)
+    group = group or Group()
+    torch.manual_seed(seed)
+    setup = Setup(
+        num_classes=num_classes,
+        task=task or MultiClass(),
+        network=lambda: build(backbone, num_classes),
+        optimizer=functools.partial(torch.optim.SGD, lr=lr, momentum=0.9),
+        group=group,
+        precision=Precision(precision),
+        accumulate=accumulate,
+        prepared=_stand_in,
+    )
+    algorithm = cls(build_settings(cls.HParams, dict(BUSY.get(name, {}) if hparams is None else hparams)), setup)
+    algorithm.on_train_data(TrainData(EXAMPLES, num_classes, num_domains=3))
+    group.seed(seed)
+    algorithm.start()
+    return algorithm.train()
+
+
+def _stand_in(kind: str) -> prepared.PreparedNetwork:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return prepared.network_class(kind)(**STAND_INS[kind]).eval().requires_grad_(False)
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def images(count: int, height: int = 32, width: int = 32, seed: int = 7) -> torch.Tensor:
+    """Noise of different strength, one image constant."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(count, 3, height, width, generator=generator) * torch.linspace(0.3, 1, count).view(-1, 1, 1, 1)
+    x[-1] = 0.5
+    return x
+
+
+def _plain(count: int = 8, height: int = 32, width: int = 32, classes: int = CLASSES) -> Batch:
+    index = torch.arange(count)
+    return Batch(images(count, height, width), index % classes, index=index)
+
+
+def _grouped(count: int, **columns: int) -> Batch:
+    batch = _plain(count)
+    for name, groups in columns.items():
+        setattr(batch, name, torch.arange(count) % groups)
+    return batch
+
+
+def _multi_hot() -> Batch:
+    batch = _plain()
+    batch.y = (torch.rand(8, CLASSES, generator=torch.Generator().manual_seed(3)) < 0.3).float()
+    return batch
+
+
+def _with_extra() -> Batch:
+    batch = _plain()
+    batch.extra = {"unlabelled": Batch(images(6, seed=8), torch.zeros(6, dtype=torch.long))}
+    return batch
+
+
+# The shapes that the four families of suites train on (DESIGN, section 8), and what is at their edges.
+SHAPES: Mapping[str, Callable[[], Batch]] = {
+    "one_source": _plain,
+    "domains_in_equal_parts": lambda: _grouped(9, domain=3),
+    "bias_labels": lambda: _grouped(10, bias=2),
+    "multi_hot": _multi_hot,
+    "unlabelled_beside": _with_extra,
+    "two_classes": lambda: _plain(7, 28, 28, 2),
+    "rectangular": lambda: _plain(4, 32, 48),
+    "odd_sizes": lambda: _plain(5, 37, 41),
+    "smallest": lambda: _plain(2),
+}
+
+
+def batch_for(algorithm: Algorithm, shape: str = "one_source") -> Batch:
+    """The batch as the engine hands it over: with the method's views, without the columns it doesn't declare."""
+    batch = SHAPES[shape]()
+    if algorithm.views > 1:
+        batch.x = torch.stack([images(len(batch), *batch.x.shape[2:], seed=view) for view in range(algorithm.views)], 1)
+    return prepare(batch, algorithm.uses, torch.device("cpu"))
+
+
+def task_for(shape: str) -> Task:
+    return MultiLabel() if shape == "multi_hot" else MultiClass()
+
+
+def steps(algorithm: Algorithm, batch: Batch, first: int, last: int, per_epoch: int = 3) -> list[dict[str, float]]:
+    """Take the updates `first` to `last`, as the engine counts them; their terms."""
+    terms = []
+    for step in range(first, last):
+        epoch, within = divmod(step, per_epoch)
+        algorithm.progress = Progress("main", epoch, 8, within, per_epoch)
+        terms.append({name: float(value) for name, value in algorithm.update(batch).items()})
+    return terms

@@ -1,0 +1,146 @@
+"""The two networks of DeepAugment: their layout at any width, and the authors' weight files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from biasbed.errors import UsageError
+from biasbed.networks import prepared
+from biasbed.networks.cae import CAE, LAYERS, binarise
+from biasbed.networks.edsr import BLOCKS, EDSR, MEAN
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def order_of_convolutions(network: nn.Module, run: Callable[[], object]) -> list[str]:
+    """Names of the convolutions in the order of a forward pass."""
+    called: list[str] = []
+    for name, module in network.named_modules():
+        if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)):
+            module.register_forward_hook(lambda *_, name=name: called.append(name))
+    run()
+    return called
+
+
+def test_layers_are_the_autoencoder_s_convolutions_in_forward_order() -> None:
+    network = CAE(size=16, width=8)
+    assert order_of_convolutions(network, lambda: network.decode(network.encode(torch.rand(1, 3, 16, 16)))) == [*LAYERS]
+    assert len(LAYERS) == 21
+
+
+@pytest.mark.parametrize(("height", "width"), [(12, 12), (40, 42), (15, 29)])
+def test_autoencoder_sizes(height: int, width: int) -> None:
+    network = CAE(size=12, width=8)
+    latent = network.encode(torch.rand(2, 3, height, width))
+    assert latent.shape == (2, 4, height // 4, width // 4)
+    assert network.latent_channels == 4
+    assert network(torch.rand(2, 3, height, width), torch.rand(latent.shape)).shape == (
+        *(2, 3),
+        *(height // 4 * 4, width // 4 * 4),
+    )
+
+
+def test_narrow_autoencoder_has_channels_in_proportion() -> None:
+    full, narrow = ([weight_of(CAE(width=w), layer) for layer in LAYERS] for w in (64, 16))
+    for wide, slim in zip(full, narrow, strict=True):
+        assert wide.shape[2:] == slim.shape[2:]
+        for a, b in zip(wide.shape[:2], slim.shape[:2], strict=True):
+            assert b == (3 if a == 3 else a // 4)
+
+
+def weight_of(network: nn.Module, layer: str) -> Tensor:
+    return network.state_dict()[f"{layer}.weight"]
+
+
+def test_bits_have_the_latent_as_their_mean_and_pass_its_gradient() -> None:
+    latent = torch.linspace(-1, 1, 9).repeat(4000, 1).requires_grad_()
+    bits = binarise(latent, torch.rand(latent.shape, generator=seeded()))
+    assert set(bits.detach().unique().tolist()) == {0.0, 1.0}
+    torch.testing.assert_close((2 * bits - 1).mean(0), latent[0], atol=0.06, rtol=0)
+    bits.sum().backward()
+    assert torch.equal(latent.grad, torch.full_like(latent, 0.5))
+
+
+def test_enlarging_by_four_at_any_width() -> None:
+    network = EDSR(size=16, width=4)
+    assert network(torch.rand(2, 3, 5, 6)).shape == (2, 3, 20, 24)
+    assert len(network.body) == BLOCKS + 1
+    assert sum(isinstance(module, nn.Conv2d) for module in network.modules()) == 1 + 2 * BLOCKS + 1 + 2 + 1
+
+
+@torch.no_grad()
+def test_mean_is_taken_off_and_put_back_and_is_no_weight() -> None:
+    network = EDSR(size=16, width=4)
+    assert not any("mean" in key for key in network.state_dict())
+    mean = 255 * torch.tensor(MEAN).view(1, 3, 1, 1)
+    for parameter in network.parameters():
+        if parameter.dim() == 1:
+            parameter.zero_()
+    assert torch.equal(network(mean.expand(1, 3, 4, 4)), mean.expand(1, 3, 16, 16))
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def with_mean_shifts(state: dict[str, Tensor], value_range: float = 255.0) -> dict[str, Tensor]:
+    """As in the authors' files, which hold the fixed shifts as 1x1 convolutions."""
+    mean, eye = value_range * torch.tensor(MEAN), torch.eye(3).view(3, 3, 1, 1)
+    shifts = {"sub_mean.weight": eye, "sub_mean.bias": -mean, "add_mean.weight": eye, "add_mean.bias": mean}
+    return state | shifts
+
+
+@pytest.mark.parametrize("shifts", [True, False])
+def test_published_edsr(tmp_path: Path, shifts: bool) -> None:
+    authors = EDSR()
+    state = dict(authors.state_dict())
+    torch.save(with_mean_shifts(state) if shifts else state, tmp_path / "edsr.pt")
+    network, checksums = prepared.take_over("edsr", {"weights": tmp_path / "edsr.pt"})
+    assert (network.size, network.settings["width"], len(checksums["weights"])) == (512, 64, 64)
+    x = 255 * torch.rand(1, 3, 3, 4, generator=seeded())
+    assert torch.equal(network(x), authors(x))
+
+
+def test_published_autoencoder(tmp_path: Path) -> None:
+    authors = CAE()
+    torch.save(authors.state_dict(), tmp_path / "cae.state")
+    network, _ = prepared.take_over("cae", {"weights": tmp_path / "cae.state"})
+    x, uniform = torch.rand(1, 3, 16, 16, generator=seeded()), torch.rand(1, 32, 4, 4, generator=seeded(1))
+    assert torch.equal(network(x, uniform), authors(x, uniform))
+    assert network.size == 512
+
+
+@pytest.mark.parametrize("kind", ["cae", "edsr"])
+def test_misfitting_files_are_refused_by_key(kind: str) -> None:
+    cls = prepared.network_class(kind)
+    state = dict(cls().state_dict())
+    first = next(iter(state))
+    for wrong, message in (
+        ({key: value for key, value in state.items() if key != first}, f"'{first}' missing"),
+        (state | {"extra.weight": state[first]}, "'extra.weight' unknown"),
+        (state | {first: state[first][:1]}, f"'{first}' of another shape"),
+        (dict(cls(width=8).state_dict()), "of another shape"),
+    ):
+        with pytest.raises(UsageError, match="weights: not the weights of") as caught:
+            cls.from_published({"weights": wrong})
+        assert message in str(caught.value)
+
+
+def test_edsr_for_another_range_of_pixels_is_refused() -> None:
+    """Its weights have the right shapes and would enlarge noise."""
+    with pytest.raises(UsageError, match="'sub_mean'"):
+        EDSR.from_published({"weights": with_mean_shifts(dict(EDSR().state_dict()), value_range=1.0)})
+
+
+@pytest.mark.parametrize(("kind", "network"), [("cae", CAE(size=20, width=8)), ("edsr", EDSR(size=24, width=4))])
+def test_saved_and_loaded(tmp_path: Path, kind: str, network: prepared.PreparedNetwork) -> None:
+    prepared.save(tmp_path / "network.pt", kind, network, {})
+    loaded = prepared.load(tmp_path / "network.pt", kind)
+    assert (type(loaded), loaded.settings) == (type(network), network.settings)
+    assert all(torch.equal(value, loaded.state_dict()[key]) for key, value in network.state_dict().items())

@@ -1,0 +1,449 @@
+"""DeepAugment's distortions: what each option changes and leaves alone, and that nothing but the generator decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from biasbed.errors import UsageError
+from biasbed.networks.cae import CAE, LAYERS
+from biasbed.networks.edsr import BLOCKS, EDSR
+from biasbed.prepare import deepaug_cae, deepaug_edsr, distortion
+from biasbed.prepare.deepaug_cae import CAEDistortion
+from biasbed.prepare.deepaug_edsr import EDSRDistortion
+from biasbed.prepare.distortion import Draws, Weights, scaled
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def weights_of(network: torch.nn.Module, seed: int = 0) -> Weights:
+    """A state dict of its shapes without a zero and without two equal elements, so that every change shows."""
+    generator = seeded(seed)
+    return {key: torch.randn(value.shape, generator=generator) + 1e-3 for key, value in network.state_dict().items()}
+
+
+def changed(before: Weights, after: Weights) -> set[str]:
+    assert before.keys() == after.keys()
+    return {key for key in before if not torch.equal(before[key], after[key])}
+
+
+def filters_changed(before: Tensor, after: Tensor) -> list[int]:
+    return (before != after).flatten(1).any(1).nonzero().flatten().tolist()
+
+
+CAE_WEIGHTS = weights_of(CAE(size=16, width=16))
+FULL_CAE_WEIGHTS = weights_of(CAE(size=16))
+EDSR_WEIGHTS = weights_of(EDSR(size=16, width=8))
+
+
+def distorted_cae(option: int, seed: int, weights: Weights = CAE_WEIGHTS, width: int = 16) -> Weights:
+    return deepaug_cae.distort_weights(weights, option, Draws(seeded(seed)), width)
+
+
+def distorted_edsr(option: int, seed: int) -> Weights:
+    return deepaug_edsr.distort_weights(EDSR_WEIGHTS, option, Draws(seeded(seed)))
+
+
+# --- the autoencoder's weights ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", deepaug_cae.WEIGHT_OPTIONS)
+def test_cae_layers(option: int) -> None:
+    """Which layers an option changes; only option 4 changes two, only 0 to 3 the biases."""
+    before = {key: value.clone() for key, value in CAE_WEIGHTS.items()}
+    keys = [changed(CAE_WEIGHTS, distorted_cae(option, seed)) for seed in range(60)]
+    assert not changed(before, CAE_WEIGHTS)
+    layers = [{LAYERS.index(key.rpartition(".")[0]) for key in found} for found in keys]
+    assert set.union(*layers) == {0: {*range(11, 16)}, 3: {*range(10, 14)}}.get(option, {*range(8, 14)})
+    assert {len(found) for found in layers} == ({1, 2} if option == 4 else {1})
+    assert any(key.endswith("bias") for found in keys for key in found) == (option in range(4))
+
+
+def test_cae_second_flipped_layer_stays_as_it_was() -> None:
+    first, second = LAYERS[12], LAYERS[15]
+    result = deepaug_cae.flipped(CAE_WEIGHTS, first, second)
+    assert changed(CAE_WEIGHTS, result) == {f"{first}.weight", f"{first}.bias"}
+    for kind in ("weight", "bias"):
+        assert torch.equal(result[f"{first}.{kind}"], CAE_WEIGHTS[f"{first}.{kind}"].flip(0))
+    same = deepaug_cae.flipped(CAE_WEIGHTS, first, first)
+    assert not changed(result, same)
+
+
+def seed_of_layer(option: int, layer: int, weights: Weights, width: int) -> Weights:
+    """A result of the option in the given layer."""
+    for seed in range(100):
+        result = distorted_cae(option, seed, weights, width)
+        if f"{LAYERS[layer]}.weight" in changed(weights, result):
+            return result
+    raise AssertionError(f"option {option} never changed layer {layer}")
+
+
+@pytest.mark.parametrize(("option", "most"), [(1, 12), (2, 25), (3, 25)])
+@pytest.mark.parametrize("layer", [10, 12])
+def test_cae_filters_with_their_biases(option: int, most: int, layer: int) -> None:
+    """At the authors' width; in the transposed layer 10, of input channels with the biases of as many outputs."""
+    result = seed_of_layer(option, layer, FULL_CAE_WEIGHTS, 64)
+    for kind in ("weight", "bias"):
+        key = f"{LAYERS[layer]}.{kind}"
+        before, after = FULL_CAE_WEIGHTS[key], result[key]
+        found = filters_changed(before[:, None], after[:, None])
+        assert most // 3 < len(found) <= most
+        limit = len(FULL_CAE_WEIGHTS[f"{LAYERS[layer]}.weight"])
+        assert max(found) < limit
+        if option == 1:
+            assert torch.equal(after[found], -before[found])
+        elif option == 2:
+            assert not after[found].any()
+        else:
+            once = -functional.gelu(before)
+            assert sum(torch.allclose(after[f], once[f]) for f in found) > len(found) // 2
+
+
+def test_double_draws() -> None:
+    weight = torch.randn(5, 2, 3, 3, generator=seeded(0))
+    assert torch.equal(distortion.negated(weight, [1, 3, 1]), distortion.negated(weight, [3]))
+    assert torch.equal(distortion.negated(weight, [2, 2]), weight)
+    assert torch.equal(distortion.negated_once(weight, [1, 3, 1]), distortion.negated(weight, [1, 3]))
+    assert torch.equal(distortion.zeroed(weight, [0, 0]), distortion.zeroed(weight, [0]))
+    twice = distortion.minus_gelu_of(weight, [4, 4])
+    torch.testing.assert_close(twice[4], -functional.gelu(-functional.gelu(weight[4])))
+    assert torch.equal(twice[:4], weight[:4])
+
+
+def test_cae_elementwise_options() -> None:
+    for seed in range(20):
+        (key,) = changed(CAE_WEIGHTS, distorted_cae(5, seed)) or {""}
+        ratio = distorted_cae(5, seed)[key] / CAE_WEIGHTS[key]
+        assert set(ratio.unique().tolist()) in ({0.0, 1.0}, {-1.0, 1.0})
+        assert 0.4 < (ratio == 1).float().mean() < 0.6
+        amplified = distorted_cae(4, seed)
+        for key in changed(CAE_WEIGHTS, amplified):  # up to 9 for one draw of the layer, 81 for two
+            assert 1 <= (amplified[key] / CAE_WEIGHTS[key]).min() < 1.5
+
+
+def test_cae_masks_are_of_both_kinds() -> None:
+    zeros = [any(bool((value == 0).any()) for value in distorted_cae(5, seed).values()) for seed in range(40)]
+    assert 8 < sum(zeros) < 32
+
+
+def test_cae_kernel_options() -> None:
+    for seed in range(20):
+        for option in (6, 7, 8):
+            result = distorted_cae(option, seed)
+            (key,) = changed(CAE_WEIGHTS, result)
+            before, after = CAE_WEIGHTS[key], result[key]
+            if option == 6:
+                assert any(torch.equal(after, torch.rot90(before, k, (2, 3))) for k in (1, 2, 3))
+            elif option == 7:
+                found = filters_changed(before, after)
+                assert 1 <= len(found) <= max(1, len(before) // 5)
+                assert torch.equal(after[found], -before[found])
+            else:
+                assert torch.equal(after.flatten(2).sum(2), before.flatten(2).amax(2))
+                assert ((after != 0).flatten(2).sum(2) == 1).all()
+
+
+def test_numbers_of_filters_follow_the_width() -> None:
+    assert [scaled(12, width) for width in (64, 32, 16, 4, 1)] == [12, 6, 3, 1, 1]
+
+
+# --- the autoencoder's signal -----------------------------------------------------------------------------------------
+
+
+LATENT = torch.rand(1, 32, 24, 20, generator=seeded(7)) - 0.5
+
+
+def test_cae_positions() -> None:
+    uniform = torch.rand(24, 20, generator=seeded(1))
+    dropped, negated = (f(LATENT, uniform) for f in (deepaug_cae.dropped_positions, deepaug_cae.negated_positions))
+    assert torch.equal((dropped == 0).all(1)[0], uniform <= 0.2)
+    assert torch.equal(dropped[..., uniform > 0.2], LATENT[..., uniform > 0.2])
+    assert torch.equal(negated[..., uniform <= 0.1], -LATENT[..., uniform <= 0.1])
+    assert torch.equal(negated[..., uniform > 0.1], LATENT[..., uniform > 0.1])
+
+
+def test_cae_channels() -> None:
+    result = deepaug_cae.permuted(LATENT, [2, 0, 1])
+    assert torch.equal(result, LATENT[:, [2, 0, 1, *range(3, 32)]])
+    once = deepaug_cae.mirrored(LATENT, [4, 9, 9, 6], (2, 0))
+    assert torch.equal(once[:, [4, 6]], LATENT[:, [4, 6]].flip(3))
+    rest = [c for c in range(32) if c not in (4, 6)]
+    assert torch.equal(once[:, rest], LATENT[:, rest])  # channel 9 was mirrored back
+
+
+def test_cae_kernels() -> None:
+    kernels = {option: deepaug_cae._KERNELS[option](32, Draws(seeded(3))) for option in (6, 7, 8)}
+    identity = deepaug_cae.identity_kernel(32)
+    assert torch.equal(functional.conv2d(LATENT, identity, padding=1), LATENT)
+    off = kernels[6] - identity
+    assert off.abs().max() <= 0.1
+    assert off.min() < -0.099
+    assert off.max() > 0.099
+    extra = kernels[7] - identity
+    assert set(extra.unique().tolist()) == {0.0, 1.0}
+    assert 8 <= extra.sum() <= 24
+    assert (extra.flatten(1).sum(1) <= 1).all()
+    own = kernels[8][range(32), range(32)].flatten(1)
+    assert (own.sum(1) == 1).all()
+    assert kernels[8].sum() == 32
+    moves = (own[1:] != own[:-1]).any(1).sum()
+    assert 1 <= moves <= 14
+
+
+def test_cae_codes() -> None:
+    """All options but 0 end in bits; 0 leaves zeros and makes ones 3 to 7."""
+    for option in range(deepaug_cae.NONE + 1):
+        code = deepaug_cae.distort_signal(LATENT, option, Draws(seeded(2)), 64)
+        assert code.shape == LATENT.shape
+        values = code[code != 0]
+        assert 0.3 < len(values) / code.numel() < 0.7
+        if option == 0:
+            assert 3 <= values.min() < 3.1
+            assert 3.1 < values.max() < 7
+        else:
+            assert (values == 1).all()
+
+
+# --- EDSR's weights ---------------------------------------------------------------------------------------------------
+
+BOTH = {"0.weight", "0.bias", "2.weight", "2.bias"}
+EDSR_TOUCHES: dict[int, tuple[set[int], set[str]]] = {
+    0: ({0, 3, 6, 9}, BOTH),
+    1: ({1, 4, 7}, {"0.weight", "0.bias"}),
+    2: ({0, 3, 6, 9}, {"0.weight", "0.bias"}),
+    3: ({0, 3, 6, 9}, {"0.weight", "2.weight"}),
+    4: ({0, 3, 6, 9}, {"0.weight"}),
+    5: ({0, 3, 6, 9}, {"0.weight"}),
+    6: ({0, 3, 6, 9}, {"2.weight"}),
+    7: ({0, 3, 6, 9}, {"0.weight", "2.weight"}),
+    8: ({1, 5, 9}, {"0.weight"}),
+    9: ({0, 3, 6, 9}, {"0.weight"}),
+    10: ({1, 5, 9}, {"2.weight"}),
+    11: ({*range(15)}, {"2.weight"}),
+    **dict.fromkeys((12, 16), ({*range(15)}, {"0.weight", "2.weight"})),
+    **dict.fromkeys((13, 14, 15), ({*range(15)}, {"0.weight"})),
+}
+
+
+@pytest.mark.parametrize("option", deepaug_edsr.WEIGHT_OPTIONS)
+def test_edsr_blocks(option: int) -> None:
+    """Which blocks and tensors an option changes: never the last block, nor anything outside of blocks."""
+    before = {key: value.clone() for key, value in EDSR_WEIGHTS.items()}
+    blocks, kinds = EDSR_TOUCHES[option]
+    found: set[tuple[int, str]] = set()
+    for seed in range(90):
+        result = distorted_edsr(option, seed)
+        assert all(torch.isfinite(value).all() for value in result.values())
+        parts = [key.split(".", 3) for key in changed(EDSR_WEIGHTS, result)]
+        assert all(part[0] == "body" and part[2] == "body" for part in parts)
+        found |= {(int(part[1]), part[3]) for part in parts}
+        assert len({part[1] for part in parts}) <= (1 if option <= 11 else 5)
+    assert not changed(before, EDSR_WEIGHTS)
+    assert {block for block, _ in found} == blocks
+    assert {kind for _, kind in found} == kinds
+    assert BLOCKS - 1 not in blocks
+
+
+def in_edsr(option: int, seed: int) -> list[tuple[Tensor, Tensor]]:
+    """(before, after) of every weight that changed."""
+    result = distorted_edsr(option, seed)
+    return [(EDSR_WEIGHTS[key], result[key]) for key in sorted(changed(EDSR_WEIGHTS, result))]
+
+
+def test_edsr_flipped_twice_is_unchanged() -> None:
+    twice = deepaug_edsr.flipped(deepaug_edsr.flipped(EDSR_WEIGHTS, 3), 3)
+    assert not changed(EDSR_WEIGHTS, twice)
+
+
+def test_edsr_convolved_kernels() -> None:
+    for seed in range(5):
+        ((_, after),) = in_edsr(8, seed)
+        assert torch.allclose(after, after[:, :1].expand_as(after), atol=1e-5)  # one tap for all filters of a channel
+        ((before, blurred),) = in_edsr(10, seed)
+        padded = functional.pad(before, (1, 1, 1, 1))
+        assert blurred.abs().max() <= padded.abs().sum((1, 2, 3)).max()
+        ((before, after),) = in_edsr(11, seed)
+        assert (after - before).abs().max() <= 0.5 + 1e-6
+
+
+def test_edsr_masks_and_signs() -> None:
+    def by_filter(ratio: Tensor) -> list[set[float]]:
+        return [set(f.unique().tolist()) for f in ratio.flatten(1)]
+
+    for seed in range(5):
+        for before, after in in_edsr(13, seed):
+            assert set((after / before).unique().tolist()) == {-1.0, 1.0}
+        for before, after in in_edsr(14, seed):
+            assert set((after / before).unique().tolist()) == {0.0, 1.0}
+        for before, after in in_edsr(15, seed):
+            found = by_filter(after / before)
+            assert all(values in ({1.0}, {-1.0}) for values in found)
+        for before, after in in_edsr(16, seed):
+            taps = (after != 0).flatten(2).sum(2)
+            strongest = before.flatten(2).amax(2)
+            assert torch.equal(after.flatten(2).sum(2)[taps == 1], strongest[taps == 1])
+            assert (strongest[taps == 0] < 0).all()  # a lone negative tap is not its kernel's largest value
+            assert taps.max() == 1
+
+
+def test_edsr_turns() -> None:
+    planes = set()
+    for seed in range(10):
+        for before, after in in_edsr(12, seed):
+            turns = {(k, axes) for k in (1, 2, 3) for axes in ((2, 3), (0, 1))}
+            planes |= {axes for k, axes in turns if torch.equal(torch.rot90(before, k, axes), after)}
+    assert planes == {(2, 3), (0, 1)}
+
+
+# --- EDSR's signal ----------------------------------------------------------------------------------------------------
+
+
+def test_edsr_features_before_the_body() -> None:
+    features = torch.randn(1, 6, 40, 50, generator=seeded(0))
+    copies = deepaug_edsr.copied(features, [(1, 4), (0, 1)])
+    assert torch.equal(copies, features[:, [4, 4, 2, 3, 4, 5]])  # no swap, and the second pair sees the first's copy
+    uniform = torch.rand(features.shape, generator=seeded(1))
+    assert abs((deepaug_edsr.dropped(features, uniform) == 0).float().mean() - 0.05) < 0.01
+    negated = deepaug_edsr.with_signs(features, uniform)
+    assert torch.equal(negated.abs(), features.abs())
+    assert abs((negated != features).float().mean() - 0.025) < 0.01
+
+
+@torch.no_grad()
+def test_edsr_signal_options_differ_and_none_is_the_network() -> None:
+    network = EDSR(size=16, width=8).eval()
+    x = 255 * torch.rand(1, 3, 4, 5, generator=seeded(0))
+
+    def made(option: int, seed: int = 0) -> Tensor:
+        return deepaug_edsr.distort_signal(network, x, option, Draws(seeded(seed)))
+
+    assert torch.equal(made(deepaug_edsr.NO_SIGNAL), network(x))
+    for option in (15, 25, 35, 41, 42, 43, 44):
+        assert any(not torch.equal(made(option, seed), network(x)) for seed in range(5)), option
+    assert len({made(43, seed).sum().item() for seed in range(20)}) == 2  # channels with rows, or with columns
+    assert len({made(42, seed).sum().item() for seed in range(20)}) == 2  # relu or gelu
+    assert 1 < len({made(44, seed).sum().item() for seed in range(30)}) <= 4  # module 13, 14, 15 or 16
+
+
+def test_edsr_only_the_last_module_that_is_not_skipped_counts() -> None:
+    body = EDSR(size=16, width=4).body
+    x = torch.randn(1, 4, 5, 5, generator=seeded(0))
+    for skipped, last in (([2, 3, 4], 16), ([16, 2, 2], 15), ([16, 15, 14], 13)):
+        assert torch.equal(deepaug_edsr.last_module_only(body, x, skipped), body[last](x))
+
+
+# --- both -------------------------------------------------------------------------------------------------------------
+
+Make = Callable[..., Any]
+NETWORKS = {"cae": CAE(size=20, width=8).eval(), "edsr": EDSR(size=24, width=4).eval()}
+MAKERS: dict[str, Make] = {
+    "cae": lambda **options: CAEDistortion(NETWORKS["cae"], **options),
+    "edsr": lambda **options: EDSRDistortion(NETWORKS["edsr"], **options),
+}
+ALL = {
+    "cae": ([*range(10), None], [*range(10), None]),
+    "edsr": ([*range(18), None], [*deepaug_edsr.SIGNAL_OPTIONS, None]),
+}
+IMAGE = torch.rand(3, 30, 41, generator=seeded(11))
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_every_option_makes_a_finite_image_of_the_network_s_size(kind: str) -> None:
+    weight_options, signal_options = ALL[kind]
+    shape = {"cae": (3, 20, 24), "edsr": (3, 24, 32)}[kind]  # of 20 x 27 and of 4 * (6 x 8) pixels
+    pairs = [(w, None) for w in weight_options] + [(None, s) for s in signal_options]
+    for weight_option, signal_option in pairs:
+        make = MAKERS[kind](weight_option=weight_option, signal_option=signal_option)
+        make.redraw(seeded(0))
+        made = make(IMAGE, seeded(1))
+        assert (made.shape, made.dtype) == (shape, torch.float32)
+        assert torch.isfinite(made).all()
+        assert 0 <= made.min() <= made.max() <= 1
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("sides", [(12, 15), (20, 20), (64, 33)])
+def test_images_are_resized_to_the_short_side(kind: str, sides: tuple[int, int]) -> None:
+    make = MAKERS[kind]()
+    made = make(torch.rand(3, *sides, generator=seeded(0)), seeded(0))
+    assert min(made.shape[1:]) == {"cae": 20, "edsr": 24}[kind]
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_the_generators_decide(kind: str) -> None:
+    def made(weights: int, image: int) -> Tensor:
+        make = MAKERS[kind]()
+        make.redraw(seeded(weights))
+        return make(IMAGE, seeded(image))
+
+    before = torch.get_rng_state()
+    first = made(1, 2)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first, made(1, 2))
+    assert any(not torch.equal(first, made(weights, 2)) for weights in range(2, 6))
+    assert not torch.equal(first, made(1, 3))
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_redraw_starts_from_the_clean_weights(kind: str) -> None:
+    clean = {key: value.clone() for key, value in NETWORKS[kind].state_dict().items()}
+    make, fresh = MAKERS[kind](), MAKERS[kind]()
+    for seed in range(5):
+        make.redraw(seeded(seed))
+    fresh.redraw(seeded(4))
+    assert changed(clean, make.distorted.state_dict())
+    assert not changed(fresh.distorted.state_dict(), make.distorted.state_dict())
+    assert not changed(clean, NETWORKS[kind].state_dict())
+    make.weight_option = {"cae": deepaug_cae.NONE, "edsr": deepaug_edsr.NO_WEIGHTS}[kind]
+    make.redraw(seeded(9))
+    assert not changed(clean, make.distorted.state_dict())
+
+
+def test_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of options 0 to 7 for the autoencoder, three of 0 to 16 for EDSR; every signal option."""
+    drawn: dict[str, list[int]] = {"cae": [], "edsr": []}
+    signals: dict[str, list[int]] = {"cae": [], "edsr": []}
+    results = {"cae": torch.zeros(1, 4, 5, 5), "edsr": torch.zeros(1, 3, 8, 8)}  # a code, an image
+    for kind, module in (("cae", deepaug_cae), ("edsr", deepaug_edsr)):
+
+        def weights(old: Weights, option: int, *rest: Any, into: list[int] = drawn[kind]) -> Weights:
+            into.append(option)
+            return old
+
+        def signal(*arguments: Any, into: list[int] = signals[kind], made: Tensor = results[kind]) -> Tensor:
+            into.append(next(argument for argument in arguments if isinstance(argument, int)))
+            return made
+
+        monkeypatch.setattr(module, "distort_weights", weights)
+        monkeypatch.setattr(module, "distort_signal", signal)
+        make, generator = MAKERS[kind](), seeded(0)
+        for count in range(1, 151):
+            make.redraw(generator)
+            assert len(drawn[kind]) == count * {"cae": 1, "edsr": 3}[kind]
+            make(IMAGE, generator)
+    assert set(drawn["cae"]) == set(range(8))
+    assert set(drawn["edsr"]) == set(range(17))
+    assert set(signals["cae"]) == set(range(9))
+    assert set(signals["edsr"]) == set(deepaug_edsr.SIGNAL_OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("cae", {"weight_option": 10}),
+        ("cae", {"signal_option": -1}),
+        ("edsr", {"weight_option": 18}),
+        ("edsr", {"signal_option": 10}),
+        ("edsr", {"signal_option": 46}),
+    ],
+)
+def test_options_that_do_not_exist(kind: str, options: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(options))}="):
+        MAKERS[kind](**options)

@@ -1,0 +1,78 @@
+"""Every vector that is there, its replay, and what a change of one per cent does to it.
+
+`python tests/replays/walk.py 'sagnet_*'` walks some of them by hand.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+if __name__ == "__main__":
+    sys.path[:0] = [str(HERE.parent)]
+
+from replays import Case, load  # noqa: E402
+
+OWN = HERE.parent / "vectors"
+SHARED = HERE.parents[2] / "shared" / "vectors"
+MODULES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in ("__init__", "walk"))
+
+
+def files() -> dict[str, Path]:
+    """By name; our own copies, and whatever else lies beside the checkout."""
+    found = {path.stem: path for folder in (SHARED, OWN) for path in sorted(folder.glob("*.npz"))}
+    return dict(sorted(found.items()))
+
+
+def replay_of(name: str) -> tuple[Callable[[Case], None], dict[str, str]]:
+    """The replay of a file and its uncompared keys; LookupError for a file that nothing compares."""
+    for module in MODULES:
+        replays = importlib.import_module(f"replays.{module}")
+        for pattern, function in replays.REPLAYS.items():
+            if fnmatch.fnmatch(name, pattern):
+                return function, replays.UNCOMPARED.get(pattern, {})
+    raise LookupError(f"no replay in tests/replays/ compares {name}.npz")
+
+
+def changed(case: Case, key: str) -> Case:
+    """A copy with one key larger by one per cent, whole numbers by at least 1."""
+    value = case[key]
+    more = np.maximum(1, np.abs(value) // 100) if value.dtype.kind in "iu" else value * 0.01
+    return {**case, key: np.asarray(value + more).astype(value.dtype)}
+
+
+def compared_keys(case: Case, uncompared: dict[str, str]) -> Iterator[str]:
+    """Keys that hold numbers; whole ones (draws, sizes, seeds, mostly) only where there is nothing else."""
+    for kinds in ("f", "iu"):
+        keys = [k for k, v in case.items() if k not in uncompared and v.dtype.kind in kinds and np.any(v)]
+        if keys:
+            yield from keys
+            return
+
+
+def fails(replay: Callable[[Case], None], case: Case) -> bool:
+    try:
+        replay(case)
+    except AssertionError:
+        return True
+    return False
+
+
+def _main(pattern: str) -> None:
+    for name, path in files().items():
+        if fnmatch.fnmatch(name, pattern):
+            replay, uncompared = replay_of(name)
+            case = load(path)
+            replay(case)
+            passed = [key for key in compared_keys(case, uncompared) if not fails(replay, changed(case, key))]
+            print(f"{name}: compared", f"; NOT NOTICED: {', '.join(passed)}" if passed else "")
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1] if len(sys.argv) > 1 else "*")
