@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from biasbed import algorithms, config
 from biasbed.algorithms.base import Algorithm
 from biasbed.distributed import Group
+from biasbed.models import Predict
 from biasbed.settings import specs
 from conformance.making import BUSY, CLASSES, SHAPES, batch_for, images, make, steps, task_for
 from conformance.ranks import gradients, half, in_two_processes
@@ -225,15 +226,6 @@ def test_training_goes_on_after_predicting_as_if_nothing_had_been(name: str) -> 
     tested.train()
     steps(tested, batch, 2, 3)
     assert same(straight.state_dict(), tested.state_dict())
-
-
-class Predict(nn.Module):
-    def __init__(self, algorithm: Algorithm) -> None:
-        super().__init__()
-        self.algorithm = algorithm
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.algorithm.predict(x)
 
 
 def test_predict_is_exported_for_any_batch_size(name: str) -> None:

@@ -12,6 +12,7 @@ import torch
 from biasbed import algorithms, config
 from biasbed.algorithms.base import Algorithm
 from biasbed.errors import UsageError
+from biasbed.models import Predict
 
 FOLDER = Path(algorithms.__file__).parent
 # Methods that add nothing to the network, under settings that are sure to act.
@@ -77,11 +78,6 @@ def test_state_is_the_network_alone(make_algorithm: Any, name: str) -> None:
 def test_masks_at_evaluation_are_exported_too(make_algorithm: Any, batch: Any) -> None:
     algorithm = make_algorithm("infodrop", {"mask_in_eval": True}, backbone="resnet10").eval()
     shapes = {"x": {0: torch.export.Dim("num_images")}}
-
-    class Predict(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return algorithm.predict(x)
-
-    exported = torch.export.export(Predict(), (batch.x[:2],), dynamic_shapes=shapes).module()
+    exported = torch.export.export(Predict(algorithm), (batch.x[:2],), dynamic_shapes=shapes).module()
     for count in (1, 3, 8):
         torch.testing.assert_close(exported(batch.x[:count]), algorithm.predict(batch.x[:count]))

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from biasbed.algorithms.base import Algorithm, Setup
+from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import Drawn, HostDraws, armed
+from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import BIASBED_PAPER
-from biasbed.batch import Batch
 from biasbed.networks import surgery
 from biasbed.networks.surgery import Site, Window
 from biasbed.settings import setting
@@ -262,7 +262,7 @@ def insert_masks(resnet: torch.nn.Module, hparams: InfoDrop.HParams) -> list[Mas
 # --- the method -------------------------------------------------------------------------------------------------------
 
 
-class InfoDrop(Algorithm):
+class InfoDrop(ERM):
     """ERM, with features dropped in training where the image resembles its own neighbourhood.
 
     Each masked map loses, per image and channel, the positions hit by floor(drop_rate*h*w) draws from `drop_weights`;
@@ -302,21 +302,17 @@ class InfoDrop(Algorithm):
 
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
-        self.network = setup.network()
         self.masks = insert_masks(self.network.get_submodule("backbone"), hparams)
         self._host = HostDraws(setup.group)
         self._evaluation_offsets = self._offsets(torch.Generator().manual_seed(EVALUATION_SEED))
 
-    def losses(self, batch: Batch) -> dict[str, Tensor]:
+    def logits(self, x: Tensor) -> Tensor:
         with armed(self.masks, self._draw()):
-            logits = self.network(batch.x)
-        self.observe(logits, batch.y)
-        return {"classification": self.task.loss(logits, batch.y)}
+            return super().logits(x)
 
     def predict(self, x: Tensor) -> Tensor:
         with armed(self.masks, self._evaluation_draw()):
-            logits: Tensor = self.network(x)
-        return logits
+            return super().predict(x)
 
     def _draw(self) -> list[Draw | None]:
         finetuning = self.progress.epoch >= self.progress.epochs - self.hparams.finetune_epochs

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from biasbed.algorithms.base import Algorithm, Setup
+from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import Drawn, HostDraws, armed
+from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import BIASBED_PAPER, DEEPAUGMENT_AUTHORS
-from biasbed.batch import Batch
 from biasbed.networks import surgery
 from biasbed.settings import setting
 
@@ -171,7 +171,7 @@ class Distortion(Drawn):
         return torch.cat([*distorted, x[count:]])
 
 
-class Noise2Net(Algorithm):
+class Noise2Net(ERM):
     """ERM, with part of each batch distorted by random convolutional networks.
 
     The first floor(share * B) of a process's B images pass, after normalisation, through a network of four residual
@@ -194,20 +194,13 @@ class Noise2Net(Algorithm):
 
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
-        self.network = setup.network()
         self.distortion = Distortion()
         surgery.insert_after(self.network.get_submodule("normalise"), self.distortion)
         self._host = HostDraws(setup.group)
 
-    def losses(self, batch: Batch) -> dict[str, Tensor]:
-        with armed([self.distortion], [self._draw(len(batch))]):
-            logits = self.network(batch.x)
-        self.observe(logits, batch.y)
-        return {"classification": self.task.loss(logits, batch.y)}
-
-    def predict(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.network(x)
-        return logits
+    def logits(self, x: Tensor) -> Tensor:
+        with armed([self.distortion], [self._draw(len(x))]):
+            return super().logits(x)
 
     def _draw(self, num_images: int) -> Draw | None:
         count = int(self.hparams.share * num_images + 1e-9)

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from biasbed.algorithms.base import Algorithm, Setup
+from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import Drawn, HostDraws, armed
+from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import BIASBED_PAPER
-from biasbed.batch import Batch
 from biasbed.networks import surgery
 from biasbed.settings import setting
 
@@ -49,7 +49,7 @@ class Swap(Drawn):
         return x if self.draw is None else swap_statistics(x, self.draw, self.eps)
 
 
-class PAdaIN(Algorithm):
+class PAdaIN(ERM):
     """ERM, with the statistics of feature maps swapped between the images of a batch now and then.
 
     After every convolution of the main path, before its norm, a coin with probability `p` decides whether the maps'
@@ -83,19 +83,12 @@ class PAdaIN(Algorithm):
 
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
-        self.network = setup.network()
         self.swaps = insert_swaps(self.network.get_submodule("backbone"), hparams.eps)
         self._host = HostDraws(setup.group)
 
-    def losses(self, batch: Batch) -> dict[str, Tensor]:
-        with armed(self.swaps, self._draw(len(batch))):
-            logits = self.network(batch.x)
-        self.observe(logits, batch.y)
-        return {"classification": self.task.loss(logits, batch.y)}
-
-    def predict(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.network(x)
-        return logits
+    def logits(self, x: Tensor) -> Tensor:
+        with armed(self.swaps, self._draw(len(x))):
+            return super().logits(x)
 
     def _draw(self, num_images: int) -> list[Tensor | None]:
         """Per insertion point a permutation, or None. All coins at once on the host, as they steer the host; then one
