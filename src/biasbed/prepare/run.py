@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,28 +25,48 @@ from biasbed.run_folder import exclusive
 from biasbed.settings import build, nearest, specs
 from biasbed.suites import Suite, defaults, open_suite
 
+NETWORKS = tuple(f"{kind}_network" for kind in prepared.KINDS)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for, and of which images."""
+
+    options: PrepareOptions
+    config: Config
+    suite: Suite
+    source: Source  # of the split
+    store: Store
+
 
 def prepare(flags: Mapping[str, Any]) -> Path:
-    """Prepare what the flags ask for; returns the file or folder. What is there already is left alone."""
+    """Prepare what the flags ask for; returns the file or folder. What is there already is left alone.
+
+    Raises UsageError for what can't be meant, Failure for images that can't be read.
+    """
+    request = _request(flags)
+    options = request.options
+    with interruptible(), exclusive(request.store.folder(request.source), "prepared"):
+        if options.what in NETWORKS:
+            return make_network(request, options.what.removesuffix("_network"))
+        if options.split == "train" and not request.store.network(request.source, IMAGES[options.what]).is_file():
+            print(f"first, the network that makes them ({IMAGES[options.what]})", file=sys.stderr)
+            make_network(request, IMAGES[options.what])
+        return make_copies(request)
+
+
+def _request(flags: Mapping[str, Any]) -> Request:
     own = specs(PrepareOptions)
     options = build(PrepareOptions, {name: v for name, v in flags.items() if name in own})
     if options.what == "none":
-        raise UsageError(f"say what to prepare: what=<{', '.join([*_NETWORKS, *IMAGES])}>")
+        raise UsageError(f"say what to prepare: what=<{', '.join([*NETWORKS, *IMAGES])}>")
     given = {name: v for name, v in flags.items() if name not in own and v != "auto"}
     values = {**defaults(str(given.get("suite", Config.suite))), **given}
-    known = specs(Config)
-    config = build(Config, {name: v for name, v in values.items() if name in known})
+    config = build(Config, values)
     config = replace(config, device=processes.settle_device(config.device, 1)[0])
     suite = open_suite(config)
-    source, store = _source(suite, options.split), suite.store
-    assert store is not None
-    with interruptible(), exclusive(store.folder(source), "prepared"):
-        if options.what in _NETWORKS:
-            return _network(options.what.removesuffix("_network"), options, config, store, source)
-        return _images(options, config, store, source)
-
-
-_NETWORKS = tuple(f"{kind}_network" for kind in prepared.KINDS)
+    assert suite.store is not None
+    return Request(options, config, suite, _source(suite, options.split), suite.store)
 
 
 def _source(suite: Suite, split: str) -> Source:
@@ -53,25 +75,26 @@ def _source(suite: Suite, split: str) -> Source:
         return suite.material()
     sets = {entry.name: entry.source for entry in (*suite.validation, *suite.sets)}
     if split not in sets:
-        raise UsageError(
-            f"split={split}: the suite '{suite.name}' has no such images{nearest(split, ['train', *sets])}"
-        )
+        raise UsageError(f"split={split}: '{suite.name}' has no such images{nearest(split, ['train', *sets])}")
     return sets[split]
 
 
 # --- networks ---------------------------------------------------------------------------------------------------------
 
 
-def _network(kind: str, options: PrepareOptions, config: Config, store: Store, source: Source) -> Path:
-    path = store.network(source, kind)
-    if path.is_file() and not options.overwrite:
+def make_network(request: Request, kind: str) -> Path:
+    """Train a network on the images, or take over the authors'; returns its file."""
+    path = request.store.network(request.source, kind)
+    if path.is_file() and not request.options.overwrite:
         print(f"{path} is there already; overwrite=true makes it anew", file=sys.stderr)
         return path
     from biasbed.prepare import networks
 
-    network, origin = networks.make(kind, options, config, source, path.with_suffix(".partial"))
-    prepared.save(path, kind, network, {**origin, "source": source.name, "source_fingerprint": source.fingerprint()})
-    path.with_suffix(".partial").unlink(missing_ok=True)
+    partial = path.with_suffix(".partial")
+    network, origin = networks.make(kind, request.options, request.config, request.source, partial)
+    source = {"source": request.source.name, "source_fingerprint": request.source.fingerprint()}
+    prepared.save(path, kind, network, {**origin, **source})
+    partial.unlink(missing_ok=True)
     print(f"done: {path}", file=sys.stderr)
     return path
 
@@ -79,97 +102,93 @@ def _network(kind: str, options: PrepareOptions, config: Config, store: Store, s
 # --- images -----------------------------------------------------------------------------------------------------------
 
 
-def _images(options: PrepareOptions, config: Config, store: Store, source: Source) -> Path:
+def make_copies(request: Request) -> Path:
+    """Make a copy of every image that has none yet; returns their folder."""
     from biasbed.prepare.make import make_images
 
-    kind = IMAGES[options.what]
-    if not store.network(source, kind).is_file() and options.split == "train":
-        print(f"first, the network that makes them ({kind})", file=sys.stderr)
-        _network(kind, replace(options, overwrite=False), config, store, source)
-    network = _network_for(store, source, kind, config)
-    folder = store.images(source, options.what)
-    manifest = _manifest(options, config, source, network)
-    _check_same(folder, manifest, options)
-    if (existing := Manifest.read(folder)) is not None and existing.complete:
+    options, source = request.options, request.source
+    folder = request.store.images(source, options.what)
+    manifest = _manifest(request)
+    existing = _same_settings(folder, manifest, options)
+    if existing is not None and existing.complete:
         print(f"{folder} is complete already: {existing.images} images", file=sys.stderr)
         return folder
     manifest.write(folder)
-    work = _work(options, config, source, network, folder)
-    workers = _workers(options, config)
     with Progress(len(source), "image") as bar:
-        problems = make_images(work, workers, bar)
-    if problems and config.corrupt == "stop":
-        message = next(iter(problems.values()))
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise Failure(f"{message}{more}; corrupt=skip goes on without such files")
-    for message in problems.values():
-        print(f"warning: {message}; left out", file=sys.stderr)
-    manifest = replace(manifest, complete=True, skipped=tuple(sorted(problems)), images=len(source) - len(problems))
-    manifest.write(folder)
-    save_examples(folder / "examples.png", store.open_images(source, options.what, source), lambda image: image)
-    print(f"done: {manifest.images} images in {folder}", file=sys.stderr)
+        problems = make_images(_work(request, folder), _processes(request), bar)
+    _report(problems, request.config)
+    count = len(source) - len(problems)
+    replace(manifest, complete=True, skipped=tuple(sorted(problems)), images=count).write(folder)
+    made = request.store.open_images(source, options.what, source)
+    save_examples(folder / "examples.png", made, lambda image: image)
+    print(f"done: {count} images in {folder}", file=sys.stderr)
     return folder
 
 
-def _network_for(store: Store, source: Source, kind: str, config: Config) -> Path:
-    """The network of these images; for evaluation images, the one prepared on the training images."""
-    path = store.network(source, kind)
-    if path.is_file():
-        return path
-    suite = open_suite(config)
-    return store.existing_network(suite.material(), kind)
+def _network(request: Request) -> Path:
+    """The file of the network for these images: their own, else the one of the training images."""
+    kind = IMAGES[request.options.what]
+    own = request.store.network(request.source, kind)
+    return own if own.is_file() else request.suite.network(kind)
 
 
-def _manifest(options: PrepareOptions, config: Config, source: Source, network: Path) -> Manifest:
-    settings: dict[str, Any] = {
-        "seed": config.seed,
-        "size": options.size,
-        "network": prepared.fingerprint(network),
-    }
+def _styles(request: Request) -> Source:
+    from biasbed.prepare.networks import style_images
+
+    return style_images(request.options.styles) or request.source
+
+
+def _manifest(request: Request) -> Manifest:
+    """Of the copies that are to be made."""
+    options, source = request.options, request.source
+    settings: dict[str, Any] = {"seed": request.config.seed, "size": options.size}
+    settings["network"] = prepared.fingerprint(_network(request))
     if options.what == "stylized":
-        styles = _styles(options, source)
+        styles = _styles(request)
         settings |= {"alpha": options.alpha, "styles": styles.name, "styles_fingerprint": styles.fingerprint()}
     else:
-        settings |= {"redraw": options.redraw}
-        settings |= {"weight_option": options.weight_option, "signal_option": options.signal_option}
+        settings |= {name: getattr(options, name) for name in ("redraw", "weight_option", "signal_option")}
     return Manifest(options.what, source.name, source.fingerprint(), len(source), options.format, settings)
 
 
-def _check_same(folder: Path, wanted: Manifest, options: PrepareOptions) -> None:
-    """Remove images made with other settings if that is asked for; else UsageError saying what differs."""
+def _same_settings(folder: Path, wanted: Manifest, options: PrepareOptions) -> Manifest | None:
+    """The manifest of what is there. Made with other settings, it is removed if that is asked for, else UsageError."""
     found = Manifest.read(folder)
     if found is None:
-        return
+        return None
     ours, theirs = {**wanted.settings, "format": wanted.format}, {**found.settings, "format": found.format}
     different = [f"{name}={theirs.get(name)}" for name in ours if ours[name] != theirs.get(name)]
-    if different and not options.overwrite:
+    if not different:
+        return found
+    if not options.overwrite:
         raise UsageError(
             f"{folder} was made with {', '.join(different)}: overwrite=true makes it anew, prepared_dir= elsewhere"
         )
-    if different:
-        import shutil
-
-        shutil.rmtree(folder)
+    shutil.rmtree(folder)
+    return None
 
 
-def _styles(options: PrepareOptions, source: Source) -> Source:
-    from biasbed.prepare.networks import style_images
-
-    return style_images(options.styles) or source
-
-
-def _work(options: PrepareOptions, config: Config, source: Source, network: Path, folder: Path) -> Any:
-    import functools
-
+def _work(request: Request, folder: Path) -> Any:
     from biasbed.prepare import networks
     from biasbed.prepare.make import Work
 
-    make = functools.partial(networks.open_distortion, options, network, _styles(options, source))
+    options = request.options
+    make = functools.partial(networks.open_distortion, options, _network(request), _styles(request))
     redraw = 0.0 if options.what == "stylized" else options.redraw
-    return Work(source, folder / "images", options.format, config.seed, redraw, make, config.device)
+    seed, device = request.config.seed, request.config.device
+    return Work(request.source, folder / "images", options.format, seed, redraw, make, device)
 
 
-def _workers(options: PrepareOptions, config: Config) -> int:
-    if options.processes != "auto":
-        return int(options.processes)
-    return 1 if config.device == "cuda" else os.cpu_count() or 1
+def _processes(request: Request) -> int:
+    if request.options.processes != "auto":
+        return int(request.options.processes)
+    return 1 if request.config.device == "cuda" else os.cpu_count() or 1
+
+
+def _report(problems: Mapping[str, str], config: Config) -> None:
+    """Failure for images that can't be read, unless they are to be left out."""
+    if problems and config.corrupt == "stop":
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise Failure(f"{next(iter(problems.values()))}{more}; corrupt=skip goes on without such files")
+    for message in problems.values():
+        print(f"warning: {message}; left out", file=sys.stderr)
