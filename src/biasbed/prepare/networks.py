@@ -73,6 +73,8 @@ def _trained(
         if files:
             encoder = read_file(files["encoder"], "encoder")
             train, values = functools.partial(train, encoder=encoder), {**AUTHORS_STYLE, **values}
+        elif "steps" in values:
+            values["encoder_steps"] = values["steps"]
     else:
         train = functools.partial(train, source)
     training = build(settings, {**values, "size": size, "seed": config.seed})
