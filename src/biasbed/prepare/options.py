@@ -26,7 +26,7 @@ class PrepareOptions:
     weights: str = setting("none", "cae_network, edsr_network: file with the authors' weights")
     width: int | Auto = setting("auto", "channels of the first layer of a network that is trained here")
     size: int | Auto = setting("auto", "pixels of the training crops, and of images made with the network")
-    steps: int | Auto = setting("auto", "training steps of a network (style_network: of the encoder, then of the decoder)")
+    steps: int | Auto = setting("auto", "training steps of a network (style_network: of each of its halves)")
     batch_size: int | Auto = setting("auto", "images per training step of a network")
     # images
     styles: str = setting("auto", "stylized, style_network: folder of style images (auto: the images themselves)")
