@@ -166,7 +166,8 @@ def resolve(flags: Mapping[str, Any]) -> Config:
     given = {name: value for name, value in flags.items() if value != "auto"}
     defaults = flatten(Config())
     suite = suites.defaults(str(given.get("suite", defaults["suite"])))
-    name = str(given.get("algorithm", suite.get("algorithm", defaults["algorithm"])))
+    name = algorithms.settled(str(given.get("algorithm", suite.get("algorithm", defaults["algorithm"]))))
+    given["algorithm"] = name
     _refuse_unknown_general(given)
     algorithm = algorithms.load(name)
     cls = config_class(algorithm.HParams)
@@ -210,7 +211,10 @@ def plain(config: Config) -> dict[str, Any]:
 
 def config_hash(config: Config, protocol: record.Protocol, data_fingerprint: str) -> str:
     """What was computed, seed aside: settings, protocol and data."""
+    from biasbed.algorithms import identifier
+
     what = {name: list(v) if isinstance(v, tuple) else v for name, v in config.what().items()}
+    what["algorithm"] = identifier(config.algorithm)  # wherever a user's file lies
     if Path(config.init).expanduser().is_file():  # what counts is its content, not where it lies
         what["init"] = hashlib.sha256(Path(config.init).expanduser().read_bytes()).hexdigest()
     return record.digest({"config": what, "protocol": protocol.hash, "data": data_fingerprint})

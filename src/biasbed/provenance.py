@@ -8,6 +8,7 @@ import inspect
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -28,7 +29,8 @@ def git_state() -> tuple[str, str]:
 
 def code_hash(algorithm: type, suite: str) -> str:
     """16 hex digits of the source that makes the numbers: method, networks, data, suite, loop and evaluation."""
-    files = [Path(inspect.getfile(algorithm)), PACKAGE / "algorithms" / "base.py", PACKAGE / "suites" / f"{suite}.py"]
+    files = [Path(inspect.getfile(cls)) for cls in algorithm.__mro__ if cls.__module__ not in sys.stdlib_module_names]
+    files = [path for path in files if "torch" not in path.parts] + [PACKAGE / "suites" / f"{suite}.py"]
     files += [PACKAGE / f"{name}.py" for name in CORE]
     files += [PACKAGE / "algorithms" / "draws.py", PACKAGE / "suites" / "__init__.py"]
     files += [*(PACKAGE / "networks").glob("*.py"), *(PACKAGE / "data").glob("*.py")]

@@ -209,8 +209,9 @@ def test_style_images_of_ones_own(flags: dict[str, Any], tmp_path: Path) -> None
     assert other is not None
     assert (own.settings["styles"], other.settings["styles"]) == ("photo", "styles")
     assert own.settings["styles_fingerprint"] != other.settings["styles_fingerprint"]
+    (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="has no images"):
-        prepare({**words, "styles": str(tmp_path / "home")})
+        prepare({**words, "styles": str(tmp_path / "empty")})
 
 
 def test_a_second_command_waits_for_nobody(flags: dict[str, Any]) -> None:
@@ -232,3 +233,83 @@ def test_what_is_asked_for_is_said(home: Path) -> None:
         prepare({"what": "deepaug_ca"})
     damaged = home / "prepared"
     assert not damaged.exists()
+
+
+def test_pictures_of_different_sizes(flags: dict[str, Any], tmp_path: Path) -> None:
+    root = tmp_path / "images"
+    shutil.copytree(flags["data_dir"], root)
+    wide = next((root / "photo" / "cross").glob("*.png"))
+    Image.open(wide).resize((60, 30)).save(wide)
+    own = {**flags, "data_dir": str(root)}
+    suite = open_suite(config.resolve({name: own[name] for name in ("suite", "data_dir", "train", "device")}))
+    assert suite.store is not None
+    prepared.save(suite.store.network(suite.material(), "cae"), "cae", CAE(size=24, width=8), {})
+    folder = prepare({**own, "what": "deepaug_cae"})
+    assert (folder / "examples.png").is_file()
+    with Image.open(folder / "images" / "cross" / f"{wide.name}.png") as image:
+        assert image.size == (48, 24)
+
+
+def test_a_copy_that_was_lost_is_made_again(flags: dict[str, Any]) -> None:
+    folder = prepare({**flags, "what": "deepaug_cae"})
+    whole = contents(folder)
+    (folder / "images" / next(iter(whole))).unlink()
+    prepare({**flags, "what": "deepaug_cae"})
+    assert contents(folder) == whole
+
+
+def test_images_that_nothing_vouches_for_are_not_kept(flags: dict[str, Any]) -> None:
+    """As an interrupted removal may leave them: images of other settings without their manifest."""
+    folder = prepare({**flags, "what": "deepaug_cae", "seed": 1})
+    first = contents(folder)
+    (folder / "manifest.json").unlink()
+    second = contents(prepare({**flags, "what": "deepaug_cae", "seed": 2}))
+    assert first.keys() == second.keys()
+    assert first != second
+
+
+def test_impossible_options_leave_nothing(flags: dict[str, Any]) -> None:
+    for wrong in ({"weight_option": 99}, {"processes": 0}, {"size": 3}):
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            prepare({**flags, "what": "deepaug_cae", **wrong, "processes": wrong.get("processes", 2)})
+    assert len(contents(prepare({**flags, "what": "deepaug_cae"}))) == 51
+    with pytest.raises(UsageError, match="no training images here"):
+        prepare({"suite": "demo", "train": "none", "what": "stylized"})
+    with pytest.raises(UsageError, match="'cae' takes weights=<file>, not encoder="):
+        prepare({**flags, "what": "deepaug_cae", "encoder": "vgg.pth"})
+
+
+def test_a_network_made_otherwise_is_not_taken_silently(flags: dict[str, Any], tmp_path: Path) -> None:
+    torch.save(CAE(size=512).state_dict(), tmp_path / "cae.pt")
+    with pytest.raises(UsageError, match="is there, made with other settings: what=cae_network overwrite=true"):
+        prepare({**flags, "what": "deepaug_cae", "weights": str(tmp_path / "cae.pt")})
+    words = {**flags, "what": "edsr_network", "steps": 2, "width": 4, "size": 24}
+    path = prepare(words)
+    before = path.stat().st_mtime_ns
+    prepare(words)  # the same command is done
+    assert path.stat().st_mtime_ns == before
+
+
+def test_a_damaged_network_is_one_line(flags: dict[str, Any]) -> None:
+    shared = {name: flags[name] for name in ("suite", "data_dir", "train", "device")}
+    path = open_suite(config.resolve(shared)).network("style")
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(Failure, match="is no usable network"):
+        job.plan(config.resolve({**shared, "algorithm": "debiased"}))
+
+
+def test_corrupt_images_are_skipped_by_networks_too(flags: dict[str, Any], tmp_path: Path) -> None:
+    root = tmp_path / "images"
+    shutil.copytree(flags["data_dir"], root)
+    next((root / "photo" / "cross").glob("*.png")).write_bytes(b"no image")
+    words = {**flags, "data_dir": str(root), "what": "edsr_network", "steps": 8, "width": 4, "size": 24}
+    with pytest.raises(Failure, match="can't read the image"):
+        prepare(words)
+    assert prepare({**words, "corrupt": "skip"}).is_file()
+
+
+def test_style_images_that_can_t_be_read(flags: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "styles").mkdir()
+    (tmp_path / "styles" / "a.png").write_bytes(b"no image")
+    with pytest.raises(Failure, match="none of the style images 'styles' can be read"):
+        prepare({**flags, "what": "stylized", "styles": str(tmp_path / "styles")})

@@ -53,7 +53,19 @@ def load(name: str) -> type[Algorithm]:
         if name in REGISTRY:
             raise
         raise UsageError(f"algorithm={name} can't be imported: {type(error).__name__}: {error}") from None
+    if not (isinstance(found, type) and hasattr(found, "HParams")):
+        raise UsageError(f"algorithm={name} is no training method: a subclass of biasbed.algorithms.base.Algorithm is")
+    if name not in REGISTRY and identifier(name) in REGISTRY:
+        raise UsageError(
+            f"algorithm={name}: call the class otherwise, '{identifier(name)}' is one of biasbed's methods"
+        )
     return found
+
+
+def settled(name: str) -> str:
+    """The name with a file's whole path, so that it means the same in any folder."""
+    place, _, attribute = name.rpartition(":")
+    return f"{Path(place).expanduser().resolve()}:{attribute}" if place.endswith(".py") else name
 
 
 def identifier(name: str) -> str:

@@ -98,6 +98,11 @@ class Debiased(Algorithm):
             self._style.append(self.setup.prepared("style"))
         return self._style[0]
 
+    def start(self) -> None:
+        """Fetches the style network, so that a training without one fails before its first step."""
+        _ = self.style
+        super().start()
+
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         if not self.training:
             return {"classification": self.task.loss(self.network(batch.x), batch.y)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,12 +37,17 @@ class FolderSource(Source):
 
     def fingerprint(self) -> str:
         """Of names, labels and sizes in bytes: a stat per file, no file is read."""
+        return self._digest(self._sizes)
+
+    @functools.cached_property
+    def _sizes(self) -> bytes:
+        """Sizes of the files, asked for once: a data set may have a million of them."""
         with ThreadPoolExecutor(8) as pool:
             try:
                 sizes = list(pool.map(lambda name: os.stat(self.root / name).st_size, self.ids))
             except OSError as error:
                 raise UsageError(f"can't read {error.filename}: {error.strerror}") from None
-        return self._digest(np.asarray(sizes, dtype=np.int64).tobytes())
+        return np.asarray(sizes, dtype=np.int64).tobytes()
 
     def subset(self, rows: Sequence[int] | np.ndarray, name: str) -> FolderSource:
         """The given rows under another name."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -112,5 +113,5 @@ class Store:
         """The command that prepares it, as the user runs commands."""
         words = (("what", what), *self.flags)
         if "MLFLOW_RUN_ID" in os.environ:
-            return "mlflow run . -e prepare " + " ".join(f"-P {name}={value}" for name, value in words)
-        return "biasbed prepare " + " ".join(f"--{name} {value}" for name, value in words)
+            return "mlflow run . -e prepare " + " ".join(f"-P {name}={shlex.quote(value)}" for name, value in words)
+        return "biasbed prepare " + " ".join(f"--{name} {shlex.quote(value)}" for name, value in words)

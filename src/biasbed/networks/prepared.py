@@ -60,7 +60,7 @@ def network_class(kind: str) -> type[PreparedNetwork]:
 
 def take_over(kind: str, files: Mapping[str, Path]) -> tuple[PreparedNetwork, dict[str, str]]:
     """The network from the authors' files by option name, and each file's SHA-256."""
-    checksums = {option: _sha256(path) for option, path in files.items()}
+    checksums = {option: sha256(path) for option, path in files.items()}
     tensors = {option: read_file(path, option) for option, path in files.items()}
     return network_class(kind).from_published(tensors), checksums
 
@@ -70,27 +70,37 @@ def save(path: Path, kind: str, network: PreparedNetwork, origin: Mapping[str, A
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"kind": kind, "settings": network.settings, "origin": dict(origin), "state": network.state_dict()}
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    torch.save(content, partial)
+    with partial.open("wb") as file:
+        torch.save(content, file)
+        file.flush()
+        os.fsync(file.fileno())
     partial.replace(path)
 
 
 def load(path: Path, kind: str) -> PreparedNetwork:
     """The network of a file that `save` wrote, in eval mode and without gradients; Failure where it is damaged."""
+    content = _read(path)
+    if content["kind"] != kind:
+        raise UsageError(f"{path} holds a network '{content['kind']}', not '{kind}'")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        if content["kind"] != kind:
-            raise UsageError(f"{path} holds a network '{content['kind']}', not '{kind}'")
         network = network_class(kind)(**content["settings"])
         network.load_state_dict(content["state"])
-    except (OSError, EOFError, RuntimeError, KeyError, TypeError, pickle.UnpicklingError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise Failure(f"{path} is no usable network ({reason}); remove it and prepare it again") from None
+    except (RuntimeError, TypeError) as error:
+        raise Failure(f"{path} was written by other code ({str(error).splitlines()[0]}): prepare it again") from None
     return network.eval().requires_grad_(False)
 
 
+def origin(path: Path) -> dict[str, Any]:
+    """How the network of a file came about; Failure where it is damaged."""
+    return dict(_read(path)["origin"])
+
+
 def fingerprint(path: Path) -> str:
-    """16 hex digits of the file's weights and settings; the same weights give the same on every machine."""
-    content = torch.load(path, map_location="cpu", weights_only=True)
+    """16 hex digits of the file's weights and settings; the same weights give the same on every machine.
+
+    Failure where the file is damaged.
+    """
+    content = _read(path)
     sha = hashlib.sha256(repr(sorted(content["settings"].items())).encode())
     for name, tensor in content["state"].items():
         sha.update(name.encode())
@@ -98,7 +108,21 @@ def fingerprint(path: Path) -> str:
     return sha.hexdigest()[:16]
 
 
-def _sha256(path: Path) -> str:
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        missing = {"kind", "settings", "origin", "state"} - set(content)
+    except (OSError, EOFError, RuntimeError, TypeError, ValueError, pickle.UnpicklingError) as error:
+        missing, reason = set(), (str(error).splitlines() or [type(error).__name__])[0]
+    else:
+        reason = f"it lacks {', '.join(sorted(missing))}"
+        if not missing:
+            return content
+    raise Failure(f"{path} is no usable network ({reason}); remove it and prepare it again") from None
+
+
+def sha256(path: Path) -> str:
+    """Of a file's bytes, in hexadecimal."""
     sha = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):

@@ -42,6 +42,11 @@ class Work:
     def path(self, row: int) -> Path:
         return self.folder / f"{self.source.ids[row]}.{self.format}"
 
+    def missing(self, skipped: Sequence[str]) -> bool:
+        """Whether an image is not there, of those that could be read."""
+        known = set(skipped)
+        return any(name not in known and not self.path(row).exists() for row, name in enumerate(self.source.ids))
+
 
 def make_images(work: Work, processes: int, bar: Progress) -> dict[str, str]:
     """Make every image that is not there yet; returns what was wrong with those that can't be read, by id.
@@ -51,15 +56,16 @@ def make_images(work: Work, processes: int, bar: Progress) -> dict[str, str]:
     tasks = _tasks(len(work.source), processes)
     problems: dict[str, str] = {}
     if processes == 1:
-        worker = _Worker(work)
-        for rows in tasks:
-            problems |= worker.make_all(rows)
-            bar.tick(len(rows))
+        with _one_thread():
+            worker = _Worker(work)
+            for rows in tasks:
+                problems |= worker.make_all(rows)
+                bar.tick(len(rows))
         return problems
     with _pool(work, processes) as pool:
-        futures: list[Future[dict[str, str]]] = [pool.submit(_make_rows, rows) for rows in tasks]
-        sizes = {future: len(rows) for future, rows in zip(futures, tasks, strict=True)}
         try:
+            futures: list[Future[dict[str, str]]] = [pool.submit(_make_rows, rows) for rows in tasks]
+            sizes = {future: len(rows) for future, rows in zip(futures, tasks, strict=True)}
             for future in as_completed(futures):
                 problems |= future.result()
                 bar.tick(sizes[future])
@@ -79,6 +85,17 @@ def redrawn_at(count: int, probability: float, seed: int) -> np.ndarray:
     """
     coins = np.random.default_rng([seed, 0xC0]).random(count) < probability
     return np.maximum.accumulate(np.where(coins, np.arange(count), 0))
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """As in the processes of a pool: another number of threads rounds otherwise, and near a threshold a bit flips."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _tasks(count: int, processes: int) -> list[range]:

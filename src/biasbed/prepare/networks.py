@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from biasbed.config import Config
-from biasbed.data.folders import open_flat
+from biasbed.data.folders import FolderSource, open_flat
 from biasbed.data.source import CorruptImage, Source
 from biasbed.errors import UsageError
 from biasbed.networks import prepared
@@ -48,8 +49,42 @@ def make(
     return _trained(kind, options, config, source, files, partial)
 
 
+def asked(kind: str, options: PrepareOptions) -> dict[str, Any]:
+    """What the options say of the network, files by their checksums; empty where they say nothing."""
+    names = (
+        *(("styles",) if kind == "style" and options.what == "style_network" else ()),
+        "width",
+        "steps",
+        "batch_size",
+    )
+    said = {name: getattr(options, name) for name in names if getattr(options, name) != "auto"}
+    if options.what == f"{kind}_network" and options.size != "auto":
+        said["size"] = options.size
+    return said | {name: prepared.sha256(path) for name, path in _files(kind, options).items()}
+
+
+def readable(source: Source) -> Source:
+    """The images that can be decoded."""
+
+    def loads(row: int) -> bool:
+        try:
+            source.load(row)
+        except CorruptImage:
+            return False
+        return True
+
+    if not isinstance(source, FolderSource):
+        return source
+    with ThreadPoolExecutor(8) as pool:
+        rows = [row for row, good in enumerate(pool.map(loads, range(len(source)))) if good]
+    return source if len(rows) == len(source) else source.subset(rows, source.name)
+
+
 def _files(kind: str, options: PrepareOptions) -> dict[str, Path]:
     names = prepared.network_class(kind).published
+    for name in {"encoder", "decoder", "weights"} - set(names):
+        if getattr(options, name) != "none":
+            raise UsageError(f"the network '{kind}' takes {' and '.join(f'{n}=<file>' for n in names)}, not {name}=")
     given = {name: getattr(options, name) for name in names}
     files = {name: Path(word).expanduser() for name, word in given.items() if word != "none"}
     for name, path in files.items():

@@ -34,3 +34,9 @@ class PrepareOptions:
     redraw: float = setting(0.05, "deepaug: chance per image that the network is distorted anew (authors)", ge=0, le=1)
     weight_option: int | Auto = setting("auto", "deepaug: always this distortion of the weights (auto: drawn)")
     signal_option: int | Auto = setting("auto", "deepaug: always this distortion of the features (auto: drawn)")
+
+    def __post_init__(self) -> None:
+        for name, least in (("processes", 1), ("width", 1), ("size", 9), ("steps", 1), ("batch_size", 1)):
+            value = getattr(self, name)
+            if value != "auto" and value < least:
+                raise ValueError(f"{name}={value}: should be at least {least}")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from biasbed import processes
 from biasbed.config import Config
+from biasbed.data import transforms
 from biasbed.data.pictures import save_examples
 from biasbed.data.prepared import IMAGES, Manifest, Store
 from biasbed.data.source import Source
@@ -24,6 +26,9 @@ from biasbed.progress import Progress
 from biasbed.run_folder import exclusive
 from biasbed.settings import build, nearest, specs
 from biasbed.suites import Suite, defaults, open_suite
+
+if TYPE_CHECKING:
+    from biasbed.prepare.make import Work
 
 NETWORKS = tuple(f"{kind}_network" for kind in prepared.KINDS)
 
@@ -46,13 +51,26 @@ def prepare(flags: Mapping[str, Any]) -> Path:
     """
     request = _request(flags)
     options = request.options
-    with interruptible(), exclusive(request.store.folder(request.source), "prepared"):
+    folder = request.store.folder(request.source)
+    with interruptible(), exclusive(folder, "prepared"), _failures(folder):
         if options.what in NETWORKS:
             return make_network(request, options.what.removesuffix("_network"))
-        if options.split == "train" and not request.store.network(request.source, IMAGES[options.what]).is_file():
-            print(f"first, the network that makes them ({IMAGES[options.what]})", file=sys.stderr)
+        if options.split == "train":
             make_network(request, IMAGES[options.what])
         return make_copies(request)
+
+
+@contextlib.contextmanager
+def _failures(folder: Path) -> Iterator[None]:
+    """What the machine lacks, in one line; what is made so far stays."""
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise Failure("out of GPU memory: device=cpu, or a smaller size= or batch_size=") from None
+    except OSError as error:
+        raise Failure(f"can't write to {folder}: {error.strerror or error}; the same command goes on") from None
 
 
 def _request(flags: Mapping[str, Any]) -> Request:
@@ -83,17 +101,29 @@ def _source(suite: Suite, split: str) -> Source:
 
 
 def make_network(request: Request, kind: str) -> Path:
-    """Train a network on the images, or take over the authors'; returns its file."""
-    path = request.store.network(request.source, kind)
-    if path.is_file() and not request.options.overwrite:
-        print(f"{path} is there already; overwrite=true makes it anew", file=sys.stderr)
-        return path
+    """Train a network on the images, or take over the authors'; returns its file. One that is there is left alone.
+
+    UsageError where it was made as another command than this one says.
+    """
     from biasbed.prepare import networks
 
+    path = request.store.network(request.source, kind)
+    asked = networks.asked(kind, request.options)
+    anew = request.options.overwrite and request.options.what == f"{kind}_network"
+    if path.is_file() and not anew:
+        made_as = prepared.origin(path).get("asked")
+        if asked and asked != made_as:
+            raise UsageError(
+                f"{path} is there, made with other settings: what={kind}_network overwrite=true replaces it"
+            )
+        print(f"{path} is there already", file=sys.stderr)
+        return path
+    print(f"preparing the network '{kind}'", file=sys.stderr)
     partial = path.with_suffix(".partial")
-    network, origin = networks.make(kind, request.options, request.config, request.source, partial)
-    source = {"source": request.source.name, "source_fingerprint": request.source.fingerprint()}
-    prepared.save(path, kind, network, {**origin, **source})
+    source = networks.readable(request.source) if request.config.corrupt == "skip" else request.source
+    network, origin = networks.make(kind, request.options, request.config, source, partial)
+    about = {"asked": asked, "source": request.source.name, "source_fingerprint": request.source.fingerprint()}
+    prepared.save(path, kind, network, {**origin, **about})
     partial.unlink(missing_ok=True)
     print(f"done: {path}", file=sys.stderr)
     return path
@@ -109,18 +139,20 @@ def make_copies(request: Request) -> Path:
     options, source = request.options, request.source
     folder = request.store.images(source, options.what)
     manifest = _manifest(request)
+    work = _work(request, folder)
+    work.make("cpu")  # options that its network doesn't have are refused before anything is written
     existing = _same_settings(folder, manifest, options)
-    if existing is not None and existing.complete:
+    if existing is not None and existing.complete and not work.missing(existing.skipped):
         print(f"{folder} is complete already: {existing.images} images", file=sys.stderr)
         return folder
     manifest.write(folder)
     with Progress(len(source), "image") as bar:
-        problems = make_images(_work(request, folder), _processes(request), bar)
+        problems = make_images(work, _processes(request), bar)
     _report(problems, request.config)
     count = len(source) - len(problems)
     replace(manifest, complete=True, skipped=tuple(sorted(problems)), images=count).write(folder)
     made = request.store.open_images(source, options.what, source)
-    save_examples(folder / "examples.png", made, lambda image: image)
+    save_examples(folder / "examples.png", made, transforms.centre_crop(request.config.image_size))
     print(f"done: {count} images in {folder}", file=sys.stderr)
     return folder
 
@@ -141,11 +173,12 @@ def _styles(request: Request) -> Source:
 def _manifest(request: Request) -> Manifest:
     """Of the copies that are to be made."""
     options, source = request.options, request.source
-    settings: dict[str, Any] = {"seed": request.config.seed, "size": options.size}
+    settings: dict[str, Any] = {"seed": request.config.seed, "device": request.config.device}
     settings["network"] = prepared.fingerprint(_network(request))
     if options.what == "stylized":
         styles = _styles(request)
-        settings |= {"alpha": options.alpha, "styles": styles.name, "styles_fingerprint": styles.fingerprint()}
+        settings |= {"size": options.size, "alpha": options.alpha}
+        settings |= {"styles": styles.name, "styles_fingerprint": styles.fingerprint()}
     else:
         settings |= {name: getattr(options, name) for name in ("redraw", "weight_option", "signal_option")}
     return Manifest(options.what, source.name, source.fingerprint(), len(source), options.format, settings)
@@ -155,6 +188,7 @@ def _same_settings(folder: Path, wanted: Manifest, options: PrepareOptions) -> M
     """The manifest of what is there. Made with other settings, it is removed if that is asked for, else UsageError."""
     found = Manifest.read(folder)
     if found is None:
+        _discard(folder)  # whatever is in it, nothing says how it was made
         return None
     ours, theirs = {**wanted.settings, "format": wanted.format}, {**found.settings, "format": found.format}
     different = [f"{name}={theirs.get(name)}" for name in ours if ours[name] != theirs.get(name)]
@@ -164,11 +198,20 @@ def _same_settings(folder: Path, wanted: Manifest, options: PrepareOptions) -> M
         raise UsageError(
             f"{folder} was made with {', '.join(different)}: overwrite=true makes it anew, prepared_dir= elsewhere"
         )
-    shutil.rmtree(folder)
+    _discard(folder)
     return None
 
 
-def _work(request: Request, folder: Path) -> Any:
+def _discard(folder: Path) -> None:
+    """Remove the folder: out of the way first, so that an interruption can't leave half of it to be taken for new."""
+    aside = folder.with_name(f".{folder.name}.discarded")
+    shutil.rmtree(aside, ignore_errors=True)
+    if folder.exists():
+        folder.replace(aside)
+        shutil.rmtree(aside)
+
+
+def _work(request: Request, folder: Path) -> Work:
     from biasbed.prepare import networks
     from biasbed.prepare.make import Work
 

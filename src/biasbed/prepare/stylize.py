@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from biasbed.data.source import CorruptImage, Source
+from biasbed.errors import Failure
 from biasbed.networks.style import StyleTransfer
 
 
@@ -31,16 +33,17 @@ class Stylization:
     @torch.inference_mode()
     def __call__(self, image: Tensor, generator: torch.Generator) -> Tensor:
         """[3,H,W] in [0,1] -> the same in another style; passes over style images that can't be read."""
-        style = None
-        while style is None:
-            row = int(torch.randint(len(self.styles), (), generator=generator))
-            try:
-                style = self.styles.load(row).float() / 255
-            except CorruptImage:
-                continue
-        content, style = (self._fitted(picture)[None].to(self.device) for picture in (image, style))
+        content, style = (self._fitted(picture)[None].to(self.device) for picture in (image, self._style(generator)))
         made = self.network.transfer(content, style, self.alpha)[0, :, : content.shape[2], : content.shape[3]]
         return made.clamp(0, 1).cpu()
+
+    def _style(self, generator: torch.Generator) -> Tensor:
+        """A style image drawn at random, else the next that can be read; Failure where none can."""
+        first = int(torch.randint(len(self.styles), (), generator=generator))
+        for row in (*range(first, len(self.styles)), *range(first)):
+            with contextlib.suppress(CorruptImage):
+                return self.styles.load(row).float() / 255
+        raise Failure(f"none of the style images '{self.styles.name}' can be read")
 
     def _fitted(self, image: Tensor) -> Tensor:
         if min(image.shape[1:]) <= self.size:

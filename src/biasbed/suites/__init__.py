@@ -58,6 +58,8 @@ class Suite:
     def training_data(self, wanted: Mapping[str, float]) -> dict[str, float]:
         """An algorithm's training data by the suite's names; UsageError where the suite has none of that name."""
         named = {self.train_name if name == "train" else name: share for name, share in wanted.items()}
+        if len(named) < len(wanted):
+            raise UsageError(f"the training data '{self.train_name}' has the name of what is prepared of it: rename it")
         for name in named:
             self.source(name)
         return named
@@ -75,6 +77,8 @@ class Suite:
 
     def material(self) -> Source:
         """The images that are prepared for training: all that this suite's training data may be split from."""
+        if self.train_name not in self.training:
+            raise UsageError(f"the suite '{self.name}' has no training images here: name them with train=")
         return (self.whole or self.training[self.train_name])()
 
     def network(self, kind: str) -> Path:

@@ -45,7 +45,8 @@ def build(config: Config) -> Suite:
     same_size = transforms.fitted(config.image_size)
     sets = choose([_evaluation_set(name, images(name), same_size) for name in SETS], config.sets)
     validation = EvaluationSet("val", images("val"), same_size)
-    used = [entry.source for entry in (*sets, validation)] + [images(TRAINING[train_name])] * (train_name != "none")
+    used = [entry.source for entry in (*sets, validation)]
+    used += [images(TRAINING[train_name])] if train_name != "none" else []
     return Suite(
         name="demo",
         classes=CLASSES,
