@@ -175,8 +175,6 @@ def test_two_commands_at_once_make_one_new_database(tmp_path: Path, monkeypatch:
 
 def _count_experiments(environment: dict[str, str]) -> None:
     os.environ.update(environment)
-    from mlflow import MlflowClient
+    from biasbed.server import resolve_uri, writer
 
-    from biasbed.server import resolve_uri
-
-    assert len(MlflowClient(resolve_uri()).search_experiments()) == 1
+    assert len(writer(resolve_uri()).search_experiments()) == 1

@@ -39,23 +39,24 @@ def resolve_uri(tracking_uri: str = "auto") -> str:
         raise UsageError(f"the tracking URI {tracking_uri} is relative; give the whole path: sqlite:///{path}")
     if tracking_uri.startswith("file:") or "://" not in tracking_uri:
         raise UsageError(f"MLflow no longer keeps runs in folders ({tracking_uri}): give sqlite:////<path> or a server")
-    _make_tables(tracking_uri)
     return tracking_uri
 
 
-def _make_tables(tracking_uri: str) -> None:
-    """Make a new local database's tables, one process at a time: two that make them together break them."""
+def writer(tracking_uri: str) -> MlflowClient:
+    """A client that writes. It makes a new local database, one process at a time: two together would break it."""
+    from mlflow import MlflowClient
+
     file = database(tracking_uri)
     if file is None:
-        return
+        return MlflowClient(tracking_uri)
     name = hashlib.sha256(str(file.absolute()).encode()).hexdigest()[:16]
     with open(Path(tempfile.gettempdir()) / f"biasbed-{os.getuid()}-{name}.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not file.exists():
-            from mlflow import MlflowClient
-
-            with guarded(tracking_uri):
-                MlflowClient(tracking_uri).search_experiments(max_results=1)
+        is_new = not file.exists()
+        client = MlflowClient(tracking_uri)
+        if is_new:
+            client.search_experiments(max_results=1)  # makes the tables, if they aren't made yet
+        return client
 
 
 def _be_brief() -> None:

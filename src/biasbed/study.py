@@ -17,7 +17,7 @@ import yaml
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.processes import Interrupted, die_with_parent, interruptible
-from biasbed.server import experiment_id, guarded, resolve_uri
+from biasbed.server import experiment_id, guarded, resolve_uri, writer
 from biasbed.settings import setting
 from biasbed.tracking import take_run_id
 
@@ -134,9 +134,7 @@ def _relay(process: subprocess.Popen[str], name: str) -> int:
 
 def _parent_run(uri: str, study: Mapping[str, Any]) -> str:
     """The run that the trainings are nested under: that of `mlflow run`, or a new one."""
-    from mlflow import MlflowClient
-
-    client = MlflowClient(uri)
+    client = writer(uri)
     tags = {record.KIND: "study", record.STUDY: study["study"], record.SUITE: study["suite"]}
     given = take_run_id()
     if given is None:
@@ -150,6 +148,4 @@ def _parent_run(uri: str, study: Mapping[str, Any]) -> str:
 
 
 def _finish(uri: str, parent: str, status: str) -> None:
-    from mlflow import MlflowClient
-
-    MlflowClient(uri).set_terminated(parent, status)
+    writer(uri).set_terminated(parent, status)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from biasbed import record
 from biasbed.errors import Failure
 from biasbed.run_folder import RunFolder
-from biasbed.server import experiment_id, guarded, resolve_uri
+from biasbed.server import experiment_id, guarded, resolve_uri, writer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -234,9 +234,7 @@ class Tracker:
 
     @property
     def _client(self) -> MlflowClient:
-        from mlflow import MlflowClient
-
-        return MlflowClient(self.uri)
+        return writer(self.uri)
 
     def _try(self, send: Callable[[], None]) -> bool:
         """Whether it was sent; a server that is away is reported once and tried again later."""
