@@ -73,9 +73,9 @@ def _mark(analysis: Analysis) -> str:
 
 
 def _look(position: int) -> tuple[str, str, str]:
-    """Colour, line style and marker of an algorithm."""
+    """Colour, line style and marker of an algorithm; the first 64 differ in colour or marker."""
     turn, index = divmod(position, len(COLOURS))
-    return COLOURS[index], STYLES[turn % len(STYLES)], MARKERS[index]
+    return COLOURS[index], STYLES[turn % len(STYLES)], MARKERS[(index + 3 * turn) % len(MARKERS)]
 
 
 # --- critical difference ----------------------------------------------------------------------------------------------

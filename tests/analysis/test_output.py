@@ -385,3 +385,9 @@ def test_a_refused_analysis_leaves_no_run_and_no_files(recorder: Recorder) -> No
             recorder.analyze(**values)
     assert len(recorder.client.search_runs([recorder.experiment])) == before
     assert not (recorder.folder / "out").exists()
+
+
+def test_many_algorithms_look_different() -> None:
+    from biasbed.analysis.figures import _look
+
+    assert len({(colour, marker) for colour, _, marker in map(_look, range(64))}) == 64
