@@ -175,16 +175,9 @@ def test_prepared_networks_are_neither_trained_nor_saved(name: str) -> None:
     algorithm = make(name)
     steps(algorithm, batch_for(algorithm), 0, 1)  # whatever is fetched late has been fetched
     own = sum(p.numel() for p in algorithm.parameters())
-    assert own == sum(p.numel() for group in algorithm.optimizers().values() for p in _distinct(group, algorithm))
+    stepped = {p for o in algorithm.optimizers().values() for group in o.param_groups for p in group["params"]}
+    assert own == sum(p.numel() for p in stepped)
     assert not [key for key in algorithm.state_dict() if key.startswith(("style.encoder", "prepared"))]
-
-
-def _distinct(optimizer: torch.optim.Optimizer, algorithm: Algorithm) -> list[nn.Parameter]:
-    """Parameters of an optimizer that no earlier optimizer of the algorithm has."""
-    seen: set[int] = getattr(algorithm, "_seen_by_test", set())
-    fresh = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in seen]
-    object.__setattr__(algorithm, "_seen_by_test", seen | {id(p) for p in fresh})
-    return fresh
 
 
 # --- predicting -------------------------------------------------------------------------------------------------------

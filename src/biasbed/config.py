@@ -172,7 +172,7 @@ def resolve(flags: Mapping[str, Any]) -> Config:
     algorithm = algorithms.load(name)
     cls = config_class(algorithm.HParams)
     layers = [suite, algorithm.defaults, _preset(name, algorithm.presets, given.get("preset")), given]
-    values: dict[str, Any] = {"algorithm": name}
+    values: dict[str, Any] = {}
     for layer in layers:
         for one, other in (("epochs", "steps"), ("steps", "epochs")):
             if layer.get(one) is not None and other not in layer:

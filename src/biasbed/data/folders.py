@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,13 +34,8 @@ class FolderSource(Source):
             raise CorruptImage(f"can't read the image {path}: {error}") from None
         return torch.from_numpy(pixels.copy()).permute(2, 0, 1).contiguous()
 
-    def fingerprint(self) -> str:
-        """Of names, labels and sizes in bytes: a stat per file, no file is read."""
-        return self._digest(self._sizes)
-
-    @functools.cached_property
-    def _sizes(self) -> bytes:
-        """Sizes of the files, asked for once: a data set may have a million of them."""
+    def _content(self) -> bytes:
+        """Sizes in bytes: a stat per file, no file is read."""
         with ThreadPoolExecutor(8) as pool:
             try:
                 sizes = list(pool.map(lambda name: os.stat(self.root / name).st_size, self.ids))

@@ -34,6 +34,14 @@ def centre_crop(size: int, resize: int | None = None) -> Transform:
     return v2.Compose([v2.Resize(resize or round(size * 256 / 224), antialias=True), v2.CenterCrop(size)])
 
 
+def shrunk(image: Tensor, size: int) -> Tensor:
+    """The image with its short side at `size`, if that is larger; never enlarged."""
+    if min(image.shape[-2:]) <= size:
+        return image
+    made: Tensor = v2.functional.resize(image, [size], antialias=True)
+    return made
+
+
 def fitted(size: int) -> Transform:
     """For stimuli that are square already: resized only where the size differs, never cropped."""
 

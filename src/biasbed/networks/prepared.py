@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import torch
 from torch import Tensor, nn
 
+from biasbed import checkpoint
 from biasbed.errors import Failure, UsageError
 from biasbed.networks.weights import read_file
 
@@ -70,11 +69,7 @@ def save(path: Path, kind: str, network: PreparedNetwork, origin: Mapping[str, A
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"kind": kind, "settings": network.settings, "origin": dict(origin), "state": network.state_dict()}
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with partial.open("wb") as file:
-        torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    checkpoint.write(partial, content).replace(path)
 
 
 def load(path: Path, kind: str) -> PreparedNetwork:
@@ -110,15 +105,13 @@ def fingerprint(path: Path) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        missing = {"kind", "settings", "origin", "state"} - set(content)
-    except (OSError, EOFError, RuntimeError, TypeError, ValueError, pickle.UnpicklingError) as error:
-        missing, reason = set(), (str(error).splitlines() or [type(error).__name__])[0]
-    else:
-        reason = f"it lacks {', '.join(sorted(missing))}"
-        if not missing:
-            return content
-    raise Failure(f"{path} is no usable network ({reason}); remove it and prepare it again") from None
+        content = checkpoint.load(path)
+    except Failure as failure:
+        raise Failure(f"{path} is no usable network ({failure}); remove it and prepare it again") from None
+    missing = {"kind", "settings", "origin", "state"} - set(content)
+    if missing:
+        raise Failure(f"{path} is no usable network (it lacks {', '.join(sorted(missing))}); prepare it again")
+    return content
 
 
 def sha256(path: Path) -> str:

@@ -44,22 +44,17 @@ def make(
         return network, {"files": checksums}
     if files and not (kind == "style" and set(files) == {"encoder"}):
         raise UsageError(f"{kind}_network takes {' and '.join(f'{option}=<file>' for option in wanted)}")
-    if source.classes and len(source) < 2:
+    if len(source) < 2:
         raise UsageError(f"{len(source)} images are too few to train a network on")
     return _trained(kind, options, config, source, files, partial)
 
 
 def asked(kind: str, options: PrepareOptions) -> dict[str, Any]:
     """What the options say of the network, files by their checksums; empty where they say nothing."""
-    names = (
-        *(("styles",) if kind == "style" and options.what == "style_network" else ()),
-        "width",
-        "steps",
-        "batch_size",
-    )
+    names = ["width", "steps", "batch_size"]
+    if options.what == f"{kind}_network":  # of images, size and styles say something else
+        names += ["size", "styles"] if kind == "style" else ["size"]
     said = {name: getattr(options, name) for name in names if getattr(options, name) != "auto"}
-    if options.what == f"{kind}_network" and options.size != "auto":
-        said["size"] = options.size
     return said | {name: prepared.sha256(path) for name, path in _files(kind, options).items()}
 
 

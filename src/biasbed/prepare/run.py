@@ -138,8 +138,9 @@ def make_copies(request: Request) -> Path:
 
     options, source = request.options, request.source
     folder = request.store.images(source, options.what)
-    manifest = _manifest(request)
-    work = _work(request, folder)
+    network, styles = _network(request), _styles(request)
+    manifest = _manifest(request, network, styles)
+    work = _work(request, folder, network, styles)
     work.make("cpu")  # options that its network doesn't have are refused before anything is written
     existing = _same_settings(folder, manifest, options)
     if existing is not None and existing.complete and not work.missing(existing.skipped):
@@ -170,13 +171,12 @@ def _styles(request: Request) -> Source:
     return style_images(request.options.styles) or request.source
 
 
-def _manifest(request: Request) -> Manifest:
+def _manifest(request: Request, network: Path, styles: Source) -> Manifest:
     """Of the copies that are to be made."""
     options, source = request.options, request.source
     settings: dict[str, Any] = {"seed": request.config.seed, "device": request.config.device}
-    settings["network"] = prepared.fingerprint(_network(request))
+    settings["network"] = prepared.fingerprint(network)
     if options.what == "stylized":
-        styles = _styles(request)
         settings |= {"size": options.size, "alpha": options.alpha}
         settings |= {"styles": styles.name, "styles_fingerprint": styles.fingerprint()}
     else:
@@ -211,12 +211,12 @@ def _discard(folder: Path) -> None:
         shutil.rmtree(aside)
 
 
-def _work(request: Request, folder: Path) -> Work:
+def _work(request: Request, folder: Path, network: Path, styles: Source) -> Work:
     from biasbed.prepare import networks
     from biasbed.prepare.make import Work
 
     options = request.options
-    make = functools.partial(networks.open_distortion, options, _network(request), _styles(request))
+    make = functools.partial(networks.open_distortion, options, network, styles)
     redraw = 0.0 if options.what == "stylized" else options.redraw
     seed, device = request.config.seed, request.config.device
     return Work(request.source, folder / "images", options.format, seed, redraw, make, device)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torchvision.transforms import v2
 
 from biasbed.data.source import CorruptImage, Source
+from biasbed.data.transforms import shrunk
 from biasbed.errors import Failure
 from biasbed.networks.style import StyleTransfer
 
@@ -33,9 +33,9 @@ class Stylization:
     @torch.inference_mode()
     def __call__(self, image: Tensor, generator: torch.Generator) -> Tensor:
         """[3,H,W] in [0,1] -> the same in another style; passes over style images that can't be read."""
-        content, style = (self._fitted(picture)[None].to(self.device) for picture in (image, self._style(generator)))
-        made = self.network.transfer(content, style, self.alpha)[0, :, : content.shape[2], : content.shape[3]]
-        return made.clamp(0, 1).cpu()
+        pictures = (image, self._style(generator))
+        content, style = (shrunk(picture, self.size)[None].to(self.device) for picture in pictures)
+        return self.network.transfer(content, style, self.alpha)[0].clamp(0, 1).cpu()
 
     def _style(self, generator: torch.Generator) -> Tensor:
         """A style image drawn at random, else the next that can be read; Failure where none can."""
@@ -44,8 +44,3 @@ class Stylization:
             with contextlib.suppress(CorruptImage):
                 return self.styles.load(row).float() / 255
         raise Failure(f"none of the style images '{self.styles.name}' can be read")
-
-    def _fitted(self, image: Tensor) -> Tensor:
-        if min(image.shape[1:]) <= self.size:
-            return image
-        return v2.functional.resize(image, [self.size], antialias=True)

@@ -13,11 +13,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torchvision.transforms import v2
 
 from biasbed import checkpoint
 from biasbed.data.source import CorruptImage, Source
-from biasbed.data.transforms import key_seed
+from biasbed.data.transforms import key_seed, shrunk
 from biasbed.errors import Failure
 from biasbed.settings import setting
 
@@ -48,7 +47,7 @@ def patches(source: Source, size: int, batch_size: int, seed: int, start: int = 
     """
     rows = order(len(source), seed, start * batch_size)
     for number in itertools.count(start):
-        images = [_shrunk(_load(source, row), size) for row in itertools.islice(rows, batch_size)]
+        images = [shrunk(_load(source, row), size) for row in itertools.islice(rows, batch_size)]
         side = min(size, *(min(image.shape[1:]) for image in images))
         generator = torch.Generator().manual_seed(key_seed(seed, number, 1))
         yield torch.stack([_cropped(image, side, generator) for image in images]).float() / 255
@@ -144,13 +143,6 @@ def _load(source: Source, row: int) -> Tensor:
         return source.load(row)
     except CorruptImage as error:
         raise Failure(str(error)) from None
-
-
-def _shrunk(image: Tensor, size: int) -> Tensor:
-    if min(image.shape[1:]) <= size:
-        return image
-    resized: Tensor = v2.functional.resize(image, [size], antialias=True)
-    return resized
 
 
 def _cropped(image: Tensor, side: int, generator: torch.Generator) -> Tensor:
