@@ -140,8 +140,6 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
-        # Python ends loader workers when it exits; torch would report that as a failure of theirs.
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def ignore_signals() -> None:
