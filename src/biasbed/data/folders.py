@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,8 +35,13 @@ class FolderSource(Source):
             raise CorruptImage(f"can't read the image {path}: {error}") from None
         return torch.from_numpy(pixels.copy()).permute(2, 0, 1).contiguous()
 
-    def _content(self) -> bytes:
-        """Sizes in bytes: a stat per file, no file is read."""
+    def fingerprint(self) -> str:
+        """Of names, labels and sizes in bytes: a stat per file, no file is read."""
+        return self._digest(self._sizes)
+
+    @functools.cached_property
+    def _sizes(self) -> bytes:
+        """Sizes of the files, asked for once: a data set may have a million of them."""
         with ThreadPoolExecutor(8) as pool:
             try:
                 sizes = list(pool.map(lambda name: os.stat(self.root / name).st_size, self.ids))

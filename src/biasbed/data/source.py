@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,19 +37,15 @@ class Source:
         raise NotImplementedError
 
     def fingerprint(self) -> str:
-        """16 hex digits that change when the images or labels change; computed once per source."""
-        return self._fingerprint
+        """16 hex digits that change when the images or labels change; cheap enough for every run."""
+        raise NotImplementedError
 
-    @functools.cached_property
-    def _fingerprint(self) -> str:
+    def _digest(self, *parts: bytes) -> str:
+        """Hash of labels, ids and the given bytes."""
         sha = hashlib.sha256("\n".join((*self.classes, *self.ids)).encode())
-        for part in (self.y.tobytes(), self._content()):
+        for part in (self.y.tobytes(), *parts):
             sha.update(part)
         return sha.hexdigest()[:16]
-
-    def _content(self) -> bytes:
-        """What tells the images from others; cheap enough for every run."""
-        raise NotImplementedError
 
 
 class CorruptImage(Exception):
@@ -66,5 +61,5 @@ class MemorySource(Source):
     def load(self, row: int) -> Tensor:
         return torch.from_numpy(self.images[row])
 
-    def _content(self) -> bytes:
-        return self.images.tobytes()
+    def fingerprint(self) -> str:
+        return self._digest(self.images.tobytes())
