@@ -63,7 +63,8 @@ def bare_side() -> Callable[[], None]:
     def run() -> None:
         for step, _, batch, _ in loader.from_step(0):
             optimizer.zero_grad()
-            loss = torch.nn.functional.cross_entropy(network(batch.x.float() / 255), batch.y)
+            x = (batch.x.float() / 255).contiguous(memory_format=torch.channels_last)
+            loss = torch.nn.functional.cross_entropy(network(x), batch.y)
             loss.backward()
             optimizer.step()
             if step + 1 == STEPS:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch import Tensor
+from torch.utils.data import default_collate
 
 
 @dataclass
@@ -64,3 +65,16 @@ class Batch:
     def _columns(self) -> dict[str, Tensor]:
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "extra"}
         return {name: value for name, value in values.items() if value is not None}
+
+
+def stacked(examples: Sequence[Tensor]) -> Tensor:
+    """Tensors of one shape along a new first axis; images [3,H,W] keep the order of memory that they come in.
+
+    Decoders put channels last. torch's own function lays a loader worker's batch straight into shared memory; made
+    anywhere else, it would be copied there, and the worker's heap would grow from batch to batch.
+    """
+    if examples[0].ndim == 3 and examples[0].stride(0) == 1:
+        made: Tensor = default_collate([image.permute(1, 2, 0) for image in examples])
+        return made.permute(0, 3, 1, 2)
+    made = default_collate(list(examples))
+    return made

@@ -6,18 +6,14 @@ import functools
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
-from PIL import Image
-from torch import Tensor
 
-from biasbed.data.source import CorruptImage, Source
+from biasbed.data.decoding import EXTENSIONS, open_file
+from biasbed.data.source import Picture, Source
 from biasbed.errors import UsageError
-
-EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff", ".gif"})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -26,14 +22,8 @@ class FolderSource(Source):
 
     root: Path
 
-    def load(self, row: int) -> Tensor:
-        path = self.root / self.ids[row]
-        try:
-            with Image.open(path) as image:
-                pixels = np.asarray(image.convert("RGB"))
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise CorruptImage(f"can't read the image {path}: {error}") from None
-        return torch.from_numpy(pixels.copy()).permute(2, 0, 1).contiguous()
+    def open(self, row: int) -> Picture:
+        return open_file(self.root / self.ids[row])
 
     def fingerprint(self) -> str:
         """Of names, labels and sizes in bytes: a stat per file, no file is read."""
@@ -42,18 +32,27 @@ class FolderSource(Source):
     @functools.cached_property
     def _sizes(self) -> bytes:
         """Sizes of the files, asked for once: a data set may have a million of them."""
+        starts = range(0, len(self.ids), 256)  # a task per file would cost more than its stat
         with ThreadPoolExecutor(8) as pool:
             try:
-                sizes = list(pool.map(lambda name: os.stat(self.root / name).st_size, self.ids))
+                sizes = [size for found in pool.map(self._sizes_from, starts) for size in found]
             except OSError as error:
                 raise UsageError(f"can't read {error.filename}: {error.strerror}") from None
         return np.asarray(sizes, dtype=np.int64).tobytes()
 
+    def _sizes_from(self, start: int) -> list[int]:
+        return [os.stat(f"{self.root}/{name}").st_size for name in self.ids[start : start + 256]]
+
     def subset(self, rows: Sequence[int] | np.ndarray, name: str) -> FolderSource:
         """The given rows under another name."""
-        chosen = np.asarray(rows)
+        chosen = np.asarray(rows, dtype=np.int64)
+
+        def part(column: np.ndarray | None) -> np.ndarray | None:
+            return None if column is None else column[chosen]
+
         ids = [self.ids[row] for row in chosen]
-        return FolderSource(name=name, classes=self.classes, y=self.y[chosen], ids=ids, root=self.root)
+        domain, bias, group = map(part, (self.domain, self.bias, self.group))
+        return replace(self, name=name, y=self.y[chosen], ids=ids, domain=domain, bias=bias, group=group)
 
 
 def class_folders(folder: Path) -> list[str]:

@@ -19,7 +19,7 @@ def save_examples(path: Path, source: Source, transform: Transform, count: int =
     for row in rows:
         try:
             with keyed_randomness(int(row)):
-                images.append(transform(source.load(int(row))).float() / 255)
+                images.append(transform(source.open(int(row))).float() / 255)
         except CorruptImage:  # reported when it is trained or tested on
             continue
     if images:

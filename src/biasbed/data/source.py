@@ -1,19 +1,85 @@
-"""A source of images: labels and other columns in memory, images loaded one at a time."""
+"""A source of images: labels and other columns in memory, images opened one at a time."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 
+class Picture(Protocol):
+    """One image that is decoded when asked for, at the size that is needed."""
+
+    @property
+    def height(self) -> int: ...
+
+    @property
+    def width(self) -> int: ...
+
+    def pixels(self, shrink: int = 1) -> Tensor:
+        """The image as uint8 [3,h,w] RGB. `CorruptImage` names a file that can't be decoded.
+
+        shrink: with 2, 4 or 8 the sides may come out that many times smaller, where that is cheaper than decoding all.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """A picture that is in memory: `image` is uint8 [3,H,W]."""
+
+    image: Tensor
+
+    @property
+    def height(self) -> int:
+        return int(self.image.shape[-2])
+
+    @property
+    def width(self) -> int:
+        return int(self.image.shape[-1])
+
+    def pixels(self, shrink: int = 1) -> Tensor:
+        return self.image
+
+
+class Names(Sequence[str]):
+    """Many strings in two arrays.
+
+    A list of a million strings takes ten times the memory, and every loader process would come to own a copy: counting
+    references writes to the pages that it shares with its parent.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        encoded = [name.encode() for name in names]
+        self._bytes = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+        self._ends = np.cumsum([0, *map(len, encoded)])
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        if isinstance(at, slice):
+            return [self[row] for row in range(*at.indices(len(self)))]
+        if not -len(self) <= at < len(self):
+            raise IndexError(at)  # which also ends an iteration
+        row = at % len(self)
+        return self._bytes[self._ends[row] : self._ends[row + 1]].tobytes().decode()
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Source:
-    """N labelled images; subclasses load them.
+    """N labelled images; subclasses open them.
 
     `y` is [N] int64 class indices (or [N,K] multi-hot), `ids` names every image for good (a relative path). `domain`
     and `bias` are [N] int64 columns or None; `bias` holds the class that the shortcut (texture, background) suggests.
@@ -29,12 +95,20 @@ class Source:
     bias: np.ndarray | None = None
     group: np.ndarray | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.ids, Names):
+            object.__setattr__(self, "ids", Names(self.ids))
+
     def __len__(self) -> int:
         return len(self.y)
 
+    def open(self, row: int) -> Picture:
+        """The image, not decoded yet; `CorruptImage` names a file that is not one."""
+        raise NotImplementedError
+
     def load(self, row: int) -> Tensor:
         """The image as uint8 [3,H,W] RGB; `CorruptImage` names a file that can't be decoded."""
-        raise NotImplementedError
+        return self.open(row).pixels()
 
     def fingerprint(self) -> str:
         """16 hex digits that change when the images or labels change; cheap enough for every run."""
@@ -58,8 +132,8 @@ class MemorySource(Source):
 
     images: np.ndarray
 
-    def load(self, row: int) -> Tensor:
-        return torch.from_numpy(self.images[row])
+    def open(self, row: int) -> Picture:
+        return Decoded(torch.from_numpy(self.images[row]))
 
     def fingerprint(self) -> str:
         return self._digest(self.images.tobytes())

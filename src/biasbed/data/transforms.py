@@ -1,4 +1,8 @@
-"""From a stored image to the uint8 [3,S,S] that networks are fed; randomness keyed by what is transformed."""
+"""From a picture to the uint8 [3,S,S] that networks are fed; randomness keyed by what is transformed.
+
+Each transform knows which part of a picture it needs at which size, and has it decoded no larger than that. Resizing is
+bilinear with antialiasing, as torchvision's reference pipelines do it on PIL images.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +10,99 @@ import contextlib
 import hashlib
 import random
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-from biasbed.config import Augment
+from biasbed.config import Augment, Preprocess
+from biasbed.data.source import Picture
 
-Transform = Callable[[Tensor], Tensor]
+Transform = Callable[[Picture], Tensor]
+Interpolation = Literal["bilinear", "bicubic"]
+USUAL = 224 / 256  # share of the short side that is left after a centre crop
+# A test image is decoded at no less than twice the size it is resized to, which keeps it within a level of what the
+# whole would have given; a training crop, which is random anyway, at no less than its size.
+MARGIN = 2
 
 
 def training(size: int, augment: Augment) -> Transform:
     """Random resized crop and flip, as configured; without a crop, a plain resize."""
-    steps: list[Transform] = []
-    if augment.crop:
-        ratio = (1 / augment.crop_ratio, augment.crop_ratio)
-        steps.append(v2.RandomResizedCrop(size, scale=(augment.crop_scale, 1.0), ratio=ratio, antialias=True))
-    else:
-        steps.append(fitted(size))
-    if augment.flip:
-        steps.append(v2.RandomHorizontalFlip())
-    return v2.Compose(steps)
+    cut = _random_crop(size, augment) if augment.crop else fitted(size)
+
+    def transform(picture: Picture) -> Tensor:
+        image = cut(picture)
+        return image.flip(-1) if augment.flip and torch.rand(1) < 0.5 else image
+
+    return transform
 
 
-def centre_crop(size: int, resize: int | None = None) -> Transform:
-    """The short side resized (to size * 256/224 unless given), then the centre cropped."""
-    return v2.Compose([v2.Resize(resize or round(size * 256 / 224), antialias=True), v2.CenterCrop(size)])
+def _random_crop(size: int, augment: Augment) -> Transform:
+    draw = v2.RandomResizedCrop(
+        size, scale=(augment.crop_scale, 1.0), ratio=(1 / augment.crop_ratio, augment.crop_ratio)
+    )
+
+    def transform(picture: Picture) -> Tensor:
+        shape = torch.empty((3, picture.height, picture.width), device="meta")
+        box = draw.make_params([shape])
+        return _part(picture, (box["top"], box["left"], box["height"], box["width"]), size, "bilinear", 1)
+
+    return transform
+
+
+def centre_crop(size: int, resize: int | None = None, interpolation: Interpolation = "bilinear") -> Transform:
+    """The short side resized (to size / `USUAL` unless given), then the centre cropped."""
+    short = resize or round(size / USUAL)
+
+    def transform(picture: Picture) -> Tensor:
+        least = min(picture.height, picture.width)
+        target = [int(short * side / least) for side in (picture.height, picture.width)]
+        image = picture.pixels(_shrink(least, MARGIN * short))
+        return v2.functional.center_crop(_resized(image, target, interpolation), [size, size])
+
+    return transform
+
+
+def crop_then_resize(size: int, share: float, interpolation: Interpolation = "bilinear") -> Transform:
+    """The centre square of `share` of the short side, resized to `size`: FFCV's order, which BiasBed uses."""
+
+    def transform(picture: Picture) -> Tensor:
+        side = int(share * min(picture.height, picture.width))
+        top, left = (picture.height - side) // 2, (picture.width - side) // 2
+        return _part(picture, (top, left, side, side), size, interpolation, MARGIN)
+
+    return transform
+
+
+def fitted(size: int, interpolation: Interpolation = "bilinear") -> Transform:
+    """For stimuli that are square already: resized only where the size differs, never cropped."""
+
+    def transform(picture: Picture) -> Tensor:
+        image = picture.pixels(_shrink(min(picture.height, picture.width), MARGIN * size))
+        return _resized(image, [size, size], interpolation)
+
+    return transform
+
+
+def natural(image_size: int, how: Preprocess) -> tuple[Transform, str]:
+    """(transform of photographs of any size for a test, the same in words)."""
+    size = image_size if how.size == "auto" else int(how.size)
+    if how.crop_first:
+        share = USUAL if how.resize == "auto" else size / int(how.resize)
+        words = f"centre {share:.4g} of the short side, resized to {size}, {how.interpolation}"
+        return crop_then_resize(size, share, how.interpolation), words
+    resize = round(size / USUAL) if how.resize == "auto" else int(how.resize)
+    return centre_crop(size, resize, how.interpolation), f"short side {resize}, centre {size}, {how.interpolation}"
+
+
+def stimulus(image_size: int, how: Preprocess) -> tuple[Transform, str]:
+    """(transform of square stimuli that have their size already, the same in words)."""
+    if how.stimuli_resize is not None:
+        resize = how.stimuli_resize
+        words = f"short side {resize}, centre {image_size}, {how.interpolation}"
+        return centre_crop(image_size, resize, how.interpolation), words
+    return fitted(image_size, how.interpolation), f"as it is, or resized to {image_size}, {how.interpolation}"
 
 
 def shrunk(image: Tensor, size: int) -> Tensor:
@@ -42,15 +113,30 @@ def shrunk(image: Tensor, size: int) -> Tensor:
     return made
 
 
-def fitted(size: int) -> Transform:
-    """For stimuli that are square already: resized only where the size differs, never cropped."""
+def _part(
+    picture: Picture, box: tuple[int, int, int, int], size: int, interpolation: Interpolation, margin: int
+) -> Tensor:
+    """A part of the picture as [3,size,size]; `box` is (top, left, height, width) in the picture's own pixels."""
+    top, left, height, width = box
+    image = picture.pixels(_shrink(min(height, width), margin * size))
+    down, across = image.shape[-2] / picture.height, image.shape[-1] / picture.width  # 1, unless it came out smaller
+    top, bottom = round(top * down), max(round((top + height) * down), round(top * down) + 1)
+    left, right = round(left * across), max(round((left + width) * across), round(left * across) + 1)
+    return _resized(image[..., top:bottom, left:right], [size, size], interpolation)
 
-    def transform(image: Tensor) -> Tensor:
-        if image.shape[-2:] == (size, size):
-            return image
-        return v2.functional.resize(image, [size, size], antialias=True)
 
-    return transform
+def _resized(image: Tensor, size: list[int], interpolation: Interpolation) -> Tensor:
+    if list(image.shape[-2:]) == size:
+        return image
+    if image.stride(0) == 1:  # as decoders give it: resizing is fastest, and keeps it so, where nothing lies between
+        image = image[None].contiguous(memory_format=torch.channels_last)[0]
+    made: Tensor = v2.functional.resize(image, size, v2.InterpolationMode(interpolation), antialias=True)
+    return made
+
+
+def _shrink(have: int, need: int) -> int:
+    """By how much `have` pixels may come out of a decoder smaller, so that `need` are left to resize from."""
+    return next((factor for factor in (8, 4, 2) if have // factor >= need), 1)
 
 
 def key_seed(*key: int) -> int:

@@ -12,6 +12,12 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
+def as_input(images: Tensor) -> Tensor:
+    """Images as floats in [0,1], uint8 ones divided by 255; [N,3,H,W] in the layout in which convolutions are fast."""
+    x = images.float() / 255 if images.dtype == torch.uint8 else images
+    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+
+
 class Normalise(nn.Module):
     """(x - mean) / std per channel, for x [N,3,H,W] in [0,1].
 

@@ -1,0 +1,98 @@
+"""Image files, decoded no larger than needed.
+
+A JPEG decoder can leave out the finest frequencies and give an image of half, a quarter or an eighth of its sides in
+less time than the whole; simplejpeg (libjpeg-turbo) offers that and is faster than Pillow besides. All other files, and
+JPEGs that it doesn't take (CMYK, or damaged), are Pillow's.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import simplejpeg
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from biasbed.data.source import CorruptImage, Picture
+
+EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff", ".gif"})
+COLOURS = ("YCbCr", "RGB", "Gray")  # colour spaces of JPEG files that become RGB without a profile
+
+
+def open_file(path: Path) -> Picture:
+    """The image in a file; `CorruptImage` where there is none."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CorruptImage(f"can't read the image {path}: {error.strerror or error}") from None
+    if content[:2] == b"\xff\xd8":
+        try:
+            height, width, colours, _ = simplejpeg.decode_jpeg_header(content)
+        except ValueError:
+            return _with_pillow(path, content)
+        if colours in COLOURS:
+            return JpegFile(path, content, height, width)
+    return _with_pillow(path, content)
+
+
+@dataclass(frozen=True, eq=False)
+class JpegFile:
+    """A JPEG file whose header has been read."""
+
+    path: Path
+    content: bytes
+    height: int
+    width: int
+    _decoded: dict[int, Tensor] = field(default_factory=dict, repr=False)  # several views need one decoding
+
+    def pixels(self, shrink: int = 1) -> Tensor:
+        if shrink not in self._decoded:
+            self._decoded[shrink] = self._decode(shrink)
+        return self._decoded[shrink]
+
+    def _decode(self, shrink: int) -> Tensor:
+        least = {} if shrink == 1 else {"min_height": -(-self.height // shrink), "min_width": -(-self.width // shrink)}
+        try:
+            decoded = simplejpeg.decode_jpeg(self.content, "RGB", min_factor=float(shrink), **least)
+        except ValueError:  # damaged: Pillow, which torchvision's loaders use, says whether anything can be made of it
+            return _with_pillow(self.path, self.content).pixels()
+        return torch.from_numpy(decoded).permute(2, 0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class PillowFile:
+    """An image file that Pillow has opened."""
+
+    path: Path
+    image: Image.Image
+
+    @property
+    def height(self) -> int:
+        return self.image.height
+
+    @property
+    def width(self) -> int:
+        return self.image.width
+
+    def pixels(self, shrink: int = 1) -> Tensor:
+        try:
+            decoded = np.array(self.image.convert("RGB"))
+        except PROBLEMS as error:
+            raise CorruptImage(f"can't read the image {self.path}: {error}") from None
+        return torch.from_numpy(decoded).permute(2, 0, 1)
+
+
+PROBLEMS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+
+
+def _with_pillow(path: Path, content: bytes) -> PillowFile:
+    try:
+        return PillowFile(path, Image.open(io.BytesIO(content)))
+    except UnidentifiedImageError:  # whose own message names the buffer
+        raise CorruptImage(f"can't read the image {path}: {'it is no image' if content else 'it is empty'}") from None
+    except PROBLEMS as error:
+        raise CorruptImage(f"can't read the image {path}: {error}") from None

@@ -1,0 +1,209 @@
+"""Image files: decoded as Pillow does, no larger than needed, in whatever form they come."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision import transforms as reference
+
+from biasbed.config import Augment, Preprocess
+from biasbed.data import transforms
+from biasbed.data.decoding import JpegFile, PillowFile, open_file
+from biasbed.data.source import CorruptImage, Decoded, Names
+
+
+@pytest.fixture(scope="module")
+def photo() -> Image.Image:
+    """Something smooth with edges, 640 x 480, so that JPEG and resizing have something to keep."""
+    y, x = np.mgrid[:480, :640]
+    waves = [127 + 90 * np.sin(x / p) * np.cos(y / q) for p, q in ((40, 23), (17, 51), (80, 33))]
+    pixels = np.stack(waves, axis=-1)
+    pixels[120:300, 200:420] = 230
+    return Image.fromarray(pixels.round().astype(np.uint8))
+
+
+def saved(image: Image.Image, path: Path, **options: object) -> Path:
+    image.save(path, **options)  # type: ignore[arg-type]
+    return path
+
+
+def as_pillow(path: Path) -> torch.Tensor:
+    return torch.from_numpy(np.array(Image.open(path).convert("RGB"))).permute(2, 0, 1)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("quality", [60, 95])
+def test_a_jpeg_is_decoded_as_pillow_does(photo: Image.Image, tmp_path: Path, mode: str, quality: int) -> None:
+    path = saved(photo.convert(mode), tmp_path / "a.JPEG", quality=quality)
+    picture = open_file(path)
+    assert (picture.height, picture.width) == (480, 640)
+    assert isinstance(picture, PillowFile if mode == "CMYK" else JpegFile)
+    assert (picture.pixels().int() - as_pillow(path).int()).abs().max() <= 1
+
+
+@pytest.mark.parametrize("mode", ["RGB", "P", "LA", "RGBA", "1"])
+def test_other_files_become_rgb(photo: Image.Image, tmp_path: Path, mode: str) -> None:
+    path = saved(photo.convert(mode), tmp_path / "a.png")
+    assert torch.equal(open_file(path).pixels(), as_pillow(path))
+
+
+def test_a_png_that_is_called_jpeg(photo: Image.Image, tmp_path: Path) -> None:
+    path = saved(photo, tmp_path / "a.JPEG", format="png")
+    assert torch.equal(open_file(path).pixels(), as_pillow(path))
+
+
+@pytest.mark.parametrize(("shrink", "size"), [(1, (480, 640)), (2, (240, 320)), (4, (120, 160)), (8, (60, 80))])
+def test_shrinking_is_the_decoder_s(photo: Image.Image, tmp_path: Path, shrink: int, size: tuple[int, int]) -> None:
+    picture = open_file(saved(photo, tmp_path / "a.jpg", quality=95))
+    found = picture.pixels(shrink)
+    assert tuple(found.shape[1:]) == size
+    whole = torch.nn.functional.interpolate(picture.pixels()[None].float(), size=size, mode="area")[0]
+    assert (found.float() - whole).abs().mean() < 2
+
+
+def test_an_odd_size_is_shrunk_too(photo: Image.Image, tmp_path: Path) -> None:
+    picture = open_file(saved(photo.crop((0, 0, 333, 217)), tmp_path / "a.jpg"))
+    assert tuple(picture.pixels(2).shape) == (3, 109, 167)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xd8", b"\xff\xd8\xff\xe0 nothing of the kind", b"no image"])
+def test_what_is_no_image_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.jpg"
+    path.write_bytes(content)
+    with pytest.raises(CorruptImage, match=r"a\.jpg"):
+        open_file(path).pixels()
+
+
+def test_half_a_jpeg_is_named_and_a_missing_file_too(photo: Image.Image, tmp_path: Path) -> None:
+    path = saved(photo, tmp_path / "a.jpg")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(CorruptImage, match=r"a\.jpg"):
+        open_file(path).pixels()
+    with pytest.raises(CorruptImage, match="No such file"):
+        open_file(tmp_path / "b.jpg")
+
+
+def test_a_jpeg_with_something_after_its_end_is_read(photo: Image.Image, tmp_path: Path) -> None:
+    path = saved(photo, tmp_path / "a.jpg")
+    expected = as_pillow(path)
+    path.write_bytes(path.read_bytes() + b"left by a camera")
+    assert (open_file(path).pixels().int() - expected.int()).abs().max() <= 1
+
+
+# --- test images ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(480, 640), (300, 260), (226, 224), (100, 180)])
+def test_natural_images_are_those_of_the_reference_pipeline(
+    photo: Image.Image, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    path = saved(photo.crop((0, 0, size[1], size[0])), tmp_path / "a.jpg")
+    theirs = reference.Compose([reference.Resize(256), reference.CenterCrop(224)])
+    expected = torch.from_numpy(np.array(theirs(Image.open(path)))).permute(2, 0, 1)
+    transform, words = transforms.natural(224, Preprocess())
+    assert words == "short side 256, centre 224, bilinear"
+    assert (transform(open_file(path)).int() - expected.int()).abs().max() <= 1
+
+
+def test_large_images_stay_near_the_reference_though_they_are_decoded_smaller(
+    photo: Image.Image, tmp_path: Path
+) -> None:
+    path = saved(photo.resize((1800, 1350)), tmp_path / "a.jpg", quality=95)
+    theirs = reference.Compose([reference.Resize(256), reference.CenterCrop(224)])
+    expected = torch.from_numpy(np.array(theirs(Image.open(path)))).permute(2, 0, 1)
+    found = transforms.natural(224, Preprocess())[0](open_file(path))
+    difference = (found.int() - expected.int()).abs().float()
+    assert 0 < difference.mean() < 1
+
+
+def test_a_checkpoint_s_preprocessing(photo: Image.Image, tmp_path: Path) -> None:
+    path = saved(photo, tmp_path / "a.png")
+    how = Preprocess(size=288, resize=300, interpolation="bicubic")
+    theirs = reference.Compose([reference.Resize(300, reference.InterpolationMode.BICUBIC), reference.CenterCrop(288)])
+    expected = torch.from_numpy(np.array(theirs(Image.open(path)))).permute(2, 0, 1)
+    transform, words = transforms.natural(224, how)
+    assert words == "short side 300, centre 288, bicubic"
+    assert (transform(open_file(path)).int() - expected.int()).abs().max() <= 2
+
+
+def test_stimuli_are_left_alone_unless_told_otherwise(photo: Image.Image) -> None:
+    stimulus = Decoded(torch.from_numpy(np.array(photo.crop((0, 0, 224, 224)))).permute(2, 0, 1))
+    assert transforms.stimulus(224, Preprocess())[0](stimulus) is stimulus.image
+    assert tuple(transforms.stimulus(112, Preprocess())[0](stimulus).shape) == (3, 112, 112)
+    enlarged = transforms.stimulus(224, Preprocess(stimuli_resize=256))[0](stimulus)
+    theirs = reference.Compose([reference.Resize(256), reference.CenterCrop(224)])
+    expected = torch.from_numpy(np.array(theirs(photo.crop((0, 0, 224, 224))))).permute(2, 0, 1)
+    assert (enlarged.int() - expected.int()).abs().max() <= 1
+
+
+def test_biasbed_crops_first(photo: Image.Image, tmp_path: Path) -> None:
+    path = saved(photo, tmp_path / "a.png")
+    found = transforms.natural(224, Preprocess(size=256, crop_first=True))[0](open_file(path))
+    box = ((640 - 420) // 2, (480 - 420) // 2, (640 + 420) // 2, (480 + 420) // 2)  # 7/8 of 480
+    expected = photo.crop(box).resize((256, 256), Image.Resampling.BILINEAR)
+    assert (found.int() - torch.from_numpy(np.array(expected)).permute(2, 0, 1).int()).abs().max() <= 1
+
+
+# --- training images --------------------------------------------------------------------------------------------------
+
+
+def test_training_crops_are_the_reference_s(photo: Image.Image, tmp_path: Path) -> None:
+    """The same draws of torch's generator give torchvision's crop of the decoded image."""
+    path = saved(photo, tmp_path / "a.jpg", quality=95)
+    ours = transforms.training(160, Augment(crop_scale=0.5))
+    theirs = reference.Compose([reference.RandomResizedCrop(160, (0.5, 1.0)), reference.RandomHorizontalFlip()])
+    for seed in range(5):
+        torch.manual_seed(seed)
+        found = ours(open_file(path))
+        torch.manual_seed(seed)
+        expected = torch.from_numpy(np.array(theirs(Image.open(path)))).permute(2, 0, 1)
+        difference = (found.int() - expected.int()).abs().float()
+        assert difference.mean() < 2.5  # decoded at half its size
+
+
+def test_small_crops_are_decoded_whole(photo: Image.Image, tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    class Asked(Decoded):
+        def pixels(self, shrink: int = 1) -> torch.Tensor:
+            asked.append(shrink)
+            return super().pixels(shrink)
+
+    picture = Asked(torch.from_numpy(np.array(photo)).permute(2, 0, 1))
+    torch.manual_seed(0)
+    transform = transforms.training(224, Augment(crop_scale=0.08))
+    for _ in range(20):
+        assert tuple(transform(picture).shape) == (3, 224, 224)
+    assert set(asked) == {1, 2}
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_names_are_a_sequence_of_strings() -> None:
+    words = ["n01440764/a.JPEG", "", "übung/ß.png", "z"]
+    names = Names(words)
+    assert list(names) == words
+    assert (names[-1], names[1:3], len(names)) == ("z", words[1:3], 4)
+    assert "" in names
+    with pytest.raises(IndexError):
+        names[4]
+    assert list(Names([])) == []
+
+
+def test_a_picture_is_decoded_once_for_several_views(photo: Image.Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    import simplejpeg
+
+    buffer = io.BytesIO()
+    photo.save(buffer, "jpeg")
+    calls = []
+    decode = simplejpeg.decode_jpeg
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", lambda *a, **k: calls.append(1) or decode(*a, **k))
+    picture = JpegFile(Path("a.jpg"), buffer.getvalue(), 480, 640)
+    assert torch.equal(picture.pixels(), picture.pixels())
+    assert len(calls) == 1
