@@ -7,7 +7,9 @@ from typing import Literal
 
 from biasbed.settings import setting
 
-What = Literal["none", "style_network", "cae_network", "edsr_network", "stylized", "deepaug_cae", "deepaug_edsr"]
+What = Literal[
+    "none", "check", "style_network", "cae_network", "edsr_network", "stylized", "deepaug_cae", "deepaug_edsr"
+]
 Auto = Literal["auto"]
 
 
@@ -15,11 +17,12 @@ Auto = Literal["auto"]
 class PrepareOptions:
     """Networks and images that some methods need; the other flags are those of `train`."""
 
-    what: What = setting("none", "a network (style_network, ...) or images (stylized, deepaug_cae, deepaug_edsr)")
+    what: What = setting("none", "a network (style_network, ...), images (stylized, ...), or check: is the data whole?")
     split: str = setting("train", "whose images: train, or the name of a validation or evaluation set")
     overwrite: bool = setting(False, "make it anew where it exists with other settings")
     processes: int | Auto = setting("auto", "processes that make images (auto: one per core, one on a GPU)")
     format: Literal["png", "jpg"] = setting("png", "of the images: png without loss, jpg at quality 95")
+    hash: bool = setting(False, "check: read, decode and hash every file, not only its header")
     # networks
     encoder: str = setting("none", "style_network: file with the weights of AdaIN's VGG encoder")
     decoder: str = setting("none", "style_network: file with the weights of AdaIN's decoder")

@@ -20,6 +20,7 @@ from biasbed.data.prepared import IMAGES, Manifest, Store
 from biasbed.data.source import Source
 from biasbed.errors import Failure, UsageError
 from biasbed.networks import prepared
+from biasbed.prepare.check import check
 from biasbed.prepare.options import PrepareOptions
 from biasbed.processes import interruptible
 from biasbed.progress import Progress
@@ -44,11 +45,16 @@ class Request:
     store: Store
 
 
-def prepare(flags: Mapping[str, Any]) -> Path:
+def prepare(flags: Mapping[str, Any]) -> Path | None:
     """Prepare what the flags ask for; returns the file or folder. What is there already is left alone.
 
-    Raises UsageError for what can't be meant, Failure for images that can't be read.
+    what=check prints what is there instead, and returns nothing. Raises UsageError for what can't be meant, Failure for
+    images that can't be read.
     """
+    if flags.get("what") == "check":
+        with interruptible():
+            check(flags)
+        return None
     request = _request(flags)
     options = request.options
     folder = request.store.folder(request.source)
@@ -77,7 +83,7 @@ def _request(flags: Mapping[str, Any]) -> Request:
     own = specs(PrepareOptions)
     options = build(PrepareOptions, {name: v for name, v in flags.items() if name in own})
     if options.what == "none":
-        raise UsageError(f"say what to prepare: what=<{', '.join([*NETWORKS, *IMAGES])}>")
+        raise UsageError(f"say what to prepare: what=<{', '.join([*NETWORKS, *IMAGES, 'check'])}>")
     given = {name: v for name, v in flags.items() if name not in own and v != "auto"}
     values = {**defaults(str(given.get("suite", Config.suite))), **given}
     config = build(Config, values)

@@ -1,0 +1,86 @@
+"""Cue-conflict images: their cues, from the name alone, and how decisions are counted. Standard library only."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from biasbed import measures
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_CUES = re.compile(r"(?P<shape>[a-z]+)\d+-(?P<texture>[a-z]+)\d+(?:\.[a-z]+)?")
+_TRIAL = re.compile(r"\d+_[^_]+_[^_]+_[^_]+_[^_]+_[^_]+_(?P<image>.+)")
+
+
+def image_name(name: str) -> str:
+    """The bare name of a stimulus: without folders, without the six fields that an experiment puts in front.
+
+    `edge/dog/dog3.png` and `0004_edg_dnn_0_dog_00_dog3.png` are both `dog3.png` (Geirhos et al. 2019 and 2021 name
+    the image of a trial `<trial>_<experiment>_<subject>_<condition>_<category>_<number>_<image>`).
+    """
+    base = name.replace("\\", "/").rpartition("/")[2]
+    found = _TRIAL.fullmatch(base)
+    return found["image"] if found else base
+
+
+def cue_classes(name: str) -> tuple[str, str] | None:
+    """(shape's class, texture's class) of `.../airplane1-bicycle2.png`, prefixed or not; None for any other name."""
+    found = _CUES.fullmatch(image_name(name))
+    return (found["shape"], found["texture"]) if found else None
+
+
+@dataclass(frozen=True)
+class CueCounts:
+    """Decisions on images whose cues conflict; images with shape = texture are not among them.
+
+    shape_mrr, texture_mrr: mean reciprocal rank of either cue's class among all the model's outputs (Kim et al. 2026,
+    arXiv 2603.10834); NaN where ranks were not recorded.
+    """
+
+    images: int
+    shape: int
+    texture: int
+    shape_mrr: float = float("nan")
+    texture_mrr: float = float("nan")
+
+    @property
+    def shape_bias(self) -> float:
+        return measures.shape_bias(self.shape, self.texture)
+
+    @property
+    def shape_accuracy(self) -> float:
+        return measures.accuracy(self.shape, self.images)
+
+    @property
+    def texture_accuracy(self) -> float:
+        return measures.accuracy(self.texture, self.images)
+
+    @property
+    def coverage(self) -> float:
+        """Share of decisions that are for either cue."""
+        return measures.accuracy(self.shape + self.texture, self.images)
+
+
+def count(
+    shape: np.ndarray,
+    texture: np.ndarray,
+    decision: np.ndarray,
+    rank: np.ndarray | None = None,
+    texture_rank: np.ndarray | None = None,
+) -> CueCounts:
+    """Counts over the conflicting images among [N] classes of the cues and decisions, as names or as numbers.
+
+    rank, texture_rank: [N] place of the shape's and the texture's class, 1 for the best.
+    """
+    conflict = shape != texture
+    chosen = decision[conflict]
+    ranks = [float("nan") if of is None else _mean_reciprocal(of[conflict]) for of in (rank, texture_rank)]
+    shapes, textures = int((chosen == shape[conflict]).sum()), int((chosen == texture[conflict]).sum())
+    return CueCounts(int(conflict.sum()), shapes, textures, *ranks)
+
+
+def _mean_reciprocal(rank: np.ndarray) -> float:
+    return float((1 / rank).mean()) if len(rank) else float("nan")

@@ -1,0 +1,249 @@
+"""The data doctor: what it prints about data sets that are whole, missing, damaged or others, and its exit code."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from biasbed import cli, suites
+from biasbed.data import geirhos, imagenet
+from biasbed.data.datasets import DataSet
+from biasbed.errors import Failure, UsageError
+from biasbed.prepare.check import check, examine
+from biasbed.prepare.run import prepare
+
+SUITE = "biasbed"
+
+
+class Fruit(DataSet):
+    """What adding a data set takes."""
+
+    name = "fruit"
+    images = 6
+    places = ("fruit", "fruit-v2")
+    archives = ("fruit.zip",)
+    licence = "CC0"
+    source = "https://example.org/fruit"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return "apple", "pear"
+
+
+class Nuts(Fruit):
+    """Another one."""
+
+    name = "nuts"
+    places = ("nuts",)
+
+
+def image(seed: int, kind: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(buffer, kind)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with `fruit`, whole: three PNG and three JPEG files."""
+    monkeypatch.setattr(suites, "data_sets", lambda config: (Fruit(), Nuts()))
+    for number in range(3):
+        for kind, path in (("PNG", f"apple/{number}.png"), ("JPEG", f"pear/{number}.jpg")):
+            (tmp_path / "fruit" / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "fruit" / path).write_bytes(image(number, kind))
+    return tmp_path
+
+
+@pytest.fixture
+def doctor(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> Doctor:
+    return Doctor(data_dir, capsys)
+
+
+class Doctor:
+    """Runs the command; `fails` is the message with which it ended."""
+
+    def __init__(self, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.data_dir, self.capsys = data_dir, capsys
+
+    def __call__(self, fails: str | None = None, **flags: str) -> str:
+        """What is printed on stdout."""
+        given = {"what": "check", "suite": SUITE, "data_dir": str(self.data_dir), **flags}
+        if fails is None:
+            assert prepare(given) is None
+        else:
+            with pytest.raises(Failure) as caught:
+                prepare(given)
+            assert str(caught.value) == fails
+        return self.capsys.readouterr().out
+
+
+def cells(printed: str, name: str) -> Mapping[str, str]:
+    """The row of a data set by the names of the columns."""
+    heads, *rows = (re.split(r"  +", line) for line in printed.splitlines())
+    return dict(zip(heads, next(row for row in rows if row[0] == name), strict=True))
+
+
+def test_a_data_set_that_is_whole(doctor: Doctor) -> None:
+    printed = doctor()
+    row = dict(cells(printed, "fruit"))
+    files = sorted((doctor.data_dir / "fruit").rglob("*.*g"))
+    assert row.pop("fingerprint") == Fruit().open(doctor.data_dir).fingerprint()
+    assert row == {
+        "data set": "fruit",
+        "found in": "fruit",
+        "layout": "class folders",
+        "images": "6 / 6",
+        "classes": "2 / 2",
+        "unreadable": "0",
+        "size": f"{sum(path.stat().st_size for path in files):,}",
+        "licence": "CC0",
+    }
+    assert doctor(sets="fruit") != printed  # which also says that nuts are missing
+
+
+def test_what_is_missing_is_an_error_only_if_it_was_asked_for(doctor: Doctor) -> None:
+    printed = doctor()
+    assert cells(printed, "nuts")["found in"] == "not found"
+    assert cells(printed, "nuts")["images"] == "- / 6"
+    assert f"'nuts' is not in {doctor.data_dir}: expected nuts" in printed
+    assert "where to get it: https://example.org/fruit" in printed
+    doctor("nuts not found", sets="all")
+    doctor("nuts not found", sets="nuts,fruit")
+    assert "nuts" not in doctor(sets="fruit")
+
+
+def test_nothing_at_all(doctor: Doctor) -> None:
+    (doctor.data_dir / "fruit").rename(doctor.data_dir / "vegetables")
+    (doctor.data_dir / "fruit.zip").write_bytes(b"PK")
+    printed = doctor(f"none of these data sets is in {doctor.data_dir}")
+    assert f"{doctor.data_dir}/fruit.zip is there but not unpacked" in printed
+
+
+@pytest.mark.parametrize("extra", [True, False])
+def test_another_number_of_images(doctor: Doctor, extra: bool) -> None:
+    if extra:
+        (doctor.data_dir / "fruit" / "apple" / "9.png").write_bytes(image(9))
+    else:
+        (doctor.data_dir / "fruit" / "apple" / "0.png").unlink()
+    printed = doctor("fruit not as released")
+    count = 7 if extra else 5
+    assert cells(printed, "fruit")["images"] == f"{count} / 6"
+    assert f"fruit: {count} images; the release has 6" in printed
+
+
+def test_images_of_one_s_own_may_be_any_number(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fruit, "images", 0)
+    assert cells(doctor(sets="fruit"), "fruit")["images"] == "6 / any"
+
+
+def test_another_data_set_in_its_place(doctor: Doctor) -> None:
+    (doctor.data_dir / "fruit" / "pear").rename(doctor.data_dir / "fruit" / "quince")
+    printed = doctor("fruit not as released")
+    assert cells(printed, "fruit")["found in"] == "fruit"
+    assert "unknown class folders quince; 1 of 2 class folders missing: pear" in printed
+
+
+def test_files_that_can_not_be_read_are_named_with_the_reason(doctor: Doctor) -> None:
+    folder = doctor.data_dir / "fruit"
+    (folder / "apple" / "0.png").write_bytes(b"")
+    (folder / "apple" / "1.png").write_text("<html>404</html>")
+    (folder / "pear" / "0.jpg").unlink()
+    (folder / "pear" / "0.jpg").symlink_to(folder / "nowhere.jpg")
+    printed = doctor("fruit not as released")
+    assert cells(printed, "fruit")["unreadable"] == "3"
+    assert cells(printed, "fruit")["fingerprint"] == "-"
+    reasons = "apple/0.png (is empty), apple/1.png (is no image), pear/0.jpg (No such file or directory)"
+    assert f"fruit: 3 unreadable: {reasons}" in printed
+
+
+def test_five_files_are_named_and_the_others_counted(doctor: Doctor) -> None:
+    for path in (doctor.data_dir / "fruit").rglob("*.*g"):
+        path.write_bytes(b"")
+    printed = doctor("fruit not as released")
+    assert "fruit: 6 unreadable: apple/0.png (is empty), apple/1.png" in printed
+    assert "and 1 more" in printed
+    assert "pear/2.jpg" not in printed
+
+
+@pytest.mark.parametrize("name", ["apple/1.png", "pear/1.jpg"])
+def test_only_reading_it_all_finds_a_file_that_was_cut(doctor: Doctor, name: str) -> None:
+    path = doctor.data_dir / "fruit" / name
+    path.write_bytes(path.read_bytes()[:-300])
+    doctor()
+    printed = doctor("fruit not as released", hash="true")
+    assert f"fruit: 1 unreadable: {name} (" in printed
+
+
+def test_the_hash_is_that_of_all_contents_one_after_the_other(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `cat` and `sha256sum` give it, however the files are split between threads; the names don't count."""
+    names = Fruit().open(doctor.data_dir).ids
+    expected = hashlib.sha256(b"".join((doctor.data_dir / "fruit" / name).read_bytes() for name in names)).hexdigest()
+    assert f"fruit: SHA-256 of all files {expected}\n" in doctor(hash="true")
+    assert "SHA-256" not in doctor()
+    monkeypatch.setattr("biasbed.prepare.check.CHUNK", 2)
+    (doctor.data_dir / "fruit").rename(doctor.data_dir / "Fruit_v2")
+    assert examine(Fruit(), doctor.data_dir, whole=True).sha256 == expected
+    path = doctor.data_dir / "Fruit_v2" / "apple" / "0.png"
+    path.write_bytes(image(77))
+    assert examine(Fruit(), doctor.data_dir, whole=True).sha256 != expected
+
+
+def test_a_suite_without_data_sets_on_disk(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suites, "data_sets", lambda config: ())
+    assert doctor() == f"the suite '{SUITE}' has no data sets on disk: nothing to check\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"sets": "friut"}, "there is no data set 'friut'; did you mean 'fruit'?"),
+        ({"data_dir": "none"}, "needs data_dir="),
+        ({"data_dir": "/nowhere"}, "data_dir=/nowhere: there is no such folder"),
+        ({"hash": "perhaps"}, "hash=perhaps"),
+        ({"suite": "biasbad"}, "did you mean 'biasbed'?"),
+    ],
+)
+def test_wrong_commands_are_refused(data_dir: Path, flags: Mapping[str, str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check({"what": "check", "suite": SUITE, "data_dir": str(data_dir), **flags})
+    assert message in str(caught.value)
+
+
+def test_exit_codes(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the command line ends: 0 with the table on stdout; 1 and 2 with one line on stderr."""
+    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+    words = ["prepare", "--what", "check", "--suite", SUITE]
+    assert cli.main([*words, "--data_dir", str(doctor.data_dir)]) == 0
+    assert doctor.capsys.readouterr().out.startswith("data set")
+    (doctor.data_dir / "fruit" / "pear" / "0.jpg").unlink()
+    assert cli.main([*words, "--data_dir", str(doctor.data_dir)]) == 1
+    assert doctor.capsys.readouterr().err == "biasbed: fruit not as released\n"
+    assert cli.main(words) == 2
+    assert doctor.capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_embedded_suite_has_nothing_to_check(capsys: pytest.CaptureFixture[str]) -> None:
+    assert prepare({"what": "check"}) is None
+    assert capsys.readouterr().out == "the suite 'demo' has no data sets on disk: nothing to check\n"
+
+
+@pytest.mark.real_data
+def test_real_images(shared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    data_sets = (imagenet.ImageNet(), geirhos.Edge(), geirhos.Silhouette(), geirhos.CueConflict())
+    monkeypatch.setattr(suites, "data_sets", lambda config: data_sets)
+    flags = {"what": "check", "suite": SUITE, "data_dir": str(shared / "data"), "hash": "true"}
+    check({**flags, "sets": "edge,silhouette"})
+    printed = capsys.readouterr().out
+    assert [cells(printed, name)["images"] for name in ("edge", "silhouette")] == ["160 / 160"] * 2
+    assert [cells(printed, name)["unreadable"] for name in ("edge", "silhouette")] == ["0"] * 2
+    with pytest.raises(Failure, match="cue_conflict not as released"):
+        check(flags)
+    assert "cue_conflict: 320 images; the release has 1,280" in capsys.readouterr().out
