@@ -7,8 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
-from biasbed.data.source import MemorySource
+from biasbed.batch import stacked
+from biasbed.data.source import Decoded, MemorySource
 from biasbed.data.streams import MAIN, Part, Plan, Stream, TrainLoader
 from biasbed.data.transforms import keyed_randomness
 
@@ -22,7 +24,7 @@ def source(size: int, name: str = "images", **columns: np.ndarray) -> MemorySour
 
 
 def stream(sizes: list[int], shares: list[float], batch_size: int, views: int = 1) -> Stream:
-    parts = [Part(source(size), share, lambda image: image) for size, share in zip(sizes, shares, strict=True)]
+    parts = [Part(source(size), share, Decoded.pixels) for size, share in zip(sizes, shares, strict=True)]
     return Stream(tuple(parts), batch_size, views)
 
 
@@ -68,7 +70,7 @@ def test_a_second_source_keeps_its_share_and_is_read_evenly(clean: int, extra: i
 
 def test_three_equal_parts_and_an_extra_stream_reach_the_batch() -> None:
     domains = [source(9, domain=np.full(9, d), domains=("x", "y", "z")) for d in range(3)]
-    main = Stream(tuple(Part(domain, 1 / 3, lambda image: image) for domain in domains), 6)
+    main = Stream(tuple(Part(domain, 1 / 3, Decoded.pixels) for domain in domains), 6)
     unlabelled = stream([5], [1.0], 4)
     plan = Plan({MAIN: main, "unlabelled": unlabelled}, seed=0)
     loader = TrainLoader(plan, seed=0, workers=0, at_least=2, pin=False)
@@ -81,7 +83,7 @@ def test_three_equal_parts_and_an_extra_stream_reach_the_batch() -> None:
 
 
 def test_views_are_separate_draws() -> None:
-    part = Part(source(6), 1.0, lambda image: image * 0 + torch.randint(0, 255, (1,), dtype=torch.uint8))
+    part = Part(source(6), 1.0, lambda picture: picture.pixels() * 0 + torch.randint(0, 255, (1,), dtype=torch.uint8))
     loader = TrainLoader(Plan({MAIN: Stream((part,), 3, views=2)}, 0), 0, 0, 2, False)
     _, _, batch, _ = next(iter(loader.from_step(0)))
     assert batch.x.shape == (3, 2, 3, 4, 4)
@@ -120,8 +122,21 @@ def test_two_streams_of_one_source_draw_apart() -> None:
     plan = Plan({MAIN: stream([30], [1.0], 6), "again": stream([30], [1.0], 6)}, seed=0)
     keys = plan.keys(0)
     assert [key.row for key in keys[:6]] != [key.row for key in keys[6:]]
-    part = Part(source(6), 1.0, lambda image: image * 0 + torch.randint(0, 255, (1,), dtype=torch.uint8))
+    part = Part(source(6), 1.0, lambda picture: picture.pixels() * 0 + torch.randint(0, 255, (1,), dtype=torch.uint8))
     twins = {MAIN: Stream((part,), 6), "again": Stream((part,), 6)}
     _, _, batch, _ = next(iter(TrainLoader(Plan(twins, 0), 0, 0, 2, False).from_step(0)))
     first, second = batch.index.argsort(), batch.extra["again"].index.argsort()
     assert not torch.equal(batch.x[first], batch.extra["again"].x[second])
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_worker_s_batch_is_laid_into_shared_memory(channels_last: bool) -> None:
+    """Made on the worker's heap it would be copied, and the heap would grow without end."""
+    images = [torch.randint(0, 255, (5, 6, 3), dtype=torch.uint8) for _ in range(4)]
+    images = [image.permute(2, 0, 1) if channels_last else image.permute(2, 0, 1).contiguous() for image in images]
+    loader = DataLoader(images, batch_size=4, num_workers=1, collate_fn=lambda items: (stacked(items), None))
+    where = DataLoader(images, batch_size=4, num_workers=1, collate_fn=lambda items: stacked(items).is_shared())
+    ((batch, _),) = loader
+    assert torch.equal(batch, torch.stack(images))
+    assert batch.is_contiguous(memory_format=torch.channels_last) == channels_last
+    assert list(where) == [True]

@@ -1,0 +1,324 @@
+"""Streams that are balanced over domains, classes and groups, or drawn with replacement."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from biasbed.data.sampling import Order, cells
+from biasbed.data.source import Decoded, MemorySource
+from biasbed.data.streams import MAIN, Key, Part, Plan, Stream, TrainLoader, per_domain
+from biasbed.errors import UsageError
+
+SIZES = st.lists(st.integers(1, 12), min_size=1, max_size=6)  # rows of each cell
+
+
+def shuffled_cells(sizes: list[int]) -> np.ndarray:
+    return np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
+
+
+def source(size: int, name: str = "images", **columns: Any) -> MemorySource:
+    """The pixels of an image are its row's number."""
+    images = np.arange(size, dtype=np.uint8)[:, None, None, None].repeat(3, 1)
+    y = columns.pop("y", np.arange(size) % 3)
+    ids = [f"{number:04}" for number in range(size)]
+    return MemorySource(name=name, classes=("a", "b", "c"), y=y, ids=ids, images=images, **columns)
+
+
+def biased(size: int = 90, conflicting: int = 9) -> MemorySource:
+    """Three classes, whose bias is the class but for a few images."""
+    y = np.arange(size) % 3
+    bias = y.copy()
+    bias[:conflicting] = (y[:conflicting] + 1) % 3
+    return source(size, y=y, bias=bias)
+
+
+def three_domains(sizes: tuple[int, ...] = (40, 9, 20)) -> MemorySource:
+    return source(sum(sizes), domain=shuffled_cells(list(sizes)), domains=("photo", "paint", "ink"))
+
+
+# --- orders -----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes=SIZES, seed=st.integers(0, 99), start=st.integers(0, 400))
+def test_every_round_has_one_row_of_every_cell(sizes: list[int], seed: int, start: int) -> None:
+    own = shuffled_cells(sizes)
+    rows, _ = Order((seed, 0, 0), own).read(start * len(sizes), 20 * len(sizes))
+    rounds = own[rows].reshape(20, len(sizes))
+    assert (np.sort(rounds, axis=1) == np.arange(len(sizes))).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes=SIZES, seed=st.integers(0, 99))
+def test_a_cell_s_rows_come_in_whole_passes(sizes: list[int], seed: int) -> None:
+    own = shuffled_cells(sizes)
+    rows, numbers = Order((seed, 0, 0), own).read(0, 40 * len(sizes))
+    for cell, size in enumerate(sizes):
+        of_cell = rows[own[rows] == cell]
+        for number in range(40 // size):
+            assert sorted(of_cell[number * size : (number + 1) * size]) == sorted(np.flatnonzero(own == cell))
+        assert numbers[own[rows] == cell].tolist() == [turn // size for turn in range(40)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=SIZES, replacement=st.booleans(), start=st.integers(0, 9000), cuts=st.lists(st.integers(1, 99), max_size=4)
+)
+def test_any_stretch_is_read_alike_from_wherever_reading_starts(
+    sizes: list[int], replacement: bool, start: int, cuts: list[int]
+) -> None:
+    own = shuffled_cells(sizes)
+    whole = Order((7, 0, 0), own, replacement).read(start, 1 + sum(cuts))
+    other, at, pieces = Order((7, 0, 0), own, replacement), start, []
+    for length in (*cuts, 1):
+        pieces.append(other.read(at, length))
+        at += length
+    for column in (0, 1):
+        assert np.concatenate([piece[column] for piece in pieces]).tolist() == whole[column].tolist()
+
+
+@settings(max_examples=30, deadline=None)
+@given(sizes=SIZES, replacement=st.booleans())
+def test_no_row_meets_the_same_number_twice(sizes: list[int], replacement: bool) -> None:
+    """Or two readings of one image would be augmented alike."""
+    rows, numbers = Order((1, 0, 0), shuffled_cells(sizes), replacement).read(3000, 3000)
+    assert len({*zip(rows.tolist(), numbers.tolist(), strict=True)}) == 3000
+
+
+@pytest.mark.parametrize("replacement", [False, True])
+def test_cells_are_equally_likely_and_so_are_the_rows_of_a_cell(replacement: bool) -> None:
+    sizes = [50, 2, 7, 1]
+    own = shuffled_cells(sizes)
+    rows, _ = Order((3, 0, 0), own, replacement).read(5000, 28_000)
+    counts = np.bincount(rows, minlength=len(own))
+    expected = len(rows) / (len(sizes) * np.asarray(sizes)[own])  # weights 1 / (cells x count)
+    by_cell = np.bincount(own, weights=counts)
+    if replacement:
+        assert stats.chisquare(counts, expected).pvalue > 0.001
+        assert stats.chisquare(by_cell).pvalue > 0.001
+        assert by_cell.std() > 0  # draws, not turns
+    else:
+        assert (by_cell == 7000).all()
+        assert abs(counts - expected).max() <= 1
+
+
+def test_with_replacement_each_image_is_drawn_by_itself() -> None:
+    rows, _ = Order((0, 0, 0), np.zeros(100, dtype=int), replacement=True).read(0, 100_000)
+    assert stats.chisquare(np.bincount(rows, minlength=100)).pvalue > 0.001
+    missed = [100 - len(np.unique(chunk)) for chunk in rows.reshape(1000, 100)]
+    assert np.mean(missed) == pytest.approx(100 * 0.99**100, abs=1)  # a pass would miss none
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_turns_within_a_round_are_in_random_order(seed: int) -> None:
+    own = shuffled_cells([5, 5, 5])
+    rows, _ = Order((seed, 0, 0), own).read(0, 3000)
+    by_place = np.apply_along_axis(np.bincount, 0, own[rows].reshape(-1, 3), minlength=3)
+    assert stats.chi2_contingency(by_place).pvalue > 0.001
+
+
+def test_orders_of_other_seeds_streams_parts_and_cells_differ() -> None:
+    own = shuffled_cells([30, 30])
+    keys = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
+    orders = [tuple(Order(key, own).read(0, 60)[0].tolist()) for key in keys]
+    assert len(set(orders)) == len(keys)
+    rows = np.asarray(orders[0])
+    ranks = [np.searchsorted(np.flatnonzero(own == cell), rows[own[rows] == cell]) for cell in (0, 1)]
+    assert ranks[0].tolist() != ranks[1].tolist()
+
+
+def test_cells_are_the_combinations_that_occur() -> None:
+    y, bias = np.array([0, 0, 2, 2, 0]), np.array([1, 1, 0, 2, 0])
+    assert cells([y, bias]).tolist() == [1, 1, 2, 3, 0]
+    assert cells([np.array(["b", "a", "b"])]).tolist() == [1, 0, 1]
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def loaded(stream: Stream, seed: int = 0, start: int = 0, workers: int = 0) -> list[Any]:
+    loader = TrainLoader(Plan({MAIN: stream}, seed), seed, workers, 2, False)
+    try:
+        return [batch for _, _, batch, _ in loader.from_step(start)]
+    finally:
+        loader.close()
+
+
+@pytest.mark.parametrize("replacement", [False, True])
+@pytest.mark.parametrize("sizes", [(40, 9, 20), (3, 3, 3), (1, 50, 7)])
+def test_every_step_has_equal_parts_of_every_domain(sizes: tuple[int, ...], replacement: bool) -> None:
+    images = three_domains(sizes)
+    stream = Stream(per_domain(images, Decoded.pixels, replacement=replacement), 12, images=len(images))
+    batches = loaded(stream)
+    assert len(batches) == stream.steps_per_epoch == -(-len(images) // 12)
+    for batch in batches:
+        assert {number: len(part) for number, part in batch.by_domain().items()} == {0: 4, 1: 4, 2: 4}
+        assert (batch.x[:, 0, 0, 0] == batch.index).all()
+        assert images.domain is not None
+        assert (images.domain[batch.index] == batch.domain.numpy()).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(batch=st.integers(4, 40), domains=st.integers(1, 4), steps=st.integers(1, 60))
+def test_where_domains_do_not_divide_the_batch_they_take_turns(batch: int, domains: int, steps: int) -> None:
+    images = source(60, domain=np.arange(60) % domains, domains=tuple("abcd"[:domains]))
+    stream = Stream(per_domain(images, Decoded.pixels), batch, images=60)
+    counts = np.array([[count for _, count in stream.batch_positions(step)] for step in range(steps)])
+    assert (counts.sum(axis=1) == batch).all()
+    assert counts.max() - counts.min() <= 2
+    assert np.ptp(counts.sum(axis=0)) <= 2
+    if batch % domains == 0:
+        assert (counts == batch // domains).all()
+    starts = np.array([[start for start, _ in stream.batch_positions(step)] for step in range(steps + 1)])
+    assert (np.diff(starts, axis=0) == counts).all()
+
+
+def test_a_small_domain_is_read_evenly_and_a_large_one_goes_on_where_it_was() -> None:
+    images = three_domains((40, 8, 24))
+    stream = Stream(per_domain(images, Decoded.pixels), 12, images=len(images))
+    assert stream.steps_per_epoch == 6
+    index = np.concatenate([batch.index.numpy() for start in (0, 6, 12, 18, 24) for batch in loaded(stream, 0, start)])
+    assert images.domain is not None
+    counts = np.bincount(index)
+    assert [set(counts[images.domain == number].tolist()) for number in range(3)] == [{3}, {15}, {5}]
+
+
+def test_every_cell_of_class_and_bias_has_its_share_of_each_batch() -> None:
+    images = biased()
+    part = Part(images, 1.0, Decoded.pixels, by=("y", "bias"))
+    stream = Stream((part,), 24)
+    for batch in loaded(stream):
+        found = np.unique(np.stack([batch.y.numpy(), batch.bias.numpy()]), axis=1, return_counts=True)[1]
+        assert found.tolist() == [4] * 6
+    classes = Stream((replace(part, by=("y",)),), 24)
+    assert all(np.bincount(batch.y).tolist() == [8, 8, 8] for batch in loaded(classes))
+
+
+STREAMS = {
+    "per domain": lambda: Stream(per_domain(three_domains(), Decoded.pixels), 12, images=69),
+    "per domain, classes, replacement": lambda: Stream(
+        per_domain(three_domains(), Decoded.pixels, by=("y",), replacement=True), 10, images=69
+    ),
+    "by group": lambda: Stream((Part(biased(), 1.0, Decoded.pixels, by=("y", "bias")),), 16),
+    "replacement": lambda: Stream((Part(biased(), 1.0, Decoded.pixels, replacement=True),), 16),
+    "balanced beside shuffled": lambda: Stream(
+        (Part(source(30), 0.5, Decoded.pixels), Part(biased(), 0.5, Decoded.pixels, by=("bias",))), 12
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+@pytest.mark.parametrize("world", [2, 3])
+def test_processes_share_out_each_step(kind: str, world: int) -> None:
+    stream = STREAMS[kind]()
+    one = Plan({MAIN: stream}, 5)
+    plans = [Plan({MAIN: stream}, 5, rank, world) for rank in range(world)]
+    for step in range(40):
+        parts = [plan.keys(step) for plan in plans]
+        assert sorted(key for part in parts for key in part) == sorted(one.keys(step))
+        assert [len(part) for part in parts] == plans[0].sizes(step)
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_any_step_can_start_without_those_before(kind: str) -> None:
+    stream = STREAMS[kind]()
+    whole = [batch.index.tolist() for batch in loaded(stream, 2, stream.steps_per_epoch)]
+    for skip in (1, len(whole) - 1):
+        resumed = loaded(stream, 2, stream.steps_per_epoch + skip)
+        assert [batch.index.tolist() for batch in resumed] == whole[skip:]
+
+
+def test_loader_workers_change_nothing() -> None:
+    stream = STREAMS["per domain, classes, replacement"]()
+    expected = [(batch.index.tolist(), batch.x.sum().item()) for batch in loaded(stream)]
+    for workers in (1, 3):
+        found = loaded(stream, workers=workers)
+        assert [(batch.index.tolist(), batch.x.sum().item()) for batch in found] == expected
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_an_image_has_one_index_whatever_the_seed_and_the_number_of_processes(kind: str) -> None:
+    stream = STREAMS[kind]()
+    slots: dict[int, set[tuple[int, int]]] = {}
+    sources = list({id(part.source): part.source for part in stream.parts}.values())
+    for seed in (0, 1):
+        for batch in (batch for start in range(0, 20, 5) for batch in loaded(stream, seed, start)):
+            for index, pixel, label in zip(
+                batch.index.tolist(), batch.x[:, 0, 0, 0].tolist(), batch.y.tolist(), strict=True
+            ):
+                slots.setdefault(index, set()).add((pixel, label))
+    assert all(len(images) == 1 for images in slots.values())
+    first = sources[0]
+    expected = {row: {(row, int(first.y[row]))} for row in slots if row < len(first)}  # the order of the ids
+    assert {row: slots[row] for row in expected} == expected
+    assert max(slots) < stream.num_examples == sum(len(entry) for entry in sources)
+
+
+def test_a_second_stream_over_the_same_images_has_their_indices_and_draws_apart() -> None:
+    images = biased()
+    main = Stream((Part(images, 1.0, Decoded.pixels),), 12)
+    balanced = Stream((Part(images, 1.0, Decoded.pixels, by=("bias",)),), 12)
+    other = Stream((Part(source(10), 1.0, Decoded.pixels),), 4)
+    loader = TrainLoader(Plan({"balanced": balanced, MAIN: main, "other": other}, 0), 0, 0, 2, False)
+    for _, _, batch, _ in loader.from_step(0):
+        for found in (batch, batch.extra["balanced"]):
+            assert (found.x[:, 0, 0, 0] == found.index).all()
+        assert batch.index.tolist() != batch.extra["balanced"].index.tolist()
+        assert batch.extra["other"].index.min() >= len(images)
+
+
+def test_a_file_that_can_not_be_read_is_replaced_from_its_own_domain(monkeypatch: pytest.MonkeyPatch) -> None:
+    from biasbed.data.source import CorruptImage
+
+    images = three_domains()
+    opened = MemorySource.open
+
+    def damaged(self: MemorySource, row: int) -> Any:
+        if row % 2:
+            raise CorruptImage(f"{row} is damaged")
+        return opened(self, row)
+
+    monkeypatch.setattr(MemorySource, "open", damaged)
+    stream = Stream(per_domain(images, Decoded.pixels), 12, images=len(images))
+    for batch in loaded(stream):
+        assert {number: len(part) for number, part in batch.by_domain().items()} == {0: 4, 1: 4, 2: 4}
+        assert not (batch.index % 2).any()
+
+
+# --- what can't be ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("images", "by", "message"),
+    [
+        (source(9), ("bias",), "'images' has no column 'bias' to balance examples by"),
+        (biased(), ("y", "biass"), "can't be balanced by 'biass'; did you mean 'bias'?"),
+        (source(4, y=np.eye(4, dtype=np.int64)), ("y",), "several labels per image"),
+    ],
+)
+def test_a_column_that_can_not_be_balanced(images: MemorySource, by: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError, match="balance") as caught:
+        Plan({MAIN: Stream((Part(images, 1.0, Decoded.pixels, by=by),), 4)}, 0)
+    assert message in str(caught.value)
+
+
+def test_domains_where_there_are_none_and_batches_that_are_too_small() -> None:
+    with pytest.raises(UsageError, match="'images' has no column 'domain'"):
+        per_domain(source(9), Decoded.pixels)
+    with pytest.raises(UsageError, match="batch_size=2 is too small for 3 parts"):
+        Stream(per_domain(three_domains(), Decoded.pixels), 2, images=69)
+
+
+def test_keys_name_the_part_s_own_rows() -> None:
+    part = Part(source(9), 1.0, Decoded.pixels, rows=np.array([2, 4, 8]))
+    (keys,) = [Plan({MAIN: Stream((part,), 3)}, 0).keys(0)]
+    assert sorted(keys) == [Key(MAIN, 0, row, 0) for row in range(3)]
+    (batch,) = loaded(Stream((part,), 3))
+    assert sorted(batch.index.tolist()) == [2, 4, 8]
