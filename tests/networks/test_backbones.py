@@ -141,7 +141,7 @@ def test_weights_from_safetensors(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     source, path = other(), tmp_path / "weights.safetensors"
-    save_file(source.backbone.state_dict(), path)
+    save_file({key: value.contiguous() for key, value in source.backbone.state_dict().items()}, path)
     assert same(build("resnet10", 4, str(path)), source)
 
 
@@ -194,7 +194,7 @@ def test_no_weights_file(tmp_path: Path, content: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "init", "message"),
     [
-        ("resnet10", "nowhere.pt", "no such file; valid: scratch, named:<weights>, or a weights file"),
+        ("resnet10", "nowhere.pt", "no such file; valid: scratch, named:<weights>, a weights file, a run's id"),
         ("resnet10", "named:IMAGENET1K_V1", "'resnet10' has no named weights"),
         ("resnet18", "named:IMAGENET1K_V9", "did you mean 'IMAGENET1K_V1'"),
         ("timm:resnet50", "named:a1_in1", "did you mean 'a1_in1k'"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-import pickle
+import os
+import re
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.networks.backbones import Architecture, resolve, timm_tags
 from biasbed.settings import nearest
@@ -24,15 +27,14 @@ CONTAINERS = ("algorithm", "state_dict", "model")
 
 
 def check_init(name: str, init: str) -> None:
-    """Raise UsageError when `init` can't belong to this backbone; loads nothing.
+    """Raise UsageError when `init` can't belong to this backbone; reads no weights.
 
-    A name of weights must be the library's, a file must exist.
+    A name of weights must be the library's, a file must exist, and so must a run's checkpoint, which is fetched.
     """
     if init == "scratch":
         return
     if not init.startswith("named:"):
-        if not Path(init).expanduser().is_file():
-            raise UsageError(f"init={init}: no such file; valid: scratch, named:<weights>, or a weights file")
+        weights_file(init)
         return
     word, architecture = init.removeprefix("named:"), resolve(name, resnet=False)
     words = _named_weights(architecture)
@@ -44,12 +46,60 @@ def check_init(name: str, init: str) -> None:
         raise UsageError(f"init={init} and backbone={name} name different weights")
 
 
+def weights_file(init: str) -> Path:
+    """The file of `init`: the one it names, or the best checkpoint of the tracked run that it names.
+
+    That is fetched once and kept on this machine. Raises UsageError where there is neither, Failure where the tracking
+    server can't be used.
+    """
+    path = Path(init).expanduser()
+    if path.is_file():
+        return path
+    if not is_run_id(init):
+        raise UsageError(f"init={init}: no such file; valid: scratch, named:<weights>, a weights file, a run's id")
+    from biasbed.server import resolve_uri
+    from biasbed.tracking import download_checkpoint
+
+    kept = record.home(resolve_uri()) / "weights" / f"{init}.ckpt"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:  # several processes may fetch at the same time
+            try:
+                os.replace(download_checkpoint(init, Path(folder)), kept)
+            except Failure as failure:
+                raise Failure(f"init={init}: the run has no best checkpoint to start from: {failure}") from None
+    return kept
+
+
+def is_run_id(word: str) -> bool:
+    """Whether a word looks like MLflow's id of a run."""
+    return re.fullmatch("[0-9a-f]{32}", word) is not None
+
+
+def exact(architecture: Architecture, init: str) -> Architecture:
+    """The architecture with the library's own name of the weights that `named:<weights>` means.
+
+    An alias (torchvision's DEFAULT, timm's `default`) becomes what it stands for in the library that is installed.
+    """
+    word = init.removeprefix("named:")
+    if architecture.library == "timm":
+        import timm
+
+        if word != "default":
+            return Architecture("timm", architecture.name, word)
+        usual = timm.models.get_pretrained_cfg(architecture.tagged)
+        return Architecture("timm", architecture.name, usual.tag or "" if usual else "")
+    from torchvision import models
+
+    return Architecture("torchvision", architecture.name, models.get_model_weights(architecture.name)[word].name)
+
+
 def read_weights(architecture: Architecture, init: str) -> dict[str, Tensor]:
     """The tensors by their names in the backbone; Failure when the hub can't be reached."""
     if not init.startswith("named:"):
-        return read_file(Path(init).expanduser(), "init")
+        return read_file(weights_file(init), "init")
     try:
-        return _fetch(architecture, init.removeprefix("named:"))
+        return _fetch(exact(architecture, init))
     except Exception as error:  # each library, and each of its versions, has its own for an unreachable hub
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise Failure(f"init={init}: the weights could not be fetched ({reason}); use init=<file>") from error
@@ -93,7 +143,7 @@ def _named_weights(architecture: Architecture) -> list[str]:
     return list(models.get_model_weights(architecture.name).__members__)
 
 
-def _fetch(architecture: Architecture, word: str) -> dict[str, Tensor]:
+def _fetch(architecture: Architecture) -> dict[str, Tensor]:
     """By the library's own download and cache."""
     if architecture.library == "timm":
         import timm
@@ -102,7 +152,7 @@ def _fetch(architecture: Architecture, word: str) -> dict[str, Tensor]:
         return cast(dict[str, Tensor], timm.create_model(architecture.tagged, pretrained=True).state_dict())
     from torchvision import models
 
-    weights = models.get_model_weights(architecture.name)[word]
+    weights = models.get_model_weights(architecture.name)[architecture.tag]
     return dict(weights.get_state_dict(progress=False, check_hash=True))
 
 
@@ -117,7 +167,9 @@ def read_file(path: Path, option: str) -> dict[str, Tensor]:
 
             return _tensors(load_file(path), path, option)
         return _tensors(torch.load(path, map_location="cpu", weights_only=True), path, option)
-    except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+    except UsageError:
+        raise
+    except Exception as error:  # of bytes that are no weights, an unpickler raises nearly anything
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(f"{option}={path}: not a weights file ({reason})") from None
 

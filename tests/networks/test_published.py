@@ -1,0 +1,173 @@
+"""Models with their libraries' weights: by the libraries' own caches, which the tests fill; nothing is downloaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from biasbed import models
+from biasbed.data.datasets import imagenet_classes
+from biasbed.errors import Failure, UsageError
+from biasbed.networks import published
+
+
+@pytest.fixture
+def torchvision_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where torchvision looks for what it downloaded before."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
+    return tmp_path / "hub" / "checkpoints"
+
+
+def cached(cache: Path, name: str, weights: str) -> nn.Module:
+    """A random network whose tensors are in the cache under the published file's name."""
+    from torchvision import models as library
+
+    torch.manual_seed(0)
+    network: nn.Module = library.get_model(name, weights=None)
+    url = library.get_model_weights(name)[weights].url
+    torch.save(network.state_dict(), cache / url.rpartition("/")[2])
+    return network.eval()
+
+
+def test_torchvision_s_weights_bring_their_preprocessing(torchvision_cache: Path) -> None:
+    network = cached(torchvision_cache, "shufflenet_v2_x0_5", "IMAGENET1K_V1")
+    found = models.find("torchvision:shufflenet_v2_x0_5")  # its only weights
+    assert found.outputs == 1000
+    assert found.classes == imagenet_classes()
+    assert found.algorithm == "torchvision_shufflenet_v2_x0_5_imagenet1k_v1"
+    assert found.preprocessing == {
+        "image_size": 224,
+        "preprocess.size": 224,
+        "preprocess.resize": 256,
+        "preprocess.interpolation": "bilinear",
+    }
+    from torchvision.transforms.v2.functional import normalize
+
+    x = torch.rand(2, 3, 64, 64)
+    expected = network(normalize(x, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
+    torch.testing.assert_close(found.predict(x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_are_named_in_either_place(torchvision_cache: Path) -> None:
+    cached(torchvision_cache, "resnet50", "IMAGENET1K_V2")
+    by_name = models.find("torchvision:resnet50:IMAGENET1K_V2")
+    by_option = models.find("torchvision:resnet50", "IMAGENET1K_V2")
+    assert by_name.preprocessing == by_option.preprocessing
+    assert by_name.preprocessing["preprocess.resize"] == 232
+    assert by_name.algorithm == by_option.algorithm
+
+
+def test_googlenet_gets_the_input_that_its_weights_were_made_for(torchvision_cache: Path) -> None:
+    """The library shifts the input of these weights; a network that is built without them does not."""
+    cached(torchvision_cache, "googlenet", "IMAGENET1K_V1")
+    network: Any = models.find("torchvision:googlenet").module
+    assert network.backbone.transform_input
+
+
+@pytest.fixture
+def timm_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The hub's cache, with no hub behind it."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return tmp_path
+
+
+def test_timm_s_tag_brings_weights_and_preprocessing(timm_cache: Path) -> None:
+    import timm
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    network = timm.create_model("test_resnet", pretrained=False).eval()
+    repository = timm_cache / "models--timm--test_resnet.r160_in1k"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0" * 40)
+    (repository / "snapshots" / ("0" * 40)).mkdir(parents=True)
+    save_file(network.state_dict(), repository / "snapshots" / ("0" * 40) / "model.safetensors")
+    found = models.find("timm:test_resnet.r160_in1k")
+    config: Any = timm.models.get_pretrained_cfg("test_resnet.r160_in1k")
+    assert found.preprocessing["image_size"] == config.input_size[-1] == 160
+    assert found.preprocessing["preprocess.resize"] == int(160 / config.crop_pct)
+    assert found.preprocessing["preprocess.interpolation"] == config.interpolation
+    assert found.classes == imagenet_classes()
+    assert found.algorithm == "timm_test_resnet_r160_in1k"
+    x = torch.rand(2, 3, 160, 160)
+    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (config.mean, config.std))
+    torch.testing.assert_close(found.predict(x), network((x - mean) / std), rtol=1e-4, atol=1e-4)
+
+
+def test_a_hub_that_is_away_is_said_in_one_line(timm_cache: Path) -> None:
+    with pytest.raises(Failure, match="can't be fetched") as caught:
+        models.find("timm:test_resnet.r160_in1k")
+    assert "\n" not in str(caught.value)
+    assert "weights=<file>" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs"),
+    [
+        ("torchvision:squeezenet1_1", 5),
+        ("torchvision:mobilenet_v3_small", 4),
+        ("timm:test_vit", 6),
+        ("timm:deit_tiny_distilled_patch16_224", 3),
+    ],
+)
+def test_a_file_s_classifier_says_how_many_outputs_there_are(name: str, outputs: int, tmp_path: Path) -> None:
+    """Classifiers are called otherwise in every family; DeiT has two."""
+    import timm
+    from torchvision import models as library
+
+    plain = name.partition(":")[2]
+    if name.startswith("timm"):
+        network = timm.create_model(plain, num_classes=outputs)
+    else:
+        network = library.get_model(plain, num_classes=outputs)
+    wrapped = {"state_dict": {f"module.{key}": value for key, value in network.state_dict().items()}}
+    torch.save(wrapped, tmp_path / "weights.pth")
+    found = models.find(name, str(tmp_path / "weights.pth"))
+    assert found.outputs == outputs
+    assert found.classes is None
+    size = found.preprocessing["image_size"]
+    assert found.predict(torch.rand(1, 3, size, size)).shape == (1, outputs)
+
+
+def test_a_network_of_one_size_gets_images_of_that_size() -> None:
+    from biasbed.networks.backbones import resolve
+
+    assert published._input_size(resolve("timm:vit_tiny_patch16_384", resnet=False)) == 384
+    assert published._input_size(resolve("timm:resnet50", resnet=False)) == 224
+
+
+@pytest.mark.parametrize(
+    ("model", "weights", "message"),
+    [
+        ("torchvision:resnet50", "none", "one of IMAGENET1K_V1, IMAGENET1K_V2"),
+        ("torchvision:resnet18:IMAGENET1K_V9", "none", "did you mean 'IMAGENET1K_V1'"),
+        ("torchvision:resnet18:IMAGENET1K_V1", "IMAGENET1K_V1", "both name weights"),
+        ("torchvision:resnet1", "none", "unknown backbone"),
+        ("timm:resnet50.a1_in1", "none", "unknown backbone"),
+        ("timm:resnet50.a1_in1k", "a2_in1k", "no such published weights"),
+        ("nonsense", "none", "neither a checkpoint file"),
+    ],
+)
+def test_wrong_names(model: str, weights: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        models.find(model, weights)
+
+
+def test_a_file_for_another_network(tmp_path: Path) -> None:
+    torch.save({"layer.weight": torch.zeros(3)}, tmp_path / "w.pth")
+    with pytest.raises(UsageError, match="holds no classifier"):
+        models.find("torchvision:resnet18", str(tmp_path / "w.pth"))
+    torch.save({"fc.weight": torch.zeros(7, 512), "fc.bias": torch.zeros(7)}, tmp_path / "w.pth")
+    with pytest.raises(UsageError, match="not the weights of torchvision:resnet18"):
+        models.find("torchvision:resnet18", str(tmp_path / "w.pth"))
+    (tmp_path / "w.pth").write_bytes(b"junk")
+    with pytest.raises(UsageError, match="not a weights file"):
+        models.find("torchvision:resnet18", str(tmp_path / "w.pth"))
