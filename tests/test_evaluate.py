@@ -11,12 +11,14 @@ import torch
 from runs import run_folders
 from torch import nn
 
-from biasbed import measures
-from biasbed.data.source import MemorySource
+from biasbed import evaluation_report, measures
+from biasbed.data.source import CorruptImage, MemorySource, Picture
 from biasbed.data.transforms import fitted
+from biasbed.decisions import consistency, read
 from biasbed.distributed import Group
-from biasbed.evaluate import CUE_MEASURES, Decisions, EvaluationSet, Evaluator, measure, write_predictions
-from biasbed.label_maps import Grouped
+from biasbed.errors import Failure
+from biasbed.evaluate import CUE_MEASURES, Decisions, EvaluationSet, Evaluator, answers, measure, write_predictions
+from biasbed.label_maps import Grouped, LabelMap, Subset
 from biasbed.precision import Precision
 from biasbed.tasks import MultiClass
 
@@ -70,6 +72,8 @@ def test_batch_size_does_not_matter(model: nn.Module) -> None:
             assert np.array_equal(found[name].row, np.arange(len(found[name].row)))
             assert np.array_equal(found[name].decision, reference[name].decision)
             assert np.array_equal(found[name].top, reference[name].top)
+            assert np.array_equal(found[name].rank, reference[name].rank)
+            assert np.array_equal(found[name].bias_rank, reference[name].bias_rank)
 
 
 @pytest.mark.parametrize("world", [2, 3])
@@ -125,6 +129,11 @@ def test_measures_are_counts_over_the_right_images(model: nn.Module) -> None:
     assert values["test/accuracy/set"] == (decisions.decision == y).sum() / 200
     assert values["test/shape_bias/set"] == shape / (shape + texture)
     assert values["test/shape_accuracy/set"] == shape / conflict.sum()
+    assert values["test/cue_coverage/set"] == (shape + texture) / conflict.sum()
+    assert values["test/shape_mrr/set"] == pytest.approx((1 / decisions.rank[conflict]).mean())
+    assert values["test/texture_mrr/set"] == pytest.approx((1 / decisions.bias_rank[conflict]).mean())
+    assert np.array_equal(decisions.rank == 1, decisions.decision == y)
+    assert "test/accuracy_full/set" not in values  # it would be the accuracy
     halves = [values["test/accuracy/set:odd"], values["test/accuracy/set:even"]]
     assert np.mean(halves) == pytest.approx(values["test/accuracy/set"])
 
@@ -155,8 +164,103 @@ def test_predictions_on_disk(model: nn.Module, tmp_path: Path) -> None:
     assert [len(top) for top in rows["top5"]] == [4] * 20  # there are only four classes
     assert [top[0] for top in rows["top5"]] == rows["decision"]
     assert np.allclose([sum(scores) for scores in rows["top5_score"]], 1, atol=1e-5)
+    assert rows["confidence"] == [scores[0] for scores in rows["top5_score"]]
+    assert (np.array(rows["rank"]) == 1).tolist() == rows["correct"]
+    assert set(rows["bias_rank"]) <= {1, 2, 3, 4}
     assert np.mean(rows["correct"]) == dict(measure(entry, decisions, "test"))["test/accuracy/set"]
     assert table.schema.metadata[b"label_map"] == b"identity"
+
+
+# --- fewer classes than outputs ---------------------------------------------------------------------------------------
+
+
+class OfFirstPixels(nn.Module):
+    """Logits are the first `outputs` pixels: what a test stores in an image, it decides."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.outputs = outputs
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 20 * x.flatten(1)[:, : self.outputs]
+
+
+def restricted(label_map: LabelMap, size: int = 60) -> EvaluationSet:
+    """Cue conflicts of the categories a, b, c, by name; images hold random logits of ten outputs."""
+    generator = np.random.default_rng(size)
+    y, bias = generator.integers(0, 3, (2, size))
+    names = [
+        f"{'abc'[one]}/{'abc'[one]}{i}-{'abc'[other]}0.png" for i, (one, other) in enumerate(zip(y, bias, strict=True))
+    ]
+    images = generator.integers(0, 256, (size, 3, 8, 8), dtype=np.uint8)
+    source = MemorySource(name="cues", classes=("a", "b", "c"), y=y, ids=names, bias=bias, images=images)
+    return EvaluationSet("cue_conflict", source, fitted(8), label_map=label_map, measures=CUE_MEASURES)
+
+
+def test_the_accuracy_among_all_outputs_has_its_own_name() -> None:
+    entry = restricted(Subset((7, 2, 4)))
+    decisions = decide(OfFirstPixels(10), [entry], 16)["cue_conflict"]
+    values = dict(measure(entry, decisions, "test"))
+    logits = entry.source.images.reshape(60, -1)[:, :10].astype(int)
+    columns, y = np.array([7, 2, 4]), entry.source.y
+    assert values["test/accuracy_full/cue_conflict"] == (logits.argmax(1) == columns[y]).mean()
+    assert values["test/accuracy/cue_conflict"] == (logits[:, columns].argmax(1) == y).mean()
+    assert values["test/accuracy_full/cue_conflict"] < values["test/accuracy/cue_conflict"]
+    assert set(entry.measured) == {name.split("/")[1] for name in values}
+    assert "loss" in entry.measured
+    scores = 20 * logits[:, columns] / 255
+    shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    np.testing.assert_allclose(decisions.confidence, shares.max(1), rtol=1e-5)
+
+
+def test_no_loss_where_scores_are_no_logits() -> None:
+    entry = restricted(Grouped(((0, 5), (1,), (2, 8, 9))))
+    decisions = decide(OfFirstPixels(10), [entry], 16)["cue_conflict"]
+    values = dict(measure(entry, decisions, "test"))
+    assert "test/loss/cue_conflict" not in values
+    assert all(np.isfinite(value) for value in values.values())
+    assert entry.record().measures == entry.measured
+    assert entry.record().label_map == "grouped-prob_mean"
+
+
+def test_live_parquet_and_csv_decisions_give_equal_numbers(tmp_path: Path) -> None:
+    entry = restricted(Grouped(((0, 5), (1,), (2, 8, 9))))
+    decisions = decide(OfFirstPixels(10), [entry], 16)["cue_conflict"]
+    path = tmp_path / "run" / "predictions" / "cue_conflict" / "last.parquet"
+    write_predictions(path, entry, decisions, 0)
+    live = answers(entry, decisions, "run")
+    (parquet,) = read([path])
+    lines = ["subj,object_response,category,imagename"]
+    lines += [f"run,{d},{y},{i}" for d, y, i in zip(live.decision, live.label, live.images, strict=True)]
+    (tmp_path / "run.csv").write_text("\n".join(lines))
+    (recorded,) = read([tmp_path / "run.csv"])
+    assert evaluation_report.cue_rows(parquet) == evaluation_report.cue_rows(live)
+    assert evaluation_report.set_row(parquet) == {**evaluation_report.set_row(live), "preprocessing": ""}
+    values = dict(measure(entry, decisions, "test"))
+    ours, theirs = evaluation_report.cue_rows(live), evaluation_report.cue_rows(recorded)
+    assert [row["class"] for row in ours] == ["all", "a", "b", "c"]
+    for one, other in zip(ours, theirs, strict=True):
+        assert {key: v for key, v in one.items() if "mrr" not in key} == {
+            k: v for k, v in other.items() if "mrr" not in k
+        }
+    for key in ("shape_bias", "shape_accuracy", "texture_accuracy", "cue_coverage", "shape_mrr", "texture_mrr"):
+        assert ours[0][key] == values[f"test/{key}/cue_conflict"]
+    row = evaluation_report.set_row(live)
+    for key in ("accuracy", "accuracy_full", "ece"):
+        assert row[key] == values[f"test/{key}/cue_conflict"]
+    assert consistency([live, recorded])[0].kappa == 1
+
+
+def test_a_set_without_a_readable_image_is_a_failure(model: nn.Module) -> None:
+    class Unreadable(MemorySource):
+        def open(self, row: int) -> Picture:
+            raise CorruptImage(f"can't read the image {row}")
+
+    good = make_set(5)
+    broken = EvaluationSet("broken", Unreadable(**vars(make_set(3).source)), fitted(8))
+    evaluator = Evaluator([good, broken], OneOf(), Precision(), MultiClass(), 2, 0, True)
+    with pytest.raises(Failure, match="no image of 'broken' could be read"):
+        evaluator.decide(model)
 
 
 def test_grouped_label_map_ties_go_to_the_first_class() -> None:

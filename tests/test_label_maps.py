@@ -1,18 +1,46 @@
-"""Label maps at their edges; tests/replays/decisions.py has the authors' own decisions and tables."""
+"""Label maps at their edges, and a user's own; tests/replays/decisions.py has the authors' decisions and tables."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from biasbed.label_maps import Aggregation, Grouped, imagenet_subset
+from biasbed.data.datasets import imagenet_classes
+from biasbed.errors import UsageError
+from biasbed.label_maps import (
+    IDENTITY,
+    Aggregation,
+    Grouped,
+    LabelMap,
+    Subset,
+    imagenet_subset,
+    read_own,
+    sixteen,
+    wordnet_subset,
+)
+
+HOWS: tuple[Aggregation, ...] = get_args(Aggregation)
 
 
 def test_names_that_are_no_wordnet_ids_have_no_subset() -> None:
     assert imagenet_subset(["n01440764", "house"]) is None
+    assert wordnet_subset(["house"], ["house", "boat"]) is None  # a set of fewer classes may be another set
 
 
-@pytest.mark.parametrize("how", ["prob_mean", "logit_mean", "prob_sum", "prob_max"])
+def test_subsets_are_of_the_model_s_own_outputs() -> None:
+    found = wordnet_subset(["n00000003", "n00000001"], ["n00000001", "n00000002", "n00000003"])
+    assert found is not None
+    assert found.columns == (2, 0)
+    assert len(imagenet_classes("a")) == 200
+
+
+@pytest.mark.parametrize("how", HOWS)
 def test_ties_go_to_the_first_class(how: Aggregation) -> None:
     scores = Grouped(((0, 1), (2, 3)), how)(torch.zeros(3, 4))
     assert scores.shape == (3, 2)
@@ -23,3 +51,150 @@ def test_probabilities_are_over_all_of_the_model_s_classes() -> None:
     """A class that belongs to no group takes its share of the probability."""
     scores = Grouped(((0,), (1,)), "prob_sum")(torch.zeros(1, 4))
     assert scores.tolist() == [[0.25, 0.25]]
+
+
+# --- confidence and ranks ---------------------------------------------------------------------------------------------
+
+MAPS: list[LabelMap] = [
+    IDENTITY,
+    Subset((5, 1, 3)),
+    *(Grouped(((0, 7, 2), (3,), (5, 1)), how) for how in HOWS),
+]
+
+
+def members(label_map: LabelMap, outputs: int) -> list[list[int]]:
+    if isinstance(label_map, Grouped):
+        return [list(group) for group in label_map.members]
+    return [[column] for column in (label_map.columns if isinstance(label_map, Subset) else range(outputs))]
+
+
+@pytest.mark.parametrize("label_map", MAPS, ids=lambda m: m.name)
+@given(
+    st.lists(st.lists(st.integers(-3, 3), min_size=8, max_size=8), min_size=1, max_size=20), st.integers(0, 2**32 - 1)
+)
+@settings(deadline=None, max_examples=40)
+def test_the_best_output_of_a_class_is_the_first_in_a_ranking_of_all(
+    label_map: LabelMap, rows: list[list[int]], seed: int
+) -> None:
+    """Against a full stable sort, on logits with many ties."""
+    from biasbed.evaluate import _ranks
+
+    logits, groups = torch.tensor(rows, dtype=torch.float), members(label_map, 8)
+    labels = torch.from_numpy(np.random.default_rng(seed).integers(0, len(groups), len(rows)))
+    ranking = logits.argsort(dim=1, descending=True, stable=True).tolist()
+    places = [
+        min(order.index(column) for column in groups[label]) for order, label in zip(ranking, labels, strict=True)
+    ]
+    assert _ranks(logits, label_map, labels).tolist() == [place + 1 for place in places]
+    best = label_map.best_outputs(logits, labels).tolist()
+    assert best == [order[place] for order, place in zip(ranking, places, strict=True)]
+
+
+def test_logits_that_are_no_numbers_are_at_nobody_s_first_place() -> None:
+    from biasbed.evaluate import _ranks
+
+    logits = torch.tensor([[float("nan")] * 4, [1.0, float("nan"), 2.0, 0.0]])
+    assert _ranks(logits, IDENTITY, torch.tensor([0, 2])).tolist() == [5, 2]
+
+
+@pytest.mark.parametrize("label_map", MAPS, ids=lambda m: m.name)
+def test_confidences_add_up_and_keep_the_order(label_map: LabelMap) -> None:
+    scores = label_map(torch.randn(50, 8, generator=torch.Generator().manual_seed(0)))
+    probabilities = label_map.probabilities(scores)
+    torch.testing.assert_close(probabilities.sum(dim=1), torch.ones(50))
+    assert torch.equal(probabilities.argsort(dim=1), scores.argsort(dim=1))
+
+
+def test_confidence_under_mean_probability_is_the_posterior_of_equal_classes() -> None:
+    """Bayes: dividing by how many outputs a class has turns the training's prior into an equal one."""
+    logits = torch.randn(9, 1000, generator=torch.Generator().manual_seed(1))
+    label_map = sixteen("prob_mean")
+    joint = torch.stack([logits.softmax(1)[:, list(of)].sum(1) / (len(of) / 1000) for of in label_map.members], dim=1)
+    posterior = joint / joint.sum(dim=1, keepdim=True)
+    torch.testing.assert_close(label_map.probabilities(label_map(logits)), posterior)
+
+
+def test_logits_that_rule_all_classes_out_give_no_nan() -> None:
+    label_map = Grouped(((0,), (1,)))
+    probabilities = label_map.probabilities(label_map(torch.tensor([[0.0, 0.0, 500.0]])))
+    assert probabilities.tolist() == [[0.5, 0.5]]
+
+
+# --- a user's own -----------------------------------------------------------------------------------------------------
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_user_s_own_map_is_for_sets_of_exactly_its_classes(tmp_path: Path) -> None:
+    text = "outputs: 20\nmaps:\n- {classes: {airplane: 3, bear: [7, 5]}, how: logit_mean}\n- classes: {a: 0, b: 19}\n"
+    own = read_own(written(tmp_path, text))
+    grouped = own.fitting(("bear", "airplane"))  # the set's order counts
+    assert isinstance(grouped, Grouped)
+    assert grouped.members == ((7, 5), (3,))
+    assert grouped.name == "mine-logit_mean"
+    assert own.fitting(("b", "a")) == Subset((19, 0), "mine-subset")
+    assert own.fitting(("airplane",)) is None
+    assert own.fitting(("airplane", "bear", "car")) is None
+    logits = torch.zeros(1, 20)
+    logits[0, [5, 7]] = torch.tensor([4.0, 2.0])
+    assert grouped(logits).tolist() == [[3.0, 0.0]]
+
+
+def test_outputs_may_have_names(tmp_path: Path) -> None:
+    own = read_own(
+        written(tmp_path, "outputs: [jet, grizzly, panda]\nmaps: [{classes: {plane: jet, bear: [panda, 1]}}]\n")
+    )
+    assert own.names == ("jet", "grizzly", "panda")
+    found = own.fitting(("plane", "bear"))
+    assert isinstance(found, Grouped)
+    assert found.members == ((0,), (2, 1))
+    alone = read_own(written(tmp_path, "outputs: [jet, grizzly]\n"))
+    assert alone.maps == ()
+    assert alone.fitting(("jet", "grizzly")) is IDENTITY
+    assert alone.fitting(("grizzly", "jet")) == Subset((1, 0), "mine-order")
+    assert alone.fitting(("jet",)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected the keys"),
+        ("[1, 2]", "expected the keys"),
+        ("outputs: [", "can't be read as YAML"),
+        ("outputs: 2\noutputs: 3", "'outputs' is there twice"),
+        ("maps: []", "'outputs' should be the number"),
+        ("outputs: true\nmaps: []", "'outputs' should be the number"),
+        ("outputs: [a, a]", "two outputs are called 'a'"),
+        ("outputs: 3", "'maps' should be a list"),
+        ("outputs: 3\nmaps: []", "'maps' should be a list"),
+        ("outputs: 3\nmap: []", "unknown key 'map'; did you mean 'maps'"),
+        ("outputs: 3\nmaps: [{how: prob_mean}]", "every map needs 'classes'"),
+        ("outputs: 3\nmaps: [{classes: {a: 0}, who: x}]", "unknown key 'who'; did you mean 'how'"),
+        ("outputs: 3\nmaps: [{classes: {a: 0}, how: prob_men}]", "did you mean 'prob_mean'"),
+        ("outputs: 3\nmaps: [{classes: {a: 0, a: 1}}]", "'a' is there twice"),
+        ("outputs: 3\nmaps: [{classes: {a: 0, b: 3}}]", "'b' has output 3, but outputs are 0 to 2"),
+        ("outputs: 3\nmaps: [{classes: {a: -1, b: 2}}]", "'a' has output -1"),
+        ("outputs: 3\nmaps: [{classes: {a: [], b: 2}}]", "'a' has no outputs"),
+        ("outputs: 3\nmaps: [{classes: {a: , b: 2}}]", "'a' has no outputs"),
+        ("outputs: 3\nmaps: [{classes: {a: [0, 1], b: 1}}]", "output 1 is given to 'a' and to 'b'"),
+        ("outputs: 3\nmaps: [{classes: {a: 1.5}}]", "has the output '1.5'"),
+        ("outputs: 3\nmaps: [{classes: {a: jet}}]", "give numbers from 0 to 2"),
+        ("outputs: [jet, car]\nmaps: [{classes: {a: jets}}]", "did you mean 'jet'"),
+        ("outputs: 3\nmaps: [{classes: {no: 1}}]", "is no text: put it in quotes"),
+        ("outputs: 3\nmaps: [{classes: {a: 0, b: 1}}, {classes: {b: 2, a: 1}}]", "two maps have the same classes"),
+    ],
+)
+def test_own_maps_that_are_wrong_are_refused_in_one_line(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        read_own(written(tmp_path, text))
+    assert str(caught.value).startswith("label_map=")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_own_map_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="can't be read"):
+        read_own(tmp_path / "nowhere.yaml")

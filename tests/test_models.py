@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +17,13 @@ from PIL import Image
 from runs import all_runs, run_folders
 
 from biasbed import models
+from biasbed.config import EvaluateOptions
+from biasbed.data.datasets import imagenet_classes
+from biasbed.errors import UsageError
+from biasbed.label_maps import CATEGORIES_16, IDENTITY, LabelMap
+from biasbed.model_evaluation import _config, _fitted
+from biasbed.settings import build
+from biasbed.suites import open_suite
 
 
 @pytest.fixture
@@ -91,17 +102,143 @@ def test_classes_that_fit_no_label_map_are_refused(
     assert not all_runs(tracking)
 
 
+# --- label spaces, presets, comparisons -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_root(tmp_path: Path) -> Path:
+    """Sixteen edge drawings and one image of each of ImageNet-A's classes, all of them noise."""
+    generator = np.random.default_rng(0)
+    image = Image.fromarray(generator.integers(0, 256, (20, 20, 3), dtype=np.uint8))
+    for folder, names, suffix in (("edge", CATEGORIES_16, "png"), ("imagenet-a", imagenet_classes("a"), "jpg")):
+        for name in names:
+            (tmp_path / "data" / folder / name).mkdir(parents=True)
+            image.save(tmp_path / "data" / folder / name / f"{name}1.{suffix}")
+    return tmp_path / "data"
+
+
+def options(**values: str) -> EvaluateOptions:
+    return build(EvaluateOptions, values)
+
+
+def library_model(**changes: Any) -> models.Model:
+    """A model of 1000 unnamed outputs whose weights want a short side of 232 pixels."""
+    brought = {"image_size": 224, "preprocess.size": 224, "preprocess.resize": 232}
+    network = torch.nn.Flatten()
+    return replace(models.Model(network, network, "some", 0, None, 1000, brought), **changes)
+
+
+def test_precedence_of_the_settings_that_a_model_brings() -> None:
+    suite = {"suite": "biasbed", "data_dir": "data"}
+    plain = _config(options(), suite, library_model())
+    assert (plain.image_size, plain.preprocess.resize, plain.preprocess.crop_first) == (224, 232, False)
+    scaled = _config(options(image_size="448"), suite, library_model())
+    assert (scaled.image_size, scaled.preprocess.size, scaled.preprocess.resize) == (448, 448, 464)
+    chosen = _config(options(), {**suite, "preprocess.resize": "300"}, library_model())
+    assert chosen.preprocess.resize == 300
+    preset = _config(options(), {**suite, "preset": "biasbed256"}, library_model())
+    assert preset.preprocess.crop_first
+    assert preset.categories == "logit_mean"
+    with pytest.raises(UsageError, match="no preset 'biasbed25'"):
+        _config(options(), {**suite, "preset": "biasbed25"}, library_model())
+
+
+def fitted(root: Path, model: models.Model, **given: str) -> tuple[dict[str, LabelMap], Mapping[str, str]]:
+    """(label maps by set, why sets are left out) of a model in the suite of ten sets."""
+    config = _config(options(), {"suite": "biasbed", "data_dir": str(root), **given}, model)
+    sets, left_out = _fitted(open_suite(config), model, None, config)
+    return {entry.name: entry.label_map for entry in sets}, left_out
+
+
+def test_label_maps_follow_from_names(small_root: Path) -> None:
+    found, left_out = fitted(small_root, library_model(), categories="prob_sum")
+    assert {name: label_map.name for name, label_map in found.items()} == {
+        "edge": "grouped-prob_sum",
+        "imagenet_a": "imagenet_a-200",
+    }
+    assert not left_out
+    trained_on_a = library_model(classes=imagenet_classes("a"), outputs=200)
+    found, left_out = fitted(small_root, trained_on_a)
+    assert found == {"imagenet_a": IDENTITY}
+    assert list(left_out) == ["edge"]
+    assert "\n" not in left_out["edge"]
+
+
+def test_as_many_outputs_as_classes_are_not_the_same_classes(small_root: Path) -> None:
+    """200 unnamed outputs may be those of ImageNet-A or of ImageNet-R, or birds."""
+    with pytest.raises(UsageError, match=r"200 outputs \(unknown classes\) are not 'edge'"):
+        fitted(small_root, library_model(outputs=200))
+    with pytest.raises(UsageError, match="are not 'edge'"):
+        fitted(small_root, library_model(classes=imagenet_classes("a"), outputs=200), sets="edge,imagenet_a")
+
+
+def test_a_user_s_own_label_space(biasbed: Command, small_root: Path, tracking: str, tmp_path: Path) -> None:
+    import torchvision
+
+    torch.manual_seed(0)
+    torch.save(torchvision.models.resnet18(num_classes=20).state_dict(), tmp_path / "w.pth")
+    classes = ", ".join(f"{name}: {number}" for number, name in enumerate(CATEGORIES_16) if name != "bear")
+    (tmp_path / "mine.yaml").write_text(f"outputs: 20\nmaps:\n- classes: {{{classes}, bear: [1, 16, 19]}}\n")
+    words = (
+        "--model",
+        "torchvision:resnet18",
+        "--weights",
+        "w.pth",
+        "--suite",
+        "biasbed",
+        "--data_dir",
+        str(small_root),
+    )
+    shown = biasbed("evaluate", *words, "--label_map", "mine.yaml", "--image_size", "32", "--workers", "0").stdout
+    assert "mine-prob_mean" in shown
+    assert "left out: the model's 20 outputs" in shown
+    (run,) = all_runs(tracking, kind="evaluate")
+    assert set(run.data.metrics) == {f"test/{name}/edge" for name in ("accuracy", "accuracy_full", "ece")}
+    assert run.data.params["config/label_map"] == "mine.yaml"
+    (tmp_path / "mine.yaml").write_text("outputs: [a, b]")
+    done = biasbed("evaluate", *words, "--label_map", "mine.yaml", check=False)
+    assert done.returncode == 2
+    assert "describes 2 outputs, but the model has 20" in done.stderr
+
+
 @pytest.mark.real_data
 def test_an_imagenet_model_on_the_real_stimuli(
     shared: Path, weights_file: Path, biasbed: Command, tracking: str, tmp_path: Path
 ) -> None:
-    """Random weights on 40 real edge drawings: the 16-class map, no training, honest chance."""
-    for category in (shared / "data" / "edge").iterdir():
-        shutil.copytree(category, tmp_path / "data" / "edge" / category.name)
-    words = ("--weights", str(weights_file), "--suite", "folders", "--data_dir", str(tmp_path / "data"))
-    done = biasbed("evaluate", "--model", "torchvision:resnet18", *words, "--image_size", "64")
-    assert "grouped-prob_mean" in done.stdout
-    assert "160" in done.stdout
+    """Random weights on the real stimuli; then its stored decisions are scored, and compared with the model's own."""
+    words = ("--model", "torchvision:resnet18", "--weights", str(weights_file), "--suite", "biasbed")
+    words += ("--data_dir", str(shared / "data"), "--image_size", "64", "--sets", "edge,silhouette,cue_conflict")
+    shown = biasbed("evaluate", *words).stdout
+    assert "grouped-prob_mean" in shown
+    assert "mean reciprocal rank" in shown
+    (live,) = all_runs(tracking, kind="evaluate")
+    (folder,) = (tmp_path / "home" / "evaluate").iterdir()
+    with (folder / "shape_bias.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["class"] for row in rows] == ["all", *CATEGORIES_16]
+    stored = folder / "predictions" / "cue_conflict" / "last.parquet"
+    biasbed("evaluate", "--model", str(stored))
+    recorded = next(run for run in all_runs(tracking, kind="evaluate") if run.info.run_id != live.info.run_id)
+    assert len(recorded.data.metrics) == 9
+    for name, value in recorded.data.metrics.items():
+        assert value == pytest.approx(live.data.metrics[name], rel=1e-9), name
+    shown = biasbed("evaluate", *words, "--sets", "cue_conflict", "--compare", str(stored)).stdout
+    assert "error consistency" in shown
+    newest = max(all_runs(tracking, kind="evaluate"), key=lambda run: run.info.start_time)
+    assert newest.data.metrics[f"test/error_consistency/cue_conflict:{folder.name}"] == pytest.approx(1)
+
+
+def test_decisions_on_other_images_are_refused_before_the_work(
+    weights_file: Path, biasbed: Command, small_root: Path, tracking: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_text("object_response,category,imagename\ndog,dog,0001_e_d_0_dog_00_other.png\n")
+    words = ("--model", "torchvision:resnet18", "--weights", str(weights_file), "--suite", "biasbed")
+    words += ("--data_dir", str(small_root), "--image_size", "32")
+    for compare, message in (("x.csv", "no image of any set"), ("x.txt", "give files of decisions")):
+        done = biasbed("evaluate", *words, "--compare", compare, check=False)
+        assert done.returncode == 2
+        assert message in done.stderr
+    assert not all_runs(tracking)
 
 
 def test_a_file_that_is_no_checkpoint(tmp_path: Path, biasbed: Command) -> None:

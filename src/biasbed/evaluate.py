@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from biasbed import measures, record
+from biasbed import cues, measures, record
+from biasbed.batch import stacked
 from biasbed.data.source import CorruptImage, Source
 from biasbed.data.streams import loader_options
 from biasbed.data.transforms import Transform
+from biasbed.decisions import Answers, calibration
 from biasbed.distributed import Group
+from biasbed.errors import Failure
 from biasbed.label_maps import IDENTITY, LabelMap
+from biasbed.networks.network import as_input
 from biasbed.precision import Precision
 from biasbed.tasks import Task
 
@@ -32,10 +36,19 @@ class EvaluationSet:
     source: Source
     transform: Transform
     label_map: LabelMap = IDENTITY
-    measures: tuple[str, ...] = ("accuracy", "loss")
+    measures: tuple[str, ...] = ("accuracy", "loss", "ece")
     headline: str = "accuracy"
     made_by: str | None = None
     source_images: str | None = None
+    preprocessing: str = ""  # what `transform` does, in words
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """Those of its measures that its label map allows, and accuracy among all outputs where that is another one."""
+        names = [name for name in self.measures if name != "loss" or self.label_map.is_logits]
+        if self.label_map.restricts and "accuracy_full" not in names:
+            names.append("accuracy_full")
+        return tuple(names)
 
     def record(self) -> record.SetRecord:
         """What analysis must know about the set."""
@@ -46,10 +59,12 @@ class EvaluationSet:
             images=len(self.source),
             classes=len(self.source.classes),
             chance=1 / len(self.source.classes),
-            measures=self.measures,
+            measures=self.measured,
             groups={} if groups is None else {g: int((groups == g).sum()) for g in np.unique(groups).tolist()},
             made_by=self.made_by,
             source_images=self.source_images,
+            label_map=self.label_map.name,
+            preprocessing=self.preprocessing,
         )
 
 
@@ -61,7 +76,15 @@ class Decisions:
     decision: np.ndarray  # [N] class
     loss: np.ndarray  # [N] float32; NaN where the label map gives no logits
     top: np.ndarray  # [N, up to 5] classes, best first
-    top_score: np.ndarray  # [N, up to 5] their probabilities (or the label map's scores)
+    top_score: np.ndarray  # [N, up to 5] their probabilities among the set's classes
+    rank: np.ndarray  # [N] place of the label among all the model's outputs, 1 for the best
+    bias_rank: np.ndarray  # [N] the same for the class that the shortcut suggests; 0 for a set without one
+
+    @property
+    def confidence(self) -> np.ndarray:
+        """[N] probability of the decision."""
+        found: np.ndarray = self.top_score[:, 0]
+        return found
 
 
 # --- measures ---------------------------------------------------------------------------------------------------------
@@ -75,44 +98,47 @@ def _loss(decisions: Decisions, source: Source) -> float:
     return float(decisions.loss.astype(np.float64).mean())
 
 
-def _cues(decisions: Decisions, source: Source) -> tuple[int, int, int]:
-    """(shape decisions, texture decisions, images) over the real conflicts."""
+def _accuracy_full(decisions: Decisions, source: Source) -> float:
+    return measures.accuracy(int((decisions.rank == 1).sum()), len(decisions.row))
+
+
+def _calibration(decisions: Decisions, source: Source) -> float:
+    return calibration(decisions.confidence, decisions.decision == source.y[decisions.row])
+
+
+def _cue_counts(decisions: Decisions, source: Source) -> cues.CueCounts:
+    """Decisions for either cue over the images whose cues conflict."""
     assert source.bias is not None
     shape, texture = source.y[decisions.row], source.bias[decisions.row]
-    conflict = shape != texture
-    chosen = decisions.decision[conflict]
-    return int((chosen == shape[conflict]).sum()), int((chosen == texture[conflict]).sum()), int(conflict.sum())
+    return cues.count(shape, texture, decisions.decision, decisions.rank, decisions.bias_rank)
 
 
-def _shape_bias(decisions: Decisions, source: Source) -> float:
-    shape, texture, _ = _cues(decisions, source)
-    return measures.shape_bias(shape, texture)
-
-
-def _shape_accuracy(decisions: Decisions, source: Source) -> float:
-    shape, _, images = _cues(decisions, source)
-    return measures.accuracy(shape, images)
-
-
-def _texture_accuracy(decisions: Decisions, source: Source) -> float:
-    _, texture, images = _cues(decisions, source)
-    return measures.accuracy(texture, images)
+def _of_cues(name: str) -> Callable[[Decisions, Source], float]:
+    return lambda decisions, source: float(getattr(_cue_counts(decisions, source), name))
 
 
 MEASURES: Mapping[str, Callable[[Decisions, Source], float]] = {
     "accuracy": _accuracy,
     "loss": _loss,
-    "shape_bias": _shape_bias,
-    "shape_accuracy": _shape_accuracy,
-    "texture_accuracy": _texture_accuracy,
+    "ece": _calibration,
+    "accuracy_full": _accuracy_full,
+    "shape_bias": _of_cues("shape_bias"),
+    "shape_accuracy": _of_cues("shape_accuracy"),
+    "texture_accuracy": _of_cues("texture_accuracy"),
+    "cue_coverage": _of_cues("coverage"),
+    "shape_mrr": _of_cues("shape_mrr"),
+    "texture_mrr": _of_cues("texture_mrr"),
 }
-CUE_MEASURES = ("accuracy", "loss", "shape_bias", "shape_accuracy", "texture_accuracy")
+CUE_MEASURES = (
+    *("accuracy", "loss", "ece", "shape_bias", "shape_accuracy", "texture_accuracy"),
+    *("cue_coverage", "shape_mrr", "texture_mrr"),
+)
 
 
 def measure(evaluation_set: EvaluationSet, decisions: Decisions, phase: str) -> Iterator[tuple[str, float]]:
     """(metric name, value) of a set: its measures, and accuracy per group."""
     source = evaluation_set.source
-    for name in evaluation_set.measures:
+    for name in evaluation_set.measured:
         yield str(record.MetricName(phase, name, evaluation_set.name)), MEASURES[name](decisions, source)
     if source.group is not None:
         groups = source.group[decisions.row]
@@ -174,23 +200,31 @@ class Evaluator:
         gathered = self.group.gather_objects(own)
         if gathered is None:
             return None
-        return {
-            entry.name: _ordered(_join([ranked[number] for ranked in gathered if number in ranked]))
-            for number, entry in enumerate(self.sets)
-        }
+        found: dict[str, Decisions] = {}
+        for number, entry in enumerate(self.sets):
+            ranked = [of_rank[number] for of_rank in gathered if number in of_rank]
+            if not ranked:
+                raise Failure(f"no image of '{entry.name}' could be read, e.g. {min(self.skipped, default='none')}")
+            found[entry.name] = _ordered(_join(ranked))
+        return found
 
     def _decide(
         self, entry: EvaluationSet, rows: Tensor, images: Tensor, predict: Callable[[Tensor], Tensor]
     ) -> Decisions:
-        x = images.to(self.group.device, non_blocking=True).float() / 255
+        x = as_input(images.to(self.group.device, non_blocking=True))
         with self.precision.autocast():
             logits = predict(x)
-        scores = entry.label_map(logits.float())
-        y = torch.as_tensor(entry.source.y[rows.numpy()], device=scores.device)
+        logits = logits.float()
+        scores = entry.label_map(logits)
+        shown = entry.label_map.probabilities(scores)
+        y, bias = self._column(entry.source.y, rows), entry.source.bias
+        rank = _ranks(logits, entry.label_map, y)
+        bias_rank = torch.zeros_like(rank)
+        if bias is not None:
+            bias_rank = _ranks(logits, entry.label_map, self._column(bias, rows))
+        loss = torch.full((len(rows),), torch.nan)
         if entry.label_map.is_logits:
-            loss, shown = self.task.loss(scores, y, reduction="none"), scores.softmax(dim=1)
-        else:
-            loss, shown = torch.full((len(rows),), torch.nan), scores
+            loss = self.task.loss(scores, y, reduction="none")
         # Not topk: its order among ties is undefined, and the first class must win.
         order = scores.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, shown.shape[1])]
         return Decisions(
@@ -199,7 +233,23 @@ class Evaluator:
             loss=loss.float().cpu().numpy(),
             top=order.cpu().numpy().astype(np.int32),
             top_score=shown.gather(1, order).cpu().numpy(),
+            rank=rank.cpu().numpy(),
+            bias_rank=bias_rank.cpu().numpy(),
         )
+
+    def _column(self, column: np.ndarray, rows: Tensor) -> Tensor:
+        return torch.as_tensor(column[rows.numpy()], device=self.group.device)
+
+
+def _ranks(logits: Tensor, label_map: LabelMap, labels: Tensor) -> Tensor:
+    """[N] int32: place among all of an image's logits, 1 for the largest, of the best one that belongs to its label.
+
+    Equal logits are in the order of the outputs, as argmax takes them; what can't be compared (NaN) comes first.
+    """
+    best = label_map.best_outputs(logits, labels).unsqueeze(1)
+    own = logits.gather(1, best)
+    before = (logits == own) & (torch.arange(logits.shape[1], device=logits.device) < best)
+    return (logits.shape[1] + 1 - (logits <= own).sum(dim=1) + before.sum(dim=1)).int()
 
 
 def refuse_corrupt(group: Group, messages: Collection[str]) -> None:
@@ -219,7 +269,7 @@ def _ordered(decisions: Decisions) -> Decisions:
     return Decisions(*(getattr(decisions, name)[order] for name in _COLUMNS))
 
 
-_COLUMNS = ("row", "decision", "loss", "top", "top_score")
+_COLUMNS = tuple(column.name for column in fields(Decisions))
 
 
 class _Images(Dataset[Any]):
@@ -231,7 +281,7 @@ class _Images(Dataset[Any]):
     def __getitem__(self, key: tuple[int, int]) -> tuple[int, int, Tensor | str]:
         entry = self.sets[key[0]]
         try:
-            return *key, entry.transform(entry.source.load(key[1]))
+            return *key, entry.transform(entry.source.open(key[1]))
         except CorruptImage as error:
             return *key, str(error)
 
@@ -256,15 +306,38 @@ class _Shard(Sampler[list[tuple[int, int]]]):
 def _collate(items: Sequence[tuple[int, int, Tensor | str]]) -> tuple[int, Tensor, Tensor, list[str]]:
     good = [(row, image) for _, row, image in items if isinstance(image, Tensor)]
     errors = [image for _, _, image in items if isinstance(image, str)]
-    images = torch.stack([image for _, image in good]) if good else torch.empty(0)
+    images = stacked([image for _, image in good]) if good else torch.empty(0)
     return items[0][0], torch.tensor([row for row, _ in good], dtype=torch.long), images, errors
+
+
+def answers(entry: EvaluationSet, decisions: Decisions, observer: str) -> Answers:
+    """The decisions by the names of images and classes, as they can be compared with other observers'."""
+    source, names = entry.source, np.asarray(entry.source.classes, dtype=object)
+    rows = decisions.row
+    return Answers(
+        observer=observer,
+        set=entry.name,
+        images=[source.ids[row] for row in rows],
+        label=names[source.y[rows]],
+        decision=names[decisions.decision],
+        classes=source.classes,
+        texture=None if source.bias is None else names[source.bias[rows]],
+        confidence=decisions.confidence,
+        rank=decisions.rank,
+        texture_rank=None if source.bias is None else decisions.bias_rank,
+        label_map=entry.label_map.name,
+        preprocessing=entry.preprocessing,
+    )
 
 
 # --- predictions on disk ----------------------------------------------------------------------------------------------
 
 
 def write_predictions(path: Path, entry: EvaluationSet, decisions: Decisions, epoch: int) -> None:
-    """Per-image decisions as parquet: image, label, decision, correct, loss, top-5 with probabilities, epoch."""
+    """Per-image decisions as parquet: image, label, decision, correct, confidence, rank, loss, top-5, epoch.
+
+    For a set with a shortcut also its class (`bias`) and that class's rank; for one with groups the group.
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -275,13 +348,15 @@ def write_predictions(path: Path, entry: EvaluationSet, decisions: Decisions, ep
         "label": names[source.y[decisions.row]],
         "decision": names[decisions.decision],
         "correct": decisions.decision == source.y[decisions.row],
+        "confidence": decisions.confidence,
+        "rank": decisions.rank,
         "loss": decisions.loss,
         "top5": names[decisions.top].tolist(),
         "top5_score": decisions.top_score.tolist(),
         "epoch": np.full(len(decisions.row), epoch, dtype=np.int32),
     }
     if source.bias is not None:
-        columns["bias"] = names[source.bias[decisions.row]]
+        columns |= {"bias": names[source.bias[decisions.row]], "bias_rank": decisions.bias_rank}
     if source.group is not None:
         columns["group"] = source.group[decisions.row]
     path.parent.mkdir(parents=True, exist_ok=True)

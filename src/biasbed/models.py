@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from biasbed import algorithms, checkpoint, networks, record
@@ -17,12 +16,12 @@ from biasbed.algorithms.base import Algorithm, Setup, TrainData, none_prepared
 from biasbed.config import Config, config_class
 from biasbed.distributed import Group
 from biasbed.errors import Failure, UsageError
+from biasbed.networks import published
+from biasbed.networks.weights import is_run_id
 from biasbed.precision import Precision
 from biasbed.schedules import make_optimizer
-from biasbed.settings import build
+from biasbed.settings import build, flatten
 from biasbed.tasks import MultiClass, Task
-
-IMAGENET_CLASSES = 1000
 
 
 def make_algorithm(
@@ -110,61 +109,66 @@ class Model:
     predict: Callable[[Tensor], Tensor]  # [N,3,H,W] in [0,1] -> logits
     algorithm: str
     seed: int
-    image_size: int
     classes: tuple[str, ...] | None  # of its outputs, in order; None where the weights don't say
-    num_outputs: int
+    outputs: int
+    preprocessing: Mapping[str, Any]  # how it was tested in training or by its library: settings by dotted name
 
 
 def find(model: str, weights: str = "none") -> Model:
-    """What `model=` names: a checkpoint file, a tracked run's id, `torchvision:<name>` or `timm:<name>` with weights.
+    """What `model=` names: a checkpoint file, a tracked run's id, `torchvision:<name>` or `timm:<name>`.
 
-    weights: for a library's model, a file or the name of published weights. Raises UsageError for anything else.
+    weights: for a library's model, a file or the name of published weights, which may also be part of the model's name
+    (`torchvision:<name>:<weights>`, `timm:<name>.<tag>`). Raises UsageError for anything else, Failure where published
+    weights can't be fetched.
     """
     path = Path(model).expanduser()
     if path.is_file():
         return _ours(path)
     if model.startswith(("torchvision:", "timm:")):
-        networks.check_name(model, resnet=False)
         return _library_model(model, weights)
-    if len(model) == 32 and all(c in "0123456789abcdef" for c in model):
+    if is_run_id(model):
         from biasbed.tracking import download_checkpoint
 
         with tempfile.TemporaryDirectory() as folder:
             return _ours(download_checkpoint(model, Path(folder)))
     raise UsageError(
-        f"model={model}: neither a checkpoint file, nor a run id (32 hex digits), nor torchvision:<name> or timm:<name>"
+        f"model={model}: neither a checkpoint file, nor a run id (32 hex digits), nor torchvision:<name> or "
+        "timm:<name>, nor a file of decisions (.csv, .parquet)"
     )
 
 
 def _ours(path: Path) -> Model:
     algorithm, config, classes = from_checkpoint(path)
-    outputs = algorithm.setup.num_classes
-    name = algorithms.identifier(config.algorithm)
-    return Model(algorithm, algorithm.predict, name, config.seed, config.image_size, classes, outputs)
+    values = flatten(config)
+    tested = ("image_size", "categories", "preprocess.")
+    preprocessing = {key: value for key, value in values.items() if key.startswith(tested)}
+    name, outputs = algorithms.identifier(config.algorithm), algorithm.setup.num_classes
+    return Model(algorithm, algorithm.predict, name, config.seed, classes, outputs, preprocessing)
 
 
 def _library_model(model: str, weights: str) -> Model:
-    if weights == "none":
-        raise UsageError(f"model={model} needs weights=<file> or weights=<name of published weights>")
-    path = Path(weights).expanduser()
-    outputs, init = IMAGENET_CLASSES, f"named:{weights}"
+    library, name, named = (*model.split(":", 2), "none")[:3]
+    if "none" not in (named, weights):
+        raise UsageError(f"model={model} and weights={weights} both name weights: give one of them")
+    model, word = f"{library}:{name}", weights if named == "none" else named
+    networks.check_name(model, resnet=False)
+    path = Path(word).expanduser()
     if path.is_file():
-        outputs, init = _classifier_width(path), str(path)
-    network = networks.build(model, outputs, init).eval()
-    return Model(network, network, record.slug(model), 0, 224, None, outputs)
+        found = published.from_file(model, path)
+    else:
+        word = _weights(model, word)
+        found = published.fetch(model, word)
+        model += "" if model.endswith(f".{word}") else f":{word}"
+    network = found.network.eval()
+    return Model(network, network, record.slug(model), 0, found.classes, found.outputs, found.preprocessing)
 
 
-def _classifier_width(path: Path) -> int:
-    """Rows of the classifier in a weights file, whatever its state dict is wrapped in."""
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds for what is no weights file
-        raise UsageError(
-            f"weights={path}: no weights file that is safe to load: {str(error).splitlines()[0]}"
-        ) from None
-    while isinstance(state, Mapping):
-        for name, value in state.items():
-            if isinstance(value, Tensor) and name.endswith("fc.weight"):
-                return int(value.shape[0])
-        state = next((value for value in state.values() if isinstance(value, Mapping)), None)
-    raise UsageError(f"weights={path}: holds no classifier of a ResNet (fc.weight)")
+def _weights(model: str, word: str) -> str:
+    """The published weights that are meant; UsageError where there are none, or several to choose from."""
+    known = published.published_weights(model)
+    if word != "none":
+        return word
+    if len(known) != 1:
+        choice = f"one of {', '.join(known)}, or a file" if known else "<file>"
+        raise UsageError(f"model={model} needs weights: weights={choice}")
+    return known[0]

@@ -2,37 +2,54 @@
 
 from __future__ import annotations
 
-import re
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from biasbed.cues import cue_classes
+from biasbed.decisions import Answers
 from biasbed.evaluate import MEASURES, Decisions
 from biasbed.label_maps import CATEGORIES_16
 from replays import Case
 
 
 def replay(case: Case) -> None:
+    """By the measures of a model that is tested here, and by those of recorded decisions."""
     shape = numbers_of(case["category"].tolist())
-    texture = numbers_of([texture_of(name) for name in case["imagename"].tolist()])
+    texture = numbers_of(textures(case))
     decision = numbers_of(case["object_response"].tolist())
     source: Any = SimpleNamespace(y=shape, bias=texture)
-    nothing = np.zeros((len(shape), 1))
-    decisions = Decisions(np.arange(len(shape)), decision, nothing[:, 0], nothing, nothing)
+    nothing, ranks = np.zeros((len(shape), 1)), np.ones(len(shape), int)
+    decisions = Decisions(np.arange(len(shape)), decision, nothing[:, 0], nothing, nothing, ranks, ranks)
+    counts = answers(case).cue_counts()
+    assert counts is not None
 
-    assert np.isclose(MEASURES["shape_bias"](decisions, source), case["shape_bias"], rtol=1e-12)
+    for found in (MEASURES["shape_bias"](decisions, source), counts.shape_bias):
+        assert np.isclose(found, case["shape_bias"], rtol=1e-12)
     conflicts = np.mean(shape != texture)  # theirs are fractions of all images, ours of the conflicts
     for cue in ("shape", "texture"):
-        ours = MEASURES[f"{cue}_accuracy"](decisions, source) * conflicts
-        assert np.isclose(ours, case[f"fraction_correct_{cue}"], rtol=1e-12), cue
+        for found in (MEASURES[f"{cue}_accuracy"](decisions, source), getattr(counts, f"{cue}_accuracy")):
+            assert np.isclose(found * conflicts, case[f"fraction_correct_{cue}"], rtol=1e-12), cue
 
 
-def texture_of(image: str) -> str:
+def answers(case: Case) -> Answers:
+    """The responses as somebody's recorded decisions."""
+    return Answers(
+        observer="somebody",
+        set="cue_conflict",
+        images=case["imagename"].tolist(),
+        label=case["category"],
+        decision=case["object_response"],
+        classes=CATEGORIES_16,
+        texture=np.array(textures(case)),
+    )
+
+
+def textures(case: Case) -> list[str]:
     """`0001_s5n_dnn_0_clock_00_clock2-truck2.png` -> truck."""
-    found = re.search(r"-([a-z]+)\d+\.png$", image)
-    assert found is not None, image
-    return found[1]
+    found = [cue_classes(name) for name in case["imagename"].tolist()]
+    return [cue[1] for cue in found if cue is not None]
 
 
 def numbers_of(categories: list[str]) -> np.ndarray:
