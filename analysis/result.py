@@ -36,6 +36,7 @@ class Cell:
     num_runs: int
     best: bool  # no other mean of the set prints better
     dagger: bool  # the algorithm trained on data of the set's maker
+    interval: tuple[float, float]  # aggregate.binomial_interval
 
     @property
     def mean_text(self) -> str:
@@ -45,6 +46,12 @@ class Cell:
     def std_text(self) -> str:
         """Empty for a single run."""
         return "" if math.isnan(self.std) else number(self.std)
+
+    @property
+    def interval_text(self) -> str:
+        """Empty for another measure than accuracy."""
+        low, high = self.interval
+        return "" if math.isnan(low) else f"{number(low)} to {number(high)}"
 
 
 def number(value: float) -> str:
@@ -89,14 +96,17 @@ class Analysis:
     @cached_property
     def cells(self) -> dict[tuple[str, str], Cell]:
         """The score table by (algorithm, set)."""
-        higher = {entry.name: entry.higher_is_better for entry in self.sets}
+        entries = {entry.name: entry for entry in self.sets}
         means = self.scores.groupby("dataset")["mean"]
-        best = {str(name): number(float(m.max() if higher[str(name)] else m.min())) for name, m in means}
+        best = {
+            str(name): number(float(m.max() if entries[str(name)].higher_is_better else m.min())) for name, m in means
+        }
         cells = {}
         for algorithm, dataset, mean, std, num_runs in self.scores.itertuples(index=False, name=None):
             is_best = number(float(mean)) == best[dataset]
             dagger = (algorithm, dataset) in self.daggers
-            cells[algorithm, dataset] = Cell(float(mean), float(std), int(num_runs), is_best, dagger)
+            interval = aggregate.binomial_interval(float(mean), entries[dataset])
+            cells[algorithm, dataset] = Cell(float(mean), float(std), int(num_runs), is_best, dagger, interval)
         return cells
 
     @property
@@ -133,7 +143,7 @@ def compute(store: Store, options: AnalyzeOptions) -> Analysis:
     notes = [*collection.notes]
     notes += aggregate.check_complete(scores, missing, collection.runs, scope, collection.published)
     notes += aggregate.run_count_note(scores) + aggregate.identical_runs_note(runs)
-    notes += aggregate.shared_images_note(sets)
+    notes += aggregate.shared_images_note(sets) + aggregate.validation_note(collection.protocol)
     others = {run.id: histories[run.id] for run in collection.duplicates}
     duplicates = aggregate.run_table(select(rule, others, sets, monitor)[0], collection.duplicates, sets, monitor)
     daggers = aggregate.daggers(collection.runs, sets)

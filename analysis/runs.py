@@ -219,7 +219,9 @@ def _describe(store: Store, runs: Sequence[Run]) -> str:
         protocol = read_protocol(store, runs[0].protocol, runs)
     except Failure as failure:
         return str(failure)
-    return f"trained on {', '.join(protocol.training_sets)}, tested on {', '.join(s.name for s in protocol.sets)}"
+    start = "" if protocol.start == record.SCRATCH else f" from {protocol.start}"
+    trained = f"trained on {', '.join(protocol.training_sets)}{start}"
+    return f"{trained}, tested on {', '.join(s.name for s in protocol.sets)}"
 
 
 def read_protocol(store: Store, wanted: str, runs: Sequence[Run]) -> record.Protocol:

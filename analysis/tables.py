@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from biasbed.analysis import aggregate
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import Comparison
 
@@ -21,7 +22,10 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Writes all tables and returns file name -> one line that says what it is."""
     tables = {
         "runs.csv": (run_rows(analysis, analysis.runs), "every run, evaluation set and rule: the selected score"),
-        "scores.csv": (analysis.scores, "mean and standard deviation over runs of each algorithm on each set"),
+        "scores.csv": (
+            aggregate.with_intervals(analysis.scores, analysis.sets),
+            "mean and standard deviation over runs of each algorithm on each set, and what the set's size leaves open",
+        ),
         "ranks.csv": (rank_rows(analysis), "rank of each algorithm on each set, and its average"),
     }
     if len(analysis.duplicates):

@@ -63,7 +63,7 @@ def test_help_loads_nothing_heavy(command: str) -> None:
         (["train", "--device", "cuda"], "device=cuda: there is no GPU here"),
         (["evaluate"], "say what to test"),
         (["evaluate", "--model", "nothing"], "neither a checkpoint file, nor a run id"),
-        (["evaluate", "--model", "torchvision:resnet18"], "needs weights="),
+        (["evaluate", "--model", "torchvision:resnet50"], "IMAGENET1K_V2"),
         (["analyze", "--selektion", "last_n"], "did you mean 'selection'?"),
         (["import", "--source", "biasbet"], "did you mean 'biasbed'?"),
     ],

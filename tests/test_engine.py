@@ -58,7 +58,8 @@ def test_a_default_training_logs_what_it_promises(tracking: str, train_flags: li
     assert set(record["metrics"]) == {
         *("train/loss", "train/classification", "train/accuracy", "train/lr"),
         *("val/accuracy/val", "val/loss/val", "test/accuracy/ink", "test/loss/ink"),
-        *("test/accuracy/paint", "test/loss/paint", "time/epoch_seconds", "time/evaluation_seconds"),
+        *("test/accuracy/paint", "test/loss/paint", "val/ece/val", "test/ece/ink", "test/ece/paint"),
+        *("time/epoch_seconds", "time/waiting_seconds", "time/evaluation_seconds"),
         *("time/images_per_second", "memory/peak_mb"),
     }
     assert record["metrics"]["train/lr"] == 0.02

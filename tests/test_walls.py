@@ -53,10 +53,11 @@ def test_mlflow_is_where_runs_are_written_read_and_served() -> None:
 
 
 def test_only_suites_know_a_suite_s_name() -> None:
+    names = suites.REGISTRY.keys() - {"biasbed"}  # the package and a paper are called so too
     for path in PACKAGE.rglob("*.py"):
         if path.parent.name != "suites" and "published" not in path.parts:
             for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Constant) and node.value in suites.REGISTRY:
+                if isinstance(node, ast.Constant) and node.value in names:
                     # `config.py` has the default suite's name, and no more than that.
                     assert path.name == "config.py", f"{path}:{node.lineno}"
 

@@ -7,10 +7,8 @@ A setting marked `how` says where or how a run is carried out; all others are *w
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, cast
 
 from biasbed import record
@@ -59,24 +57,56 @@ class Augment:
 
 
 @dataclass(frozen=True)
+class Preprocess:
+    """What is done to test images; training images have `augment`."""
+
+    size: int | Auto = setting("auto", "pixels of natural images (auto: image_size)")
+    resize: int | Auto = setting("auto", "of natural images: short side before the centre crop (auto: size * 256/224)")
+    interpolation: Literal["bilinear", "bicubic"] = setting("bilinear", "of every resizing, with antialiasing")
+    crop_first: bool = setting(False, "crop the centre and then resize, in place of the other order")
+    stimuli_resize: int | None = setting(
+        None, "of stimuli that have their size already: short side before a centre crop (none: as they are)", ge=8
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("size", "resize"):
+            value = getattr(self, name)
+            if value != "auto" and value < 8:
+                raise ValueError(f"preprocess.{name}={value}: should be at least 8")
+        if "auto" not in (self.size, self.resize) and int(self.resize) < int(self.size):
+            raise ValueError(f"preprocess.resize={self.resize} is smaller than preprocess.size={self.size}")
+
+
+@dataclass(frozen=True)
 class Config:
     """One run. Names are the command line's flags."""
 
-    suite: str = setting("demo", "protocol: demo, folders")
+    suite: str = setting("demo", "protocol: demo, folders, biasbed")
     algorithm: str = setting("erm", "training method")
-    preset: str | None = setting(None, "named settings of the algorithm (paper, authors)", how=True)
+    preset: tuple[str, ...] | None = setting(
+        None, "named settings of the algorithm (paper, authors) or the suite (biasbed256)", how=True
+    )
     # These two enter run_key by themselves.
     seed: int = setting(0, "seed of everything that is random", ge=0, le=2**31 - 1, how=True)
     test_domains: tuple[str, ...] | None = setting(None, "held-out domains", how=True)
     data_dir: str | None = setting(None, "folder of the images", how=True)
     # Like sets, it is in the protocol.
     train: str | Auto = setting("auto", "training data: a folder under data_dir, or a name the suite knows", how=True)
-    sets: tuple[str, ...] | Literal["all"] = setting("all", "evaluation sets", how=True)  # they are in the protocol
+    sets: tuple[str, ...] | Literal["auto", "all"] = setting(
+        "auto", "evaluation sets; auto: those that are there, all: every one or an error", how=True
+    )
+    validation: str | Auto = setting(
+        "auto", "validation images: auto: held out of the training images; or an evaluation set's name", how=True
+    )
     val_fraction: float = setting(0.2, "part of the training images held out for validation", gt=0, lt=1)
     image_size: int = setting(224, "pixels per side", ge=8)
     augment: Augment = Augment()
+    preprocess: Preprocess = Preprocess()
+    categories: Literal["prob_mean", "logit_mean", "prob_sum", "prob_max"] = setting(
+        "prob_mean", "how the scores of 1000 ImageNet classes become those of 16 categories"
+    )
     backbone: str = setting("resnet50", "torchvision or timm ResNet: resnet18, timm:resnet50, ...")
-    init: str = setting("scratch", "initial weights: scratch, named:<weights>, or a file")
+    init: str = setting("scratch", "initial weights: scratch, named:<weights>, a file, or a tracked run's id")
     epochs: int | None = setting(100, "passes over the training data", ge=1)
     steps: int | None = setting(None, "training steps, in place of epochs", ge=1)
     evaluate_every: int | Auto = setting("auto", "epochs or steps between evaluations (auto: 1 epoch, 300 steps)")
@@ -137,12 +167,13 @@ class Config:
 
 # Settings that preparing shares with training, by the same names.
 PREPARE_SHARED = (
-    *("suite", "data_dir", "train", "image_size", "val_fraction", "seed", "prepared_dir", "device", "corrupt"),
+    *("suite", "data_dir", "train", "sets", "image_size", "val_fraction", "seed", "prepared_dir", "device", "corrupt"),
 )
 # Settings that testing shares with training, by the same names.
 EVALUATE_SHARED = (
-    *("suite", "data_dir", "sets", "train", "output_dir", "study", "experiment", "precision", "device"),
-    *("workers", "eval_batch_size", "corrupt", "tracking"),
+    *("suite", "preset", "data_dir", "sets", "train", "output_dir", "study", "experiment", "precision", "device"),
+    *("workers", "eval_batch_size", "corrupt", "tracking", "categories", "preprocess.size", "preprocess.resize"),
+    *("preprocess.interpolation", "preprocess.crop_first", "preprocess.stimuli_resize"),
 )
 
 
@@ -150,9 +181,14 @@ EVALUATE_SHARED = (
 class EvaluateOptions:
     """What `evaluate` tests; its other flags are those of `train`."""
 
-    model: str = setting("none", "checkpoint file, tracked run id, torchvision:<name> or timm:<name>")
+    model: str = setting(
+        "none",
+        "checkpoint file, tracked run id, torchvision:<name>, timm:<name>, or files of decisions (.csv, .parquet)",
+    )
     weights: str = setting("none", "for a library's model: weights file, or name of published weights")
-    image_size: int | Auto = setting("auto", "pixels per side (auto: as the model was trained; 224)")
+    label_map: str = setting("none", "YAML file that says what the model's outputs stand for")
+    compare: str = setting("none", "files of others' decisions on the same images, for error consistency")
+    image_size: int | Auto = setting("auto", "pixels per side (auto: as the model was trained or published)")
 
 
 def resolve(flags: Mapping[str, Any]) -> Config:
@@ -165,13 +201,15 @@ def resolve(flags: Mapping[str, Any]) -> Config:
 
     given = {name: value for name, value in flags.items() if value != "auto"}
     defaults = flatten(Config())
-    suite = suites.defaults(str(given.get("suite", defaults["suite"])))
+    suite_name = str(given.get("suite", defaults["suite"]))
+    suite = suites.defaults(suite_name)
     name = algorithms.settled(str(given.get("algorithm", suite.get("algorithm", defaults["algorithm"]))))
     given["algorithm"] = name
     _refuse_unknown_general(given)
     algorithm = algorithms.load(name)
     cls = config_class(algorithm.HParams)
-    layers = [suite, algorithm.defaults, _preset(name, algorithm.presets, given.get("preset")), given]
+    presets = named_presets(given.get("preset"), {**suites.presets(suite_name), **algorithm.presets}, name)
+    layers = [suite, algorithm.defaults, *presets, given]
     values: dict[str, Any] = {}
     for layer in layers:
         for one, other in (("epochs", "steps"), ("steps", "epochs")):
@@ -196,12 +234,16 @@ def _refuse_unknown_general(given: Mapping[str, Any]) -> None:
             check(known[name], given[name])
 
 
-def _preset(algorithm: str, presets: Mapping[str, Mapping[str, Any]], name: Any) -> Mapping[str, Any]:
-    if name is None or str(name) == "none":
-        return {}
-    if name not in presets:
-        raise UsageError(f"{algorithm} has no preset '{name}'{nearest(str(name), presets) if presets else ''}")
-    return presets[str(name)]
+Presets = Mapping[str, Mapping[str, Any]]
+
+
+def named_presets(names: Any, known: Presets, whose: str) -> list[Mapping[str, Any]]:
+    """The settings of the named presets; UsageError for one that is not known. names: a setting's value, or words."""
+    words = check(specs(Config)["preset"], names) or ()
+    for word in words:
+        if word not in known:
+            raise UsageError(f"{whose} has no preset '{word}'{nearest(word, known) if known else ''}")
+    return [known[word] for word in words]
 
 
 def plain(config: Config) -> dict[str, Any]:
@@ -215,8 +257,7 @@ def config_hash(config: Config, protocol: record.Protocol, data_fingerprint: str
 
     what = {name: list(v) if isinstance(v, tuple) else v for name, v in config.what().items()}
     what["algorithm"] = identifier(config.algorithm)  # wherever a user's file lies
-    if Path(config.init).expanduser().is_file():  # what counts is its content, not where it lies
-        what["init"] = hashlib.sha256(Path(config.init).expanduser().read_bytes()).hexdigest()
+    what["init"] = protocol.start  # what counts is the weights' content, not where they lie
     return record.digest({"config": what, "protocol": protocol.hash, "data": data_fingerprint})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from biasbed.data.streams import TrainLoader
 from biasbed.distributed import Group
 from biasbed.errors import Failure
 from biasbed.evaluate import Evaluator, measure, refuse_corrupt, write_predictions
+from biasbed.networks.network import as_input
 from biasbed.precision import Precision
 from biasbed.progress import Progress as Bar
 from biasbed.run_folder import RunFolder
@@ -83,7 +84,7 @@ class Engine:
         algorithm: Algorithm,
         loader: TrainLoader,
         evaluator: Evaluator,
-        phases: Sequence[str],  # val or test, for each of the evaluator's sets
+        phases: Mapping[str, Sequence[str]],  # under which of val and test each set's numbers are recorded
         monitor: str,
         group: Group,
         precision: Precision,
@@ -97,7 +98,7 @@ class Engine:
         self.state, self.tally = State(), Tally()
         self.skipped: set[str] = set()
         self.steps_per_epoch = loader.plan.steps_per_epoch
-        self._seconds, self._since = 0.0, time.perf_counter()
+        self._seconds, self._since, self._waited = 0.0, time.perf_counter(), 0.0
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
@@ -117,7 +118,7 @@ class Engine:
         with Bar(total, "step", self.state.step, silent=not self.group.is_main) as bar:
             self._since = time.perf_counter()
             while self.state.step < total:
-                for step, following, batch, skipped in self.loader.from_step(self.state.step):
+                for step, following, batch, skipped in self._batches():
                     self._note_skipped(skipped, bar)
                     self._update(stage, step, total, batch)
                     bar.tick(following - step)
@@ -129,6 +130,17 @@ class Engine:
                         self.save()
                     if following >= total:
                         break
+
+    def _batches(self) -> Iterator[tuple[int, int, Batch, tuple[str, ...]]]:
+        """The rest of the epoch, with the time that is spent waiting for it added up."""
+        batches = self.loader.from_step(self.state.step)
+        while True:
+            began = time.perf_counter()
+            found = next(batches, None)
+            self._waited += time.perf_counter() - began
+            if found is None:
+                return
+            yield found
 
     def _update(self, stage: Stage, step: int, total: int, batch: Batch) -> None:
         epoch, within = divmod(step, self.steps_per_epoch)
@@ -169,7 +181,7 @@ class Engine:
             if self.group.is_main:
                 self._keep(entry)
             self.state.history.append(entry)
-        self.tally, self._seconds = Tally(), 0.0
+        self.tally, self._seconds, self._waited = Tally(), 0.0, 0.0
         self.save()
         if is_last and self.group.is_main:
             self.on_record(entry)
@@ -187,9 +199,10 @@ class Engine:
         self.decisions = self.evaluator.decide(self.algorithm.predict)
         self.algorithm.train()
         metrics: dict[str, float] = {}
-        for entry, phase in zip(self.evaluator.sets, self.phases, strict=True):
-            if self.decisions is not None:
-                metrics |= measure(entry, self.decisions[entry.name], phase)
+        for name, decisions in (self.decisions or {}).items():
+            (entry,) = (entry for entry in self.evaluator.sets if entry.name == name)
+            for phase in self.phases[name]:
+                metrics |= measure(entry, decisions, phase)
         return metrics
 
     def _training_metrics(self) -> dict[str, float]:
@@ -197,6 +210,7 @@ class Engine:
         metrics = {f"train/{name}": value for name, value in self.tally.means(self.group).items()}
         metrics["train/lr"] = self.algorithm.optimizer("main").param_groups[0]["lr"]
         metrics["time/epoch_seconds"] = self._seconds
+        metrics["time/waiting_seconds"] = self._waited
         metrics["time/images_per_second"] = images / max(self._seconds, 1e-9)
         metrics["memory/peak_mb"] = _peak_mb(self.group.device)
         return metrics
@@ -256,6 +270,7 @@ class Engine:
                 "random": random_states,
                 "tallies": ranks,
                 "seconds": self._elapsed(),
+                "waited": self._waited,
                 "position": {"stage": self.state.stage, "step": self.state.step},
                 "history": self.state.history,
                 "best": self.state.best,
@@ -277,13 +292,14 @@ class Engine:
         self.group.load_random_states([{n: t.cpu() for n, t in own.items()} for own in state["random"]])
         own = state["tallies"][self.group.rank]
         self.tally.load_state_dict(own, self.group.device)
-        self._seconds = state["seconds"]
+        self._seconds, self._waited = state["seconds"], state["waited"]
         self.state = State(**state["position"], history=list(state["history"]), best=state["best"])
 
     def _summary(self, entry: Record) -> str:
         """One line per evaluation."""
         metrics = entry["metrics"]
-        shown = [f"{name.rsplit('/', 1)[1]} {100 * value:.1f}" for name, value in metrics.items() if _is_headline(name)]
+        headlines = {name.rsplit("/", 1)[1]: value for name, value in metrics.items() if _is_headline(name)}
+        shown = [f"{name} {100 * value:.1f}" for name, value in headlines.items()]
         return f"{self.config.unit} {entry['step']}: loss {metrics['train/loss']:.4g} | {' '.join(shown)}"
 
 
@@ -293,7 +309,7 @@ def prepare(batch: Batch, uses: frozenset[str], device: torch.device) -> Batch:
     hidden: dict[str, Any] = {name: None for name in ("domain", "bias", "index") if name not in uses}
     batch = replace(batch, **hidden, extra={})
     batch = batch.map(lambda tensor: tensor.to(device, non_blocking=True))
-    x = batch.x.float() / 255 if batch.x.dtype == torch.uint8 else batch.x
+    x = as_input(batch.x)
     return replace(batch, x=x, extra={name: prepare(other, uses, device) for name, other in extra.items()})
 
 

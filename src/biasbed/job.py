@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import yaml
 
-from biasbed import algorithms, checkpoint, distributed, models, provenance, record, run_folder
+from biasbed import algorithms, checkpoint, distributed, models, networks, provenance, record, run_folder
 from biasbed import config as configs
 from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.config import Config
@@ -29,7 +29,6 @@ from biasbed.networks import prepared
 from biasbed.precision import Precision
 from biasbed.processes import Interrupted, ignore_signals, interruptible
 from biasbed.run_folder import RunFolder
-from biasbed.server import resolve_uri
 from biasbed.suites import Suite, open_suite
 from biasbed.sync import send_unless_sent
 from biasbed.tracking import Tracker, take_run_id
@@ -74,19 +73,18 @@ class Job:
             record.GIT_DIRTY: dirty,
             record.SCHEMA_TAG: record.SCHEMA,
             record.TRAINING_DATA: record.canonical_json(dict(self.training_data)),
+            record.INIT: record.canonical_json(networks.origin(config.backbone, config.init)),
         }
 
 
 def plan(config: Config) -> Job:
     """Check everything that can be checked before a run exists; UsageError says what is wrong."""
-    from biasbed import networks
-
     networks.check_name(config.backbone)
     networks.check_init(config.backbone, config.init)
     suite = open_suite(config)
     algorithm = algorithms.load(config.algorithm)
     training_data = suite.training_data(algorithm.training_data)
-    protocol = suite.protocol(config)
+    protocol = dataclasses.replace(suite.protocol(config), start=networks.start(config.backbone, config.init))
     fingerprint = _fingerprint(suite, training_data, algorithm.requires)
     key = configs.config_hash(config, protocol, fingerprint)
     return Job(config, suite, training_data, protocol, fingerprint, key, configs.run_key(config, key))
@@ -121,17 +119,10 @@ def train(config: Config) -> RunFolder:
     return folder
 
 
-def home(config: Config) -> Path:
-    """The folder of all runs of these settings' tracking server."""
-    if config.output_dir != "auto":
-        return Path(config.output_dir).expanduser().resolve()
-    return record.home(resolve_uri() if config.tracking == "on" else "offline")
-
-
 def _folder(job: Job) -> RunFolder:
     config = job.config
     name = f"{job.algorithm}-s{config.seed}-{job.run_key[:8]}"
-    return run_folder.find(home(config) / config.suite / name, config.resume, config.tracking == "on")
+    return run_folder.find(run_folder.home(config) / config.suite / name, config.resume, config.tracking == "on")
 
 
 def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
@@ -141,6 +132,8 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         if tracker is not None:
             for problem in problems:
                 print(f"warning: {problem}; falling back to the one before", file=sys.stderr)
+            for line in (*(f"left out: {reason}" for reason in job.suite.left_out.values()), *job.suite.remarks):
+                print(line, file=sys.stderr)
             _open_run(job, folder, tracker, state)
             engine.on_record = tracker.log
         if state is not None:
@@ -237,18 +230,19 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         count = len(stream.parts[0].source)
         raise UsageError(f"{count} training images are too few for the processes and parts that are asked for")
     data = TrainData(
-        num_examples=sum(len(part.source) for part in stream.parts),
+        num_examples=stream.num_examples,
         num_classes=len(suite.classes),
         num_domains=max(1, *(len(part.source.domains) for part in stream.parts)),
     )
     algorithm = _algorithm(job, group, precision, data)
-    sets, skip = (*suite.validation, *suite.sets), config.corrupt == "skip"
+    sets, skip = tuple(dict.fromkeys((*suite.validation, *suite.sets))), config.corrupt == "skip"
+    members = {"val": suite.validation, "test": suite.sets}
     return Engine(
         config=config,
         algorithm=algorithm,
         loader=TrainLoader(train_plan, config.seed, workers, at_least, pin),
         evaluator=Evaluator(sets, group, precision, suite.task, config.eval_batch_size, workers, skip),
-        phases=["val"] * len(suite.validation) + ["test"] * len(suite.sets),
+        phases={entry.name: [phase for phase, of in members.items() if entry in of] for entry in sets},
         monitor=suite.monitor,
         group=group,
         precision=precision,

@@ -13,7 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
-CORE = ("engine", "evaluate", "label_maps", "schedules", "tasks", "batch", "distributed", "precision", "measures")
+CORE = (
+    *("engine", "evaluate", "label_maps", "cues", "decisions", "schedules", "tasks", "batch", "distributed"),
+    *("precision", "measures"),
+)
 
 
 def git_state() -> tuple[str, str]:

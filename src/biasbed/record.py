@@ -39,6 +39,7 @@ TRAINING_DATA = "biasbed.training_data"  # JSON object: data set -> share of eac
 SELECTION = "biasbed.selection"  # published runs: the rule (see SELECTION_RULES) behind the printed numbers
 SELECTION_N = "biasbed.selection_n"  # published runs under last_n: over how many epochs
 SOURCE = "biasbed.source"  # published runs: the paper
+INIT = "biasbed.init"  # JSON object: what training started from (`networks.origin`)
 SKIPPED_IMAGES = "biasbed.skipped_images"  # corrupt=skip: JSON object, images that could not be read by phase
 ENDED_BY = "biasbed.ended_by"  # the signal that ended a run early
 ERROR = "biasbed.error"  # why a run failed
@@ -60,6 +61,13 @@ MODEL_NAME = "model"
 PREDICTION_EPOCHS = ("best", "last")
 
 
+# What an evaluation without training concludes: per set, per class under cue conflict, per pair of observers.
+EVALUATION_FILE = "evaluation.csv"
+SHAPE_BIAS_FILE = "shape_bias.csv"
+CONSISTENCY_FILE = "error_consistency.csv"
+EVALUATION_FILES = (EVALUATION_FILE, SHAPE_BIAS_FILE, CONSISTENCY_FILE)
+
+
 def predictions_file(set_name: str, which: str) -> str:
     """Path, within a run's artifacts, of the per-image decisions of one evaluation set."""
     return f"predictions/{set_name}/{which}.parquet"
@@ -73,11 +81,18 @@ PHASES = ("train", "val", "test", "time", "memory")
 MEASURES = {
     "loss": "mean loss per image (the task's loss for val and test, the method's total for train)",
     "accuracy": "fraction of images whose decision is the label",
+    "accuracy_full": "fraction of images for which the best of all the model's outputs belongs to the label",
+    "ece": "expected calibration error of the decision's confidence among the set's classes, 15 equal bins",
+    "error_consistency": "Cohen's kappa of being right on the same images as the observer named after the colon",
     "shape_bias": "shape decisions / (shape + texture decisions), images with shape = texture left out",
     "shape_accuracy": "fraction of conflicting images decided for the shape's class",
     "texture_accuracy": "fraction of conflicting images decided for the texture's class",
+    "cue_coverage": "fraction of conflicting images decided for either cue's class",
+    "shape_mrr": "mean reciprocal rank of the shape's class among all the model's outputs, conflicting images",
+    "texture_mrr": "mean reciprocal rank of the texture's class among all the model's outputs, conflicting images",
     "lr": "learning rate of the main optimizer after the epoch's last step",
     "epoch_seconds": "wall-clock seconds of the epoch's training",
+    "waiting_seconds": "of those, seconds in which the main process waited for images",
     "evaluation_seconds": "wall-clock seconds of the epoch's evaluation",
     "images_per_second": "training images per second over all processes",
     "peak_mb": "peak memory in MiB: CUDA allocator on a GPU, else resident size of the main process",
@@ -172,6 +187,7 @@ def digest(value: Any) -> str:
 
 # --- protocol ---------------------------------------------------------------------------------------------------------
 
+SCRATCH = "scratch"  # the start of a training without weights
 SELECTION_RULES = ("best_validation", "last_n", "best_epoch")
 
 
@@ -189,6 +205,8 @@ class SetRecord:
     groups: Mapping[str, int] = field(default_factory=dict)  # group -> images
     made_by: str | None = None  # the training data set whose maker also made this one (strict setting)
     source_images: str | None = None  # sets with equal source_images are not independent blocks
+    label_map: str = ""  # how the model's outputs become decisions
+    preprocessing: str = ""  # how images are resized and cropped, in words
 
 
 @dataclass(frozen=True)
@@ -204,14 +222,22 @@ class Protocol:
     step_unit: str = "epoch"
     selection_rules: tuple[str, ...] = SELECTION_RULES
     default_selection: str = "best_validation"
+    start: str = SCRATCH  # from which weights training starts (`networks.start`)
     schema: str = SCHEMA
 
     @property
     def hash(self) -> str:
-        return digest(asdict(self))
+        return digest(self._values())
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(self._values(), indent=2, ensure_ascii=False) + "\n"
+
+    def _values(self) -> dict[str, Any]:
+        """Without the usual start, so that protocols keep the hash that they had before there was another."""
+        values = asdict(self)
+        if self.start == SCRATCH:
+            del values["start"]
+        return values
 
     @classmethod
     def from_json(cls, text: str) -> Protocol:

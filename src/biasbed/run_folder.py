@@ -10,11 +10,23 @@ import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from biasbed import record
 from biasbed.errors import Failure, UsageError
+from biasbed.server import resolve_uri
+
+if TYPE_CHECKING:
+    from biasbed.config import Config
 
 DONE, LOCK, JOURNAL, STATE = "done", "lock", "metrics.jsonl", "run.json"
+
+
+def home(config: Config) -> Path:
+    """The folder of all runs of these settings' tracking server."""
+    if config.output_dir != "auto":
+        return Path(config.output_dir).expanduser().resolve()
+    return record.home(resolve_uri() if config.tracking == "on" else "offline")
 
 
 @dataclass(frozen=True)

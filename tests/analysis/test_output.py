@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from scipy import stats
 from toy_runs import SETS, Recorder
 
 from biasbed import record
@@ -97,11 +98,16 @@ def test_runs_csv_is_tidy(outcome: Outcome) -> None:
 
 def test_scores_csv_has_mean_and_spread_in_percent(outcome: Outcome) -> None:
     frame = pd.read_csv(outcome.output_dir / "scores.csv")
-    assert list(frame.columns) == ["algorithm", "dataset", "mean", "std", "num_runs"]
+    columns = ["algorithm", "dataset", "mean", "std", "num_runs", "images", "binomial_low", "binomial_high"]
+    assert list(frame.columns) == columns
     row = frame.set_index(["algorithm", "dataset"]).loc[("erm", "edge")]
     assert row["mean"] == pytest.approx(20.5)
     assert row["std"] == pytest.approx(math.sqrt(0.5))
     assert row["num_runs"] == 2
+    low, high = stats.binomtest(round(0.205 * row["images"]), int(row["images"])).proportion_ci(method="wilson")
+    assert (row["binomial_low"], row["binomial_high"]) == pytest.approx((100 * low, 100 * high))
+    text = (outcome.output_dir / "report.html").read_text()
+    assert f"{row['binomial_low']:.1f} to {row['binomial_high']:.1f}" in text
     assert frame.set_index(["algorithm", "dataset"]).loc[("stylized_erm", "edge")].isna()["std"]
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
 from biasbed import record
-from biasbed.analysis import selection
+from biasbed.analysis import aggregate, selection
 from biasbed.analysis.selection import AsPublished, BestEpoch, BestValidation, History, LastN, make_rule, select
 from biasbed.errors import Failure, UsageError
 
@@ -111,3 +112,16 @@ def test_a_rule_that_the_protocol_does_not_have_is_refused() -> None:
     protocol = record.Protocol("s", (EDGE,), ("train",), ("val",), MONITOR, selection_rules=("best_validation",))
     with pytest.raises(UsageError, match=r"selection=last_n: this protocol has no such rule; valid: best_validation"):
         make_rule("last_n", 3, protocol)
+
+
+def test_validating_on_a_test_set_is_said() -> None:
+    protocol = record.Protocol(
+        suite="demo",
+        sets=tuple(record.SetRecord(name, "accuracy", 100, 10, 0.1) for name in ("one", "two")),
+        training_sets=("train",),
+        validation_sets=("two",),
+        monitor="val/accuracy/two",
+    )
+    (note,) = aggregate.validation_note(protocol)
+    assert "same images (two)" in note
+    assert aggregate.validation_note(replace(protocol, validation_sets=("val",))) == []

@@ -109,9 +109,9 @@ class Store:
             name=name, classes=wanted.classes, y=np.asarray(wanted.y)[rows], ids=ids, root=folder / "images"
         )
 
-    def hint(self, what: str) -> str:
+    def hint(self, what: str, split: str = "train") -> str:
         """The command that prepares it, as the user runs commands."""
-        words = (("what", what), *self.flags)
+        words = (("what", what), *((("split", split),) if split != "train" else ()), *self.flags)
         if "MLFLOW_RUN_ID" in os.environ:
             return "mlflow run . -e prepare " + " ".join(f"-P {name}={shlex.quote(value)}" for name, value in words)
         return "biasbed prepare " + " ".join(f"--{name} {shlex.quote(value)}" for name, value in words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ from biasbed.settings import nearest
 
 if TYPE_CHECKING:
     from biasbed.config import Config
+    from biasbed.data.datasets import DataSet
+    from biasbed.data.folders import FolderSource
     from biasbed.data.prepared import Store
     from biasbed.data.source import Source
     from biasbed.data.streams import Stream
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 REGISTRY: Mapping[str, str] = {
     "demo": "biasbed.suites.demo",
     "folders": "biasbed.suites.folders",
+    "biasbed": "biasbed.suites.biasbed",
 }
 
 
@@ -43,6 +46,8 @@ class Suite:
     fingerprint: str  # of all images that a run may see
     whole: Callable[[], Source] | None = None  # all images that training and validation are split from, if they are
     store: Store | None = None  # what is prepared of them; `open_suite` sets it
+    left_out: Mapping[str, str] = field(default_factory=dict)  # evaluation sets that are not there, and why
+    remarks: tuple[str, ...] = ()  # what else a user should know about the images
 
     def protocol(self, config: Config) -> record.Protocol:
         """What is written with each run, so that analysis knows the suite without importing it."""
@@ -99,13 +104,65 @@ def defaults(name: str) -> Mapping[str, Any]:
     return dict(_module(name).DEFAULTS)
 
 
+def presets(name: str) -> Mapping[str, Mapping[str, Any]]:
+    """Named settings that a suite has besides its defaults."""
+    return dict(getattr(_module(name), "PRESETS", {}))
+
+
 def open_suite(config: Config) -> Suite:
     """The suite with its images; UsageError where they are missing or don't fit."""
+    suite: Suite = _module(config.suite).build(config)
+    return replace(suite, store=open_store(config))
+
+
+def open_store(config: Config) -> Store:
+    """What is prepared of the suite's images."""
     from biasbed.data import prepared
 
-    suite: Suite = _module(config.suite).build(config)
-    root = prepared.base(config.prepared_dir) / suite.name
-    return replace(suite, store=prepared.Store(root, _flags(config)))
+    return prepared.Store(prepared.base(config.prepared_dir) / config.suite, _flags(config))
+
+
+def data_sets(config: Config) -> tuple[DataSet, ...]:
+    """What the suite looks for under `data_dir`; none where it computes its images."""
+    found: tuple[DataSet, ...] = _module(config.suite).data_sets(config)
+    return found
+
+
+def data_root(config: Config) -> Path:
+    """The folder `data_dir`; UsageError where it is not given or not there."""
+    if config.data_dir is None:
+        raise UsageError(f"the suite '{config.suite}' needs data_dir=<the folder that holds its data sets>")
+    root = Path(config.data_dir).expanduser()
+    if not root.is_dir():
+        raise UsageError(f"data_dir={root}: there is no such folder")
+    return root
+
+
+def with_training(suite: Suite, config: Config, whole: FolderSource, held_out: EvaluationSet) -> Suite:
+    """The suite with images to train on, and to validate on.
+
+    Validation is on a part of the training images, drawn by the seed, of which `held_out` says how they are tested; or
+    on one of the suite's own sets, if `validation` names one: then all training images train.
+    """
+    from biasbed.data import folders
+
+    sets = {entry.name: entry for entry in suite.sets}
+    if config.validation == "auto":
+        names = (whole.name, "held-out")
+        train, rest = folders.split(whole, config.val_fraction, config.seed, names)
+        validation = replace(held_out, source=rest)
+    elif config.validation in sets:
+        train, validation = whole, sets[config.validation]
+    else:
+        hint = nearest(config.validation, ["auto", *sets])
+        raise UsageError(f"validation={config.validation}: there is no such evaluation set{hint}")
+    return replace(
+        suite,
+        training={train.name: lambda: train},
+        whole=lambda: whole,
+        validation=(validation,),
+        monitor=str(record.MetricName("val", "accuracy", validation.name)),
+    )
 
 
 def _flags(config: Config) -> tuple[tuple[str, str], ...]:
@@ -121,7 +178,7 @@ def _flags(config: Config) -> tuple[tuple[str, str], ...]:
 
 def choose(sets: Sequence[EvaluationSet], wanted: Sequence[str] | str) -> tuple[EvaluationSet, ...]:
     """The named evaluation sets in the suite's order, or all; UsageError for an unknown one."""
-    if wanted == "all":
+    if wanted in ("auto", "all"):
         return tuple(sets)
     known = {entry.name: entry for entry in sets}
     for name in wanted:

@@ -13,6 +13,7 @@ from typing import Any
 from biasbed import record
 from biasbed.config import Config
 from biasbed.data import transforms
+from biasbed.data.datasets import DataSet
 from biasbed.data.digits import CLASSES, digits
 from biasbed.data.source import MemorySource
 from biasbed.errors import UsageError
@@ -34,17 +35,24 @@ SETS = ("in_domain", "silhouette", "edge", "sketch", "cue_conflict", "stylized")
 TRAINING = {"train": "train", "stylized": "stylized_train", "texture": "texture_train"}
 
 
+def data_sets(config: Config) -> tuple[DataSet, ...]:
+    """None: the images are computed."""
+    return ()
+
+
 def build(config: Config) -> Suite:
     """The suite at the configured image size."""
+    if config.validation not in ("auto", "val"):
+        raise UsageError(f"validation={config.validation}: the suite 'demo' validates on its own images 'val'")
     train_name = {"auto": "train", "none": "none"}.get(config.train, config.train)
     if train_name not in (*TRAINING, "none"):
         raise UsageError(
             f"train={config.train}: the suite 'demo' has no such training data{nearest(train_name, TRAINING)}"
         )
     images = functools.partial(_digits, size=config.image_size)
-    same_size = transforms.fitted(config.image_size)
-    sets = choose([_evaluation_set(name, images(name), same_size) for name in SETS], config.sets)
-    validation = EvaluationSet("val", images("val"), same_size)
+    same_size, words = transforms.stimulus(config.image_size, config.preprocess)
+    sets = choose([_evaluation_set(name, images(name), same_size, words) for name in SETS], config.sets)
+    validation = EvaluationSet("val", images("val"), same_size, preprocessing=words)
     used = [entry.source for entry in (*sets, validation)]
     used += [images(TRAINING[train_name])] if train_name != "none" else []
     return Suite(
@@ -66,13 +74,14 @@ def _digits(split: str, size: int) -> MemorySource:
     return digits(split, image_size=size)
 
 
-def _evaluation_set(name: str, source: MemorySource, transform: transforms.Transform) -> EvaluationSet:
+def _evaluation_set(name: str, source: MemorySource, transform: transforms.Transform, words: str) -> EvaluationSet:
     """One of the six sets, all drawn from the same handwritten digits."""
     return EvaluationSet(
         name,
         source,
         transform,
-        measures=CUE_MEASURES if name == "cue_conflict" else ("accuracy", "loss"),
+        measures=CUE_MEASURES if name == "cue_conflict" else EvaluationSet.measures,
         made_by="stylized" if name == "stylized" else None,
         source_images="test_digits",
+        preprocessing=words,
     )

@@ -14,10 +14,11 @@ from typing import Any
 from biasbed import record
 from biasbed.config import Config
 from biasbed.data import folders, transforms
+from biasbed.data.datasets import DataSet
 from biasbed.errors import UsageError
 from biasbed.evaluate import EvaluationSet
 from biasbed.settings import nearest
-from biasbed.suites import Suite
+from biasbed.suites import Suite, data_root, with_training
 from biasbed.tasks import MultiClass
 
 DEFAULTS: Mapping[str, Any] = {
@@ -29,18 +30,40 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
+class ImageFolder(DataSet):
+    """A user's own folder of class folders, of which nothing is known."""
+
+    images = 0
+    licence = "yours"
+    source = "your own"
+
+    def __init__(self, folder: Path) -> None:
+        self.name, self.places, self._folder = folder.name, (folder.name,), folder
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(folders.class_folders(self._folder))
+
+    def find(self, data_dir: Path) -> Path | None:
+        return self._folder
+
+
+def data_sets(config: Config) -> tuple[DataSet, ...]:
+    """Every folder, as it is: nothing is known of what it should hold."""
+    root = data_root(config)
+    return tuple(ImageFolder(root / name) for name in _folder_names(root))
+
+
 def build(config: Config) -> Suite:
     """The suite of `data_dir`; UsageError where folders are missing, empty or disagree on the classes.
 
     With `train=none` (testing a model that is trained already) there are no training images, and the first test
     folder's classes count.
     """
-    if config.data_dir is None:
-        raise UsageError("the suite 'folders' needs data_dir=<folder of image folders> and train=<one of them>")
-    root = Path(config.data_dir).expanduser()
+    root = data_root(config)
     names = _folder_names(root)
     train_name = None if config.train == "none" else _chosen(config.train, names, root)
-    wanted = [n for n in names if n != train_name] if config.sets == "all" else config.sets
+    wanted = [n for n in names if n != train_name] if config.sets in ("auto", "all") else config.sets
     chosen = {_chosen(name, names, root) for name in wanted}
     tests = [name for name in names if name in chosen]
     if train_name in tests or not tests:
@@ -50,37 +73,29 @@ def build(config: Config) -> Suite:
     except ValueError as error:
         raise UsageError(f"{root}: {error}") from None
     classes = tuple(folders.class_folders(root / (train_name or tests[0])))
-    sources = {name: folders.open_folder(root / name, slugs[name], classes) for name in tests}
-    evaluation = transforms.centre_crop(config.image_size)
-    held_out = "val" if "val" not in slugs.values() else "held_out"
-    trained = _training(config, root / train_name, slugs[train_name], classes) if train_name else None
-    fingerprints = [source.fingerprint() for source in sources.values()]
-    return Suite(
+    transform, words = transforms.natural(config.image_size, config.preprocess)
+    sources = {slugs[name]: folders.open_folder(root / name, slugs[name], classes) for name in tests}
+    sets = {name: EvaluationSet(name, source, transform, preprocessing=words) for name, source in sources.items()}
+    whole = folders.open_folder(root / train_name, slugs[train_name], classes) if train_name else None
+    suite = Suite(
         name="folders",
         classes=classes,
         task=MultiClass(),
-        training={trained[1].name: lambda: trained[1]} if trained else {},
-        whole=(lambda: trained[3]) if trained else None,
-        train_name=trained[1].name if trained else "none",
+        training={},
+        train_name="none" if whole is None else whole.name,
         train_transform=transforms.training(config.image_size, config.augment),
-        validation=(EvaluationSet(held_out, trained[2], evaluation),) if trained else (),
-        sets=tuple(EvaluationSet(slugs[name], source, evaluation) for name, source in sources.items()),
-        monitor=str(record.MetricName("val", "accuracy", held_out)),
-        fingerprint=record.digest([*(trained[:1] if trained else ()), *fingerprints]),
+        validation=(),
+        sets=tuple(sets.values()),
+        monitor="",
+        fingerprint=record.digest([s.fingerprint() for s in (*([whole] if whole else []), *sources.values())]),
     )
-
-
-def _training(
-    config: Config, folder: Path, name: str, classes: tuple[str, ...]
-) -> tuple[str, folders.FolderSource, folders.FolderSource, folders.FolderSource]:
-    """(fingerprint of all, images that train, images held out for validation, all)."""
-    source = folders.open_folder(folder, name, classes)
-    return source.fingerprint(), *folders.split(source, config.val_fraction, config.seed, (name, "held-out")), source
+    if whole is None:
+        return suite
+    name = "val" if "val" not in slugs.values() else "held_out"
+    return with_training(suite, config, whole, EvaluationSet(name, whole, transform, preprocessing=words))
 
 
 def _folder_names(root: Path) -> list[str]:
-    if not root.is_dir():
-        raise UsageError(f"data_dir={root}: there is no such folder")
     names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
     if not names:
         raise UsageError(f"data_dir={root} is empty: expected {root}/<folder>/<class>/<image>")

@@ -1,0 +1,220 @@
+"""BiasBed's protocol (Kalischek et al. 2022): trained on ImageNet-1k or Stylized ImageNet, tested on ten sets.
+
+Images are looked for under `data_dir` in the layouts that people have (`data/imagenet.py`, `data/geirhos.py`). Test
+sets that are not there are left out with a line each, or refused with `sets=all`. A seeded slice of the training images
+is held out for validation; `validation=imagenet` validates on ImageNet's validation images, of which the test set
+`imagenet` consists, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from biasbed import record
+from biasbed.config import Config
+from biasbed.data import geirhos, imagenet, transforms
+from biasbed.data.datasets import DataSet, imagenet_classes
+from biasbed.data.folders import FolderSource
+from biasbed.data.prepared import Manifest
+from biasbed.data.source import Source
+from biasbed.errors import UsageError
+from biasbed.evaluate import CUE_MEASURES, EvaluationSet
+from biasbed.label_maps import IDENTITY, LabelMap, imagenet_subset, sixteen
+from biasbed.settings import nearest
+from biasbed.suites import Suite, data_root, open_store, with_training
+from biasbed.tasks import MultiClass
+
+DEFAULTS: Mapping[str, Any] = {
+    "val_fraction": 0.02,  # 25,000 images
+    "optim.warmup": 5.0,
+    "checkpoint_every": 1000,
+    "eval_batch_size": 256,
+}
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    # BiasBed's own choice: FFCV's centre crop of 7/8 at 256 pixels; stimuli enlarged to 256 and cropped to 224;
+    # means of logits.
+    "biasbed256": {
+        "preprocess.size": 256,
+        "preprocess.crop_first": True,
+        "preprocess.stimuli_resize": 256,
+        "categories": "logit_mean",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One of the ten test sets."""
+
+    data: DataSet
+    natural: bool  # whether images are photographs of any size, or stimuli of 224 pixels
+    source_images: str | None = None  # sets with equal ones show the same objects
+    made_by: str | None = None  # training data that are made alike; this is also what `prepare` calls them
+
+
+TEST_SETS: Mapping[str, Entry] = {
+    "imagenet": Entry(imagenet.ImageNet(), True, "imagenet_val"),
+    "silhouette": Entry(geirhos.Silhouette(), False, "geirhos_objects"),
+    "edge": Entry(geirhos.Edge(), False, "geirhos_objects"),
+    "sketch": Entry(geirhos.Sketch(), False),
+    "cue_conflict": Entry(geirhos.CueConflict(), False, "geirhos_objects"),
+    "stylized_imagenet": Entry(imagenet.StylizedImageNet(), False, "imagenet_val", "stylized"),
+    "imagenet_a": Entry(imagenet.ImageNetA(), True),
+    "imagenet_r": Entry(imagenet.ImageNetR(), True),
+    "deepaug_cae": Entry(imagenet.DeepAugCAE(), True, "imagenet_val", "deepaug_cae"),
+    "deepaug_edsr": Entry(imagenet.DeepAugEDSR(), True, "imagenet_val", "deepaug_edsr"),
+}
+TRAINING: Mapping[str, DataSet] = {
+    "imagenet": imagenet.ImageNetTrain(),
+    "stylized": imagenet.StylizedImageNetTrain(),
+}
+# Published copies of the training images, for the methods that train on them; what is not there may be prepared.
+COPIES: Mapping[str, DataSet] = {
+    "stylized": TRAINING["stylized"],
+    "deepaug_cae": imagenet.DeepAugCAETrain(),
+    "deepaug_edsr": imagenet.DeepAugEDSRTrain(),
+}
+
+
+def data_sets(config: Config) -> tuple[DataSet, ...]:
+    """All that the suite looks for under `data_dir`."""
+    return (*(entry.data for entry in TEST_SETS.values()), *TRAINING.values(), *list(COPIES.values())[1:])
+
+
+def build(config: Config) -> Suite:
+    """The suite with the images that are under `data_dir`; UsageError where what is asked for is missing."""
+    root = data_root(config)
+    tests, left_out = _tests(config, root)
+    whole = _training_images(config, root)
+    suite = Suite(
+        name="biasbed",
+        classes=imagenet_classes(),
+        task=MultiClass(),
+        training={},
+        train_name="none" if whole is None else whole.name,
+        train_transform=transforms.training(config.image_size, config.augment),
+        validation=(),
+        sets=tuple(tests.values()),
+        monitor="",
+        fingerprint=record.digest([*([whole.fingerprint()] if whole else []), *(_fingerprints(tests))]),
+        left_out=left_out,
+        remarks=_incomplete(tests),
+    )
+    return suite if whole is None else _with_training(suite, config, root, whole)
+
+
+def _incomplete(tests: Mapping[str, EvaluationSet]) -> tuple[str, ...]:
+    """A line about each data set that has another number of images than its release."""
+    counts = {name: (len(entry.source), TEST_SETS[name].data.images) for name, entry in tests.items()}
+    return tuple(
+        f"{n} has {here:,} images, its release {there:,}" for n, (here, there) in counts.items() if here != there
+    )
+
+
+def _fingerprints(tests: Mapping[str, EvaluationSet]) -> list[str]:
+    return [entry.source.fingerprint() for entry in tests.values()]
+
+
+# --- training and validation ------------------------------------------------------------------------------------------
+
+
+def _training_images(config: Config, root: Path) -> FolderSource | None:
+    """All images of the training set, or None with train=none."""
+    name = {"auto": "imagenet"}.get(config.train, config.train)
+    if name == "none":
+        return None
+    if name not in TRAINING:
+        raise UsageError(f"train={name}: the suite 'biasbed' trains on imagenet or stylized{nearest(name, TRAINING)}")
+    return replace(TRAINING[name].open(root), name=name)
+
+
+def _with_training(suite: Suite, config: Config, root: Path, whole: FolderSource) -> Suite:
+    transform, words = _preprocessing(config, whole.name == "imagenet")
+    suite = with_training(suite, config, whole, EvaluationSet("val", whole, transform, preprocessing=words))
+    train = suite.training[whole.name]
+    there = {name: data for name, data in COPIES.items() if name != whole.name and data.find(root) is not None}
+    copies = {name: partial(_copies, data, root, name, train) for name, data in there.items()}
+    return replace(suite, training={**suite.training, **copies})
+
+
+def _copies(data: DataSet, root: Path, name: str, originals: Callable[[], Source]) -> FolderSource:
+    """The published copies of the given images, told by their names; UsageError where there are none."""
+    copies = data.open(root)
+    wanted = {identifier.rpartition(".")[0] for identifier in originals().ids}
+    rows = [row for row, identifier in enumerate(copies.ids) if identifier.rpartition(".")[0] in wanted]
+    if not rows:
+        raise UsageError(f"no image in {copies.root} has the name of a training image, as {next(iter(wanted))}")
+    return copies.subset(rows, name)
+
+
+# --- test sets --------------------------------------------------------------------------------------------------------
+
+
+def _tests(config: Config, root: Path) -> tuple[dict[str, EvaluationSet], dict[str, str]]:
+    """(test sets by name, why the others are left out)."""
+    asked = config.sets not in ("auto", "all")
+    for name in config.sets if asked else ():
+        if name not in TEST_SETS:
+            raise UsageError(f"sets={name}: 'biasbed' has no such set{nearest(name, TEST_SETS)}")
+    found: dict[str, EvaluationSet] = {}
+    missing: dict[str, str] = {}
+    for name, entry in TEST_SETS.items():
+        if asked and name not in config.sets:
+            continue
+        source = _images(config, root, name, entry)
+        if isinstance(source, str):
+            missing[name] = source
+        else:
+            found[name] = _evaluation_set(config, name, entry, source)
+    if missing and config.sets != "auto":
+        raise UsageError("; ".join(missing.values()))
+    if not found:
+        raise UsageError(f"data_dir={root} has none of the test sets {', '.join(TEST_SETS)}: see docs/data.md")
+    return found, missing
+
+
+def _images(config: Config, root: Path, name: str, entry: Entry) -> FolderSource | str:
+    """The set's images, on disk or prepared from ImageNet's validation images, or why there are none."""
+    if entry.data.find(root) is not None:
+        return replace(entry.data.open(root), name=name)
+    val = TEST_SETS["imagenet"].data
+    if entry.made_by is None or val.find(root) is None:
+        return entry.data.missing(root)
+    originals, store = replace(val.open(root), name="imagenet"), open_store(config)
+    manifest = Manifest.read(store.images(originals, entry.made_by))
+    if manifest is None or not manifest.complete:
+        return f"{entry.data.missing(root)}; or prepare it: {store.hint(entry.made_by, split='imagenet')}"
+    return replace(store.open_images(originals, entry.made_by, originals), name=name)
+
+
+def _evaluation_set(config: Config, name: str, entry: Entry, source: FolderSource) -> EvaluationSet:
+    # FFCV reads Stylized ImageNet as it reads ImageNet; everywhere else its images are fed as they are.
+    natural = entry.natural or (name == "stylized_imagenet" and config.preprocess.crop_first)
+    transform, words = _preprocessing(config, natural)
+    return EvaluationSet(
+        name,
+        source,
+        transform,
+        label_map=_label_map(name, source.classes, config),
+        measures=EvaluationSet.measures if source.bias is None else CUE_MEASURES,
+        made_by=entry.made_by,
+        source_images=entry.source_images,
+        preprocessing=words,
+    )
+
+
+def _label_map(name: str, classes: tuple[str, ...], config: Config) -> LabelMap:
+    """From ImageNet's 1000 classes to the set's."""
+    if classes == imagenet_classes():
+        return IDENTITY
+    subset = imagenet_subset(classes)
+    return sixteen(config.categories) if subset is None else replace(subset, name=f"{name}-{len(classes)}")
+
+
+def _preprocessing(config: Config, natural: bool) -> tuple[transforms.Transform, str]:
+    """(transform, the same in words)."""
+    return (transforms.natural if natural else transforms.stimulus)(config.image_size, config.preprocess)
