@@ -351,3 +351,18 @@ def test_vectors_of_shape_bias_by_class_add_up() -> None:
     whole, *classes = evaluation_report.cue_rows(one)
     for column in ("images", "shape", "texture"):
         assert sum(row[column] for row in classes) == whole[column]
+
+
+def test_rows_with_more_fields_than_names_are_refused(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", "s1", conflicts(MIXED))
+    first, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([first, *(f"{row},surplus" for row in rest)]))
+    with pytest.raises(UsageError, match="more fields than its first line has names"):
+        read([path])
+
+
+def test_two_answers_to_one_image_are_refused(tmp_path: Path) -> None:
+    trials = conflicts(MIXED)
+    (once,) = read([write_csv(tmp_path / "a.csv", "s1", [*trials, trials[0]])])
+    with pytest.raises(UsageError, match="same image more than once"):
+        image_keys([once])

@@ -212,3 +212,12 @@ def test_accumulated_gradients_of_several_losses_are_those_of_the_whole_batch() 
     found, terms = parts.grads(batch, objectives(parts))
     torch.testing.assert_close(found["main"], expected["main"])
     assert set(terms) == {"main", "other"}
+
+
+def test_a_checkpoint_at_an_epoch_s_end_holds_no_time_of_it(
+    tracking: str, train_flags: list[str], tmp_path: Path
+) -> None:
+    """What is trained after a resume would be charged with it."""
+    folder = train(tmp_path / "home", [*train_flags, "--epochs", "1"])
+    state = torch.load(folder / "last.ckpt", weights_only=True)
+    assert state["seconds"] < 0.2 * state["history"][-1]["metrics"]["time/epoch_seconds"] + 0.05

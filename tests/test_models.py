@@ -274,3 +274,31 @@ def test_a_corrupt_image_ends_an_evaluation_in_one_line(
     assert "Traceback" not in done.stderr
     (run,) = all_runs(tracking, kind="evaluate")
     assert run.info.status == "FAILED"
+
+
+def test_a_network_of_one_size_is_refused_other_sizes_before_a_run_is_opened(
+    biasbed: Command, small_root: Path, tracking: str, tmp_path: Path
+) -> None:
+    import timm
+
+    torch.save(timm.create_model("vit_tiny_patch16_224", num_classes=1000).state_dict(), tmp_path / "vit.pth")
+    words = ("--model", "timm:vit_tiny_patch16_224", "--weights", str(tmp_path / "vit.pth"), "--suite", "biasbed")
+    done = biasbed("evaluate", *words, "--data_dir", str(small_root), "--image_size", "64", check=False)
+    assert done.returncode == 2
+    assert "doesn't take images of 64 x 64 pixels" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not all_runs(tracking)
+
+
+def test_other_weights_under_one_name_are_another_run(
+    biasbed: Command, small_root: Path, weights_file: Path, tracking: str
+) -> None:
+    words = ("--model", "torchvision:resnet18", "--weights", str(weights_file), "--suite", "biasbed")
+    for _ in range(2):
+        biasbed("evaluate", *words, "--data_dir", str(small_root), "--image_size", "32", "--workers", "0")
+        state = torch.load(weights_file, weights_only=True)
+        torch.save({name: value + value for name, value in state.items()}, weights_file)
+    first, second = (run.data.tags for run in all_runs(tracking, kind="evaluate"))
+    for tag in ("biasbed.run_key", "biasbed.weights"):
+        assert first[tag] != second[tag]
+    assert first["biasbed.code_hash"] == second["biasbed.code_hash"]

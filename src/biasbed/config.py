@@ -73,8 +73,6 @@ class Preprocess:
             value = getattr(self, name)
             if value != "auto" and value < 8:
                 raise ValueError(f"preprocess.{name}={value}: should be at least 8")
-        if "auto" not in (self.size, self.resize) and int(self.resize) < int(self.size):
-            raise ValueError(f"preprocess.resize={self.resize} is smaller than preprocess.size={self.size}")
 
 
 @dataclass(frozen=True)
@@ -147,6 +145,20 @@ class Config:
             raise ValueError(
                 f"batch_size={self.batch_size} is not divisible by processes x accumulate = {parts}: "
                 f"take {max(1, round(self.batch_size / parts)) * parts}"
+            )
+
+        self._check_crops()
+
+    def _check_crops(self) -> None:
+        """A crop that is larger than what it is taken from would be padded with black."""
+        how = self.preprocess
+        size = self.image_size if how.size == "auto" else int(how.size)
+        if how.resize != "auto" and int(how.resize) < size:
+            raise ValueError(f"preprocess.resize={how.resize} is smaller than the crop of {size} that is taken from it")
+        if how.stimuli_resize is not None and how.stimuli_resize < self.image_size:
+            raise ValueError(
+                f"preprocess.stimuli_resize={how.stimuli_resize} is smaller than the crop of {self.image_size} that is "
+                "taken from it"
             )
 
     @property

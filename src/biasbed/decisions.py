@@ -6,6 +6,7 @@ trial: `subj,session,trial,rt,object_response,category,condition,imagename`) and
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,7 +120,11 @@ def _read_csv(path: Path) -> Any:
     import pandas as pd
 
     try:
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True)
+        # Without an index, pandas warns of fields that have no column, in place of shifting all the others.
+        with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
+            frame = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True, index_col=False)
+    except pd.errors.ParserWarning:
+        raise UsageError(f"{path}: has rows with more fields than its first line has names") from None
     except (OSError, ValueError) as error:  # pandas's parser errors are ValueErrors
         raise UsageError(f"{path}: can't be read as CSV ({str(error).splitlines()[0]})") from None
     missing = [name for name in ("object_response", "category", "imagename") if name not in frame]
@@ -267,10 +272,11 @@ def image_keys(answers: Sequence[Answers]) -> list[list[str]]:
             ]
             for one in answers
         ],
-        [list(one.images) for one in answers],
     ]
+    if not any(one.condition for one in answers):  # a trial's whole name is unique even where its image is not
+        tried.append([list(one.images) for one in answers])
     for names in tried:
         if all(len(set(of)) == len(of) for of in names):
             return names
-    repeated = next(one for one in answers if len(set(one.images)) < len(one.images))
+    repeated = next(one for one, of in zip(answers, tried[-1], strict=True) if len(set(of)) < len(of))
     raise UsageError(f"{repeated.observer} answers the same image more than once: give the files of one experiment")

@@ -181,7 +181,7 @@ class Engine:
             if self.group.is_main:
                 self._keep(entry)
             self.state.history.append(entry)
-        self.tally, self._seconds, self._waited = Tally(), 0.0, 0.0
+        self.tally, self._seconds, self._waited, self._since = Tally(), 0.0, 0.0, time.perf_counter()
         self.save()
         if is_last and self.group.is_main:
             self.on_record(entry)

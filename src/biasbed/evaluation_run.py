@@ -66,6 +66,8 @@ class EvaluationRun:
     what: Mapping[str, Any]  # of the settings, those that change the numbers
     protocol: record.Protocol
     data: str  # fingerprint
+    weights: str = ""  # content hash of the tested model
+    code: str = ""  # hash of the source behind the numbers
 
     def folder(self) -> RunFolder:
         """A new one."""
@@ -92,6 +94,8 @@ class EvaluationRun:
             record.CONFIG_HASH: key,
             record.RUN_KEY: key,
             record.DATA_FINGERPRINT: self.data,
+            record.WEIGHTS: self.weights,
+            record.CODE_HASH: self.code,
             record.GIT_COMMIT: commit,
             record.GIT_DIRTY: dirty,
             record.SCHEMA_TAG: record.SCHEMA,

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from biasbed import decisions, evaluation_report, job, label_maps, models, provenance, record, suites
 from biasbed.config import EVALUATE_SHARED, Config, EvaluateOptions, named_presets
 from biasbed.data.datasets import imagenet_classes
+from biasbed.data.source import Decoded
 from biasbed.data.streams import auto_workers
 from biasbed.decisions import Answers, Pair
 from biasbed.distributed import Group, process_group
 from biasbed.errors import UsageError
 from biasbed.evaluate import EvaluationSet, Evaluator, answers, measure, write_predictions
 from biasbed.evaluation_run import EvaluationRun, finish
+from biasbed.networks.lineage import content_hash
 from biasbed.precision import Precision
 from biasbed.processes import interruptible
 from biasbed.progress import Progress
@@ -70,8 +74,25 @@ def _opened(options: EvaluateOptions, given: Mapping[str, Any]) -> Evaluation:
     config = _config(options, given, model)
     suite = suites.open_suite(config)
     sets, misfits = _fitted(suite, model, own, config)
+    _check_sizes(model, sets)
     suite = replace(suite, sets=sets, left_out={**suite.left_out, **misfits})
     return Evaluation(config, model, suite, _by_set(observers, sets))
+
+
+def _check_sizes(model: models.Model, sets: Sequence[EvaluationSet]) -> None:
+    """UsageError where the network doesn't take images of the size that a set's are brought to."""
+    grey = Decoded(torch.full((3, 300, 400), 128, dtype=torch.uint8))
+    sizes = {tuple(entry.transform(grey).shape): entry.name for entry in sets}
+    for shape, name in sizes.items():
+        try:
+            with torch.inference_mode():
+                model.predict(torch.full((2, *shape), 0.5))
+        except (AssertionError, RuntimeError, ValueError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise UsageError(
+                f"the model doesn't take images of {shape[1]} x {shape[2]} pixels, which those of '{name}' come to "
+                f"({reason}): choose image_size= or preprocess.size="
+            ) from None
 
 
 def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.Model) -> Config:
@@ -206,6 +227,7 @@ def _run(options: EvaluateOptions, evaluation: Evaluation) -> EvaluationRun:
     shared = {name: values[name] for name in (*EVALUATE_SHARED, "image_size")}
     numbers = {name: shared[name] for name in ("image_size", "precision", "categories")}
     numbers |= {name: value for name, value in shared.items() if name.startswith("preprocess.")}
+    weights = content_hash(model.module.state_dict())  # whatever their file is called
     return EvaluationRun(
         name="-".join(dict.fromkeys(record.slug(word) for word in (model.algorithm, Path(options.model).name[:24]))),
         suite=config.suite,
@@ -216,10 +238,16 @@ def _run(options: EvaluateOptions, evaluation: Evaluation) -> EvaluationRun:
         offline=config.tracking == "offline",
         home=home(config),
         settings={**flatten(options), **shared},
-        what={**flatten(options), **numbers},
+        what={"weights": weights, "label_map": _content(options.label_map), **numbers},
+        weights=weights,
+        code=provenance.code_hash(type(model.module), config.suite),
         protocol=replace(suite.protocol(config), validation_sets=()),
         data=suite.fingerprint,
     )
+
+
+def _content(file: str) -> str:
+    return file if file == "none" else hashlib.sha256(Path(file).expanduser().read_bytes()).hexdigest()
 
 
 def _decide(

@@ -39,6 +39,7 @@ TRAINING_DATA = "biasbed.training_data"  # JSON object: data set -> share of eac
 SELECTION = "biasbed.selection"  # published runs: the rule (see SELECTION_RULES) behind the printed numbers
 SELECTION_N = "biasbed.selection_n"  # published runs under last_n: over how many epochs
 SOURCE = "biasbed.source"  # published runs: the paper
+WEIGHTS = "biasbed.weights"  # evaluations: content hash of the tested model
 INIT = "biasbed.init"  # JSON object: what training started from (`networks.origin`)
 SKIPPED_IMAGES = "biasbed.skipped_images"  # corrupt=skip: JSON object, images that could not be read by phase
 ENDED_BY = "biasbed.ended_by"  # the signal that ended a run early

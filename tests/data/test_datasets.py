@@ -14,6 +14,7 @@ from PIL import Image
 
 from biasbed.data import geirhos, imagenet
 from biasbed.data.datasets import DataSet, imagenet_classes
+from biasbed.data.folders import open_flat, open_folder
 from biasbed.errors import UsageError
 from biasbed.label_maps import CATEGORIES_16
 
@@ -199,7 +200,7 @@ def test_a_folder_that_may_not_be_read_is_named(
     thousand: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Root may read everything, so the refusal of the system is played."""
-    from biasbed.data import datasets
+    from biasbed.data import datasets, listing
 
     def denied(folder: Path) -> tuple[list[str], list[str]]:
         if folder.name == private:
@@ -207,7 +208,8 @@ def test_a_folder_that_may_not_be_read_is_named(
         return scan(folder)
 
     scan = datasets.scan
-    monkeypatch.setattr(datasets, "scan", denied)
+    for module in (datasets, listing):
+        monkeypatch.setattr(module, "scan", denied)
     for private, place in (("n01440764", "val/n01440764"), ("val", "val")):  # noqa: B007 (`denied` sees it)
         assert refusal(imagenet.ImageNet(), thousand) == f"can't read {thousand}/{place}: Permission denied"
 
@@ -336,3 +338,18 @@ def test_a_real_sample_of_imagenet_is_no_imagenet(shared: Path) -> None:
     message = refusal(imagenet.ImageNet(), shared / "data" / "imagenet-sample")
     assert "880 of 1000 class folders missing" in message
     assert "unknown" not in message
+
+
+def test_a_link_that_leads_back_is_refused_in_every_listing(tmp_path: Path) -> None:
+    """Followed, it would file every other class's images under the class that it lies in."""
+    fill(tmp_path / "set", "a/1.png", "b/1.png")
+    (tmp_path / "set" / "a" / "up").symlink_to("..")
+    for opened in (lambda: open_folder(tmp_path / "set", "set"), lambda: open_flat(tmp_path / "set", "set")):
+        with pytest.raises(UsageError, match="link to a folder that it is in"):
+            opened()
+
+
+def test_a_stylized_folder_is_not_taken_for_imagenet(thousand: Path, tmp_path: Path) -> None:
+    shutil.copytree(thousand, tmp_path / "stylized-imagenet")
+    assert imagenet.ImageNet().find(tmp_path / "stylized-imagenet") is None
+    assert imagenet.ImageNet().find(thousand) is not None

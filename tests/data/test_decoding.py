@@ -207,3 +207,12 @@ def test_a_picture_is_decoded_once_for_several_views(photo: Image.Image, monkeyp
     picture = JpegFile(Path("a.jpg"), buffer.getvalue(), 480, 640)
     assert torch.equal(picture.pixels(), picture.pixels())
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
+def test_deep_images_are_refused_rather_than_clipped(tmp_path: Path, mode: str) -> None:
+    ramp = np.linspace(0, 65520, 64).reshape(8, 8)
+    kinds = {"I;16": np.uint16, "I": np.int32, "F": np.float32}
+    path = saved(Image.fromarray(ramp.astype(kinds[mode])), tmp_path / "a.tif")
+    with pytest.raises(CorruptImage, match="more than 8 bits per channel"):
+        open_file(path)

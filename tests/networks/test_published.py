@@ -171,3 +171,16 @@ def test_a_file_for_another_network(tmp_path: Path) -> None:
     (tmp_path / "w.pth").write_bytes(b"junk")
     with pytest.raises(UsageError, match="not a weights file"):
         models.find("torchvision:resnet18", str(tmp_path / "w.pth"))
+
+
+def test_inception_from_a_file_gets_the_same_input_as_published(tmp_path: Path) -> None:
+    """torchvision turns the shift of its input on with weights of its own, and those may come from a file."""
+    from torchvision.models import googlenet
+
+    torch.manual_seed(0)
+    theirs = googlenet(weights=None, transform_input=True, init_weights=False)
+    torch.save(theirs.state_dict(), tmp_path / "googlenet.pth")
+    found = published.from_file("torchvision:googlenet", tmp_path / "googlenet.pth").network.eval()
+    x = torch.rand(1, 3, 224, 224)
+    expected = theirs.eval()(found.normalise(x))
+    torch.testing.assert_close(found(x), expected, rtol=1e-3, atol=1e-4)

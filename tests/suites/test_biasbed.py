@@ -69,6 +69,14 @@ def test_sets_that_are_asked_for_must_be_there(tree: Path, tmp_path: Path) -> No
     assert "no such folder" in refusal(tmp_path / "nowhere")
 
 
+def test_what_differs_from_the_releases_is_remarked(tree: Path) -> None:
+    suite = opened(tree)
+    assert "edge has 32 images, its release 160" in suite.remarks
+    assert "training set imagenet has 2,000 images, its release 1,281,167" in suite.remarks
+    assert "--train" not in opened(tree, train="none").left_out["deepaug_edsr"]
+    assert "sets= is empty" in refusal(tree, sets="")
+
+
 def test_each_set_names_its_label_map_and_preprocessing(tree: Path) -> None:
     records = {entry.name: entry.record() for entry in opened(tree).sets}
     assert records["imagenet"].label_map == records["stylized_imagenet"].label_map == "identity"

@@ -6,23 +6,21 @@ the folders where it may be. How to read a layout other than class folders is on
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
 import re
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 
-from biasbed.data.decoding import EXTENSIONS
 from biasbed.data.folders import FolderSource
+from biasbed.data.listing import images_below, reading, scan
 from biasbed.errors import UsageError
 
-THREADS = 16  # for waiting on a slow disk, not for computing
+# Folders with ImageNet's class folders in `train` or `val` that are not ImageNet.
+NOT_IMAGENET = frozenset({"stylizedimagenet", "imagenetstylized", "sin", "deepaugcae", "deepaugedsr", "cae", "edsr"})
 SPLITS = frozenset({"train", "val", "validation", "test"})  # folders that hold another data set's images than asked
 
 
@@ -45,7 +43,7 @@ class DataSet:
     def find(self, data_dir: Path) -> Path | None:
         """The first of `places` that has images or class folders in it; None where there is none."""
         with reading():
-            found = (_resolve(data_dir, place) for place in self.places)
+            found = (_resolve(data_dir, place) for place in self.places if not self._is_anothers(data_dir, place))
             return next((folder for folder in found if folder is not None and _holds_images(folder)), None)
 
     def missing(self, data_dir: Path) -> str:
@@ -103,6 +101,10 @@ class DataSet:
     def refuse(self, folder: Path, reason: str) -> NoReturn:
         """Raises the UsageError for a folder that is not this data set."""
         raise UsageError(f"{folder} doesn't fit '{self.name}': {reason}")
+
+    def _is_anothers(self, data_dir: Path, place: str) -> bool:
+        """Whether a split right under data_dir is that of the data set after which data_dir is called."""
+        return place in SPLITS and _letters(data_dir.resolve().name) in NOT_IMAGENET
 
     # --- in words ---
 
@@ -163,50 +165,6 @@ def some(names: Sequence[object], count: int = 5) -> str:
 
 
 # --- folders ----------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def reading() -> Iterator[None]:
-    """A folder that can't be listed is a UsageError that names it."""
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(f"can't read {error.filename}: {error.strerror}") from None
-
-
-def scan(folder: Path) -> tuple[list[str], list[str]]:
-    """Names of the folders and of the image files in a folder, sorted; without hidden ones and macOS's leftovers.
-
-    A file that can't be read is listed, so that it is reported rather than missing.
-    """
-    folders, images = [], []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir() and not entry.name.startswith((".", "__MACOSX")):
-                folders.append(entry.name)
-            elif _is_image(entry.name):
-                images.append(entry.name)
-    return sorted(folders), sorted(images)
-
-
-def images_below(folder: Path, names: Sequence[str]) -> list[list[str]]:
-    """For each named sub-folder, its images at any depth: paths relative to `folder`, sorted.
-
-    The folders are listed in parallel, without a stat per file: a training set is a million files on a slow disk.
-    """
-    with ThreadPoolExecutor(THREADS) as pool:
-        return [sorted(found) for found in pool.map(lambda name: _walk(folder / name, f"{name}/"), names)]
-
-
-def _walk(folder: Path, prefix: str) -> list[str]:
-    folders, images = scan(folder)
-    return [prefix + name for name in images] + [
-        name for sub in folders for name in _walk(folder / sub, f"{prefix}{sub}/")
-    ]
-
-
-def _is_image(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in EXTENSIONS and not name.startswith(".")
 
 
 def _holds_images(folder: Path) -> bool:

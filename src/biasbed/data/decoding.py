@@ -20,6 +20,8 @@ from torch import Tensor
 from biasbed.data.source import CorruptImage, Picture
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff", ".gif"})
+DEEP = ("I", "F")  # Pillow's modes of integers and floats, which it would clip to white
+TOO_DEEP = "it has more than 8 bits per channel: convert it to 8"
 COLOURS = ("YCbCr", "RGB", "Gray")  # colour spaces of JPEG files that become RGB without a profile
 
 
@@ -91,8 +93,11 @@ PROBLEMS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 
 def _with_pillow(path: Path, content: bytes) -> PillowFile:
     try:
-        return PillowFile(path, Image.open(io.BytesIO(content)))
+        image = Image.open(io.BytesIO(content))
     except UnidentifiedImageError:  # whose own message names the buffer
         raise CorruptImage(f"can't read the image {path}: {'it is no image' if content else 'it is empty'}") from None
     except PROBLEMS as error:
         raise CorruptImage(f"can't read the image {path}: {error}") from None
+    if image.mode.startswith(DEEP):
+        raise CorruptImage(f"can't read the image {path}: {TOO_DEEP}")
+    return PillowFile(path, image)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from biasbed.data.decoding import EXTENSIONS, open_file
+from biasbed.data.listing import images_below, reading, scan
 from biasbed.data.source import Picture, Source
 from biasbed.errors import UsageError
 
@@ -78,22 +80,23 @@ def open_folder(folder: Path, name: str, classes: Sequence[str] | None = None) -
         what = [f"{w} {', '.join(names)}" for w, names in (("lacks", missing), ("has besides", extra)) if names]
         raise UsageError(f"the classes of {folder} differ from the training data's: it {' and '.join(what)}")
     classes = tuple(classes or found)
-    ids, labels = [], []
-    for label, class_name in enumerate(classes):
-        images = sorted(_images(folder / class_name))
-        if not images:
-            kinds = " ".join(sorted(EXTENSIONS))
-            raise UsageError(f"the class folder {folder / class_name} has no images ({kinds})")
-        ids += [path.relative_to(folder).as_posix() for path in images]
-        labels += [label] * len(images)
-    return FolderSource(name=name, classes=classes, y=np.asarray(labels, dtype=np.int64), ids=ids, root=folder)
+    with reading():
+        per_class = images_below(folder, classes)
+    empty = [class_name for class_name, images in zip(classes, per_class, strict=True) if not images]
+    if empty:
+        raise UsageError(f"the class folder {folder / empty[0]} has no images ({' '.join(sorted(EXTENSIONS))})")
+    labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(images) for images in per_class])
+    ids = [name for images in per_class for name in images]
+    return FolderSource(name=name, classes=classes, y=labels, ids=ids, root=folder)
 
 
 def open_flat(folder: Path, name: str) -> FolderSource:
     """All images under a folder, however they are laid out, as one class; UsageError where there are none."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}{_neighbours(folder)}")
-    ids = sorted(path.relative_to(folder).as_posix() for path in _images(folder))
+    with reading():
+        folders, images = scan(folder)
+        ids = sorted(itertools.chain(images, *images_below(folder, folders)))
     if not ids:
         raise UsageError(f"{folder} has no images ({' '.join(sorted(EXTENSIONS))})")
     return FolderSource(name=name, classes=(name,), y=np.zeros(len(ids), dtype=np.int64), ids=ids, root=folder)
@@ -113,13 +116,6 @@ def split(
         held += rows[:count].tolist()
         rest += rows[count:].tolist()
     return source.subset(sorted(rest), names[0]), source.subset(sorted(held), names[1])
-
-
-def _images(folder: Path) -> list[Path]:
-    found = []
-    for directory, _, files in os.walk(folder, followlinks=True):
-        found += [Path(directory, f) for f in files if Path(f).suffix.lower() in EXTENSIONS and not f.startswith(".")]
-    return found
 
 
 def _neighbours(folder: Path) -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from biasbed.cues import cue_classes
-from biasbed.data.datasets import DataSet, images_below, scan, some
+from biasbed.data.datasets import DataSet, some
+from biasbed.data.listing import images_below, scan
 from biasbed.label_maps import CATEGORIES_16
 
 _IN_THE_NAME = "class in the file name (model-vs-human)"

@@ -74,6 +74,8 @@ def from_file(name: str, path: Path) -> Published:
     outputs = len(tensors[keys[0]])
     backbone, mean, std = create(architecture, outputs)
     load_weights(backbone, tensors, f"weights={path}", name)
+    if hasattr(backbone, "transform_input"):  # torchvision turns it on with its own weights (Inception, GoogLeNet)
+        setattr(backbone, "transform_input", True)  # noqa: B010 (a Module's attributes are Tensors to mypy)
     return Published(_network(backbone, mean, std), outputs, None, _settings(_input_size(architecture)))
 
 

@@ -170,7 +170,8 @@ def read_file(path: Path, option: str) -> dict[str, Tensor]:
     except UsageError:
         raise
     except Exception as error:  # of bytes that are no weights, an unpickler raises nearly anything
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        advice = "weights_only" in str(error)  # torch's, to run whatever code is in the file
+        reason = "it is no pickle of tensors" if advice else (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(f"{option}={path}: not a weights file ({reason})") from None
 
 

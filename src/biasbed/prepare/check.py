@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +14,11 @@ from PIL import Image, UnidentifiedImageError
 
 from biasbed import suites
 from biasbed.config import Config
-from biasbed.data.datasets import THREADS, DataSet, some
-from biasbed.data.decoding import PROBLEMS
+from biasbed.data.datasets import DataSet, some
+from biasbed.data.decoding import DEEP, PROBLEMS, TOO_DEEP, open_file
 from biasbed.data.folders import FolderSource
+from biasbed.data.listing import THREADS
+from biasbed.data.source import CorruptImage
 from biasbed.errors import Failure, UsageError
 from biasbed.prepare.options import PrepareOptions
 from biasbed.progress import Progress
@@ -133,9 +134,8 @@ def _open(path: Path) -> _Look:
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if size:
-                Image.open(file)
-        return _Look(size, problem="" if size else "is empty")
+            deep = bool(size) and Image.open(file).mode.startswith(DEEP)
+        return _Look(size, problem=TOO_DEEP if deep else "" if size else "is empty")
     except PROBLEMS as error:
         return _Look(size, problem=_reason(error))
 
@@ -145,11 +145,13 @@ def _decode(path: Path) -> _Look:
     content = b""
     try:
         content = path.read_bytes()
-        if content:
-            Image.open(io.BytesIO(content)).load()
-        return _Look(len(content), content, "" if content else "is empty")
-    except PROBLEMS as error:
-        return _Look(len(content), content, _reason(error))
+        open_file(path).pixels()
+        return _Look(len(content), content)
+    except CorruptImage as error:
+        reason = str(error).removeprefix(f"can't read the image {path}: ")
+        return _Look(len(content), content, reason.removeprefix("it "))
+    except OSError as error:
+        return _Look(problem=_reason(error))
 
 
 def _reason(error: Exception) -> str:

@@ -75,6 +75,8 @@ class Suite:
 
         if name in self.training:
             return self.training[name]()
+        if self.train_name == "none":
+            raise UsageError("train=none is for testing a model: name the images that are to be trained on")
         if name not in IMAGES or self.store is None or self.train_name not in self.training:
             known = {*self.training, *IMAGES}
             raise UsageError(f"the suite '{self.name}' has no training data '{name}'{nearest(name, known)}")
@@ -171,7 +173,7 @@ def _flags(config: Config) -> tuple[tuple[str, str], ...]:
     chosen = [("suite", config.suite)]
     for name in ("data_dir", "train", "image_size", "prepared_dir"):
         value = getattr(config, name)
-        if value != usual.get(name):
+        if value != usual.get(name) and (name, value) != ("train", "none"):
             chosen.append((name, str(value)))
     return tuple(chosen)
 

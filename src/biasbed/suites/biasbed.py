@@ -8,9 +8,10 @@ is held out for validation; `validation=imagenet` validates on ImageNet's valida
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from biasbed.label_maps import IDENTITY, LabelMap, imagenet_subset, sixteen
 from biasbed.settings import nearest
 from biasbed.suites import Suite, data_root, open_store, with_training
 from biasbed.tasks import MultiClass
+
+log = logging.getLogger(__name__)
 
 DEFAULTS: Mapping[str, Any] = {
     "val_fraction": 0.02,  # 25,000 images
@@ -102,14 +105,16 @@ def build(config: Config) -> Suite:
         monitor="",
         fingerprint=record.digest([*([whole.fingerprint()] if whole else []), *(_fingerprints(tests))]),
         left_out=left_out,
-        remarks=_incomplete(tests),
+        remarks=_incomplete(tests, whole),
     )
     return suite if whole is None else _with_training(suite, config, root, whole)
 
 
-def _incomplete(tests: Mapping[str, EvaluationSet]) -> tuple[str, ...]:
+def _incomplete(tests: Mapping[str, EvaluationSet], whole: FolderSource | None) -> tuple[str, ...]:
     """A line about each data set that has another number of images than its release."""
     counts = {name: (len(entry.source), TEST_SETS[name].data.images) for name, entry in tests.items()}
+    if whole is not None:
+        counts[f"training set {whole.name}"] = len(whole), TRAINING[whole.name].images
     return tuple(
         f"{n} has {here:,} images, its release {there:,}" for n, (here, there) in counts.items() if here != there
     )
@@ -137,7 +142,8 @@ def _with_training(suite: Suite, config: Config, root: Path, whole: FolderSource
     suite = with_training(suite, config, whole, EvaluationSet("val", whole, transform, preprocessing=words))
     train = suite.training[whole.name]
     there = {name: data for name, data in COPIES.items() if name != whole.name and data.find(root) is not None}
-    copies = {name: partial(_copies, data, root, name, train) for name, data in there.items()}
+    # Listed once, whoever asks: it may be a million files.
+    copies = {name: cache(partial(_copies, data, root, name, train)) for name, data in there.items()}
     return replace(suite, training={**suite.training, **copies})
 
 
@@ -148,6 +154,8 @@ def _copies(data: DataSet, root: Path, name: str, originals: Callable[[], Source
     rows = [row for row, identifier in enumerate(copies.ids) if identifier.rpartition(".")[0] in wanted]
     if not rows:
         raise UsageError(f"no image in {copies.root} has the name of a training image, as {next(iter(wanted))}")
+    if len(rows) != len(wanted):
+        log.warning("%s has copies of %d of the %d training images", copies.root, len(rows), len(wanted))
     return copies.subset(rows, name)
 
 
@@ -157,6 +165,8 @@ def _copies(data: DataSet, root: Path, name: str, originals: Callable[[], Source
 def _tests(config: Config, root: Path) -> tuple[dict[str, EvaluationSet], dict[str, str]]:
     """(test sets by name, why the others are left out)."""
     asked = config.sets not in ("auto", "all")
+    if not config.sets:
+        raise UsageError("sets= is empty: name evaluation sets, or leave it out")
     for name in config.sets if asked else ():
         if name not in TEST_SETS:
             raise UsageError(f"sets={name}: 'biasbed' has no such set{nearest(name, TEST_SETS)}")
