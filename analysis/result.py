@@ -14,7 +14,8 @@ import pandas as pd
 
 import biasbed
 from biasbed import record
-from biasbed.analysis import aggregate, statistics
+from biasbed.analysis import aggregate, evidence, gaps, statistics
+from biasbed.analysis.evidence import Evidence
 from biasbed.analysis.runs import Collection, Run, collect
 from biasbed.analysis.selection import AsPublished, History, Rule, headline, make_rule, select
 from biasbed.analysis.store import HISTORY_COLUMNS
@@ -74,6 +75,8 @@ class Analysis:
     scores: pd.DataFrame  # aggregate.score_table
     daggers: frozenset[tuple[str, str]]  # (algorithm, set)
     comparisons: tuple[Comparison, ...]  # on all sets; then the strict setting where it differs
+    evidence: Evidence  # effects, further tests, stability and power
+    selection: pd.DataFrame  # gaps.table: the scores under every selection rule
     curves: pd.DataFrame  # columns algorithm, run_id, dataset, step, score; the headline of each set
     tracking_uri: str  # without password
     versions: Mapping[str, str]
@@ -120,6 +123,7 @@ def compute(store: Store, options: AnalyzeOptions) -> Analysis:
     Raises UsageError for options that fit no run, Failure where runs are missing or must not be compared.
     """
     collection, mlflow_runs = collect(store, options)
+    _check_control(collection, options.control)
     sets = _chosen_sets(collection.protocol, options.sets)
     rule = _rule(collection, options)
     histories = _histories(store, collection, mlflow_runs)
@@ -134,9 +138,13 @@ def compute(store: Store, options: AnalyzeOptions) -> Analysis:
     notes += aggregate.check_complete(scores, missing, collection.runs, scope, collection.published)
     notes += aggregate.run_count_note(scores) + aggregate.identical_runs_note(runs)
     notes += aggregate.shared_images_note(sets)
-    others = {run.id: histories[run.id] for run in collection.duplicates}
-    duplicates = aggregate.run_table(select(rule, others, sets, monitor)[0], collection.duplicates, sets, monitor)
+    uncounted = {run.id: histories[run.id] for run in collection.duplicates}
+    duplicates = aggregate.run_table(select(rule, uncounted, sets, monitor)[0], collection.duplicates, sets, monitor)
     daggers = aggregate.daggers(collection.runs, sets)
+    comparisons = compare_settings(scores, sets, daggers, options.alpha)
+    rules = _rules(rule, scores, counted, collection, sets, options.n)
+    others = {r.name: aggregate.mean_matrix(r.scores) for r in rules[1:] if r.scores is not None}
+    found = evidence.gather(comparisons, runs, sets, others, options)
     return Analysis(
         collection=collection,
         sets=sets,
@@ -147,7 +155,9 @@ def compute(store: Store, options: AnalyzeOptions) -> Analysis:
         duplicates=duplicates,
         scores=scores,
         daggers=daggers,
-        comparisons=compare_settings(scores, sets, daggers, options.alpha),
+        comparisons=comparisons,
+        evidence=found,
+        selection=gaps.table(rules, sets),
         curves=_curves(counted, collection.runs, sets),
         tracking_uri=record.public_uri(store.uri),
         versions=versions(),
@@ -169,6 +179,12 @@ def compare_settings(
     return tuple(comparisons)
 
 
+def _check_control(collection: Collection, control: str) -> None:
+    if control != "none" and control not in collection.algorithms:
+        advice = nearest(control, collection.algorithms)
+        raise UsageError(f"control={control}: no compared algorithm has this name{advice}")
+
+
 def _chosen_sets(protocol: record.Protocol, wanted: Sequence[str] | str) -> tuple[record.SetRecord, ...]:
     known = [entry.name for entry in protocol.sets]
     for name in () if wanted == "all" else wanted:
@@ -182,6 +198,20 @@ def _rule(collection: Collection, options: AnalyzeOptions) -> Rule:
         run = collection.runs[0]
         return AsPublished(run.selection, run.selection_n)
     return make_rule(options.selection, options.n, collection.protocol)
+
+
+def _rules(
+    rule: Rule,
+    scores: pd.DataFrame,
+    histories: Mapping[str, History],
+    collection: Collection,
+    sets: Sequence[record.SetRecord],
+    n: int,
+) -> list[gaps.RuleScores]:
+    """The scores under every rule; published numbers have theirs built in."""
+    if collection.published:
+        return [gaps.RuleScores(rule.name, rule.oracle, scores)]
+    return gaps.under_every_rule(rule, scores, histories, collection.runs, collection.protocol, sets, n)
 
 
 def _histories(store: Store, collection: Collection, mlflow_runs: Sequence[Any]) -> dict[str, History]:

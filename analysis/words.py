@@ -67,8 +67,7 @@ def _pair_sentences(comparison: Comparison) -> list[str]:
     test, alpha = comparison.pair, comparison.alpha
     if test is None:
         return []
-    better = test.a if test.rank_sum * 2 > _largest_rank_sum(comparison) else test.b
-    verdict = f"Significant at {alpha:g} (Wilcoxon): {better} is better."
+    verdict = f"Significant at {alpha:g} (Wilcoxon): {test.better} is better."
     if not comparison.significant:
         verdict = f"Not significant at {alpha:g}: these data do not show that the two differ. "
         verdict += "That is no evidence that they are equal."
@@ -79,12 +78,6 @@ def _pair_sentences(comparison: Comparison) -> list[str]:
         f"Sign test: exact two-sided p {p_value(test.sign_p)}.",
         verdict,
     ]
-
-
-def _largest_rank_sum(comparison: Comparison) -> float:
-    """Wilcoxon's rank sum if one algorithm were better on every set that is no tie."""
-    n = len(comparison.sets) - (comparison.pair.ties if comparison.pair else 0)
-    return n * (n + 1) / 2
 
 
 def significant_pairs(comparison: Comparison) -> list[tuple[str, str]]:

@@ -73,6 +73,8 @@ def test_all_files_are_written_listed_and_logged(full: tuple[Outcome, Recorder],
     written = names(outcome.output_dir)
     figures = ("critical_difference", "critical_difference_strict", "scores", "epochs", "shape_bias")
     expected = {"runs.csv", "scores.csv", "ranks.csv", "nemenyi.csv", "friedman.json", "report.html", "summary.txt"}
+    expected |= {"wilcoxon_holm.csv", "effects.csv", "bayesian.csv", "intervals.csv", "selection.csv", "pool.csv"}
+    expected |= {"sensitivity.csv", "sensitivity_checks.csv", "per_set.csv", "power.json"}
     expected |= {f"figures/{name}.{kind}" for name in figures for kind in ("png", "pdf")}
     expected |= {f"tables/{name}.tex" for name in ("scores", "ranks", "runs", "nemenyi", "nemenyi_strict")}
     assert written == expected | {"manifest.json"}

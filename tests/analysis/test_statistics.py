@@ -98,29 +98,6 @@ def test_nemenyi_is_the_studentized_range() -> None:
         assert table.loc[a, b] == pytest.approx(stats.studentized_range.sf(q, 4, math.inf), abs=1e-9)
 
 
-@pytest.mark.parametrize("n", [5, 6, 9, 14])
-def test_exact_wilcoxon_equals_scipy_without_ties(n: int) -> None:
-    differences = np.random.default_rng(n).normal(0.3, 1, n)
-    expected = stats.wilcoxon(differences, method="exact")
-    rank_sum, p = statistics.wilcoxon(differences)
-    assert p == pytest.approx(expected.pvalue)
-    assert min(rank_sum, n * (n + 1) / 2 - rank_sum) == expected.statistic
-
-
-@given(st.lists(st.integers(-4, 4), min_size=1, max_size=9))
-@settings(max_examples=60, deadline=None)
-def test_exact_wilcoxon_equals_all_signs_counted(values: list[int]) -> None:
-    """With ties too: every assignment of signs is listed, and those at least as extreme are counted."""
-    differences = np.array(values, dtype=float)
-    nonzero = differences[differences != 0]
-    ranks = stats.rankdata(np.abs(nonzero))
-    observed = ranks[nonzero > 0].sum()
-    sums = [sum(r for r, sign in zip(ranks, signs, strict=True) if sign) for signs in
-            itertools.product((0, 1), repeat=len(ranks))]  # fmt: skip
-    lower, upper = np.mean([s <= observed for s in sums]), np.mean([s >= observed for s in sums])
-    assert statistics.wilcoxon(differences)[1] == pytest.approx(min(1.0, 2 * min(lower, upper)))
-
-
 def test_sign_test_and_counts() -> None:
     test = statistics.compare_two(matrix([[3, 1], [2, 1], [5, 5], [4, 1], [9, 1], [1, 2]]))
     assert (test.wins, test.losses, test.ties) == (4, 1, 1)

@@ -1,0 +1,136 @@
+"""How large a difference could this design have shown, and how many sets and runs would show a given one?
+
+By simulation from the runs' own variance (`simulation.Model`): one algorithm is d points better than all others on
+every set, the others are equal. Power is the probability that it is found better than a given other one, under a
+significant omnibus test, as the analysis requires.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from biasbed.analysis import power
+from biasbed.analysis.exact import Array
+from biasbed.analysis.simulation import Model, decide, draw
+
+TARGET = 0.8  # the power that counts as enough (Cohen 1988)
+SIMULATIONS = 2000
+HALVINGS = 10
+NUM_SETS = (5, 6, 7, 8, 10, 12, 15, 20, 30)
+NUM_RUNS = (1, 2, 3, 5, 10, 20)
+
+PLAN_COLUMNS = ("num_sets", "num_runs", "difference", "procedure", "power", "monte_carlo_error", "enough")
+
+
+@dataclass(frozen=True)
+class Detectable:
+    """What one procedure can see in one design."""
+
+    procedure: str  # nemenyi, wilcoxon_holm, wilcoxon_holm_control; wilcoxon for two algorithms
+    smallest_num_sets: int  # at which it can reject at all
+    difference: float  # points that are told apart with probability TARGET; infinite where none is
+    monte_carlo_error: float  # standard error of the power at that difference
+
+    @property
+    def possible(self) -> bool:
+        return math.isfinite(self.difference)
+
+
+def procedures(num_algorithms: int, alpha: float) -> dict[str, int]:
+    """Every pairwise procedure for so many algorithms, and the fewest sets on which it can reject."""
+    k = num_algorithms
+    if k == 2:
+        return {"wilcoxon": power.smallest_num_sets_wilcoxon(1, alpha)}
+    return {
+        "nemenyi": power.reach(k, 2, alpha).smallest_num_sets,
+        "wilcoxon_holm": power.smallest_num_sets_wilcoxon(k * (k - 1) // 2, alpha),
+        "wilcoxon_holm_control": power.smallest_num_sets_wilcoxon(k - 1, alpha),
+    }
+
+
+def power_of(tables: Array, difference: float, alpha: float, procedure: str) -> tuple[float, float]:
+    """Power, and its Monte Carlo error, if the first algorithm of every table is `difference` points better."""
+    shifted = tables.copy()
+    shifted[..., 0] += difference
+    decisions = decide(shifted, alpha, control=procedure == "wilcoxon_holm_control")
+    found = decisions.nemenyi if procedure == "nemenyi" else decisions.wilcoxon
+    if found is None:
+        raise ValueError(f"{procedure} is no test of two algorithms")
+    # The first k-1 pairs are those with the first algorithm; the others are all alike, so their share is taken.
+    share = ((found[:, : tables.shape[2] - 1] > 0) & decisions.omnibus[:, None]).mean(axis=1)
+    return float(share.mean()), float(share.std(ddof=1) / math.sqrt(len(share)))
+
+
+def detectable(model: Model, num_sets: int, num_algorithms: int, num_runs: float, alpha: float) -> list[Detectable]:
+    """The minimum detectable difference of every procedure in a design: by bisection over the same simulated tables."""
+    tables = draw(model, SIMULATIONS, num_sets, num_algorithms, num_runs)
+    spread = float(tables.std())
+    found = []
+    for procedure, smallest in procedures(num_algorithms, alpha).items():
+        if num_sets < smallest:
+            found.append(Detectable(procedure, smallest, math.inf, 0.0))
+            continue
+        low, high = 0.0, max(spread, 1e-3)
+        while power_of(tables, high, alpha, procedure)[0] < TARGET and high < 1e6:
+            low, high = high, 2 * high
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            enough = power_of(tables, middle, alpha, procedure)[0] >= TARGET
+            low, high = (low, middle) if enough else (middle, high)
+        reached = power_of(tables, high, alpha, procedure)
+        # On few sets even the largest difference may be missed: how the equal others order among themselves counts too.
+        difference = high if reached[0] >= TARGET else math.inf
+        found.append(Detectable(procedure, smallest, difference, reached[1]))
+    return found
+
+
+def plan(model: Model, num_algorithms: int, difference: float, alpha: float) -> pd.DataFrame:
+    """`PLAN_COLUMNS`: the power to tell apart `difference` points for every procedure, number of sets and of runs.
+
+    Without repeated runs in the model only one run is planned: what more would bring is not known.
+    """
+    runs = NUM_RUNS if model.knows_runs else NUM_RUNS[:1]
+    rows = list(_plan_rows(model, num_algorithms, difference, alpha, runs))
+    return pd.DataFrame(rows, columns=list(PLAN_COLUMNS))
+
+
+def _plan_rows(
+    model: Model, num_algorithms: int, difference: float, alpha: float, runs: tuple[int, ...]
+) -> Iterator[tuple[object, ...]]:
+    for num_sets in NUM_SETS:
+        for num_runs in runs:
+            tables = draw(model, SIMULATIONS, num_sets, num_algorithms, num_runs)
+            for procedure, smallest in procedures(num_algorithms, alpha).items():
+                reached, error = (0.0, 0.0)
+                if num_sets >= smallest:
+                    reached, error = power_of(tables, difference, alpha, procedure)
+                enough = reached >= TARGET
+                yield num_sets, num_runs, difference, procedure, reached, error, enough
+
+
+def cheapest(planned: pd.DataFrame, procedure: str) -> tuple[int, int] | None:
+    """(sets, runs) with enough power by one procedure: the fewest sets, then the fewest runs; None if none has it."""
+    enough = planned[(planned["procedure"] == procedure) & planned["enough"].astype(bool)]
+    if enough.empty:
+        return None
+    best = enough.sort_values(["num_sets", "num_runs"]).iloc[0]
+    return int(best["num_sets"]), int(best["num_runs"])
+
+
+def sentence(found: list[Detectable], num_sets: int, num_runs: float) -> str:
+    """What the design could not have shown, for a reader."""
+    design = f"{num_sets} sets and {num_runs:.3g} run(s) per algorithm"
+    seen = [entry for entry in found if entry.possible]
+    if not seen:
+        return f"with {design} no difference, however large, would have been seen with a probability of {TARGET:.0%}"
+    parts = [f"{entry.difference:.2g} points by {entry.procedure.replace('_', ' ')}" for entry in seen]
+    blind = [entry.procedure.replace("_", " ") for entry in found if not entry.possible]
+    never = f"; {' and '.join(blind)} would have missed any difference that often" if blind else ""
+    return (
+        f"with {design} a method that is better than all others by less than {', '.join(parts)} would have been missed "
+        f"more than once in {1 / (1 - TARGET):.0f} times{never}"
+    )
