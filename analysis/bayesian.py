@@ -62,8 +62,9 @@ def signed_rank(differences: Array, rope: float) -> Posterior:
 def compare_pairs(scores: pd.DataFrame, rope: float, alpha: float, control: str | None = None) -> pd.DataFrame:
     """`COLUMNS` for every pair; rope in the scores' unit. verdict: what has a posterior above 1 - alpha."""
     check_scores(scores)
+    scores = scores.rename(columns=str)
     rows = []
-    for a, b in pairwise.pairs(tuple(map(str, scores.columns)), control):
+    for a, b in pairwise.pairs(tuple(scores.columns), control):
         p = signed_rank(difference(scores, a, b), rope)
         rows.append((a, b, len(scores), rope, p.a, p.rope, p.b, p.monte_carlo_error, verdict(p, alpha)))
     return pd.DataFrame(rows, columns=list(COLUMNS))

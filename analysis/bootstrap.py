@@ -83,9 +83,8 @@ def improvements(runs: Mapping[str, pd.DataFrame], draws: Resamples, alpha: floa
         observed = _win_rates(runs[a], runs[b], np.ones((1, len(runs[a]))), np.ones((1, len(runs[b]))))
         improvement = (wins * draws.sets).sum(axis=1) / total
         num_sets = cells[a].shape[1]
-        low, high = interval(improvement, alpha, num_sets)
         bounds = interval(difference, alpha, num_sets)
-        rows.append((a, b, *bounds, float(observed.mean()), max(0.0, low), min(1.0, high)))
+        rows.append((a, b, *bounds, float(observed.mean()), *interval(improvement, alpha, num_sets)))
     return pd.DataFrame(rows, columns=list(IMPROVEMENT_COLUMNS))
 
 

@@ -32,6 +32,7 @@ class Limits:
     smallest_num_runs: int  # at which a pair can differ on one set (Mann-Whitney with Holm)
     model: simulation.Model
     detectable: tuple[planner.Detectable, ...]
+    false_positives: tuple[planner.FalsePositives, ...]  # empty where runs' spread is not known
 
     @property
     def sentence(self) -> str:
@@ -160,6 +161,7 @@ class _Setting:
         model = simulation.estimate(self.scores, self.runs)
         num_runs = len(self.runs) / sum(1 / len(frame) for frame in self.runs.values())
         family = len(pairwise.pairs(self.comparison.algorithms, self.control))
+        design = (num_sets, num_algorithms, num_runs, alpha)
         return Limits(
             setting=self.name,
             num_sets=num_sets,
@@ -168,7 +170,8 @@ class _Setting:
             nemenyi=power.reach(num_algorithms, num_sets, alpha),
             smallest_num_runs=power.smallest_num_runs_mann_whitney(family, alpha),
             model=model,
-            detectable=tuple(planner.detectable(model, num_sets, num_algorithms, num_runs, alpha)),
+            detectable=tuple(planner.detectable(model, *design)),
+            false_positives=tuple(planner.false_positives(model, *design)) if model.knows_runs else (),
         )
 
     def plan(self) -> pd.DataFrame:
@@ -237,6 +240,11 @@ def limits_fields(limits: Limits, alpha: float) -> dict[str, Any]:
             }
             for entry in limits.detectable
         },
+        "false_positives": {
+            entry.procedure: {"rate": entry.rate, "monte_carlo_error": entry.monte_carlo_error}
+            for entry in limits.false_positives
+        }
+        or None,
         "smallest_num_runs_per_set": limits.smallest_num_runs,
         "sentence": limits.sentence,
     }

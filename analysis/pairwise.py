@@ -51,7 +51,8 @@ def compare_pairs(scores: pd.DataFrame, control: str | None = None) -> pd.DataFr
     smallest_p: the p_holm of the most extreme outcome that this number of sets allows (2^(1-N) times the tests).
     """
     check_scores(scores)
-    family = pairs(tuple(map(str, scores.columns)), control)
+    scores = scores.rename(columns=str)
+    family = pairs(tuple(scores.columns), control)
     rows = []
     for a, b in family:
         d = difference(scores, a, b)
@@ -70,8 +71,9 @@ def compare_pairs(scores: pd.DataFrame, control: str | None = None) -> pd.DataFr
 def effects(scores: pd.DataFrame, alpha: float, control: str | None = None) -> pd.DataFrame:
     """`EFFECT_COLUMNS`: by how much a is better than b, in the scores' unit; low, high: `Shift` at 1 - alpha."""
     check_scores(scores)
+    scores = scores.rename(columns=str)
     rows = []
-    for a, b in pairs(tuple(map(str, scores.columns)), control):
+    for a, b in pairs(tuple(scores.columns), control):
         d = difference(scores, a, b)
         wins, losses = int((d > 0).sum()), int((d < 0).sum())
         shift = hodges_lehmann(d, alpha)

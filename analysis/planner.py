@@ -27,6 +27,15 @@ PLAN_COLUMNS = ("num_sets", "num_runs", "difference", "procedure", "power", "mon
 
 
 @dataclass(frozen=True)
+class FalsePositives:
+    """How often a test finds something among equally good algorithms, given how much their runs differ."""
+
+    procedure: str  # iman_davenport, nemenyi, wilcoxon_holm; wilcoxon for two algorithms
+    rate: float
+    monte_carlo_error: float
+
+
+@dataclass(frozen=True)
 class Detectable:
     """What one procedure can see in one design."""
 
@@ -63,6 +72,22 @@ def power_of(tables: Array, difference: float, alpha: float, procedure: str) -> 
     # The first k-1 pairs are those with the first algorithm; the others are all alike, so their share is taken.
     share = ((found[:, : tables.shape[2] - 1] > 0) & decisions.omnibus[:, None]).mean(axis=1)
     return float(share.mean()), float(share.std(ddof=1) / math.sqrt(len(share)))
+
+
+def false_positives(
+    model: Model, num_sets: int, num_algorithms: int, num_runs: float, alpha: float
+) -> list[FalsePositives]:
+    """The family-wise rates of one design. Above alpha: runs differ on all sets at once, and the tests over sets can't
+    know that a method's lead everywhere may be the luck of its few runs; more runs bring it down.
+    """
+    decisions = decide(draw(model, SIMULATIONS, num_sets, num_algorithms, num_runs), alpha)
+    found = {"wilcoxon": decisions.omnibus}
+    if decisions.nemenyi is not None:
+        found = {"iman_davenport": decisions.omnibus}
+        pairs = {"nemenyi": decisions.nemenyi, "wilcoxon_holm": decisions.wilcoxon}
+        found |= {name: (told != 0).any(axis=1) & decisions.omnibus for name, told in pairs.items()}
+    rates = {name: float(flags.mean()) for name, flags in found.items()}
+    return [FalsePositives(name, rate, math.sqrt(rate * (1 - rate) / SIMULATIONS)) for name, rate in rates.items()]
 
 
 def detectable(model: Model, num_sets: int, num_algorithms: int, num_runs: float, alpha: float) -> list[Detectable]:

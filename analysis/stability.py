@@ -43,6 +43,7 @@ def conclusions(scores: pd.DataFrame, alpha: float, control: str | None = None) 
     Of two algorithms there is Wilcoxon's test only, as in the analysis. Where the control is gone, all pairs remain
     comparable only by Nemenyi's test.
     """
+    scores = scores.rename(columns=str)
     if statistics.why_not_testable(scores):
         return {}
     found: dict[Claim, str] = {}
@@ -72,7 +73,7 @@ def _apart(mean_ranks: Mapping[str, float], a: str, b: str, critical: float) -> 
 
 
 def _wilcoxon(scores: pd.DataFrame, alpha: float, control: str | None, differ: bool) -> dict[Claim, str]:
-    family = pairwise.pairs(tuple(map(str, scores.columns)), control)
+    family = pairwise.pairs(tuple(scores.columns), control)
     found = [exact.wilcoxon(statistics.difference(scores, a, b)) for a, b in family]
     adjusted = exact.holm(np.array([test.p for test in found])).tolist()
     return {
