@@ -6,18 +6,27 @@ turned round on sets where lower is better, so positive always means that a is b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from biasbed import record
 from biasbed.analysis import aggregate, bayesian, bootstrap, pairwise, persets, planner, power, simulation, stability
-from biasbed.analysis.statistics import Comparison, orient
+from biasbed.analysis.statistics import Comparison, difference, orient
 
 if TYPE_CHECKING:
     from biasbed.analysis import AnalyzeOptions
+
+
+EFFECT_COLUMNS = (
+    *pairwise.EFFECT_COLUMNS,
+    *bootstrap.IMPROVEMENT_COLUMNS[2:],
+    *("detectable", "detectable_alone"),  # planner.detectable_pair, with Holm's first step and without correction
+)
 
 
 @dataclass(frozen=True)
@@ -33,11 +42,16 @@ class Limits:
     model: simulation.Model
     detectable: tuple[planner.Detectable, ...]
     false_positives: tuple[planner.FalsePositives, ...]  # empty where runs' spread is not known
+    pair: float  # the median of the pairs' own detectable differences, with Holm's correction; may be infinite
+    pair_alone: float  # the same without correction
 
     @property
     def sentence(self) -> str:
         """What could not have been seen."""
-        return planner.sentence(list(self.detectable), self.num_sets, self.num_runs)
+        text = planner.sentence(list(self.detectable), self.num_sets, self.num_runs)
+        if math.isfinite(self.pair_alone):
+            text += f"; half of the pairs, each compared alone, take more than {self.pair_alone:.2g} points"
+        return text
 
 
 @dataclass(frozen=True)
@@ -83,7 +97,7 @@ def gather(
     return Evidence(
         skipped=skipped,
         wilcoxon=_stack(parts, _Setting.wilcoxon, [*pairwise.TEST_COLUMNS, "omnibus_significant", "significant"]),
-        effects=_stack(parts, _Setting.effects, [*pairwise.EFFECT_COLUMNS, *bootstrap.IMPROVEMENT_COLUMNS[2:]]),
+        effects=_concat([(part.name, part.effects) for part in parts], EFFECT_COLUMNS),
         bayesian=_stack(parts, _Setting.bayesian, bayesian.COLUMNS),
         intervals=_intervals(comparisons, runs, lower, options, over_sets=not skipped),
         sets=by_set[0],
@@ -138,12 +152,20 @@ class _Setting:
         allowed = self.comparison.significant
         return frame.assign(omnibus_significant=allowed, significant=allowed & (frame["p_holm"] < self.options.alpha))
 
+    @cached_property
     def effects(self) -> pd.DataFrame:
         frame = pairwise.effects(self.scores, self.options.alpha, self.control)
         draws = bootstrap.resample(self.runs, self.options.bootstrap)
         family = pairwise.pairs(self.comparison.algorithms, self.control)
         improvements = bootstrap.improvements(self.runs, draws, self.options.alpha, family)
-        return frame.merge(improvements, on=["a", "b"], validate="one_to_one")
+        frame = frame.merge(improvements, on=["a", "b"], validate="one_to_one")
+        differences = [difference(self.scores, a, b) for a, b in family]
+        for column, level in (
+            ("detectable", self.options.alpha / len(family)),
+            ("detectable_alone", self.options.alpha),
+        ):
+            frame[column] = [planner.detectable_pair(d, level) for d in differences]
+        return frame
 
     def bayesian(self) -> pd.DataFrame:
         return bayesian.compare_pairs(self.scores, self.options.rope, self.options.alpha, self.control)
@@ -161,7 +183,7 @@ class _Setting:
         model = simulation.estimate(self.scores, self.runs)
         num_runs = len(self.runs) / sum(1 / len(frame) for frame in self.runs.values())
         family = len(pairwise.pairs(self.comparison.algorithms, self.control))
-        design = (num_sets, num_algorithms, num_runs, alpha)
+        design = (num_sets, num_runs, alpha)
         return Limits(
             setting=self.name,
             num_sets=num_sets,
@@ -172,11 +194,13 @@ class _Setting:
             model=model,
             detectable=tuple(planner.detectable(model, *design)),
             false_positives=tuple(planner.false_positives(model, *design)) if model.knows_runs else (),
+            pair=_median(self.effects["detectable"]),
+            pair_alone=_median(self.effects["detectable_alone"]),
         )
 
     def plan(self) -> pd.DataFrame:
         model = simulation.estimate(self.scores, self.runs)
-        return planner.plan(model, self.scores.shape[1], self.options.difference, self.options.alpha)
+        return planner.plan(model, self.options.difference, self.options.alpha)
 
 
 def _intervals(
@@ -199,6 +223,11 @@ def _intervals(
         keep = is_mean & (over_sets and same_way)
         frames.append((comparison.setting, frame[keep | ~is_mean if position == 0 else keep]))
     return _concat(frames, bootstrap.INTERVAL_COLUMNS)
+
+
+def _median(differences: pd.Series[float]) -> float:
+    """The upper median: infinity has no neighbour to be averaged with."""
+    return float(sorted(differences.tolist())[len(differences) // 2])
 
 
 def _stack(
@@ -240,6 +269,8 @@ def limits_fields(limits: Limits, alpha: float) -> dict[str, Any]:
             }
             for entry in limits.detectable
         },
+        "pair_detectable_difference": limits.pair if math.isfinite(limits.pair) else None,
+        "pair_detectable_difference_alone": limits.pair_alone if math.isfinite(limits.pair_alone) else None,
         "false_positives": {
             entry.procedure: {"rate": entry.rate, "monte_carlo_error": entry.monte_carlo_error}
             for entry in limits.false_positives

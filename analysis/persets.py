@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,9 @@ import pandas as pd
 from biasbed.analysis import exact
 from biasbed.analysis.exact import Array
 from biasbed.analysis.pairwise import Pairs
+
+PERMUTATIONS = 20_000
+SEED = 0
 
 SET_COLUMNS = ("dataset", "num_algorithms", "num_runs", "h", "p", "p_holm", "significant", "skipped")
 PAIR_COLUMNS = (
@@ -60,14 +64,36 @@ def _why_not(runs: Mapping[str, pd.DataFrame], dataset: str) -> str:
 
 
 def _kruskal(runs: Mapping[str, pd.DataFrame], dataset: str) -> tuple[str, int, int, float, float]:
+    """H, and its p by permutation: the chi-square approximation gives 0.027 where three runs of three methods don't
+    overlap at all, which has a probability of 0.0036.
+    """
     from scipy import stats
 
     samples = _samples(runs, dataset)
     size = (dataset, len(samples), sum(map(len, samples.values())))
     if _why_not(runs, dataset):
         return (*size, math.nan, math.nan)
-    test = stats.kruskal(*samples.values())
-    return (*size, float(test.statistic), float(test.pvalue))
+    ranks = stats.rankdata(np.concatenate(list(samples.values())))
+    sizes = tuple(map(len, samples.values()))
+    null = _null_distribution(tuple(np.sort(ranks).tolist()), sizes)
+    spread = float(_between(ranks[None], sizes)[0])
+    p = (1 + int((null >= spread - 1e-9 * spread).sum())) / (1 + PERMUTATIONS)
+    return (*size, float(stats.kruskal(*samples.values()).statistic), p)
+
+
+@cache
+def _null_distribution(ranks: tuple[float, ...], sizes: tuple[int, ...]) -> Array:
+    """What `_between` is if every order of the runs is as likely, drawn; the same for all sets without ties."""
+    generator = np.random.default_rng(SEED)
+    return _between(generator.permuted(np.tile(ranks, (PERMUTATIONS, 1)), axis=1), sizes)
+
+
+def _between(ranks: Array, sizes: tuple[int, ...]) -> Array:
+    """Sum over groups of (rank sum)^2 / size, with which H grows; ranks: arrangements x runs, groups side by side."""
+    starts = np.cumsum((0, *sizes[:-1]))
+    sums = np.add.reduceat(ranks, starts, axis=1)
+    result: Array = (sums**2 / np.array(sizes)).sum(axis=1)
+    return result
 
 
 def _pair_rows(

@@ -8,18 +8,20 @@ significant omnibus test, as the analysis requires.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
-from biasbed.analysis import power
+from biasbed.analysis import pairwise, power
 from biasbed.analysis.exact import Array
-from biasbed.analysis.simulation import Model, decide, draw
+from biasbed.analysis.simulation import SEED, Model, decide, draw, wilcoxon
 
 TARGET = 0.8  # the power that counts as enough (Cohen 1988)
 SIMULATIONS = 2000
 HALVINGS = 10
+LARGEST = 1e4  # no score differs by so many points
 NUM_SETS = (5, 6, 7, 8, 10, 12, 15, 20, 30)
 NUM_RUNS = (1, 2, 3, 5, 10, 20)
 
@@ -74,13 +76,11 @@ def power_of(tables: Array, difference: float, alpha: float, procedure: str) -> 
     return float(share.mean()), float(share.std(ddof=1) / math.sqrt(len(share)))
 
 
-def false_positives(
-    model: Model, num_sets: int, num_algorithms: int, num_runs: float, alpha: float
-) -> list[FalsePositives]:
+def false_positives(model: Model, num_sets: int, num_runs: float, alpha: float) -> list[FalsePositives]:
     """The family-wise rates of one design. Above alpha: runs differ on all sets at once, and the tests over sets can't
     know that a method's lead everywhere may be the luck of its few runs; more runs bring it down.
     """
-    decisions = decide(draw(model, SIMULATIONS, num_sets, num_algorithms, num_runs), alpha)
+    decisions = decide(draw(model, SIMULATIONS, num_sets, num_runs, exchangeable=True), alpha)
     found = {"wilcoxon": decisions.omnibus}
     if decisions.nemenyi is not None:
         found = {"iman_davenport": decisions.omnibus}
@@ -90,46 +90,78 @@ def false_positives(
     return [FalsePositives(name, rate, math.sqrt(rate * (1 - rate) / SIMULATIONS)) for name, rate in rates.items()]
 
 
-def detectable(model: Model, num_sets: int, num_algorithms: int, num_runs: float, alpha: float) -> list[Detectable]:
+def detectable(model: Model, num_sets: int, num_runs: float, alpha: float) -> list[Detectable]:
     """The minimum detectable difference of every procedure in a design: by bisection over the same simulated tables."""
-    tables = draw(model, SIMULATIONS, num_sets, num_algorithms, num_runs)
-    spread = float(tables.std())
+    tables = draw(model, SIMULATIONS, num_sets, num_runs)
     found = []
-    for procedure, smallest in procedures(num_algorithms, alpha).items():
+    for procedure, smallest in procedures(model.num_algorithms, alpha).items():
         if num_sets < smallest:
             found.append(Detectable(procedure, smallest, math.inf, 0.0))
             continue
-        low, high = 0.0, max(spread, 1e-3)
-        while power_of(tables, high, alpha, procedure)[0] < TARGET and high < 1e6:
-            low, high = high, 2 * high
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            enough = power_of(tables, middle, alpha, procedure)[0] >= TARGET
-            low, high = (low, middle) if enough else (middle, high)
-        reached = power_of(tables, high, alpha, procedure)
-        # On few sets even the largest difference may be missed: how the equal others order among themselves counts too.
-        difference = high if reached[0] >= TARGET else math.inf
-        found.append(Detectable(procedure, smallest, difference, reached[1]))
+
+        def reached(difference: float, procedure: str = procedure) -> float:
+            return power_of(tables, difference, alpha, procedure)[0]
+
+        difference = _smallest(reached, float(tables.std()))
+        error = power_of(tables, difference, alpha, procedure)[1] if math.isfinite(difference) else 0.0
+        found.append(Detectable(procedure, smallest, difference, error))
     return found
 
 
-def plan(model: Model, num_algorithms: int, difference: float, alpha: float) -> pd.DataFrame:
+def detectable_pair(differences: Array, level: float) -> float:
+    """The shift at which Wilcoxon's test of one pair rejects at `level` with probability TARGET; infinite if at none.
+
+    From the pair's own differences over the sets: what is left after their Hodges-Lehmann estimate, drawn with
+    replacement and with random signs, as the test assumes symmetry.
+    """
+    n = len(differences)
+    if 2.0 ** (1 - n) >= level:
+        return math.inf
+    generator = np.random.default_rng(SEED)
+    centred = (differences - pairwise.hodges_lehmann(differences, 0.05).estimate) * math.sqrt(n / (n - 1))
+    drawn = generator.choice(centred, (SIMULATIONS, n)) * generator.choice([-1.0, 1.0], (SIMULATIONS, n))
+    drawn = drawn + generator.normal(0, 1e-6, drawn.shape)  # breaks ties
+    still = np.zeros_like(drawn)
+
+    def reached(shift: float) -> float:
+        balance, p = wilcoxon(np.stack([drawn + shift, still], axis=-1), [(0, 1)])
+        return float(((p < level) & (balance > 0)).mean())
+
+    return _smallest(reached, float(drawn.std()))
+
+
+def _smallest(reached: Callable[[float], float], start: float) -> float:
+    """The smallest difference with the target power, by doubling and bisection.
+
+    Infinite where none has it: on few sets even the largest difference may be missed, as it also counts how the equal
+    others order among themselves.
+    """
+    low, high = 0.0, max(start, 1e-3)
+    while reached(high) < TARGET:
+        low, high = high, 2 * high
+        if high > LARGEST:
+            return math.inf
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if reached(middle) >= TARGET else (middle, high)
+    return high
+
+
+def plan(model: Model, difference: float, alpha: float) -> pd.DataFrame:
     """`PLAN_COLUMNS`: the power to tell apart `difference` points for every procedure, number of sets and of runs.
 
     Without repeated runs in the model only one run is planned: what more would bring is not known.
     """
     runs = NUM_RUNS if model.knows_runs else NUM_RUNS[:1]
-    rows = list(_plan_rows(model, num_algorithms, difference, alpha, runs))
+    rows = list(_plan_rows(model, difference, alpha, runs))
     return pd.DataFrame(rows, columns=list(PLAN_COLUMNS))
 
 
-def _plan_rows(
-    model: Model, num_algorithms: int, difference: float, alpha: float, runs: tuple[int, ...]
-) -> Iterator[tuple[object, ...]]:
+def _plan_rows(model: Model, difference: float, alpha: float, runs: tuple[int, ...]) -> Iterator[tuple[object, ...]]:
     for num_sets in NUM_SETS:
         for num_runs in runs:
-            tables = draw(model, SIMULATIONS, num_sets, num_algorithms, num_runs)
-            for procedure, smallest in procedures(num_algorithms, alpha).items():
+            tables = draw(model, SIMULATIONS, num_sets, num_runs)
+            for procedure, smallest in procedures(model.num_algorithms, alpha).items():
                 reached, error = (0.0, 0.0)
                 if num_sets >= smallest:
                     reached, error = power_of(tables, difference, alpha, procedure)

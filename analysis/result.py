@@ -145,6 +145,7 @@ def compute(store: Store, options: AnalyzeOptions) -> Analysis:
     rules = _rules(rule, scores, counted, collection, sets, options.n)
     others = {r.name: aggregate.mean_matrix(r.scores) for r in rules[1:] if r.scores is not None}
     found = evidence.gather(comparisons, runs, sets, others, options)
+    notes += [found.skipped] if found.skipped else []
     return Analysis(
         collection=collection,
         sets=sets,

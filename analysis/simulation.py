@@ -33,12 +33,15 @@ class Model:
     interactions: Array  # sets x algorithms: what was observed, centred, with runs' part taken out
     run: float  # standard deviation between runs, common to all sets
     noise: float  # standard deviation of one run on one set, beyond that
-    num_runs: int  # behind the estimate, of all algorithms
 
     @property
     def interaction(self) -> float:
         """Standard deviation of the interactions."""
         return float(np.sqrt(np.mean(self.interactions**2)))
+
+    @property
+    def num_algorithms(self) -> int:
+        return int(self.interactions.shape[1])
 
     @property
     def knows_runs(self) -> bool:
@@ -62,7 +65,7 @@ def estimate(scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame]) -> Model:
     per_mean = noise**2 * float(np.mean([1 / len(frame) for frame in runs.values()]))
     total = float(np.mean(residuals**2))
     keep = 1.0 if math.isnan(per_mean) or total == 0 else math.sqrt(max(0.0, 1 - per_mean / total))
-    return Model(residuals * keep, run, noise, sum(map(len, runs.values())))
+    return Model(residuals * keep, run, noise)
 
 
 def _run_variance(frames: list[Array]) -> tuple[float, float]:
@@ -83,27 +86,27 @@ def _run_variance(frames: list[Array]) -> tuple[float, float]:
 
 
 def draw(
-    model: Model, num_simulations: int, num_sets: int, num_algorithms: int, num_runs: float, seed: int = SEED
+    model: Model, num_simulations: int, num_sets: int, num_runs: float, *, exchangeable: bool = False, seed: int = SEED
 ) -> Array:
     """Score tables (simulations x sets x algorithms) of equally good algorithms, means over `num_runs` runs each.
 
-    A set's interactions are those of an observed set, drawn with replacement and dealt out anew among the algorithms,
-    so that sets keep their different spreads. Sets' own levels are left out: no test looks at them.
+    A new set's interactions are those of an observed set, all algorithms together and with a random sign: sets keep
+    their different spreads, related methods stay alike, and no difference leans to a side. Which algorithm comes first
+    is drawn for every table; exchangeable: for every set anew, so that algorithms have nothing of their own but luck.
+    Sets' own levels are left out, as no test looks at them.
     """
     generator = np.random.default_rng(seed)
-    shape = (num_simulations, num_sets, num_algorithms)
-    observed_sets, observed_algorithms = model.interactions.shape
-    rows = generator.integers(observed_sets, size=shape[:2])
-    if num_algorithms == observed_algorithms:
-        tables = generator.permuted(model.interactions[rows], axis=-1)
-    else:
-        tables = model.interactions[rows[..., None], generator.integers(observed_algorithms, size=shape)]
-    scale = 1 / math.sqrt(num_runs)
+    observed, num_algorithms = model.interactions.shape
+    rows = generator.integers(observed, size=(num_simulations, num_sets))
+    signs = generator.choice([-1.0, 1.0], size=(num_simulations, num_sets, 1))
+    dealt = np.tile(np.arange(num_algorithms), (num_simulations, num_sets if exchangeable else 1, 1))
+    tables = np.take_along_axis(model.interactions[rows] * signs, generator.permuted(dealt, axis=2), axis=2)
     if model.knows_runs:
+        scale = 1 / math.sqrt(num_runs)
         tables = tables + generator.normal(0, model.run * scale, (num_simulations, 1, num_algorithms))
-        tables = tables + generator.normal(0, model.noise * scale, shape)
-    # Interactions drawn twice make ties, which the fast tests don't handle; this breaks them at random.
-    result: Array = tables + generator.normal(0, 1e-6, shape)
+        tables = tables + generator.normal(0, model.noise * scale, tables.shape)
+    # A set drawn twice makes ties, which the fast tests don't handle; this breaks them at random.
+    result: Array = tables + generator.normal(0, 1e-6, tables.shape)
     return result
 
 

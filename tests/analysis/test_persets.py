@@ -27,7 +27,7 @@ def test_kruskal_wallis_and_mann_whitney_with_holm() -> None:
     sets, pairs = persets.per_set(data, 0.05, FAMILY)
     expected = [stats.kruskal(*(data[name][dataset] for name in "abc")) for dataset in ("one", "two")]
     assert sets["h"].tolist() == pytest.approx([test.statistic for test in expected])
-    assert sets["p_holm"].tolist() == pytest.approx(exact.holm(np.array([test.pvalue for test in expected])).tolist())
+    assert sets["p_holm"].tolist() == exact.holm(sets["p"].to_numpy()).tolist()
     assert sets["significant"].tolist() == [True, False]
     one = pairs[pairs["dataset"] == "one"].set_index(["a", "b"])
     assert one["significant"].to_dict() == {("a", "b"): True, ("a", "c"): True, ("b", "c"): False}
@@ -36,6 +36,20 @@ def test_kruskal_wallis_and_mann_whitney_with_holm() -> None:
     )
     assert one.loc[("a", "b"), "p_holm"] == pytest.approx(3 * one.loc[("a", "b"), "p"])
     assert one.loc[("a", "b"), "difference"] == pytest.approx(data["a"]["one"].mean() - data["b"]["one"].mean())
+
+
+def test_kruskal_wallis_is_exact_for_few_runs_and_chi_square_for_many() -> None:
+    few = {name: pd.DataFrame({"one": [i * 3 + 1.0, i * 3 + 2, i * 3 + 3]}) for i, name in enumerate("abc")}
+    p = persets.per_set(few, 0.05, FAMILY)[0]["p"].iloc[0]
+    assert p == pytest.approx(6 / 1680, abs=3 * math.sqrt(6 / 1680 / persets.PERMUTATIONS))
+    generator = np.random.default_rng(8)
+    many = {name: pd.DataFrame({"one": generator.normal(0.1 * i, 1, 60)}) for i, name in enumerate("abc")}
+    p = persets.per_set(many, 0.05, FAMILY)[0]["p"].iloc[0]
+    expected = stats.kruskal(*(frame["one"] for frame in many.values())).pvalue
+    assert p == pytest.approx(expected, abs=0.015)
+    tied = {name: frame.round() for name, frame in many.items()}
+    p = persets.per_set(tied, 0.05, FAMILY)[0]["p"].iloc[0]
+    assert p == pytest.approx(stats.kruskal(*(frame["one"] for frame in tied.values())).pvalue, abs=0.015)
 
 
 def test_pairs_are_marked_where_the_set_shows_no_difference() -> None:

@@ -123,7 +123,7 @@ def test_variance_components_are_found_again() -> None:
 def test_simulated_tables_have_the_models_variances() -> None:
     model = simulation.estimate(*example())
     for num_runs in (1, 4):
-        tables = simulation.draw(model, 4000, 9, 4, num_runs)
+        tables = simulation.draw(model, 4000, 9, num_runs)
         means = tables.mean(axis=1)
         of_means = model.interaction**2 / 9 + (model.run**2 + model.noise**2 / 9) / num_runs
         assert means.var() == pytest.approx(of_means, rel=0.06)
@@ -134,9 +134,9 @@ def test_single_runs_leave_the_runs_part_unknown() -> None:
     model = simulation.estimate(*example(r=1))
     assert not model.knows_runs
     assert model.interaction > 0
-    planned = planner.plan(model, 4, 2.0, 0.05)
+    planned = planner.plan(model, 2.0, 0.05)
     assert planned["num_runs"].unique().tolist() == [1]
-    assert planner.detectable(model, 9, 4, 1, 0.05)
+    assert planner.detectable(model, 9, 1, 0.05)
 
 
 # --- detectable differences and plans ---------------------------------------------------------------------------------
@@ -145,9 +145,9 @@ def test_single_runs_leave_the_runs_part_unknown() -> None:
 def test_the_detectable_difference_has_the_power_it_promises() -> None:
     """On new random numbers, with the tests themselves one by one."""
     model = simulation.estimate(*example())
-    found = {entry.procedure: entry for entry in planner.detectable(model, 12, 4, 6, 0.05)}
+    found = {entry.procedure: entry for entry in planner.detectable(model, 12, 6, 0.05)}
     assert set(found) == {"nemenyi", "wilcoxon_holm", "wilcoxon_holm_control"}
-    tables = simulation.draw(model, 300, 12, 4, 6, seed=99)
+    tables = simulation.draw(model, 300, 12, 6, seed=99)
     tables[..., 0] += found["wilcoxon_holm_control"].difference
     hits = []
     for table in tables:
@@ -160,7 +160,7 @@ def test_the_detectable_difference_has_the_power_it_promises() -> None:
 
 def test_more_sets_and_a_control_see_smaller_differences() -> None:
     model = simulation.estimate(*example())
-    by_sets = [planner.detectable(model, n, 4, 6, 0.05) for n in (8, 12, 20)]
+    by_sets = [planner.detectable(model, n, 6, 0.05) for n in (8, 12, 20)]
     for position in range(3):
         differences = [found[position].difference for found in by_sets]
         assert differences == sorted(differences, reverse=True)
@@ -169,21 +169,21 @@ def test_more_sets_and_a_control_see_smaller_differences() -> None:
 
 def test_where_nothing_can_be_significant_nothing_is_detectable() -> None:
     model = simulation.estimate(*example(k=5))
-    found = planner.detectable(model, 5, 5, 6, 0.05)
+    found = planner.detectable(model, 5, 6, 0.05)
     by_name = {entry.procedure: entry for entry in found}
     assert by_name["wilcoxon_holm"].smallest_num_sets == 9
     assert not by_name["wilcoxon_holm"].possible
     hopeless = [entry for entry in found if not entry.possible]
     assert "no difference, however large" in planner.sentence(hopeless, 5, 6)
-    two = planner.detectable(simulation.estimate(*example(k=2)), 8, 2, 6, 0.05)
+    two = planner.detectable(simulation.estimate(*example(k=2)), 8, 6, 0.05)
     assert [entry.procedure for entry in two] == ["wilcoxon"]
     assert f"{two[0].difference:.2g} points by wilcoxon" in planner.sentence(two, 8, 6)
 
 
 def test_the_plan_agrees_with_the_detectable_difference() -> None:
     model = simulation.estimate(*example())
-    difference = planner.detectable(model, 12, 4, 10, 0.05)[2].difference
-    planned = planner.plan(model, 4, difference, 0.05)
+    difference = planner.detectable(model, 12, 10, 0.05)[2].difference
+    planned = planner.plan(model, difference, 0.05)
     own = planned[planned["procedure"] == "wilcoxon_holm_control"].set_index(["num_sets", "num_runs"])
     assert own.loc[(12, 10), "power"] == pytest.approx(planner.TARGET, abs=0.02)
     assert own["monte_carlo_error"].max() < 0.012
@@ -192,12 +192,25 @@ def test_the_plan_agrees_with_the_detectable_difference() -> None:
     assert best is not None
     assert best[0] <= 12
     assert own.loc[best, "enough"]
-    assert planner.cheapest(planner.plan(model, 4, 0.01, 0.05), "nemenyi") is None
+    assert planner.cheapest(planner.plan(model, 0.01, 0.05), "nemenyi") is None
+
+
+def test_a_pairs_detectable_difference_is_its_own() -> None:
+    """A pair that differs evenly shows less than one that differs here and there; for normal data theory agrees."""
+    generator = np.random.default_rng(0)
+    even, uneven = generator.normal(1, 0.5, 200), generator.normal(1, 5, 200)
+    small, large = (planner.detectable_pair(d[:20], 0.05) for d in (even, uneven))
+    assert 5 * small < large
+    many = planner.detectable_pair(even, 0.05)
+    # z test with Wilcoxon's efficiency 3/pi: (1.96 + 0.84) sd / sqrt(n) / sqrt(3/pi)
+    assert many == pytest.approx(2.8 * even.std() / math.sqrt(200) * math.sqrt(math.pi / 3), rel=0.06)
+    assert planner.detectable_pair(even[:5], 0.05) == math.inf
+    assert planner.detectable_pair(even[:10], 0.05 / 28) == math.inf
 
 
 def test_runs_that_differ_make_false_positives_and_more_runs_unmake_them() -> None:
     model = simulation.estimate(*example(k=5, n=10, run=3.0))
-    one, many = (planner.false_positives(model, 10, 5, r, 0.05)[0] for r in (1, 400))
+    one, many = (planner.false_positives(model, 10, r, 0.05)[0] for r in (1, 400))
     assert one.procedure == "iman_davenport"
     assert one.rate > 0.3
     assert many.rate == pytest.approx(0.055, abs=0.02)

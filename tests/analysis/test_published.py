@@ -239,3 +239,41 @@ def test_runs_are_as_the_contract_has_them(published_uri: str) -> None:
 def test_unknown_source() -> None:
     with pytest.raises(UsageError, match="unknown source 'biasbet'; did you mean 'biasbed'"):
         import_runs("biasbet", "sqlite:////nowhere/mlflow.db")
+
+
+# --- beyond the paper -------------------------------------------------------------------------------------------------
+
+
+def test_ten_sets_are_too_few_for_all_pairs_of_eight(analysis: Analysis) -> None:
+    """debiased is better than four methods on every single set, and even that is not significant after Holm."""
+    tests = analysis.evidence.wilcoxon
+    tests = tests[tests["setting"] == "all"].set_index(["a", "b"])
+    clean = tests[(tests["wins"] == 10) & (tests.index.get_level_values("a") == "debiased")]
+    assert set(clean.index.get_level_values("b")) == {"erm", "infodrop", "padain", "sagnet"}
+    assert clean["p_holm"].to_numpy() == pytest.approx(28 / 2**9)
+    assert tests["smallest_p"].unique() == pytest.approx([28 / 2**9])
+    assert not tests["significant"].any()
+    verdicts = analysis.evidence.bayesian.set_index(["setting", "a", "b"])["verdict"]
+    assert {verdicts["all", "debiased", name] for name in ("erm", "infodrop", "padain", "sagnet")} == {"a better"}
+
+
+def test_against_erm_as_control_three_methods_differ(published_uri: str) -> None:
+    found = compute(Store(published_uri), options(published_uri, control="erm")).evidence.wilcoxon
+    found = found[(found["setting"] == "all") & found["significant"]]
+    assert set(found["a"]) == {"debiased", "deepaug_cae", "deepaug_edsr"}
+
+
+def test_which_of_the_papers_conclusions_survive_one_method_or_set_less(analysis: Analysis) -> None:
+    told = [
+        group for group in ("sagnet", "padain", "infodrop") if analysis.comparisons[0].p("deepaug_cae", group) < 0.05
+    ]
+    assert told == ["sagnet", "padain", "infodrop"]
+    flips = analysis.evidence.flips
+    flips = flips[
+        (flips["setting"] == "all") & (flips["test"] == "nemenyi") & flips["change"].str.startswith("leave_one")
+    ]
+    lost = {
+        (a, b) for a, b, after in zip(flips["a"], flips["b"], flips["after"], strict=True) if after == "not told apart"
+    }
+    assert lost == {("deepaug_cae", "infodrop"), ("debiased", "sagnet"), ("debiased", "padain")}
+    assert not (analysis.evidence.flips["test"] == "iman_davenport").any()
