@@ -74,7 +74,8 @@ def _apart(mean_ranks: Mapping[str, float], a: str, b: str, critical: float) -> 
 
 def _wilcoxon(scores: pd.DataFrame, alpha: float, control: str | None, differ: bool) -> dict[Claim, str]:
     family = pairwise.pairs(tuple(scores.columns), control)
-    found = [exact.wilcoxon(statistics.difference(scores, a, b)) for a, b in family]
+    values = {name: scores[name].to_numpy(dtype="float64") for name in scores}
+    found = [exact.wilcoxon(np.round(values[a] - values[b], DIGITS)) for a, b in family]
     adjusted = exact.holm(np.array([test.p for test in found])).tolist()
     return {
         (WILCOXON, a, b): _verdict(a, b, test.balance, differ and p < alpha)

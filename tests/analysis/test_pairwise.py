@@ -234,3 +234,16 @@ def test_bad_matrices_are_refused(function: Any) -> None:
         function(matrix([[1, math.nan], [2, 3]]))
     with pytest.raises(Failure, match="must be numbers"):
         function(matrix([[1, 2], [2, 3]]).astype(str))
+
+
+# --- other packages ---------------------------------------------------------------------------------------------------
+
+
+def test_scikit_posthocs_gives_the_same_without_ties() -> None:
+    import scikit_posthocs
+
+    scores = matrix(np.random.default_rng(2).normal(size=(11, 4)) + np.arange(4))
+    theirs = scikit_posthocs.posthoc_wilcoxon(list(scores.to_numpy().T), p_adjust="holm", method="exact")
+    for a, b, p in pairwise.compare_pairs(scores)[["a", "b", "p_holm"]].itertuples(index=False, name=None):
+        i, j = (list(scores).index(name) + 1 for name in (a, b))
+        assert p == pytest.approx(theirs.loc[i, j])

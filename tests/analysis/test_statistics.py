@@ -58,6 +58,17 @@ def test_demsars_example() -> None:
     assert comparison.reach.critical_difference == pytest.approx(1.25, abs=0.005)
 
 
+def test_autoranks_numbers() -> None:
+    """autorank 1.3.0 with force_mode="nonparametric" on the same table: p of chi-square, ranks, critical distance."""
+    comparison = statistics.compare(DEMSAR, 0.05)
+    assert comparison.friedman is not None
+    assert comparison.reach is not None
+    assert comparison.friedman.chi2_p == pytest.approx(0.016721580328441323)
+    assert comparison.reach.critical_difference == pytest.approx(1.2535512603486423, abs=1e-4)  # it interpolates a table
+    ranks = {"c45": 3.142857, "c45_cf": 2.892857, "c45_m": 2.0, "c45_m_cf": 1.964286}
+    assert comparison.mean_ranks == pytest.approx(ranks, abs=1e-6)
+
+
 @pytest.mark.parametrize(("k", "q"), [(2, 1.960), (3, 2.343), (5, 2.728), (7, 2.949), (10, 3.164)])
 def test_critical_values_of_demsars_table_5a(k: int, q: float) -> None:
     assert power.nemenyi_quantile(k, 0.05) == pytest.approx(q, abs=1.1e-3)
