@@ -86,8 +86,8 @@ def rank_sum_distribution(doubled: tuple[int, ...], size: int) -> Array:
     ways = np.zeros((size + 1, sum(doubled) + 1))
     ways[0, 0] = 1.0
     for value in doubled:
-        # The right side is computed before it is added, so no value is chosen twice.
-        ways[1:, value:] += ways[:-1, : ways.shape[1] - value].copy()
+        # numpy computes the right side before it adds, so no value is chosen twice.
+        ways[1:, value:] += ways[:-1, : ways.shape[1] - value]
     last: Array = ways[size]
     return last / last.sum()
 

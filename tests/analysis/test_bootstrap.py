@@ -79,6 +79,14 @@ def test_the_widened_interval_is_students_for_a_plain_mean() -> None:
     assert high - low > 1.1 * (plain[1] - plain[0])
 
 
+def test_the_quantiles_are_those_of_student_and_small_samples() -> None:
+    """For replicates that are exactly normal the interval ends at sqrt(n/(n-1)) t."""
+    replicates = stats.norm.ppf((np.arange(200_000) + 0.5) / 200_000)
+    low, high = bootstrap.interval(replicates, 0.05, 5)
+    assert high == pytest.approx(math.sqrt(5 / 4) * stats.t.ppf(0.975, 4), abs=0.01)
+    assert low == pytest.approx(-high, abs=1e-6)
+
+
 def test_every_mean_names_its_runs() -> None:
     data = runs(num_runs=3, num_sets=2)
     data["a"].iloc[1, 0] = math.nan

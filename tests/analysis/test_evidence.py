@@ -28,7 +28,7 @@ COLUMNS = {
     "sensitivity_checks.csv": ("setting", *stability.CHECK_COLUMNS),
     "pool.csv": ("setting", *stability.POOL_COLUMNS),
 }
-TWENTY = tuple(f"set{i}" for i in range(12))
+TWELVE = tuple(f"set{i}" for i in range(12))
 
 
 def result(recorder: Recorder, **values: Any) -> Analysis:
@@ -43,7 +43,7 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
 @pytest.fixture
 def many(recorder: Recorder) -> Recorder:
     """Three algorithms, three runs each, on twelve sets: b is a little better than a, c much better."""
-    protocol = make_protocol(TWENTY)
+    protocol = make_protocol(TWELVE)
     for lead, name in enumerate(("a", "b", "c")):
         for seed in range(3):
             scores = [0.3 + i / 40 + 0.02 * lead**2 + 0.004 * ((i * 7 + seed * 3 + lead) % 5) for i in range(12)]
@@ -83,6 +83,21 @@ def test_a_rope_makes_small_differences_equivalent(many: Recorder) -> None:
     narrow, wide = (result(many, rope=rope).evidence.bayesian.set_index(["a", "b"]) for rope in (0.5, 4))
     assert narrow.loc[("a", "b"), "verdict"] == "b better"
     assert wide.loc[("a", "b"), "verdict"] == "equivalent"
+
+
+def test_pairs_are_marked_under_an_insignificant_omnibus_test(recorder: Recorder) -> None:
+    """a is a little better than b everywhere, and c now far above, now far below them."""
+    protocol = make_protocol(TWELVE[:8])
+    for name, scores in {
+        "a": [0.5 + 0.011 * i for i in range(8)],
+        "b": [0.49 + 0.01 * i for i in range(8)],
+        "c": [0.9 if i % 2 else 0.1 for i in range(8)],
+    }.items():
+        recorder.train(name, 0, scores, protocol=protocol)
+    row = result(recorder).evidence.wilcoxon.set_index(["a", "b"]).loc[("a", "b")]
+    assert row["p_holm"] == pytest.approx(3 / 2**7)
+    assert not row["omnibus_significant"]
+    assert not row["significant"]
 
 
 def test_a_control_leaves_its_pairs_only(many: Recorder) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -50,6 +51,19 @@ def test_kruskal_wallis_is_exact_for_few_runs_and_chi_square_for_many() -> None:
     tied = {name: frame.round() for name, frame in many.items()}
     p = persets.per_set(tied, 0.05, FAMILY)[0]["p"].iloc[0]
     assert p == pytest.approx(stats.kruskal(*(frame["one"] for frame in tied.values())).pvalue, abs=0.015)
+
+
+def test_groups_of_unequal_size_equal_all_arrangements_counted() -> None:
+    values = {"a": [1.0, 2.0, 2.0], "b": [5.0, 6.0], "c": [4.0, 3.0]}
+    data = {name: pd.DataFrame({"one": numbers}) for name, numbers in values.items()}
+    p = persets.per_set(data, 0.05, FAMILY)[0]["p"].iloc[0]
+    everything = [number for numbers in values.values() for number in numbers]
+    observed = stats.kruskal(*values.values()).statistic
+    h = [
+        stats.kruskal(o[:3], o[3:5], o[5:]).statistic
+        for o in itertools.islice(itertools.permutations(everything), 0, None, 7)
+    ]
+    assert p == pytest.approx(np.mean(np.array(h) >= observed - 1e-9), abs=0.015)
 
 
 def test_pairs_are_marked_where_the_set_shows_no_difference() -> None:

@@ -158,6 +158,17 @@ def test_the_detectable_difference_has_the_power_it_promises() -> None:
     assert np.mean(hits) == pytest.approx(planner.TARGET, abs=4 * np.std(hits) / math.sqrt(300))
 
 
+def test_power_counts_the_right_direction_under_the_omnibus_test_only() -> None:
+    model = simulation.estimate(*example())
+    tables = simulation.draw(model, 500, 9, 6)
+    assert planner.power_of(tables, -30, 0.05, "wilcoxon_holm_control") == (0, 0)
+    tables[..., 0] += 1.5
+    decisions = simulation.decide(tables, 0.05, control=True)
+    expected = ((decisions.wilcoxon > 0) & decisions.omnibus[:, None]).mean()
+    assert planner.power_of(tables, 0.0, 0.05, "wilcoxon_holm_control")[0] == pytest.approx(expected)
+    assert expected < (decisions.wilcoxon > 0).mean()
+
+
 def test_more_sets_and_a_control_see_smaller_differences() -> None:
     model = simulation.estimate(*example())
     by_sets = [planner.detectable(model, n, 6, 0.05) for n in (8, 12, 20)]

@@ -85,6 +85,14 @@ def test_the_fewest_to_leave_out_is_what_trying_all_sub_pools_finds(values: list
         assert fewest is None if pd.isna(frame.loc[(a, b), "leave_out"]) else frame.loc[(a, b), "leave_out"] == fewest
 
 
+def test_a_verdict_that_turns_round_is_a_flip() -> None:
+    """On very many sets one algorithm fewer can turn a significant difference into its opposite."""
+    scores = pd.DataFrame([[3.0, 1, 2]] * 400 + [[2.0, 3, 1]] * 600, columns=["a", "b", "between"])
+    row = stability.pool_dependence(scores, 0.05).set_index(["a", "b"]).loc[("a", "b")]
+    assert (row["difference"], row["told_apart"]) == (pytest.approx(0.2), True)
+    assert (row["leave_out"], row["leave_out_names"]) == (1, "between")
+
+
 def test_added_weak_methods_undo_a_difference_as_computed() -> None:
     wider = BETWEEN.assign(**{f"weak{i}": BETWEEN.min(axis=1) - 5 - i for i in range(3)})
     assert verdict(wider, stability.NEMENYI) == stability.SAME
