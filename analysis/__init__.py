@@ -34,7 +34,7 @@ class AnalyzeOptions:
     algorithms: Literal["all"] | tuple[str, ...] = setting("all", "algorithms to compare")
     control: str = setting("none", "compare every algorithm with this one only, not all pairs (none: all pairs)")
     rope: float = setting(1.0, "differences up to so many points are equivalent in practice", ge=0, le=100)
-    bootstrap: int = setting(2000, "bootstrap replicates", ge=200, le=100_000)
+    bootstrap: int = setting(2000, "bootstrap replicates", ge=200, le=20_000)
     plan: bool = setting(False, "also compute how many sets and runs would show a difference")
     difference: float = setting(2.0, "points that the plan is to show", gt=0, le=100)
     duplicates: Literal["first", "last"] = setting("first", "which of several finished runs with one run key counts")

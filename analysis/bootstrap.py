@@ -53,7 +53,7 @@ def intervals(runs: Mapping[str, pd.DataFrame], draws: Resamples, alpha: float) 
     """
     rows = []
     for name, frame in runs.items():
-        cells = _cell_means(frame, draws.runs[name])
+        cells = cell_means(frame, draws.runs[name])
         ids = frame.index.to_numpy()
         over_sets = (cells * draws.sets).sum(axis=1) / draws.sets.sum(axis=1)
         num_sets = frame.shape[1]
@@ -74,7 +74,7 @@ def improvements(runs: Mapping[str, pd.DataFrame], draws: Resamples, alpha: floa
     That is the probability that a run of a beats a run of b on a set, averaged over sets; equal scores count half
     (Agarwal et al. 2021, section 4.3). Higher scores are better.
     """
-    cells = {name: _cell_means(frame, draws.runs[name]) for name, frame in runs.items()}
+    cells = {name: cell_means(frame, draws.runs[name]) for name, frame in runs.items()}
     total = draws.sets.sum(axis=1)
     rows = []
     for a, b in family:
@@ -109,7 +109,7 @@ def _counts(generator: np.random.Generator, size: int, replicates: int) -> Array
     return generator.multinomial(size, np.full(size, 1 / size), replicates).astype("float64")
 
 
-def _cell_means(frame: pd.DataFrame, counts: Array) -> Array:
+def cell_means(frame: pd.DataFrame, counts: Array) -> Array:
     """Replicates x sets: means over the drawn runs; over all runs where no drawn run has a score on the set."""
     values = frame.to_numpy(dtype="float64")
     present = np.isfinite(values)

@@ -129,7 +129,7 @@ def decide(tables: Array, alpha: float, control: bool = False) -> Decisions:
     told = np.sign(balance) * (exact.holm(p) < alpha)
     if num_algorithms < 3:
         return Decisions(told[:, 0] != 0, None, told)
-    ranks = _ranks(-tables).mean(axis=1)
+    ranks = row_ranks(-tables).mean(axis=1)
     first, second = np.array(_pairs(num_algorithms, False)).T
     critical = power.critical_difference(num_algorithms, num_sets, alpha)
     lead = ranks[:, second] - ranks[:, first]
@@ -164,14 +164,14 @@ def wilcoxon(tables: Array, pairs: list[tuple[int, int]]) -> tuple[Verdicts, Arr
     num_sets = tables.shape[1]
     first, second = np.array(pairs).T
     differences = (tables[:, :, first] - tables[:, :, second]).transpose(0, 2, 1)
-    plus = (_ranks(np.abs(differences)) * (differences > 0)).sum(axis=-1)
+    plus = (row_ranks(np.abs(differences)) * (differences > 0)).sum(axis=-1)
     distribution = exact.signed_rank_distribution(tuple(range(2, 2 * num_sets + 1, 2)))[::2]
     lower = np.cumsum(distribution)
     tail = np.minimum(lower, lower[::-1])  # the distribution is symmetric
     return 2 * plus - num_sets * (num_sets + 1) // 2, np.minimum(1.0, 2 * tail)[plus]
 
 
-def _ranks(values: Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+def row_ranks(values: Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Ranks along the last axis, 1 = smallest."""
     order = np.argsort(values, axis=-1)
     ranks = np.empty_like(order)

@@ -88,7 +88,7 @@ def false_positives(tables: Array, alpha: float = ALPHA) -> dict[str, Rate]:
     from scipy import stats
 
     _, num_sets, num_algorithms = tables.shape
-    ranks = simulation._ranks(-tables).mean(axis=1)
+    ranks = simulation.row_ranks(-tables).mean(axis=1)
     chi2 = simulation.friedman_chi2(ranks, num_sets)
     found = simulation.decide(tables, alpha)
     with_control = simulation.decide(tables, alpha, control=True)
@@ -136,7 +136,7 @@ def coverage(
         draws = bootstrap.resample(runs, replicates)
         frame = bootstrap.improvements(runs, draws, ALPHA, (("a", "b"),)).iloc[0]
         widened.append(frame["bootstrap_low"] <= 0 <= frame["bootstrap_high"])
-        cells = [bootstrap._cell_means(runs[name], draws.runs[name]) for name in "ab"]
+        cells = [bootstrap.cell_means(runs[name], draws.runs[name]) for name in "ab"]
         means = ((cells[0] - cells[1]) * draws.sets).sum(axis=1) / num_sets
         low, high = np.quantile(means, [ALPHA / 2, 1 - ALPHA / 2])
         plain.append(low <= 0 <= high)

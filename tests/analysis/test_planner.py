@@ -101,7 +101,7 @@ def test_many_at_once_decide_as_one_by_one(k: int, n: int) -> None:
 
 def test_fast_p_values_equal_scipys() -> None:
     tables = np.random.default_rng(5).normal(size=(6, 8, 4))
-    ranks = simulation._ranks(-tables).mean(axis=1)
+    ranks = simulation.row_ranks(-tables).mean(axis=1)
     for table, chi2 in zip(tables, simulation.friedman_chi2(ranks, 8), strict=True):
         assert chi2 == pytest.approx(stats.friedmanchisquare(*table.T).statistic)
     _, p = simulation.wilcoxon(tables, [(0, 1), (2, 3)])
