@@ -1,13 +1,14 @@
 """The tracking server as analysis sees it: runs by tag, whole metric histories, small text artifacts.
 
-The only file of analysis that reads from MLflow. Everything that a dead or strange server can do wrong becomes one
-`Failure` with one line.
+With local.py the only file of analysis that reads from MLflow. Everything that a dead or strange server can do wrong
+becomes one `Failure` with one line.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from biasbed import record
+from biasbed.analysis import local
+from biasbed.progress import Progress
 from biasbed.server import database, guarded
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 PHASES_READ = ("val", "test")  # the metrics that analysis uses; the others may be many and are left on the server
 MAX_HTTP_THREADS = 16
 PAGE = 1000
+MANY_RUNS = 100  # from here on reading shows its progress
 CACHE_VERSION = "1"
 HISTORY_COLUMNS = ("metric", "step", "value")
 
@@ -86,8 +90,15 @@ class Store:
         """The complete history of every finished run's val and test metrics: run id -> columns metric, step, value.
 
         One row per metric and step: where a crash left two, the one with the last timestamp. Infinity, which stores
-        return as the largest double, is infinity again. Read once per run, then kept on this machine.
+        return as the largest double, is infinity again. A local database is read by SQL, which takes no longer than
+        reading a cache; what comes through the client is read once per run, then kept on this machine.
         """
+        file = database(self.uri)
+        if file is not None and runs:
+            with guarded(self.uri), Progress(len(runs), "run", silent=len(runs) < MANY_RUNS) as progress:
+                found = local.read(file, runs, is_read, self.client, progress)
+            if found is not None:
+                return {run_id: tidy_history(rows) for run_id, rows in found.items()}
         cached = {run.info.run_id: self._cached(run) for run in runs}
         missing = [run for run in runs if cached[run.info.run_id] is None]
         with guarded(self.uri):
@@ -97,16 +108,19 @@ class Store:
         return {run_id: fetched[run_id] if frame is None else frame for run_id, frame in cached.items()}
 
     def _fetch(self, runs: Sequence[Any]) -> dict[str, pd.DataFrame]:
+        """Through MLflow's client, which has no call for more than one metric of one run."""
         wanted = [(run.info.run_id, key) for run in runs for key in sorted(run.data.metrics) if is_read(key)]
-        # Threads hide the latency of HTTP; a sqlite file answers slower to many threads than to one.
-        if self.uri.startswith("http"):
-            with ThreadPoolExecutor(MAX_HTTP_THREADS) as pool:
-                answers = list(pool.map(lambda pair: self.client.get_metric_history(*pair), wanted))
-        else:
-            answers = [self.client.get_metric_history(*pair) for pair in wanted]
-        rows: dict[str, list[tuple[str, int, int, float]]] = {run.info.run_id: [] for run in runs}
-        for (run_id, key), metrics in zip(wanted, answers, strict=True):
-            rows[run_id] += [(key, m.step, m.timestamp, m.value) for m in metrics]
+        rows: dict[str, list[local.Row]] = {run.info.run_id: [] for run in runs}
+        # Threads hide the latency of HTTP; a database answers slower to many threads than to one.
+        threads = MAX_HTTP_THREADS if self.uri.startswith("http") else 1
+        with (
+            Progress(len(wanted), "metric", silent=len(runs) < MANY_RUNS) as progress,
+            ThreadPoolExecutor(threads) as pool,
+        ):
+            answers = pool.map(lambda pair: self.client.get_metric_history(*pair), wanted)
+            for (run_id, key), metrics in zip(wanted, answers, strict=True):
+                rows[run_id] += [(key, m.step, m.timestamp, m.value) for m in metrics]
+                progress.tick()
         return {run_id: tidy_history(entries) for run_id, entries in rows.items()}
 
     def _cache_file(self, run: Any) -> Path:
@@ -142,15 +156,19 @@ def is_read(key: str) -> bool:
     return name is not None and name.phase in PHASES_READ
 
 
-def tidy_history(rows: Iterable[tuple[str, int, int, float]]) -> pd.DataFrame:
+def tidy_history(rows: Iterable[local.Row]) -> pd.DataFrame:
     """Rows (metric, step, timestamp, value) as one row per metric and step: the last one written counts."""
-    frame = pd.DataFrame(rows, columns=["metric", "step", "timestamp", "value"])
-    frame = frame.astype({"metric": "str", "step": "int64", "timestamp": "int64", "value": "float64"})
-    frame = frame.sort_values(["metric", "step", "timestamp"], kind="stable")
-    frame = frame.drop_duplicates(["metric", "step"], keep="last")
-    infinite = ~frame["value"].map(record.is_finite) & frame["value"].notna()
-    frame.loc[infinite, "value"] = frame.loc[infinite, "value"] * float("inf")
-    return frame[list(HISTORY_COLUMNS)].reset_index(drop=True)
+    last = {(metric, step): value for metric, step, _, value in sorted(rows)}
+    columns = {
+        "metric": pd.Series([metric for metric, _ in last], dtype="str"),
+        "step": pd.Series([step for _, step in last], dtype="int64"),
+        "value": pd.Series([_with_infinity(value) for value in last.values()], dtype="float64"),
+    }
+    return pd.DataFrame(columns)
+
+
+def _with_infinity(value: float) -> float:
+    return value if record.is_finite(value) or math.isnan(value) else math.copysign(math.inf, value)
 
 
 def _pages(ask: Callable[[str | None], Any]) -> Iterator[Any]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import math
 import os
+import random
+import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -16,6 +22,7 @@ from biasbed import record
 from biasbed.analysis import store as stores
 from biasbed.analysis.store import Store, tidy_history
 from biasbed.errors import Failure, UsageError
+from biasbed.progress import Progress
 from biasbed.server import resolve_uri
 
 HISTORY = [("test/accuracy/a", 1, 5, 0.1), ("test/accuracy/a", 0, 4, 0.2)]
@@ -63,6 +70,13 @@ def test_only_our_val_and_test_metrics_are_read(key: str, read: bool) -> None:
     assert stores.is_read(key) == read
 
 
+@pytest.fixture
+def through_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads as from a server: through MLflow's client, and cached."""
+    monkeypatch.setattr(stores.local, "read", lambda *arguments: None)
+
+
+@pytest.mark.usefixtures("through_client")
 def test_histories_are_complete_and_read_once(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = recorder.train("erm", 0)
     recorder.client.log_metric(run_id, "test/accuracy/edge", 0.123, timestamp=99_999, step=3)
@@ -76,6 +90,7 @@ def test_histories_are_complete_and_read_once(recorder: Recorder, monkeypatch: p
     pd.testing.assert_frame_equal(store.histories(runs)[run_id], first)
 
 
+@pytest.mark.usefixtures("through_client")
 def test_the_cache_notices_a_change_and_survives_damage(recorder: Recorder) -> None:
     run_id = recorder.train("erm", 0)
     store = Store(recorder.uri)
@@ -90,6 +105,7 @@ def test_the_cache_notices_a_change_and_survives_damage(recorder: Recorder) -> N
     pd.testing.assert_frame_equal(store.histories(store.runs("train"))[run_id], after)
 
 
+@pytest.mark.usefixtures("through_client")
 def test_a_home_that_cannot_be_written_only_costs_time(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = recorder.folder / "file"
     blocked.write_text("")
@@ -97,6 +113,70 @@ def test_a_home_that_cannot_be_written_only_costs_time(recorder: Recorder, monke
     run_id = recorder.train("erm", 0)
     store = Store(recorder.uri)
     assert len(store.histories(store.runs("train"))[run_id]) == 32
+
+
+# --- a local database -------------------------------------------------------------------------------------------------
+
+
+def awkward_runs(recorder: Recorder) -> list[Any]:
+    """Runs with NaN, infinities, values written twice, metrics that are not read, and no metric at all."""
+    generator = random.Random(0)
+    for seed in range(3):
+        values = [generator.choice([generator.random(), math.nan, math.inf, -math.inf]) for _ in range(6)]
+        run_id = recorder.train("erm", seed, metrics={"val/loss/val": values, "train/loss": values, "my own": values})
+        for timestamp in (99_999, 5):
+            recorder.client.log_metric(run_id, "test/accuracy/edge", generator.random(), timestamp=timestamp, step=2)
+    empty = recorder.client.create_run(recorder.experiment, tags={record.KIND: "train"})
+    recorder.client.set_terminated(empty.info.run_id)
+    return Store(recorder.uri).runs("train")
+
+
+def test_sql_and_the_client_give_the_same(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = awkward_runs(recorder)
+    by_sql = Store(recorder.uri).histories(runs)
+    assert not (record.home(recorder.uri) / "cache").exists()
+    monkeypatch.setattr(stores.local, "read", lambda *arguments: None)
+    by_client = Store(recorder.uri).histories(runs)
+    assert by_sql.keys() == by_client.keys() == {run.info.run_id for run in runs}
+    for run_id, frame in by_sql.items():
+        pd.testing.assert_frame_equal(frame, by_client[run_id])
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "DELETE FROM metrics WHERE step = 3",  # the last values are not those that MLflow gave
+        "UPDATE metrics SET value = value / 2 WHERE step = 0",  # only the whole history shows it
+        "ALTER TABLE metrics RENAME COLUMN is_nan TO not_a_number",
+        "DROP TABLE metrics",
+    ],
+)
+def test_a_database_that_is_other_than_expected_is_left_to_the_client(recorder: Recorder, harm: str) -> None:
+    """The client goes on to read the unharmed database; what is asked by SQL is a harmed copy."""
+    recorder.train("erm", 0)
+    store = Store(recorder.uri)
+    runs = store.runs("train")
+    whole, copy = recorder.folder / "mlflow.db", recorder.folder / "harmed.db"
+    progress = Progress(1, "run", silent=True)
+    assert stores.local.read(whole, runs, stores.is_read, store.client, progress)
+    shutil.copy(whole, copy)
+    with contextlib.closing(sqlite3.connect(copy)) as connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute(harm)
+        connection.commit()
+    assert stores.local.read(copy, runs, stores.is_read, store.client, progress) is None
+
+
+def test_reading_never_writes(recorder: Recorder) -> None:
+    recorder.train("erm", 0)
+    store = Store(recorder.uri)
+    runs = store.runs("train")
+    before = hashlib.sha256((recorder.folder / "mlflow.db").read_bytes()).hexdigest()
+    assert store.histories(runs)
+    assert hashlib.sha256((recorder.folder / "mlflow.db").read_bytes()).hexdigest() == before
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
 
 
 def test_many_runs_are_found_page_by_page(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
