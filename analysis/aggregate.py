@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from biasbed import record
+from biasbed import measures, record
 from biasbed.analysis.runs import Run
 from biasbed.analysis.selection import Missing
 from biasbed.errors import Failure
@@ -67,6 +68,28 @@ def score_table(runs: pd.DataFrame, algorithms: Sequence[str], sets: Sequence[st
     table = table.reindex(wanted)
     table["num_runs"] = table["num_runs"].fillna(0).astype("int64")
     return table.reset_index()[list(SCORE_COLUMNS)]
+
+
+def binomial_interval(mean: float, entry: record.SetRecord, level: float = 0.95) -> tuple[float, float]:
+    """Percent between which a model's accuracy on all images of the set's kind lies, by Wilson, had it this mean.
+
+    What the finite set leaves open, whatever the number of runs. NaNs for another measure than accuracy.
+    """
+    if entry.headline != "accuracy" or entry.images < 1 or math.isnan(mean):
+        return math.nan, math.nan
+    low, high = measures.wilson(round(mean / 100 * entry.images), entry.images, level)
+    return 100 * low, 100 * high
+
+
+def with_intervals(scores: pd.DataFrame, sets: Sequence[record.SetRecord]) -> pd.DataFrame:
+    """The score table with columns `images`, `binomial_low`, `binomial_high`."""
+    entries = {entry.name: entry for entry in sets}
+    found = [
+        (entries[dataset].images, *binomial_interval(float(mean), entries[dataset]))
+        for dataset, mean in zip(scores["dataset"], scores["mean"], strict=True)
+    ]
+    columns = pd.DataFrame(found, columns=["images", "binomial_low", "binomial_high"], index=scores.index)
+    return pd.concat([scores, columns.round(DIGITS)], axis=1)
 
 
 def mean_matrix(scores: pd.DataFrame) -> pd.DataFrame:
@@ -147,4 +170,13 @@ def shared_images_note(sets: Sequence[record.SetRecord]) -> list[str]:
         f"{', '.join(names)} show the same images ({source}): the tests take sets for independent, and these are not"
         for source, names in by_source.items()
         if len(names) > 1
+    ]
+
+
+def validation_note(protocol: record.Protocol) -> list[str]:
+    """Test sets on which the epoch was chosen too: their numbers are those of an oracle."""
+    same = [entry.name for entry in protocol.sets if entry.name in protocol.validation_sets]
+    return [
+        f"validation and test are the same images ({name}): the score on it is an oracle's, selected on what it tests"
+        for name in same
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from biasbed.analysis import planner
+from biasbed.analysis import aggregate, planner
 from biasbed.analysis.evidence import limits_fields
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import Comparison
@@ -21,9 +21,24 @@ FLOAT_FORMAT = "%.10g"
 
 def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Writes all tables and returns file name -> one line that says what it is."""
+    files = {}
+    for name, (frame, description) in frames(analysis).items():
+        frame.to_csv(folder / name, index=False, float_format=FLOAT_FORMAT, lineterminator="\n")
+        files[name] = description
+    for name, content, description in _tests(analysis):
+        (folder / name).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        files[name] = description
+    return files
+
+
+def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
+    """CSV file name -> its content and one line that says what it is; those without rows are left out."""
     tables = {
         "runs.csv": (run_rows(analysis, analysis.runs), "every run, evaluation set and rule: the selected score"),
-        "scores.csv": (analysis.scores, "mean and standard deviation over runs of each algorithm on each set"),
+        "scores.csv": (
+            aggregate.with_intervals(analysis.scores, analysis.sets),
+            "mean and standard deviation over runs of each algorithm on each set, and what the set's size leaves open",
+        ),
         "ranks.csv": (rank_rows(analysis), "rank of each algorithm on each set, and its average"),
     }
     if len(analysis.duplicates):
@@ -32,22 +47,21 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     pairs = nemenyi_rows(analysis)
     if len(pairs):
         tables["nemenyi.csv"] = (pairs, "Nemenyi's test for every pair of algorithms")
-    tables |= {name: entry for name, entry in _evidence(analysis).items() if len(entry[0])}
-    for name, (frame, _) in tables.items():
-        frame.to_csv(folder / name, index=False, float_format=FLOAT_FORMAT, lineterminator="\n")
-    files = {name: description for name, (_, description) in tables.items()}
-    for name, content, description in _tests(analysis):
-        (folder / name).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        files[name] = description
-    return files
+    if analysis.reproduction is not None:
+        tables["reproduction.csv"] = (analysis.reproduction, "one's own numbers beside the published ones")
+    return tables | {name: entry for name, entry in _evidence(analysis).items() if len(entry[0])}
 
 
 def run_rows(analysis: Analysis, runs: pd.DataFrame) -> pd.DataFrame:
     """Tidy: one row per run, evaluation set and rule."""
-    scope = analysis.collection.scope
-    constant = dict(kind=scope.kind, suite=scope.suite, study=scope.study, protocol=scope.protocol)
-    frame = runs.assign(**constant, rule=analysis.rule.name, oracle=analysis.rule.oracle)
-    first = [*constant, "algorithm", "seed", "test_domains", "dataset", "rule", "oracle"]
+    collection = analysis.collection
+    origin = {run.id: run for run in (*collection.runs, *collection.duplicates)}
+    scope = {
+        name: [getattr(origin[run_id], name) for run_id in runs["run_id"]]
+        for name in ("kind", "suite", "study", "protocol")
+    }
+    frame = runs.assign(**scope, rule=analysis.rule.name, oracle=analysis.rule.oracle)
+    first = [*scope, "algorithm", "seed", "test_domains", "dataset", "rule", "oracle"]
     return frame[[*first, *(name for name in frame if name not in first)]].round(SCORE_DIGITS)
 
 
@@ -97,6 +111,8 @@ def _evidence(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
         "per_set.csv": (found.sets, "Kruskal-Wallis test over the runs of every set"),
         "per_set_pairs.csv": (found.set_pairs, "Mann-Whitney tests over the runs of every set and pair"),
         "selection.csv": (analysis.selection, "scores under every selection rule, and the gap to the oracle"),
+        "selection_gap.csv": (analysis.selection_gap, "the selection rule beside the oracle"),
+        "regret.csv": (analysis.regret, "what each selection rule costs, and where each algorithm stands under it"),
         "sensitivity.csv": (found.flips, "every conclusion that is another one if something is changed"),
         "sensitivity_checks.csv": (found.checks, "how many conclusions were checked, and how many flip"),
         "pool.csv": (found.pool, "what other algorithms in the comparison do to Nemenyi's verdict on a pair"),
