@@ -20,7 +20,7 @@ from biasbed.analysis.aggregate import DIGITS
 
 OMNIBUS, NEMENYI, WILCOXON = "iman_davenport", "nemenyi", "wilcoxon_holm"
 ALPHAS = (0.01, 0.05, 0.10)
-SAME = "not told apart"
+SAME, NOT_SHOWN = "not told apart", "not shown to differ"
 
 Claim = tuple[str, str, str]  # test, a, b; both empty for the omnibus test
 FLIP_COLUMNS = ("change", "what", "test", "a", "b", "before", "after")
@@ -51,7 +51,7 @@ def conclusions(scores: pd.DataFrame, alpha: float, control: str | None = None) 
     if scores.shape[1] > 2:
         ranks = statistics.rank(scores)
         differ = statistics.friedman(ranks).p < alpha
-        found[OMNIBUS, "", ""] = "they differ" if differ else "not shown to differ"
+        found[OMNIBUS, "", ""] = "they differ" if differ else NOT_SHOWN
         found |= _nemenyi(ranks.mean(), len(scores), alpha, differ)
     if control is None or control in scores:
         found |= _wilcoxon(scores, alpha, control, differ)

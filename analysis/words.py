@@ -29,6 +29,17 @@ def p_value(p: float) -> str:
     return "< 1e-300" if p == 0 else f"= {p:.4g}"
 
 
+def short_p(p: float, alpha: float) -> str:
+    """A p-value for a table, never rounded to zero nor across alpha."""
+    if p < 0.001:
+        return "<0.001"
+    text = f"{p:.3f}"
+    if (float(text) < alpha) == (p < alpha):
+        return text
+    away = math.floor if p < alpha else math.ceil  # from alpha
+    return f"{away(p * 1e4) / 1e4:.4f}"
+
+
 def test_sentences(comparison: Comparison) -> list[str]:
     """What was tested, what came out, and whether anything may be concluded."""
     if comparison.skipped:
