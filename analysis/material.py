@@ -12,7 +12,6 @@ from biasbed.analysis import custom, literature
 from biasbed.analysis.literature import Study
 from biasbed.analysis.runs import Collection, collect
 from biasbed.analysis.selection import AsPublished, History, Rule, make_rule
-from biasbed.analysis.store import HISTORY_COLUMNS
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
@@ -44,7 +43,7 @@ def gather(store: Store, options: AnalyzeOptions) -> Material:
         notes = [note for study in studies for note in study.notes]
         collection = dataclasses.replace(collection, notes=(*collection.notes, *notes))
     of_studies = [run for study in studies for run in study.mlflow_runs]
-    histories = _histories(store, [*mlflow_runs, *of_studies])
+    histories = read_histories(store, [*mlflow_runs, *of_studies])
     chosen, notes = custom.choose(rule, collection.runs, histories)
     if options.with_published:
         chosen = (*chosen, *collection.published_by_rule[rule.name])
@@ -68,13 +67,11 @@ def _rule(collection: Collection, sets: tuple[record.SetRecord, ...], options: A
     return make_rule(options.selection, options.n, dataclasses.replace(collection.protocol, sets=sets))
 
 
-def _histories(store: Store, mlflow_runs: Iterable[Any]) -> dict[str, History]:
+def read_histories(store: Store, mlflow_runs: Iterable[Any]) -> dict[str, History]:
+    """Run id -> curves of all these MLflow runs."""
     runs = {run.info.run_id: run for run in mlflow_runs}
-    frames = store.histories(list(runs.values()))
     return {
-        # Lists: iterating over a pandas column takes several times as long.
-        run_id: History(_title(runs[run_id]), zip(*(frame[name].tolist() for name in HISTORY_COLUMNS), strict=True))
-        for run_id, frame in frames.items()
+        run_id: History(_title(runs[run_id]), rows) for run_id, rows in store.histories(list(runs.values())).items()
     }
 
 

@@ -26,7 +26,7 @@ class History:
         """rows: metric, step, value; one for each metric and step. run: the run's name in messages."""
         self.run = run
         self._curves: dict[str, dict[int, float]] = {}
-        for metric, step, value in sorted(rows, key=lambda row: row[:2]):
+        for metric, step, value in sorted(rows):
             self._curves.setdefault(metric, {})[step] = value
 
     @property

@@ -31,7 +31,9 @@ MAX_HTTP_THREADS = 16
 PAGE = 1000
 MANY_RUNS = 100  # from here on reading shows its progress
 CACHE_VERSION = "1"
-HISTORY_COLUMNS = ("metric", "step", "value")
+HISTORY_COLUMNS = {"metric": "str", "step": "int64", "value": "float64"}
+
+History = list[tuple[str, int, float]]  # metric, step, value
 
 
 class Store:
@@ -86,12 +88,12 @@ class Store:
             except (MlflowException, OSError):
                 return None
 
-    def histories(self, runs: Sequence[Any]) -> dict[str, pd.DataFrame]:
-        """The complete history of every finished run's val and test metrics: run id -> columns metric, step, value.
+    def histories(self, runs: Sequence[Any]) -> dict[str, History]:
+        """The complete history of every finished run's val and test metrics: run id -> rows metric, step, value.
 
-        One row per metric and step: where a crash left two, the one with the last timestamp. Infinity, which stores
-        return as the largest double, is infinity again. A local database is read by SQL, which takes no longer than
-        reading a cache; what comes through the client is read once per run, then kept on this machine.
+        In the order of metrics and steps, one row for each: where a crash left two, the one with the last timestamp.
+        Infinity, which stores return as the largest double, is infinity again. A local database is read by SQL, which
+        takes no longer than reading a cache; what comes through the client is read once, then kept on this machine.
         """
         file = database(self.uri)
         if file is not None and runs:
@@ -105,9 +107,9 @@ class Store:
             fetched = self._fetch(missing)
         for run in missing:
             self._keep(run, fetched[run.info.run_id])
-        return {run_id: fetched[run_id] if frame is None else frame for run_id, frame in cached.items()}
+        return {run_id: fetched[run_id] if rows is None else rows for run_id, rows in cached.items()}
 
-    def _fetch(self, runs: Sequence[Any]) -> dict[str, pd.DataFrame]:
+    def _fetch(self, runs: Sequence[Any]) -> dict[str, History]:
         """Through MLflow's client, which has no call for more than one metric of one run."""
         wanted = [(run.info.run_id, key) for run in runs for key in sorted(run.data.metrics) if is_read(key)]
         rows: dict[str, list[local.Row]] = {run.info.run_id: [] for run in runs}
@@ -128,14 +130,17 @@ class Store:
         state = [CACHE_VERSION, run.info.end_time, sorted((k, repr(v)) for k, v in run.data.metrics.items())]
         return self.home / "cache" / f"{run.info.run_id}-{record.digest(state)}.parquet"
 
-    def _cached(self, run: Any) -> pd.DataFrame | None:
+    def _cached(self, run: Any) -> History | None:
         try:
             frame = pd.read_parquet(self._cache_file(run))
         except (OSError, ValueError, ImportError):  # absent, cut short by a full disk, or no parquet reader
             return None
-        return frame if list(frame.columns) == list(HISTORY_COLUMNS) else None
+        if list(frame.columns) != list(HISTORY_COLUMNS):
+            return None
+        # Lists: iterating over a pandas column takes several times as long.
+        return list(zip(*(frame[name].tolist() for name in HISTORY_COLUMNS), strict=True))
 
-    def _keep(self, run: Any, frame: pd.DataFrame) -> None:
+    def _keep(self, run: Any, history: History) -> None:
         """Writes the cache; a folder that can't be written only costs the next analysis its time."""
         path = self._cache_file(run)
         with contextlib.suppress(OSError, ImportError):
@@ -144,27 +149,23 @@ class Store:
             handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
             os.close(handle)
             try:
-                frame.to_parquet(name)
+                pd.DataFrame(history, columns=list(HISTORY_COLUMNS)).astype(HISTORY_COLUMNS).to_parquet(name)
                 Path(name).replace(path)
             finally:
                 Path(name).unlink(missing_ok=True)
 
 
+@functools.cache
 def is_read(key: str) -> bool:
     """Whether a metric is one of ours that analysis uses."""
     name = record.parse_metric(key)
     return name is not None and name.phase in PHASES_READ
 
 
-def tidy_history(rows: Iterable[local.Row]) -> pd.DataFrame:
-    """Rows (metric, step, timestamp, value) as one row per metric and step: the last one written counts."""
+def tidy_history(rows: Iterable[local.Row]) -> History:
+    """Rows (metric, step, timestamp, value) as one row per metric and step, in that order: the last written counts."""
     last = {(metric, step): value for metric, step, _, value in sorted(rows)}
-    columns = {
-        "metric": pd.Series([metric for metric, _ in last], dtype="str"),
-        "step": pd.Series([step for _, step in last], dtype="int64"),
-        "value": pd.Series([_with_infinity(value) for value in last.values()], dtype="float64"),
-    }
-    return pd.DataFrame(columns)
+    return [(metric, step, _with_infinity(value)) for (metric, step), value in last.items()]
 
 
 def _with_infinity(value: float) -> float:
