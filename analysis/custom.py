@@ -1,19 +1,8 @@
-"""Selection rules from a user's own file: `selection=my_rules.py:MyRule`.
+"""Selection rules from a user's own file, `selection=my_rules.py:MyRule` (docs/analysis.md has an example).
 
-    class AlignConflict:
-        \"\"\"The epoch with the best harmonic mean of two validation accuracies.\"\"\"
-
-        name, label, oracle = "ac_score", "the epoch with the best AC score", False
-
-        def __init__(self, protocol, n):
-            self.parts = "val/accuracy/val:aligned", "val/accuracy/val:conflicting"
-
-        def steps(self, history, entry):
-            aligned, conflicting = map(history.curve, self.parts)
-            return (max(aligned, key=lambda step: hmean(aligned[step], conflicting[step])),)
-
-Rules that choose among runs too (hyper-parameters by leave-one-domain-out, a test-domain oracle) add
-`choose(self, candidates)`: it gets the runs of one algorithm and returns those that count.
+`MyRule(protocol, n)` gives an object with `name`, `label`, `oracle` and `steps(history, entry)`, as in selection.py. A
+rule that chooses among runs too (hyper-parameters by leave-one-domain-out, a test-domain oracle) has
+`choose(candidates)`: it gets the runs of one algorithm and returns those that count.
 """
 
 from __future__ import annotations

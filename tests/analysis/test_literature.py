@@ -43,7 +43,7 @@ def train_copies(recorder: Recorder, shift: Mapping[str, float] | None = None, n
 
 
 def own(recorder: Recorder, **options: object) -> Analysis:
-    return load(recorder.uri, study="own", bootstrap=200, **options)
+    return load(recorder.uri, **{"study": "own", "bootstrap": 200, **options})
 
 
 # --- the card ---------------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_published_runs_stand_beside_ones_own_marked(beside: Recorder) -> None:
 def test_only_wanted_algorithms_come_along(beside: Recorder) -> None:
     train_copies(beside)
     names = "erm,padain,deepaug_edsr@biasbed"
-    found = own(beside, with_published=True, algorithms=names).algorithms
+    found = own(beside, with_published=True, algorithms=names, sets="imagenet,edge,sketch").algorithms
     assert found == ("deepaug_edsr@biasbed", "erm", "erm@biasbed", "padain", "padain@biasbed")
     with pytest.raises(UsageError, match="no published 'ermm@biasbed'; did you mean 'erm@biasbed'"):
         own(beside, with_published=True, algorithms="erm,ermm@biasbed")
@@ -174,7 +174,7 @@ def test_only_wanted_algorithms_come_along(beside: Recorder) -> None:
 
 def test_rules_that_were_not_published_are_shown_for_ones_own_runs_only(beside: Recorder) -> None:
     train_copies(beside)
-    analysis = own(beside, with_published=True)
+    analysis = own(beside, with_published=True, sets="imagenet,edge,sketch")
     by_rule = analysis.selection[analysis.selection["skipped"] == ""].groupby("rule")["algorithm"].unique()
     assert set(by_rule["best_epoch"]) == set(METHODS)
     assert len(by_rule["best_validation"]) == 11

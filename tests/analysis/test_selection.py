@@ -176,18 +176,9 @@ def test_each_oracle_is_at_least_as_good_as_any_rule_of_one_epoch(seed: int) -> 
 
 # --- rules of one's own -----------------------------------------------------------------------------------------------
 
-OWN = """
-from statistics import harmonic_mean
-
-class AlignConflict:
-    name, label, oracle = "ac_score", "the epoch with the best AC score", False
-
-    def __init__(self, protocol, n):
-        self.parts = "val/accuracy/val:aligned", "val/accuracy/val:conflicting"
-
-    def steps(self, history, entry):
-        aligned, conflicting = map(history.curve, self.parts)
-        return (max(aligned, key=lambda step: harmonic_mean([aligned[step], conflicting[step]])),)
+DOCS = (Path(__file__).resolve().parents[2] / "docs" / "analysis.md").read_text(encoding="utf-8")
+EXAMPLE = DOCS.split("```python\nfrom statistics")[1].split("```")[0]
+OWN = f"""from statistics{EXAMPLE}
 
 class Peeks(AlignConflict):
     name, oracle = "peeks", True
