@@ -93,7 +93,7 @@ def _survival(conclusion: str, one: Overturned | None, analysis: Analysis) -> st
     if one is None:
         return f"{conclusion} survives all of it."
     changes = [change_text(analysis, change, what) for change, what, _ in one.changes]
-    shown = listing([*changes[:MOST], *([f"{len(changes) - MOST} other changes"] if len(changes) > MOST else [])])
+    shown = listing([*changes[:MOST], *([count(len(changes) - MOST, "other change")] if len(changes) > MOST else [])])
     return f"{conclusion} does not hold {shown}."
 
 

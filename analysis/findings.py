@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from biasbed.analysis import aggregate, stability, words
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.runs import PUBLISHED_MARK
 from biasbed.analysis.statistics import Comparison
 from biasbed.analysis.verdicts import Verdict, claims, overturned, verdicts
 
@@ -60,15 +61,18 @@ def compared(analysis: Analysis) -> list[str]:
     runs = Counter(run.algorithm for run in c.runs)
     low, high = min(runs.values()), max(runs.values())
     each = count(low, "run") if low == high else f"{low} to {high} runs"
-    kind = "published " if c.published else ""
+    published = len(c.runs) - len(c.own)
+    of_them = ", all published" if c.published else f", {published} of them published" if published else ""
     lines = [
         f"{count(len(analysis.algorithms), 'algorithm')} ({listing(analysis.algorithms)}) on "
         f"{count(len(analysis.sets), 'evaluation set')} ({listing(analysis.set_names)}), "
-        f"{each} of each, {count(len(c.runs), f'{kind}run')} in all.",
+        f"{each} of each, {count(len(c.runs), 'run')} in all{of_them}.",
         _training_data(analysis),
         f"A run's score on a set is that of {analysis.rule.label.removeprefix('as published: ')}"
         f"{', as published' if c.published else ''}. An algorithm's score is the mean over its runs.",
     ]
+    if published and not c.published:
+        lines.append(f"Names with {PUBLISHED_MARK} are published results beside one's own.")
     if analysis.options.control != "none":
         lines.append(f"Every algorithm is compared with the control {analysis.options.control}, in place of all pairs.")
     return lines
@@ -112,18 +116,15 @@ def caveats(analysis: Analysis) -> list[str]:
         pairs = {pair for _, pair in own}
         firm = {pair for claim in own - shaky for pair in claim[1:]}
         lines.append(
-            f"Of these {count(len(pairs), 'pair')}, {len(firm)} would be told apart whatever algorithm, set, run or "
-            "selection rule were left out or exchanged."
+            f"Of these {count(len(pairs), 'pair')}, {len(firm)} would be told apart whichever algorithm, set or run "
+            "were left out, and under every selection rule and level tried."
         )
     for strict in analysis.comparisons[1:]:
         kept = {pair for _, pair in own} & {frozenset(pair) for _, *pair in claims(analysis, strict)}
-        text = (
-            f"{len(kept)} of them remain"
-            if own
-            else f"the algorithms {'' if strict.significant else 'are not shown to '}differ"
-        )
+        differ = "differ" if strict.significant else "are not shown to differ"
+        text = f"of these pairs {len(kept)} can still be told apart" if own else f"the algorithms {differ}"
         if not strict.skipped:
-            lines.append(f"On the {len(strict.sets)} sets that favour no algorithm's training data, {text}.")
+            lines.append(f"Without the sets whose makers also made training data ({len(strict.sets)} sets), {text}.")
     if comparison.significant and aggregate.shared_images_note(analysis.sets):
         lines.append("All of this takes the sets for independent, and some of them show the same images.")
     if min(Counter(run.algorithm for run in analysis.collection.runs).values()) < 2:
@@ -216,12 +217,15 @@ def on_single_sets(analysis: Analysis) -> list[str]:
 
 
 def sure(analysis: Analysis, comparison: Comparison) -> list[str]:
-    """Sizes with intervals of the pairs that are told apart, practical equivalence, and what weakens the tests."""
+    """Sizes with intervals of the pairs that are told apart, practical equivalence, and agreement of the sets."""
     pairs = verdicts(analysis, comparison)
-    apart = [pair for pair in pairs if pair.told_apart]
-    lines = [_effect(pair, comparison) for pair in apart[:MOST]]
-    if len(apart) > MOST:
-        lines.append(f"{len(apart) - MOST} more pairs are told apart; the table of pairs has them.")
+    by_names = {frozenset((pair.a, pair.b)): pair for pair in pairs}
+    apart = list(dict.fromkeys((better, worse) for _, better, worse in claims(analysis, comparison)))
+    # With a control some pairs have Nemenyi's verdict only.
+    sized = [(*names, by_names[frozenset(names)]) for names in apart if frozenset(names) in by_names]
+    lines = [_effect(*found, comparison) for found in sized[:MOST]]
+    if len(sized) > MOST:
+        lines.append(f"{count(len(sized) - MOST, 'further pair')} told apart; the table of pairs has the sizes.")
     lines += _practical(analysis, comparison, pairs)
     if comparison.friedman is not None:
         agreement = comparison.friedman.kendall_w
@@ -229,16 +233,22 @@ def sure(analysis: Analysis, comparison: Comparison) -> list[str]:
     return lines
 
 
-def _effect(pair: Verdict, comparison: Comparison) -> str:
-    level = f"{1 - comparison.alpha:.0%}"
-    ahead, behind = (pair.a, pair.b) if pair.difference >= 0 else (pair.b, pair.a)
-    low, high = (pair.low, pair.high) if pair.difference >= 0 else (-pair.high, -pair.low)
-    wins = pair.wins if pair.difference >= 0 else pair.losses
-    chance = pair.improvement if pair.difference >= 0 else 1 - pair.improvement
-    interval = f" ({level} interval {low:.1f} to {high:.1f})" if math.isfinite(low) else ""
+def _effect(better: str, worse: str, pair: Verdict, comparison: Comparison) -> str:
+    """The size of a difference that a test found; tests go by ranks, so the mean may say otherwise."""
+    sign = 1 if pair.a == better else -1
+    difference, wins = sign * pair.difference, pair.wins if sign > 0 else pair.losses
+    low, high = sorted((sign * pair.low, sign * pair.high))
+    chance = pair.improvement if sign > 0 else 1 - pair.improvement
+    interval = f" ({1 - comparison.alpha:.0%} interval {low:.1f} to {high:.1f})" if math.isfinite(low) else ""
+    where = f"on {wins} of {pair.num_sets} sets"
+    if difference <= 0:
+        return (
+            f"{better} ranks before {worse} and is better {where}, yet its mean over the sets is {points(-difference)} "
+            f"lower{interval}: a few large losses weigh more than many small gains."
+        )
     return (
-        f"{ahead} is better than {behind} by {points(abs(pair.difference))} on average over the sets{interval}, and on "
-        f"{wins} of {pair.num_sets} sets; a run of the one beats a run of the other in {chance:.0%} of the comparisons."
+        f"{better} is better than {worse} by {points(difference)} on average over the sets{interval}, and {where}; "
+        f"a run of the one beats a run of the other in {chance:.0%} of the comparisons."
     )
 
 

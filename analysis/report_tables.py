@@ -68,7 +68,7 @@ def decimal(value: float, digits: int = 1, **look: Any) -> Entry:
         return Entry("-", value=-math.inf, **look)
     if math.isinf(value):
         return Entry("∞" if value > 0 else "-∞", value=value, **look)
-    return Entry(f"{value:.{digits}f}", value=value, **look)
+    return Entry(f"{round(value, digits) + 0.0:.{digits}f}", value=value, **look)  # no -0.0
 
 
 def interval(value: float, low: float, high: float, digits: int = 1) -> Entry:

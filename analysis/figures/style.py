@@ -26,6 +26,7 @@ STYLE: dict[Any, Any] = {
 GREY = "#777777"
 LIGHT = "#e5e5e5"
 WARNING = "#B00020"
+CHANCE = "chance"  # the legend's last entry
 ORACLE = "ORACLE: selected on the test images"
 
 
@@ -48,6 +49,8 @@ def legend(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if not handles:
         return
+    order = sorted(range(len(labels)), key=lambda i: labels[i] == CHANCE)
+    handles, labels = [handles[i] for i in order], [labels[i] for i in order]
     widest = max(len(label) for label in labels)
     columns = max(1, int(figure.get_size_inches()[0] / (0.55 + 0.075 * widest)))
     figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)), frameon=False)

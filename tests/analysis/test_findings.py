@@ -57,6 +57,17 @@ def test_exactly_the_pairs_that_a_test_separates_are_named(recorder: Recorder) -
     assert "They could not have told any" in concluded  # 3 tests on 6 sets: 3/32
 
 
+def test_a_mean_that_contradicts_the_ranks_is_said_to_do_so(recorder: Recorder) -> None:
+    often = {"often": (0.53, 0.54, 0.55, 0.52, 0.54, 0.1), "rarely": (0.51, 0.52, 0.53, 0.5, 0.52, 0.9)}
+    analysis = analysed(recorder, often | {"c": (0.3,) * 5 + (0.05,), "d": (0.2,) * 5 + (0.04,)}, alpha="0.9")
+    comparison = analysis.comparisons[0]
+    assert ("nemenyi", "often", "rarely") in claims(analysis, comparison)
+    sizes = [line for line in findings.sure(analysis, comparison) if line.startswith("often ranks before rarely")]
+    assert len(sizes) == 1
+    assert "better on 5 of 6 sets, yet its mean over the sets is 11.7 points lower" in sizes[0]
+    assert not any("rarely is better than often" in line for line in findings.sure(analysis, comparison))
+
+
 def test_a_control_has_its_own_family_of_tests(recorder: Recorder) -> None:
     analysis = analysed(recorder, DIFFERENT, control="c", alpha="0.1")
     concluded = " ".join(findings.concluded(analysis, analysis.comparisons[0]))

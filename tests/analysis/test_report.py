@@ -13,10 +13,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from toy_runs import THREE, Recorder, fill
 
-from biasbed.analysis import AnalyzeOptions, Outcome, provenance, report
+from biasbed.analysis import AnalyzeOptions, Outcome, literature, load, provenance, report
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.selection import BestEpoch
 from biasbed.settings import build
@@ -156,6 +157,29 @@ def test_oracle_numbers_are_marked_in_every_table(outcome: Outcome, tmp_path: Pa
         caption for caption in captions if caption.startswith("Every run: its MLflow id")
     ]
     assert "ORACLE numbers" in text
+
+
+def test_the_card_of_a_reproduction_is_a_table(outcome: Outcome, tmp_path: Path) -> None:
+    values = ("paper", "erm", "edge", 20.5, 0.7, 2, 23.0, 0.5, 10, -2.5, -5.0, 0.01, 0.02, "differs")
+    card = pd.DataFrame([values], columns=list(literature.CARD_COLUMNS))
+    assert "Reproduction" not in html(outcome)
+    text = rendered(dataclasses.replace(outcome.analysis, reproduction=card), tmp_path)
+    row = re.search(r"<tr>.*differs.*", text)
+    assert row
+    cells = [re.sub("<[^>]+>", "", cell) for cell in re.findall(r"<td.*?</td>", row[0])]
+    assert cells == ["erm", "edge", "20.5 ±0.7", "23.0 ±0.5", "-2.5", "-5.0", "0.020", "differs"]
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_published_numbers_name_their_source(published_uri: str, tmp_path: Path) -> None:
+    analysis = load(
+        published_uri, study="published_biasbed", selection="best_validation", algorithms="erm,padain,sagnet"
+    )
+    text = rendered(analysis, tmp_path)
+    Page(text)
+    assert "Kalischek" in text
+    assert "30 runs in all, all published" in text
+    assert "show the same images (geirhos_photographs)" in text
 
 
 @pytest.mark.usefixtures("without_figures")
