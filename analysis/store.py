@@ -1,6 +1,6 @@
 """The tracking server as analysis sees it: runs by tag, whole metric histories, small text artifacts.
 
-With local.py the only file of analysis that reads from MLflow. Everything that a dead or strange server can do wrong
+With bulk.py the only file of analysis that reads from MLflow. Everything that a dead or strange server can do wrong
 becomes one `Failure` with one line.
 """
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis import local
+from biasbed.analysis import bulk
 from biasbed.progress import Progress
 from biasbed.server import database, guarded
 
@@ -98,21 +98,30 @@ class Store:
         file = database(self.uri)
         if file is not None and runs:
             with guarded(self.uri), Progress(len(runs), "run", silent=len(runs) < MANY_RUNS) as progress:
-                found = local.read(file, runs, is_read, self.client, progress)
+                found = bulk.from_database(file, runs, is_read, self.client, progress)
             if found is not None:
                 return {run_id: tidy_history(rows) for run_id, rows in found.items()}
         cached = {run.info.run_id: self._cached(run) for run in runs}
         missing = [run for run in runs if cached[run.info.run_id] is None]
         with guarded(self.uri):
-            fetched = self._fetch(missing)
+            fetched = self._fetch_in_bulk(missing) or self._fetch(missing)
         for run in missing:
             self._keep(run, fetched[run.info.run_id])
         return {run_id: fetched[run_id] if rows is None else rows for run_id, rows in cached.items()}
 
+    def _fetch_in_bulk(self, runs: Sequence[Any]) -> dict[str, History] | None:
+        """From a server that allows it."""
+        if not (self.uri.startswith("http") and runs):
+            return None
+        total = sum(is_read(key) for run in runs for key in run.data.metrics)
+        with Progress(total, "metric", silent=len(runs) < MANY_RUNS) as progress:
+            found = bulk.from_server(self.uri, runs, is_read, self.client, progress)
+        return None if found is None else {run_id: tidy_history(rows) for run_id, rows in found.items()}
+
     def _fetch(self, runs: Sequence[Any]) -> dict[str, History]:
         """Through MLflow's client, which has no call for more than one metric of one run."""
         wanted = [(run.info.run_id, key) for run in runs for key in sorted(run.data.metrics) if is_read(key)]
-        rows: dict[str, list[local.Row]] = {run.info.run_id: [] for run in runs}
+        rows: dict[str, list[bulk.Row]] = {run.info.run_id: [] for run in runs}
         # Threads hide the latency of HTTP; a database answers slower to many threads than to one.
         threads = MAX_HTTP_THREADS if self.uri.startswith("http") else 1
         with (
@@ -162,7 +171,7 @@ def is_read(key: str) -> bool:
     return name is not None and name.phase in PHASES_READ
 
 
-def tidy_history(rows: Iterable[local.Row]) -> History:
+def tidy_history(rows: Iterable[bulk.Row]) -> History:
     """Rows (metric, step, timestamp, value) as one row per metric and step, in that order: the last written counts."""
     last = {(metric, step): value for metric, step, _, value in sorted(rows)}
     return [(metric, step, _with_infinity(value)) for (metric, step), value in last.items()]

@@ -12,12 +12,14 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from toy_runs import Recorder
 
 from biasbed import record
+from biasbed.analysis import bulk
 from biasbed.analysis import store as stores
 from biasbed.analysis.store import Store, tidy_history
 from biasbed.errors import Failure, UsageError
@@ -67,7 +69,7 @@ def test_only_our_val_and_test_metrics_are_read(key: str, read: bool) -> None:
 @pytest.fixture
 def through_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads as from a server: through MLflow's client, and cached."""
-    monkeypatch.setattr(stores.local, "read", lambda *arguments: None)
+    monkeypatch.setattr(stores.bulk, "from_database", lambda *arguments: None)
 
 
 @pytest.mark.usefixtures("through_client")
@@ -129,7 +131,7 @@ def test_sql_and_the_client_give_the_same(recorder: Recorder, monkeypatch: pytes
     runs = awkward_runs(recorder)
     by_sql = Store(recorder.uri).histories(runs)
     assert not (record.home(recorder.uri) / "cache").exists()
-    monkeypatch.setattr(stores.local, "read", lambda *arguments: None)
+    monkeypatch.setattr(stores.bulk, "from_database", lambda *arguments: None)
     by_client = Store(recorder.uri).histories(runs)
     assert by_sql.keys() == by_client.keys() == {run.info.run_id for run in runs}
     assert repr(by_sql) == repr(by_client)  # as text, where NaN equals NaN
@@ -155,13 +157,13 @@ def test_a_database_that_is_other_than_expected_is_left_to_the_client(recorder: 
     runs = store.runs("train")
     whole, copy = recorder.folder / "mlflow.db", recorder.folder / "harmed.db"
     progress = Progress(1, "run", silent=True)
-    assert stores.local.read(whole, runs, stores.is_read, store.client, progress)
+    assert stores.bulk.from_database(whole, runs, stores.is_read, store.client, progress)
     shutil.copy(whole, copy)
     with contextlib.closing(sqlite3.connect(copy)) as connection:
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute(harm)
         connection.commit()
-    assert stores.local.read(copy, runs, stores.is_read, store.client, progress) is None
+    assert stores.bulk.from_database(copy, runs, stores.is_read, store.client, progress) is None
 
 
 def test_reading_never_writes(recorder: Recorder) -> None:
@@ -171,6 +173,77 @@ def test_reading_never_writes(recorder: Recorder) -> None:
     before = hashlib.sha256((recorder.folder / "mlflow.db").read_bytes()).hexdigest()
     assert store.histories(runs)
     assert hashlib.sha256((recorder.folder / "mlflow.db").read_bytes()).hexdigest() == before
+
+
+# --- a server ---------------------------------------------------------------------------------------------------------
+
+
+class Pages:
+    """A server's answers to the request of MLflow's pages, from a local store; longer ones are cut at `limit`."""
+
+    def __init__(self, recorder: Recorder, limit: int = bulk.MAX_ROWS) -> None:
+        self.client, self.limit, self.requests, self.status = recorder.client, limit, 0, 200
+
+    def request(self, credentials: Any, path: str, method: str, params: dict[str, Any]) -> Any:
+        assert (path, method) == (bulk.REQUEST, "GET")
+        assert len(params["run_id"]) <= bulk.MAX_RUNS
+        self.requests += 1
+        rows = [
+            {**dict(metric), "run_id": run_id}
+            for run_id in sorted(params["run_id"])
+            for metric in self.client.get_metric_history(run_id, params["metric_key"])
+        ]
+        return SimpleNamespace(status_code=self.status, json=lambda: {"metrics": rows[: self.limit]})
+
+
+@pytest.fixture
+def pages(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Pages:
+    served = Pages(recorder)
+    monkeypatch.setattr("mlflow.utils.rest_utils.http_request", served.request)
+    return served
+
+
+def ask_server(recorder: Recorder, runs: list[Any]) -> dict[str, list[bulk.Row]] | None:
+    return bulk.from_server("http://x", runs, stores.is_read, recorder.client, Progress(1, "run", silent=True))
+
+
+def test_a_server_gives_in_bulk_what_a_database_gives(recorder: Recorder, pages: Pages) -> None:
+    runs = awkward_runs(recorder)
+    found = ask_server(recorder, runs)
+    assert pages.requests == 9  # one for each metric, for all runs together
+    expected = bulk.from_database(
+        recorder.folder / "mlflow.db", runs, stores.is_read, recorder.client, Progress(1, "run", silent=True)
+    )
+    assert found is not None
+    assert expected is not None
+    assert {k: repr(tidy_history(v)) for k, v in found.items()} == {
+        k: repr(tidy_history(v)) for k, v in expected.items()
+    }
+
+
+def test_answers_that_were_cut_are_asked_for_in_halves(
+    recorder: Recorder, pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(3):
+        recorder.train("erm", seed)
+    runs = Store(recorder.uri).runs("train")
+    whole = ask_server(recorder, runs)
+    pages.limit = 5  # a run has four values of each metric
+    monkeypatch.setattr(bulk, "MAX_ROWS", 5)
+    assert ask_server(recorder, runs) == whole
+    pages.limit = 4
+    monkeypatch.setattr(bulk, "MAX_ROWS", 4)
+    assert ask_server(recorder, runs) is None
+
+
+def test_a_server_that_does_not_know_the_request_is_left_to_the_client(recorder: Recorder, pages: Pages) -> None:
+    recorder.train("erm", 0)
+    runs = Store(recorder.uri).runs("train")
+    assert ask_server(recorder, runs)
+    pages.limit = 3  # the last value is missing, and nothing says so
+    assert ask_server(recorder, runs) is None
+    pages.limit, pages.status = bulk.MAX_ROWS, 404
+    assert ask_server(recorder, runs) is None
 
 
 # --- pages ------------------------------------------------------------------------------------------------------------
