@@ -78,7 +78,7 @@ TRIED = {
 
 
 def _tried(change: str, number: int) -> str:
-    return TRIED.get(change, f"{change.replace('_', ' ')} ({{0}})").format(number)
+    return TRIED.get(change, f"{change.replace('_', ' ')} ({{0}})").format(number).replace("(s)", "s" * (number != 1))
 
 
 def change_text(analysis: Analysis, change: str, what: str) -> str:

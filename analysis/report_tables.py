@@ -312,7 +312,7 @@ def pair_table(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdi
             p_entry(pair.p_holm, analysis.alpha, pair.wilcoxon),
             *([p_entry(pair.nemenyi_p, analysis.alpha, pair.nemenyi)] if nemenyi else []),
             interval(pair.improvement, pair.improvement_low, pair.improvement_high, 2),
-            Entry(pair.practical or "undecided", value=pair.better),
+            Entry(pair.practical or "undecided", value=pair.better, below=_probability(pair)),
             decimal(pair.detectable),
         ]
         rows.append(tuple(cells))
@@ -320,8 +320,9 @@ def pair_table(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdi
         f"Pairs: mean difference a - b over {len(comparison.sets)} sets in points with its {1 - comparison.alpha:.0%} "
         "bootstrap interval; sets on which a is better, worse, equal; exact Wilcoxon p with Holm's correction"
         f"{', Nemenyi p' * nemenyi} (bold: significant, under a significant omnibus test only); probability that a run "
-        f"of a beats a run of b; in practice, where ±{rope:g} point{'s' * (rope != 1)} count as alike; and the "
-        "difference that a test of this pair alone would find in 80 % of the cases."
+        f"of a beats a run of b; in practice, where ±{rope:g} point{'s' * (rope != 1)} count as alike, by the "
+        "Bayesian test of this pair alone, which errs more often than the others; and the difference that a test of "
+        "this pair alone would find in 80 % of the cases."
     )
     head = [
         "a",
@@ -339,6 +340,12 @@ def pair_table(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdi
     return Table(
         caption, tuple(head), tuple(rows), analysis.rule.oracle, "effects.csv, wilcoxon_holm.csv, bayesian.csv"
     )
+
+
+def _probability(pair: Verdict) -> str:
+    """The posterior behind a verdict in practice; empty where it is undecided."""
+    found = {"better": pair.better, "alike": pair.alike, "worse": pair.worse}.get(pair.practical)
+    return "" if found is None else f"probability {math.floor(100 * found) / 100:.2f}"
 
 
 def flip_table(analysis: Analysis, comparison: Comparison, links: Links) -> Table | None:
