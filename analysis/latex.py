@@ -6,10 +6,13 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from biasbed.analysis import words
 from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
 from biasbed.analysis.statistics import Comparison
+from biasbed.analysis.verdicts import Verdict, verdicts
 
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_SPECIAL |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"}
 _SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
 
 DAGGER_TEXT = r"\textsuperscript{$\dagger$}~underlined: the algorithm trained on data of the maker of this set. "
@@ -28,14 +31,18 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
         if comparison.nemenyi is not None:
             description = f"p-values of Nemenyi's test, {comparison.setting} sets, LaTeX"
             tables[f"tables/nemenyi{comparison.suffix}.tex"] = (nemenyi_table(analysis, comparison), description)
+        pairs = verdicts(analysis, comparison)
+        if pairs:
+            description = f"differences of all pairs with intervals and tests, {comparison.setting} sets, LaTeX"
+            tables[f"tables/pairs{comparison.suffix}.tex"] = (pair_table(analysis, comparison, pairs), description)
     for name, (text, _) in tables.items():
         (folder / name).write_text(text, encoding="utf-8")
     return {name: description for name, (_, description) in tables.items()}
 
 
 def escape(text: str) -> str:
-    """Any text as LaTeX prints it."""
-    return "".join(_SPECIAL.get(character, character) for character in text)
+    """Any text as LaTeX prints it; what its usual fonts lack (most beyond Latin-1) becomes a question mark."""
+    return "".join(_SPECIAL.get(c, c if c.isprintable() and ord(c) < 256 else "?") for c in " ".join(text.split()))
 
 
 def score_table(analysis: Analysis) -> str:
@@ -68,7 +75,7 @@ def rank_table(analysis: Analysis) -> str:
 
 def nemenyi_table(analysis: Analysis, comparison: Comparison) -> str:
     """p-values of all pairs, upper triangle; significant ones bold where the omnibus test is."""
-    names = comparison.algorithms
+    names = analysis.algorithms
     rows = []
     for i, a in enumerate(names):
         cells = [_p_cell(comparison.p(a, b), comparison) if j > i else "" for j, b in enumerate(names)]
@@ -84,37 +91,73 @@ def nemenyi_table(analysis: Analysis, comparison: Comparison) -> str:
     return _float(body, caption, f"nemenyi-{comparison.setting}", packages="booktabs, graphicx")
 
 
+def pair_table(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdict]) -> str:
+    """Every pair's mean difference with its interval and what the tests say, over as many pages as it takes."""
+    head = ["$a$", "$b$", "$a-b$", "interval", "wins", "$p$", "$a>b$"]
+    rows = [
+        [
+            escape(pair.a),
+            escape(pair.b),
+            f"{pair.difference:.1f}",
+            "--" if math.isnan(pair.low) else f"{pair.low:.1f} to {pair.high:.1f}",
+            f"{pair.wins}/{pair.num_sets}",
+            _bold(words.short_p(pair.p_holm, comparison.alpha).replace("<", "$<$"), pair.wilcoxon),
+            f"{pair.improvement:.2f}",
+        ]
+        for pair in pairs
+    ]
+    caption = (
+        f"Pairs on {len(comparison.sets)} sets ({_provenance(analysis)}): mean difference in points with its "
+        rf"{100 * (1 - comparison.alpha):g}\,\% bootstrap interval, sets on which $a$ is better, exact Wilcoxon "
+        "$p$ with Holm's correction (bold: significant, under a significant omnibus test), and how often a run of $a$ "
+        "beats a run of $b$. "
+    )
+    return _long(head, rows, "llrrrrr", caption, f"pairs-{comparison.setting}", "booktabs, longtable")
+
+
 def run_table(analysis: Analysis) -> str:
     """Every run's scores, over as many pages as it takes."""
     scores = scores_by_run(analysis.runs)
-    columns = "ll" + "r" * len(analysis.set_names)
-    head = " & ".join(["algorithm", "seed", *(rf"\rotatebox{{60}}{{{escape(n)}}}" for n in analysis.set_names)])
-    caption = f"Scores in percent of every run ({_provenance(analysis)}). "
-    lines = [
-        "% needs: booktabs, longtable, graphicx",
-        rf"{{\footnotesize\setlength{{\tabcolsep}}{{3pt}}\begin{{longtable}}{{{columns}}}",
-        rf"\caption{{{caption.strip()}}}\label{{tab:runs}}\\",
-        rf"\toprule {head} \\ \midrule \endfirsthead",
-        rf"\toprule {head} \\ \midrule \endhead",
-        r"\bottomrule \endfoot",
-    ]
-    for run in analysis.collection.runs:
+    head = ["algorithm", "seed", *(rf"\rotatebox{{60}}{{{escape(name)}}}" for name in analysis.set_names)]
+    rows = []
+    for run in analysis.shown_runs:
         values = [number(scores.get((run.id, name), math.nan)) for name in analysis.set_names]
-        seed = run.seed + (f" {run.test_domains}" if run.test_domains else "")
-        lines.append(" & ".join([escape(run.algorithm), escape(seed), *values]) + r" \\")
+        rows.append([escape(run.algorithm), escape(f"{run.seed} {run.test_domains}"), *values])
+    caption = f"Scores in percent of every run ({_provenance(analysis)}). "
+    columns = "ll" + "r" * len(analysis.set_names)
+    return _long(head, rows, columns, caption, "runs", "booktabs, longtable, graphicx")
+
+
+def _long(
+    head: Sequence[str], rows: Sequence[Sequence[str]], columns: str, caption: str, label: str, packages: str
+) -> str:
+    line = " & ".join(head)
+    lines = [
+        f"% needs: {packages}",
+        rf"{{\footnotesize\setlength{{\tabcolsep}}{{3pt}}\begin{{longtable}}{{{columns}}}",
+        rf"\caption{{{caption.strip()}}}\label{{tab:{label}}}\\",
+        rf"\toprule {line} \\ \midrule \endfirsthead",
+        rf"\toprule {line} \\ \midrule \endhead",
+        r"\bottomrule \endfoot",
+        *(" & ".join(row) + r" \\" for row in rows),
+    ]
     return "\n".join([*lines, r"\end{longtable}}", ""])
 
 
+def _bold(text: str, bold: bool) -> str:
+    return rf"\textbf{{{text}}}" if bold else text
+
+
 def _cell(cell: Cell) -> str:
-    text = rf"\textbf{{{cell.mean_text}}}" if cell.best else cell.mean_text
+    text = _bold(cell.mean_text, cell.best)
     if cell.std_text:
         text += rf" {{\scriptsize$\pm$ {cell.std_text}}}"
     return rf"\underline{{{text}}}\textsuperscript{{$\dagger$}}" if cell.dagger else text
 
 
 def _p_cell(p: float, comparison: Comparison) -> str:
-    text = f"{p:.3f}" if p >= 0.001 else "$<$0.001"
-    return rf"\textbf{{{text}}}" if comparison.significant and p < comparison.alpha else text
+    text = words.short_p(p, comparison.alpha).replace("<", "$<$")
+    return _bold(text, comparison.significant and p < comparison.alpha)
 
 
 def _omnibus_p(comparison: Comparison) -> str:

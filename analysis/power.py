@@ -64,11 +64,30 @@ def reach(num_algorithms: int, num_sets: int, alpha: float) -> Reach:
     """What this design can show: against the Nemenyi test, for two algorithms the exact Wilcoxon and sign tests."""
     k = num_algorithms
     if k < 3:
-        # The most extreme outcome, one algorithm ahead on every set, has a two-sided probability of 2^(1-N).
-        return Reach(k, num_sets, alpha, _first_above(1 - math.log2(alpha)))
+        return Reach(k, num_sets, alpha, smallest_num_sets_wilcoxon(1, alpha))
     cd = critical_difference(k, num_sets, alpha)
     smallest = _first_above(nemenyi_quantile(k, alpha) ** 2 * k * (k + 1) / (6 * (k - 1) ** 2))
     return Reach(k, num_sets, alpha, max(2, smallest), cd, float(k - 1))
+
+
+def smallest_num_sets_wilcoxon(num_tests: int, alpha: float) -> int:
+    """The fewest sets on which exact Wilcoxon tests can reject one of `num_tests` hypotheses with Holm's correction.
+
+    The most extreme outcome, one algorithm ahead on every set, has a two-sided p of 2^(1-N), and Holm's first step
+    multiplies it by the number of tests.
+    """
+    return _first_above(1 + math.log2(num_tests / alpha))
+
+
+def smallest_num_runs_mann_whitney(num_tests: int, alpha: float) -> int:
+    """The fewest runs of each of two algorithms with which Mann-Whitney can reject under Holm's correction.
+
+    All runs of one above all of the other: a two-sided p of 2 / C(2R, R).
+    """
+    runs = 2
+    while 2 / math.comb(2 * runs, runs) * num_tests >= alpha:
+        runs += 1
+    return runs
 
 
 def _first_above(bound: float) -> int:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import base64
-import math
+import hashlib
+import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from biasbed.analysis import figures, words
-from biasbed.analysis.result import Analysis, number, scores_by_run
-from biasbed.analysis.runs import Run
+from biasbed.analysis import doubts, findings, provenance, report_tables, words
+from biasbed.analysis.figures.style import STYLE
+from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import Comparison
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -32,80 +33,78 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
 
 
 def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
-    """What the template prints: words, numbers as text, figures as data URIs."""
+    """What the template prints: sentences, tables of text, figures as data URIs."""
+    links = report_tables.Links(analysis)
     return {
         "analysis": analysis,
-        "rule": words.rule_sentence(analysis),
-        "dagger": words.DAGGER_SENTENCE if analysis.daggers else "",
-        "comparisons": [_comparison(c, folder) for c in analysis.comparisons],
-        "figures": {name: _picture(folder / "figures" / f"{name}.png") for name in ("scores", "epochs", "shape_bias")},
-        "run_rows": [_run_row(analysis, run, analysis.runs) for run in analysis.collection.runs],
-        "duplicate_rows": [_run_row(analysis, run, analysis.duplicates) for run in analysis.collection.duplicates],
+        "style": _part("report.css"),
+        "script": _part("report.js"),
+        "policy": _policy(),
+        "verdict": findings.verdict(analysis),
+        "caveats": findings.caveats(analysis),
+        "compared": findings.compared(analysis),
+        "settings": [_setting(analysis, comparison, links, folder) for comparison in analysis.comparisons],
+        "on_single_sets": findings.on_single_sets(analysis),
+        "weaknesses": findings.weaknesses(analysis),
+        "unseen": [*doubts.unseen(analysis), *doubts.planned(analysis)],
+        "figures": _Pictures(folder),
+        "tables": report_tables.whole(analysis, links),
+        "runs": provenance.run_tables(analysis, links),
+        "facts": provenance.facts(analysis),
         "terms": words.TERMS,
-        "sources": sorted({run.source for run in analysis.collection.runs if run.source}),
     }
 
 
-def _comparison(comparison: Comparison, folder: Path) -> dict[str, Any]:
+def _setting(analysis: Analysis, comparison: Comparison, links: report_tables.Links, folder: Path) -> Mapping[str, Any]:
+    """Sentences, tables and figures of one choice of sets."""
+    pictures = _Pictures(folder)
     return {
         "title": words.setting_title(comparison),
         "about": words.setting_sentence(comparison),
-        "sentences": words.test_sentences(comparison),
-        "power": words.power_sentence(comparison),
-        "ranks": [(name, f"{value:.2f}") for name, value in comparison.mean_ranks.items()],
-        "tested": not comparison.skipped,
         "significant": comparison.significant,
-        "nemenyi": _nemenyi(comparison),
-        "figure": _picture(folder / "figures" / f"critical_difference{comparison.suffix}.png"),
+        "concluded": findings.concluded(analysis, comparison),
+        "sure": findings.sure(analysis, comparison),
+        "flips": [*doubts.flippable(analysis, comparison), *doubts.pool(analysis, comparison)],
+        "tables": report_tables.of_setting(analysis, comparison, links),
+        "figures": {
+            name: pictures[f"{name}{comparison.suffix}"]
+            for name in ("critical_difference", "p_values", "ranks", "effects")
+        },
     }
 
 
-def _nemenyi(comparison: Comparison) -> dict[str, Any] | None:
-    """The p-values as text, each with whether it may be called significant."""
-    if comparison.nemenyi is None:
-        return None
-    order = list(comparison.mean_ranks)
-    rows = []
-    for i, a in enumerate(order[:-1]):
-        cells = [_p_cell(comparison, comparison.p(a, b)) if j > i else {} for j, b in enumerate(order) if j]
-        rows.append({"algorithm": a, "cells": cells})
-    return {"columns": order[1:], "rows": rows}
+def _part(name: str) -> Markup:
+    """Style or script, which are ours alone: nothing of the runs goes into them."""
+    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
 
 
-def _p_cell(comparison: Comparison, p: float) -> dict[str, Any]:
-    bold = comparison.significant and p < comparison.alpha
-    return {"text": f"{p:.3f}" if p >= 0.001 else "<0.001", "bold": bold}
-
-
-def _run_row(analysis: Analysis, run: Run, table: pd.DataFrame) -> dict[str, Any]:
-    own = table[table["run_id"] == run.id]
-    scores = scores_by_run(own)
-    values = [number(scores.get((run.id, name), math.nan)) for name in analysis.set_names]
-    steps = sorted({(int(a), int(b)) for a, b in zip(own["first_step"], own["last_step"], strict=True)})
-    spans = [str(a) if a == b else f"{a}-{b}" for a, b in steps]
-    epochs = "" if analysis.collection.published else spans[0] if len(spans) == 1 else "per set"
-    return {"run": run, "url": run_url(analysis.tracking_uri, run), "values": values, "epochs": epochs}
-
-
-def run_url(tracking_uri: str, run: Run) -> str:
-    """The run's page where the tracking server has a web address, else empty."""
-    if not tracking_uri.startswith("http"):
-        return ""
-    return f"{tracking_uri.rstrip('/')}/#/experiments/{run.experiment}/runs/{run.id}"
+def _policy() -> str:
+    """The browser may run our one script and load nothing, even if some name should get through as HTML."""
+    digest = hashlib.sha256(f"\n{_part('report.js')}".encode()).digest()  # as the template has it, on a line of its own
+    script = f"'sha256-{base64.b64encode(digest).decode()}'"
+    return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {script}"
 
 
 def _breakable(name: str) -> Markup:
     """A name that may break after its underscores if it is long, so that many columns fit on a page."""
-    if len(name) <= 12:
+    if len(name) <= 10:
         return escape(name)
     return Markup("_<wbr>").join(escape(part) for part in name.split("_"))
 
 
-def _picture(path: Path) -> dict[str, Any] | None:
-    """A PNG as text, with the width at which its letters are as large as the page's; None where it was not drawn."""
-    if not path.exists():
-        return None
-    content = path.read_bytes()
-    width = int.from_bytes(content[16:20], "big")  # the format's header
-    inches = width / figures.STYLE["savefig.dpi"]
-    return {"source": "data:image/png;base64," + base64.b64encode(content).decode(), "width": round(inches * CSS_DPI)}
+class _Pictures:
+    """Figures by name, each a PNG as text and the width at which its letters are as large as the page's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "figures"
+
+    def __getitem__(self, name: str) -> Mapping[str, Any] | None:
+        """None where the figure was not drawn."""
+        path = self.folder / f"{name}.png"
+        if not path.exists():
+            return None
+        data = path.read_bytes()
+        width, height = struct.unpack(">II", data[16:24])  # the format's header
+        scale = CSS_DPI / STYLE["savefig.dpi"]
+        source = "data:image/png;base64," + base64.b64encode(data).decode()
+        return {"source": source, "width": round(width * scale), "height": round(height * scale)}

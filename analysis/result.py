@@ -8,16 +8,17 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 import biasbed
 from biasbed import record
-from biasbed.analysis import aggregate, statistics
-from biasbed.analysis.runs import Collection, Run, collect
-from biasbed.analysis.selection import AsPublished, History, Rule, headline, make_rule, select
-from biasbed.analysis.store import HISTORY_COLUMNS
+from biasbed.analysis import aggregate, evidence, gaps, literature, statistics
+from biasbed.analysis.evidence import Evidence
+from biasbed.analysis.material import Material, gather
+from biasbed.analysis.runs import Collection, Run
+from biasbed.analysis.selection import History, Rule, headline
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
@@ -71,7 +72,9 @@ LIBRARIES = ("mlflow", "pandas", "scipy", "scikit-posthocs", "matplotlib")
 class Analysis:
     """All that was found. Scores in percent where they are fractions."""
 
+    options: AnalyzeOptions
     collection: Collection
+    algorithms: tuple[str, ...]  # in display order
     sets: tuple[record.SetRecord, ...]  # that count, in display order
     rule: Rule
     alpha: float
@@ -81,13 +84,39 @@ class Analysis:
     scores: pd.DataFrame  # aggregate.score_table
     daggers: frozenset[tuple[str, str]]  # (algorithm, set)
     comparisons: tuple[Comparison, ...]  # on all sets; then the strict setting where it differs
+    evidence: Evidence  # effects, further tests, stability and power
+    selection: pd.DataFrame  # gaps.table: the scores under every selection rule
+    reproduction: pd.DataFrame | None  # literature.cards: one's own beside the published numbers, where asked for
     curves: pd.DataFrame  # columns algorithm, run_id, dataset, step, score; the headline of each set
     tracking_uri: str  # without password
     versions: Mapping[str, str]
 
     @property
-    def algorithms(self) -> tuple[str, ...]:
-        return self.collection.algorithms
+    def published_algorithms(self) -> frozenset[str]:
+        """Those whose numbers others published."""
+        return frozenset(run.algorithm for run in self.collection.runs if run.kind == "published")
+
+    @cached_property
+    def selection_gap(self) -> pd.DataFrame:
+        """The rule beside the oracle, as `gaps.against_oracle` has it."""
+        return gaps.against_oracle(self.selection, self.rule.name)
+
+    @cached_property
+    def regret(self) -> pd.DataFrame:
+        """What each selection rule costs, as `gaps.regret` has it."""
+        return gaps.regret(self.selection, self.sets)
+
+    @cached_property
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """Every table that is written, by the name of its CSV file without the ending."""
+        from biasbed.analysis import tables
+
+        return {name.removesuffix(".csv"): frame for name, (frame, _) in tables.frames(self).items()}
+
+    @property
+    def shown_runs(self) -> tuple[Run, ...]:
+        """The runs that count, by algorithm in display order."""
+        return tuple(sorted(self.collection.runs, key=lambda run: self.algorithms.index(run.algorithm)))
 
     @property
     def set_names(self) -> tuple[str, ...]:
@@ -118,7 +147,9 @@ class Analysis:
     def runs_sentence(self) -> str:
         """How many runs stand behind the numbers, and how many don't."""
         c = self.collection
-        text = f"{len(c.runs)} {c.scope.kind} runs of {len(c.algorithms)} algorithms on {len(self.sets)} sets"
+        counts = [f"{len(c.own)} {c.scope.kind}"] if c.own else []
+        counts += [f"{len(c.runs) - len(c.own)} published"] if len(c.own) < len(c.runs) else []
+        text = f"{' and '.join(counts)} runs of {len(c.algorithms)} algorithms on {len(self.sets)} sets"
         others = [f"{count} {status.lower()}" for status, count in sorted(c.not_finished.items())]
         others += [f"{len(c.duplicates)} duplicate"] if c.duplicates else []
         return text + (f"; not counted: {', '.join(others)}" if others else "")
@@ -129,27 +160,31 @@ def compute(store: Store, options: AnalyzeOptions) -> Analysis:
 
     Raises UsageError for options that fit no run, Failure where runs are missing or must not be compared.
     """
-    collection, mlflow_runs = collect(store, options)
-    sets = _chosen_sets(collection.protocol, options.sets)
-    rule = _rule(collection, options)
-    histories = _histories(store, collection, mlflow_runs)
+    material = gather(store, options)
+    collection, sets, rule, histories = material.collection, material.sets, material.rule, material.histories
     monitor = collection.protocol.monitor
-    counted = {run.id: histories[run.id] for run in collection.runs}
-    selected, missing = select(rule, counted, sets, monitor)
+    selected, missing = literature.select(rule, collection.runs, histories, sets, monitor)
     runs = aggregate.run_table(selected, collection.runs, sets, monitor)
-    names = [entry.name for entry in sets]
-    scores = aggregate.score_table(runs, collection.algorithms, names)
+    scores = aggregate.score_table(runs, collection.algorithms, [entry.name for entry in sets])
     scope = f"-P suite={collection.scope.suite} -P study={collection.scope.study}"
     notes = [*collection.notes]
     notes += aggregate.check_complete(scores, missing, collection.runs, scope, collection.published)
     notes += aggregate.run_count_note(scores) + aggregate.identical_runs_note(runs)
     notes += aggregate.shared_images_note(sets) + aggregate.validation_note(collection.protocol)
-    others = {run.id: histories[run.id] for run in collection.duplicates}
-    duplicates = aggregate.run_table(select(rule, others, sets, monitor)[0], collection.duplicates, sets, monitor)
+    others, _ = literature.select(rule, collection.duplicates, histories, sets, monitor)
+    duplicates = aggregate.run_table(others, collection.duplicates, sets, monitor)
     daggers = aggregate.daggers(collection.runs, sets)
+    comparisons = compare_settings(scores, sets, daggers, options.alpha)
+    rules = gaps.under_every_rule(
+        gaps.RuleScores(rule.name, rule.oracle, runs, scores), collection, histories, sets, options.n
+    )
+    found = evidence.gather(comparisons, runs, sets, gaps.matrices(rules), options)
+    notes += [found.skipped] if found.skipped else []
     return Analysis(
+        options=options,
         collection=collection,
-        sets=sets,
+        algorithms=_display_order(collection, comparisons[0], options.order),
+        sets=_display_sets(sets, options.set_order),
         rule=rule,
         alpha=options.alpha,
         notes=tuple(notes),
@@ -157,8 +192,11 @@ def compute(store: Store, options: AnalyzeOptions) -> Analysis:
         duplicates=duplicates,
         scores=scores,
         daggers=daggers,
-        comparisons=compare_settings(scores, sets, daggers, options.alpha),
-        curves=_curves(counted, collection.runs, sets),
+        comparisons=comparisons,
+        evidence=found,
+        selection=gaps.table(rules, sets),
+        reproduction=_reproduction(material, runs, options),
+        curves=_curves(histories, collection.own or collection.runs, sets),
         tracking_uri=record.public_uri(store.uri),
         versions=versions(),
     )
@@ -179,29 +217,33 @@ def compare_settings(
     return tuple(comparisons)
 
 
-def _chosen_sets(protocol: record.Protocol, wanted: Sequence[str] | str) -> tuple[record.SetRecord, ...]:
-    known = [entry.name for entry in protocol.sets]
-    for name in () if wanted == "all" else wanted:
-        if name not in known:
-            raise UsageError(f"sets={','.join(wanted)}: there is no evaluation set '{name}'{nearest(name, known)}")
-    return tuple(entry for entry in protocol.sets if wanted == "all" or entry.name in wanted)
+def _display_order(collection: Collection, comparison: Comparison, wanted: Sequence[str] | str) -> tuple[str, ...]:
+    """The algorithms as tables and figures show them; the tests keep their own order, so no number depends on it."""
+    if wanted == "rank":
+        return tuple(comparison.mean_ranks)
+    return _named_first("order", collection.algorithms, () if wanted == "name" else wanted)
 
 
-def _rule(collection: Collection, options: AnalyzeOptions) -> Rule:
-    if collection.published:
-        run = collection.runs[0]
-        return AsPublished(run.selection, run.selection_n)
-    return make_rule(options.selection, options.n, collection.protocol)
+def _display_sets(sets: Sequence[record.SetRecord], wanted: Sequence[str] | str) -> tuple[record.SetRecord, ...]:
+    entries = {entry.name: entry for entry in sets}
+    names = _named_first("set_order", tuple(entries), () if wanted == "protocol" else wanted)
+    return tuple(entries[name] for name in names)
 
 
-def _histories(store: Store, collection: Collection, mlflow_runs: Sequence[Any]) -> dict[str, History]:
-    names = {run.id: f"{run.name} ({run.id})" for run in (*collection.runs, *collection.duplicates)}
-    frames = store.histories(mlflow_runs)
-    return {
-        # Lists: iterating over a pandas column takes several times as long.
-        run_id: History(names[run_id], zip(*(frame[name].tolist() for name in HISTORY_COLUMNS), strict=True))
-        for run_id, frame in frames.items()
-    }
+def _named_first(option: str, names: Sequence[str], first: Sequence[str]) -> tuple[str, ...]:
+    for name in first:
+        if name not in names:
+            raise UsageError(f"{option}={','.join(first)}: there is no '{name}' in the tables{nearest(name, names)}")
+    return tuple(dict.fromkeys((*first, *names)))
+
+
+def _reproduction(material: Material, runs: pd.DataFrame, options: AnalyzeOptions) -> pd.DataFrame | None:
+    """The card that compare=published asks for."""
+    if options.compare == "none":
+        return None
+    own = runs[runs["run_id"].isin([run.id for run in material.collection.own])]
+    scales = {entry.name: aggregate.scale(entry.headline) for entry in material.sets}
+    return literature.cards(material.studies, material.rule, own, material.histories, scales, options.alpha)
 
 
 def _curves(histories: Mapping[str, History], runs: Sequence[Run], sets: Sequence[record.SetRecord]) -> pd.DataFrame:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from biasbed.analysis.store import Store
 
 ANALYZE = "mlflow run . -e analyze"
+PUBLISHED_MARK = "@"  # erm@biasbed: the ERM of the BiasBed paper, beside one's own
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Collection:
     duplicates: tuple[Run, ...] = ()  # finished too, but another run has the same key
     not_finished: Mapping[str, int] = field(default_factory=dict)  # status -> runs
     notes: tuple[str, ...] = ()
+    published_by_rule: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)  # selection rule -> published runs
 
     @property
     def algorithms(self) -> tuple[str, ...]:
@@ -91,7 +93,13 @@ class Collection:
 
     @property
     def published(self) -> bool:
+        """Whether all of it is published; one's own runs may have published ones beside them."""
         return self.scope.kind == "published"
+
+    @property
+    def own(self) -> tuple[Run, ...]:
+        """The runs that count and are not published."""
+        return tuple(run for run in self.runs if run.kind != "published")
 
 
 def read_run(run: Any) -> Run:
@@ -131,7 +139,7 @@ def read_run(run: Any) -> Run:
 
 
 def collect(store: Store, options: AnalyzeOptions) -> tuple[Collection, list[Any]]:
-    """The runs that the options ask for, and all MLflow runs behind them (duplicates too).
+    """The runs that the options ask for, and all MLflow runs behind them (duplicates and other published rules too).
 
     UsageError for names that no run has, Failure where nothing or several things could be analysed and where runs of
     one algorithm don't belong together.
@@ -141,15 +149,19 @@ def collect(store: Store, options: AnalyzeOptions) -> tuple[Collection, list[Any
     found, notes = _in_scope(store, every, options)
     scope = found[0].scope
     protocol = read_protocol(store, scope.protocol, found)
-    found = _of_algorithms(found, options.algorithms)
+    found, more = _of_seeds(_of_algorithms(found, options), options.seeds)
+    notes += more
+    by_rule: dict[str, tuple[Run, ...]] = {}
     if scope.kind == "published":
+        by_rule = published_by_rule(found, options.n)
         found = of_published_rule(found, options.selection, options.n, protocol)
     counted, duplicates = consistency.first_of_each_key(found, options.duplicates)
     notes += consistency.irregularities(counted, () if options.allow == "none" else options.allow)
     notes += consistency.duplicate_notes(counted, duplicates, options.duplicates)
     statuses = Counter(run.status for run in every if run.scope == scope and not run.finished)
-    collection = Collection(scope, protocol, tuple(counted), tuple(duplicates), dict(statuses), tuple(notes))
-    return collection, [mlflow_runs[run.id] for run in (*counted, *duplicates)]
+    collection = Collection(scope, protocol, tuple(counted), tuple(duplicates), dict(statuses), tuple(notes), by_rule)
+    needed = dict.fromkeys(run.id for runs in (counted, duplicates, *by_rule.values()) for run in runs)
+    return collection, [mlflow_runs[run_id] for run_id in needed]
 
 
 # --- suite, study, protocol -------------------------------------------------------------------------------------------
@@ -245,17 +257,45 @@ def read_protocol(store: Store, wanted: str, runs: Sequence[Run]) -> record.Prot
 # --- algorithms and published rules -----------------------------------------------------------------------------------
 
 
-def _of_algorithms(runs: list[Run], wanted: Sequence[str] | str) -> list[Run]:
-    if wanted == "all":
+def _of_algorithms(runs: list[Run], options: AnalyzeOptions) -> list[Run]:
+    if options.algorithms == "all":
         return runs
+    wanted = [name for name in options.algorithms if not (options.with_published and PUBLISHED_MARK in name)]
+    if not wanted:
+        raise UsageError(f"algorithms={','.join(options.algorithms)}: name at least one of your own")
     known = sorted({run.algorithm for run in runs})
     for name in wanted:
         if name not in known:
             raise UsageError(
-                f"algorithms={','.join(wanted)}: no finished run of '{name}'{nearest(name, known)}; "
+                f"algorithms={','.join(options.algorithms)}: no finished run of '{name}'{nearest(name, known)}; "
                 f"to train it: mlflow run . -e train -P algorithm={name}"
             )
     return [run for run in runs if run.algorithm in wanted]
+
+
+def _of_seeds(runs: list[Run], wanted: Sequence[str] | str) -> tuple[list[Run], list[str]]:
+    """The runs with these seeds, and a note on algorithms that have none."""
+    if wanted == "all":
+        return runs, []
+    known = sorted({run.seed for run in runs}, key=lambda seed: (len(seed), seed))
+    for seed in wanted:
+        if seed not in known:
+            raise UsageError(
+                f"seeds={','.join(wanted)}: no finished run has the seed {seed}; there are {', '.join(known)}"
+            )
+    found = [run for run in runs if run.seed in wanted]
+    lost = sorted({run.algorithm for run in runs} - {run.algorithm for run in found})
+    return found, [f"left out, for no run of theirs has these seeds: {', '.join(lost)}"] if lost else []
+
+
+def published_by_rule(runs: Sequence[Run], n: int) -> dict[str, tuple[Run, ...]]:
+    """Published runs by the selection rule that is in their numbers, each run once; of `last_n` those of n epochs."""
+    found = {}
+    for rule in sorted({run.selection for run in runs}):
+        same = [run for run in runs if run.selection == rule and (rule != "last_n" or run.selection_n == n)]
+        if same:
+            found[rule] = tuple(consistency.first_of_each_key(same)[0])
+    return found
 
 
 def of_published_rule(runs: Sequence[Run], wanted: str, n: int, protocol: record.Protocol) -> list[Run]:

@@ -2,13 +2,13 @@
 
 A rule is a small frozen object that looks at one run's history and names the steps that count for one evaluation set;
 every measure of that set is then the mean over those steps. A new rule is a class with `name`, `label`, `oracle` and
-`steps`, and a line in `make_rule`.
+`steps`: in a file of your own (custom.py; there it may choose among runs too), or here with a line in `RULES`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol as Interface
 
@@ -26,7 +26,7 @@ class History:
         """rows: metric, step, value; one for each metric and step. run: the run's name in messages."""
         self.run = run
         self._curves: dict[str, dict[int, float]] = {}
-        for metric, step, value in sorted(rows, key=lambda row: row[:2]):
+        for metric, step, value in sorted(rows):
             self._curves.setdefault(metric, {})[step] = value
 
     @property
@@ -43,11 +43,11 @@ class Rule(Interface):
 
     @property
     def name(self) -> str:
-        """One of `record.SELECTION_RULES`."""
+        """One of `RULES`, or the name of your own."""
 
     @property
     def label(self) -> str:
-        """The rule in words, for captions."""
+        """The rule in words, for captions; that of an oracle begins with ORACLE."""
 
     @property
     def oracle(self) -> bool:
@@ -116,6 +116,48 @@ class BestEpoch:
 
 
 @dataclass(frozen=True)
+class BestEpochPerRun:
+    """One epoch for all sets, that with the best mean over them; of several the first. An oracle too."""
+
+    sets: tuple[record.SetRecord, ...]
+    name: str = "best_epoch_per_run"
+    oracle: bool = True
+
+    def __post_init__(self) -> None:
+        units = sorted({entry.headline for entry in self.sets})
+        if len({entry.headline == "loss" for entry in self.sets}) > 1:
+            raise UsageError(
+                f"selection={self.name}: {' and '.join(units)} have no common mean; choose sets= of one unit"
+            )
+
+    @property
+    def label(self) -> str:
+        return "ORACLE: each run's epoch with the best mean over the test sets, chosen on the test images"
+
+    def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
+        curves = [(history.curve(headline(other)), 1 if other.higher_is_better else -1) for other in self.sets]
+        tested = [step for step in curves[0][0] if all(step in curve for curve, _ in curves)]
+        means = {step: math.fsum(sign * curve[step] for curve, sign in curves) for step in tested}
+        best = _best_step(means, higher_is_better=True)
+        return () if best is None else (best,)
+
+
+@dataclass(frozen=True)
+class Last:
+    """The last epoch at which the set was tested."""
+
+    name: str = "last"
+    oracle: bool = False
+
+    @property
+    def label(self) -> str:
+        return "the last epoch"
+
+    def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
+        return tuple(history.curve(headline(entry)))[-1:]
+
+
+@dataclass(frozen=True)
 class AsPublished:
     """Numbers that were published with a rule applied: there is one value per run and set, and it is taken."""
 
@@ -124,7 +166,7 @@ class AsPublished:
 
     @property
     def oracle(self) -> bool:
-        return self.name == "best_epoch"
+        return self.name in ORACLES
 
     @property
     def label(self) -> str:
@@ -132,6 +174,8 @@ class AsPublished:
             "best_validation": BestValidation("validation score"),
             "last_n": LastN(self.n),
             "best_epoch": BestEpoch(),
+            "best_epoch_per_run": BestEpochPerRun(()),
+            "last": Last(),
         }
         return f"as published: {rules[self.name].label}" if self.name in rules else "as published"
 
@@ -139,19 +183,39 @@ class AsPublished:
         return tuple(history.curve(headline(entry)))[-1:]
 
 
+RULES: Mapping[str, Callable[[record.Protocol, int], Rule]] = {
+    "best_validation": lambda protocol, n: BestValidation(protocol.monitor, protocol.monitor_higher_is_better),
+    "last_n": lambda protocol, n: LastN(n),
+    "last": lambda protocol, n: Last(),
+    "best_epoch": lambda protocol, n: BestEpoch(),
+    "best_epoch_per_run": lambda protocol, n: BestEpochPerRun(protocol.sets),
+}
+ORACLES = ("best_epoch", "best_epoch_per_run")
+NEED_NO_CONSENT = ("last", "best_epoch_per_run")  # make sense in every protocol; the others if it lists them
+
+
+def rule_names(protocol: record.Protocol) -> tuple[str, ...]:
+    """The rules that runs of a protocol may be selected by."""
+    return tuple(dict.fromkeys((*protocol.selection_rules, *NEED_NO_CONSENT)))
+
+
 def make_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
-    """The rule that `selection=` names (auto: the protocol's own); UsageError where the protocol does not have it."""
+    """The rule that `selection=` names (auto: the protocol's own; `<file>.py:<Class>`: your own).
+
+    protocol.sets: those that count. UsageError where the protocol does not have the rule.
+    """
     name = protocol.default_selection if name == "auto" else name
-    if name not in protocol.selection_rules:
-        raise UsageError(f"selection={name}: this protocol has no such rule{nearest(name, protocol.selection_rules)}")
-    rules: Mapping[str, Rule] = {
-        "best_validation": BestValidation(protocol.monitor, protocol.monitor_higher_is_better),
-        "last_n": LastN(n),
-        "best_epoch": BestEpoch(),
-    }
-    if name not in rules:
-        raise UsageError(f"selection={name}: this version of biasbed does not know the rule; valid: {', '.join(rules)}")
-    return rules[name]
+    if ":" in name:
+        from biasbed.analysis import custom
+
+        return custom.load(name, protocol, n)
+    names = rule_names(protocol)
+    if name not in names:
+        advice = f"; valid: {', '.join(names)}" if name in RULES else nearest(name, names)
+        raise UsageError(f"selection={name}: this protocol has no such rule{advice}, or <file>.py:<Class> of your own")
+    if name not in RULES:
+        raise UsageError(f"selection={name}: this version of biasbed does not know the rule; valid: {', '.join(RULES)}")
+    return RULES[name](protocol, n)
 
 
 def headline(entry: record.SetRecord) -> record.MetricName:

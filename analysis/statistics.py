@@ -3,7 +3,7 @@
 Blocks are evaluation sets, never seeds or epochs. Every matrix is checked here before a library sees it: libraries
 drop incomplete sets, rank infinity first or compare numbers as words, all without a word (docs/analysis.md).
 
-Sources: Friedman 1937; Iman and Davenport 1980; Nemenyi 1963; Wilcoxon 1945; Demsar 2006.
+Sources: Friedman 1937; Iman and Davenport 1980; Nemenyi 1963; Demsar 2006; for two algorithms see `exact`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from biasbed.analysis import power
+from biasbed.analysis import exact, power
 from biasbed.analysis.aggregate import DIGITS
 from biasbed.errors import Failure
 
@@ -39,7 +39,7 @@ class Friedman:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two algorithms over the sets, exactly and two-sided. Ties between them are left out of both tests."""
+    """Two algorithms over the sets, exactly and two-sided."""
 
     a: str
     b: str
@@ -47,8 +47,14 @@ class Pair:
     losses: int
     ties: int
     rank_sum: float  # Wilcoxon: the sum of the ranks of the sets on which a is better
+    rank_sum_against: float  # the same of the sets on which b is better
     wilcoxon_p: float
     sign_p: float
+
+    @property
+    def better(self) -> str:
+        """The algorithm with the larger rank sum."""
+        return self.a if self.rank_sum > self.rank_sum_against else self.b
 
 
 @dataclass(frozen=True)
@@ -135,10 +141,19 @@ def why_not_testable(scores: pd.DataFrame) -> str:
     return ""
 
 
+def orient(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.DataFrame:
+    """The scores, those of sets on which lower is better with the other sign: then higher is better everywhere."""
+    return scores.mul(np.where(scores.index.isin(list(lower_is_better)), -1.0, 1.0), axis=0)
+
+
+def difference(scores: pd.DataFrame, a: str, b: str) -> exact.Array:
+    """By how much a is ahead of b on every set, rounded so that a tie is a tie."""
+    return (scores[a] - scores[b]).round(DIGITS).to_numpy(dtype="float64")
+
+
 def rank(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.DataFrame:
     """Ranks of the algorithms within each set: 1 = best, equal scores share their mean rank."""
-    signs = np.where(scores.index.isin(list(lower_is_better)), 1.0, -1.0)
-    return scores.round(DIGITS).mul(signs, axis=0).rank(axis=1, method="average")
+    return orient(scores, lower_is_better).round(DIGITS).rank(axis=1, method="average", ascending=False)
 
 
 def friedman(ranks: pd.DataFrame) -> Friedman:
@@ -184,38 +199,15 @@ def nemenyi(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.Dat
 
 def compare_two(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> Pair:
     """Exact Wilcoxon signed-rank and sign test of two algorithms over the sets."""
-    from scipy import stats
-
     check_scores(scores)
     if scores.shape[1] != 2:
         raise Failure(f"this comparison is for two algorithms, not {scores.shape[1]}")
     a, b = scores.columns
-    signs = np.where(scores.index.isin(list(lower_is_better)), -1.0, 1.0)
-    differences = ((scores[a] - scores[b]).round(DIGITS) * signs).to_numpy()
+    differences = difference(orient(scores, lower_is_better), a, b)
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
-    rank_sum, wilcoxon_p = wilcoxon(differences)
-    sign_p = float(stats.binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
-    return Pair(str(a), str(b), wins, losses, len(differences) - wins - losses, rank_sum, wilcoxon_p, sign_p)
-
-
-def wilcoxon(differences: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """Sum of the ranks of positive differences, and its exact two-sided p-value. Zeros are left out (Wilcoxon 1945).
-
-    The exact mode of scipy's test assumes that no two differences are equally large. Here the distribution over all
-    signs is built up rank by rank, so that it is exact with ties too.
-    """
-    from scipy import stats
-
-    nonzero = differences[differences != 0]
-    doubled = np.rint(2 * stats.rankdata(np.abs(nonzero))).astype(int)  # mid-ranks are halves: doubled, whole numbers
-    ways = np.zeros(int(doubled.sum()) + 1)
-    ways[0] = 1.0
-    for value in doubled:
-        ways[value:] = (ways[value:] + ways[: len(ways) - value]) / 2
-        ways[:value] /= 2
-    observed = int(doubled[nonzero > 0].sum())
-    tail = min(ways[: observed + 1].sum(), ways[observed:].sum())
-    return observed / 2, float(min(1.0, 2 * tail))
+    test = exact.wilcoxon(differences)
+    counts = (wins, losses, len(differences) - wins - losses)
+    return Pair(str(a), str(b), *counts, test.plus, test.minus, test.p, exact.sign_test(wins, losses))
 
 
 def compare(
@@ -227,8 +219,9 @@ def compare(
     left_out: Sequence[str] = (),
 ) -> Comparison:
     """All tests that the matrix (rows: sets, columns: algorithms) allows, or the reason why there are none."""
-    sets = [str(name) for name in scores.index if name not in left_out]
-    algorithms = tuple(str(name) for name in scores.columns)
+    scores = scores.rename(index=str, columns=str)
+    sets = [name for name in scores.index if name not in left_out]
+    algorithms = tuple(scores.columns)
     scores = scores.loc[sets]
     base: dict[str, Any] = dict(setting=setting, algorithms=algorithms, sets=tuple(sets), left_out=tuple(left_out))
     if not sets:

@@ -1,13 +1,14 @@
 """The tracking server as analysis sees it: runs by tag, whole metric histories, small text artifacts.
 
-The only file of analysis that reads from MLflow. Everything that a dead or strange server can do wrong becomes one
-`Failure` with one line.
+With bulk.py the only file of analysis that reads from MLflow. Everything that a dead or strange server can do wrong
+becomes one `Failure` with one line.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from biasbed import record
+from biasbed.analysis import bulk
+from biasbed.progress import Progress
 from biasbed.server import database, guarded
 
 if TYPE_CHECKING:
@@ -26,8 +29,11 @@ if TYPE_CHECKING:
 PHASES_READ = ("val", "test")  # the metrics that analysis uses; the others may be many and are left on the server
 MAX_HTTP_THREADS = 16
 PAGE = 1000
+MANY_RUNS = 100  # from here on reading shows its progress
 CACHE_VERSION = "1"
-HISTORY_COLUMNS = ("metric", "step", "value")
+HISTORY_COLUMNS = {"metric": "str", "step": "int64", "value": "float64"}
+
+History = list[tuple[str, int, float]]  # metric, step, value
 
 
 class Store:
@@ -82,31 +88,50 @@ class Store:
             except (MlflowException, OSError):
                 return None
 
-    def histories(self, runs: Sequence[Any]) -> dict[str, pd.DataFrame]:
-        """The complete history of every finished run's val and test metrics: run id -> columns metric, step, value.
+    def histories(self, runs: Sequence[Any]) -> dict[str, History]:
+        """The complete history of every finished run's val and test metrics: run id -> rows metric, step, value.
 
-        One row per metric and step: where a crash left two, the one with the last timestamp. Infinity, which stores
-        return as the largest double, is infinity again. Read once per run, then kept on this machine.
+        In the order of metrics and steps, one row for each: where a crash left two, the one with the last timestamp.
+        Infinity, which stores return as the largest double, is infinity again. A local database is read by SQL, which
+        takes no longer than reading a cache; what comes through the client is read once, then kept on this machine.
         """
+        file = database(self.uri)
+        if file is not None and runs:
+            with guarded(self.uri), Progress(len(runs), "run", silent=len(runs) < MANY_RUNS) as progress:
+                found = bulk.from_database(file, runs, is_read, self.client, progress)
+            if found is not None:
+                return {run_id: tidy_history(rows) for run_id, rows in found.items()}
         cached = {run.info.run_id: self._cached(run) for run in runs}
         missing = [run for run in runs if cached[run.info.run_id] is None]
         with guarded(self.uri):
-            fetched = self._fetch(missing)
+            fetched = self._fetch_in_bulk(missing) or self._fetch(missing)
         for run in missing:
             self._keep(run, fetched[run.info.run_id])
-        return {run_id: fetched[run_id] if frame is None else frame for run_id, frame in cached.items()}
+        return {run_id: fetched[run_id] if rows is None else rows for run_id, rows in cached.items()}
 
-    def _fetch(self, runs: Sequence[Any]) -> dict[str, pd.DataFrame]:
+    def _fetch_in_bulk(self, runs: Sequence[Any]) -> dict[str, History] | None:
+        """From a server that allows it."""
+        if not (self.uri.startswith("http") and runs):
+            return None
+        total = sum(is_read(key) for run in runs for key in run.data.metrics)
+        with Progress(total, "metric", silent=len(runs) < MANY_RUNS) as progress:
+            found = bulk.from_server(self.uri, runs, is_read, self.client, progress)
+        return None if found is None else {run_id: tidy_history(rows) for run_id, rows in found.items()}
+
+    def _fetch(self, runs: Sequence[Any]) -> dict[str, History]:
+        """Through MLflow's client, which has no call for more than one metric of one run."""
         wanted = [(run.info.run_id, key) for run in runs for key in sorted(run.data.metrics) if is_read(key)]
-        # Threads hide the latency of HTTP; a sqlite file answers slower to many threads than to one.
-        if self.uri.startswith("http"):
-            with ThreadPoolExecutor(MAX_HTTP_THREADS) as pool:
-                answers = list(pool.map(lambda pair: self.client.get_metric_history(*pair), wanted))
-        else:
-            answers = [self.client.get_metric_history(*pair) for pair in wanted]
-        rows: dict[str, list[tuple[str, int, int, float]]] = {run.info.run_id: [] for run in runs}
-        for (run_id, key), metrics in zip(wanted, answers, strict=True):
-            rows[run_id] += [(key, m.step, m.timestamp, m.value) for m in metrics]
+        rows: dict[str, list[bulk.Row]] = {run.info.run_id: [] for run in runs}
+        # Threads hide the latency of HTTP; a database answers slower to many threads than to one.
+        threads = MAX_HTTP_THREADS if self.uri.startswith("http") else 1
+        with (
+            Progress(len(wanted), "metric", silent=len(runs) < MANY_RUNS) as progress,
+            ThreadPoolExecutor(threads) as pool,
+        ):
+            answers = pool.map(lambda pair: self.client.get_metric_history(*pair), wanted)
+            for (run_id, key), metrics in zip(wanted, answers, strict=True):
+                rows[run_id] += [(key, m.step, m.timestamp, m.value) for m in metrics]
+                progress.tick()
         return {run_id: tidy_history(entries) for run_id, entries in rows.items()}
 
     def _cache_file(self, run: Any) -> Path:
@@ -114,14 +139,17 @@ class Store:
         state = [CACHE_VERSION, run.info.end_time, sorted((k, repr(v)) for k, v in run.data.metrics.items())]
         return self.home / "cache" / f"{run.info.run_id}-{record.digest(state)}.parquet"
 
-    def _cached(self, run: Any) -> pd.DataFrame | None:
+    def _cached(self, run: Any) -> History | None:
         try:
             frame = pd.read_parquet(self._cache_file(run))
         except (OSError, ValueError, ImportError):  # absent, cut short by a full disk, or no parquet reader
             return None
-        return frame if list(frame.columns) == list(HISTORY_COLUMNS) else None
+        if list(frame.columns) != list(HISTORY_COLUMNS):
+            return None
+        # Lists: iterating over a pandas column takes several times as long.
+        return list(zip(*(frame[name].tolist() for name in HISTORY_COLUMNS), strict=True))
 
-    def _keep(self, run: Any, frame: pd.DataFrame) -> None:
+    def _keep(self, run: Any, history: History) -> None:
         """Writes the cache; a folder that can't be written only costs the next analysis its time."""
         path = self._cache_file(run)
         with contextlib.suppress(OSError, ImportError):
@@ -130,27 +158,27 @@ class Store:
             handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
             os.close(handle)
             try:
-                frame.to_parquet(name)
+                pd.DataFrame(history, columns=list(HISTORY_COLUMNS)).astype(HISTORY_COLUMNS).to_parquet(name)
                 Path(name).replace(path)
             finally:
                 Path(name).unlink(missing_ok=True)
 
 
+@functools.cache
 def is_read(key: str) -> bool:
     """Whether a metric is one of ours that analysis uses."""
     name = record.parse_metric(key)
     return name is not None and name.phase in PHASES_READ
 
 
-def tidy_history(rows: Iterable[tuple[str, int, int, float]]) -> pd.DataFrame:
-    """Rows (metric, step, timestamp, value) as one row per metric and step: the last one written counts."""
-    frame = pd.DataFrame(rows, columns=["metric", "step", "timestamp", "value"])
-    frame = frame.astype({"metric": "str", "step": "int64", "timestamp": "int64", "value": "float64"})
-    frame = frame.sort_values(["metric", "step", "timestamp"], kind="stable")
-    frame = frame.drop_duplicates(["metric", "step"], keep="last")
-    infinite = ~frame["value"].map(record.is_finite) & frame["value"].notna()
-    frame.loc[infinite, "value"] = frame.loc[infinite, "value"] * float("inf")
-    return frame[list(HISTORY_COLUMNS)].reset_index(drop=True)
+def tidy_history(rows: Iterable[bulk.Row]) -> History:
+    """Rows (metric, step, timestamp, value) as one row per metric and step, in that order: the last written counts."""
+    last = {(metric, step): value for metric, step, _, value in sorted(rows)}
+    return [(metric, step, _with_infinity(value)) for (metric, step), value in last.items()]
+
+
+def _with_infinity(value: float) -> float:
+    return value if record.is_finite(value) or math.isnan(value) else math.copysign(math.inf, value)
 
 
 def _pages(ask: Callable[[str | None], Any]) -> Iterator[Any]:

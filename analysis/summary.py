@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 
-from biasbed.analysis import words
+from biasbed.analysis import literature, words
 from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
 from biasbed.analysis.statistics import Comparison
 
@@ -26,6 +26,7 @@ def render(analysis: Analysis) -> str:
     if len(analysis.duplicates):
         parts.append("Finished runs that do not count\n" + _duplicates(analysis))
     parts.append(_scores(analysis))
+    parts += _reproduction(analysis) + _regret(analysis)
     parts += [_comparison(comparison) for comparison in analysis.comparisons]
     return "\n\n".join(parts)
 
@@ -46,6 +47,39 @@ def _scores(analysis: Analysis) -> str:
     ]
     text = "Scores, percent: mean ± standard deviation over runs\n" + table(["", *analysis.set_names], rows)
     return text + (f"\n  † {words.DAGGER_SENTENCE}" if analysis.daggers else "")
+
+
+def _reproduction(analysis: Analysis) -> list[str]:
+    """The card: each cell ours / published / difference in published standard deviations, with the verdict."""
+    card = analysis.reproduction
+    if card is None:
+        return []
+    names = ("algorithm", "dataset", "mean", "published_mean", "published_std", "difference_in_std", "verdict")
+    rows = [
+        [row[0], row[1], number(row[2]), f"{number(row[3])} ±{number(row[4])}", _signed(row[5]), row[6]]
+        for row in card[list(names)].itertuples(index=False, name=None)
+    ]
+    header = ["", "set", "ours", "published", "difference, in std", "verdict"]
+    sentence = _wrapped([literature.card_sentence(card, analysis.alpha)])
+    return ["Reproduction of published numbers, percent\n" + table(header, rows) + "\n" + sentence]
+
+
+def _signed(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:+.1f}"
+
+
+def _regret(analysis: Analysis) -> list[str]:
+    """What each selection rule costs, where an oracle is known."""
+    regret = analysis.regret[analysis.regret["regret"].notna()]
+    if regret.empty:
+        return []
+    oracles = set(regret.loc[regret["oracle"], "rule"])
+    means = regret.pivot(index="algorithm", columns="rule", values="regret")[list(regret["rule"].unique())]
+    header = ["", *(f"{rule} (ORACLE)" if rule in oracles else str(rule) for rule in means)]
+    rows = [[str(name), *map(number, values)] for name, values in zip(means.index, means.to_numpy(), strict=True)]
+    return [
+        "Regret of selection rules, points: behind each set's own best epoch, mean over sets\n" + table(header, rows)
+    ]
 
 
 def _cell(cell: Cell) -> str:

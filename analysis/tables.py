@@ -10,7 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from biasbed.analysis import aggregate
+from biasbed.analysis import aggregate, planner
+from biasbed.analysis.evidence import limits_fields
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import Comparison
 
@@ -20,6 +21,18 @@ FLOAT_FORMAT = "%.10g"
 
 def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Writes all tables and returns file name -> one line that says what it is."""
+    files = {}
+    for name, (frame, description) in frames(analysis).items():
+        frame.to_csv(folder / name, index=False, float_format=FLOAT_FORMAT, lineterminator="\n")
+        files[name] = description
+    for name, content, description in _tests(analysis):
+        (folder / name).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        files[name] = description
+    return files
+
+
+def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
+    """CSV file name -> its content and one line that says what it is; those without rows are left out."""
     tables = {
         "runs.csv": (run_rows(analysis, analysis.runs), "every run, evaluation set and rule: the selected score"),
         "scores.csv": (
@@ -34,21 +47,21 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     pairs = nemenyi_rows(analysis)
     if len(pairs):
         tables["nemenyi.csv"] = (pairs, "Nemenyi's test for every pair of algorithms")
-    for name, (frame, _) in tables.items():
-        frame.to_csv(folder / name, index=False, float_format=FLOAT_FORMAT, lineterminator="\n")
-    files = {name: description for name, (_, description) in tables.items()}
-    for name, content, description in _tests(analysis):
-        (folder / name).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        files[name] = description
-    return files
+    if analysis.reproduction is not None:
+        tables["reproduction.csv"] = (analysis.reproduction, "one's own numbers beside the published ones")
+    return tables | {name: entry for name, entry in _evidence(analysis).items() if len(entry[0])}
 
 
 def run_rows(analysis: Analysis, runs: pd.DataFrame) -> pd.DataFrame:
     """Tidy: one row per run, evaluation set and rule."""
-    scope = analysis.collection.scope
-    constant = dict(kind=scope.kind, suite=scope.suite, study=scope.study, protocol=scope.protocol)
-    frame = runs.assign(**constant, rule=analysis.rule.name, oracle=analysis.rule.oracle)
-    first = [*constant, "algorithm", "seed", "test_domains", "dataset", "rule", "oracle"]
+    collection = analysis.collection
+    origin = {run.id: run for run in (*collection.runs, *collection.duplicates)}
+    scope = {
+        name: [getattr(origin[run_id], name) for run_id in runs["run_id"]]
+        for name in ("kind", "suite", "study", "protocol")
+    }
+    frame = runs.assign(**scope, rule=analysis.rule.name, oracle=analysis.rule.oracle)
+    first = [*scope, "algorithm", "seed", "test_domains", "dataset", "rule", "oracle"]
     return frame[[*first, *(name for name in frame if name not in first)]].round(SCORE_DIGITS)
 
 
@@ -83,8 +96,55 @@ def nemenyi_rows(analysis: Analysis) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*first, "critical_difference", "p", "omnibus_significant", "significant"])
 
 
+def _evidence(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
+    """What `Evidence` holds; those that are empty (without pairs, without a plan) are not written."""
+    found = analysis.evidence
+    plan = pd.DataFrame() if found.plan is None else found.plan
+    return {
+        "wilcoxon_holm.csv": (found.wilcoxon, "exact Wilcoxon and sign tests of every pair, with Holm's correction"),
+        "effects.csv": (found.effects, "by how much one algorithm of a pair is better, with intervals"),
+        "bayesian.csv": (
+            found.bayesian,
+            "probability that one of a pair is better in practice, or both alike",
+        ),
+        "intervals.csv": (found.intervals, "bootstrap intervals of every mean, and the runs behind it"),
+        "per_set.csv": (found.sets, "Kruskal-Wallis test over the runs of every set"),
+        "per_set_pairs.csv": (found.set_pairs, "Mann-Whitney tests over the runs of every set and pair"),
+        "selection.csv": (analysis.selection, "scores under every selection rule, and the gap to the oracle"),
+        "selection_gap.csv": (analysis.selection_gap, "the selection rule beside the oracle"),
+        "regret.csv": (analysis.regret, "what each selection rule costs, and where each algorithm stands under it"),
+        "sensitivity.csv": (found.flips, "every conclusion that is another one if something is changed"),
+        "sensitivity_checks.csv": (found.checks, "how many conclusions were checked, and how many flip"),
+        "pool.csv": (found.pool, "what other algorithms in the comparison do to Nemenyi's verdict on a pair"),
+        "plan.csv": (plan, "power of larger and smaller designs"),
+    }
+
+
 def _tests(analysis: Analysis) -> list[tuple[str, dict[str, Any], str]]:
-    """The JSON files: the omnibus test, or the two paired tests of two algorithms."""
+    """The JSON files: power, and the omnibus test or the two paired tests of two algorithms."""
+    return [*_power(analysis), *_omnibus(analysis)]
+
+
+def _power(analysis: Analysis) -> list[tuple[str, dict[str, Any], str]]:
+    found, main = analysis.evidence, analysis.comparisons[0]
+    if not found.limits:
+        return []
+    content: dict[str, Any] = {"rule": analysis.rule.name, "oracle": analysis.rule.oracle}
+    content |= {limits.setting: limits_fields(limits, analysis.alpha) for limits in found.limits}
+    if found.plan is not None:
+        names = planner.procedures(len(main.algorithms), analysis.alpha)
+        cheapest = {name: planner.cheapest(found.plan, name) for name in names}
+        content["plan"] = {
+            "difference": float(found.plan["difference"].iloc[0]),
+            "cheapest": {
+                name: None if best is None else {"num_sets": best[0], "num_runs": best[1]}
+                for name, best in cheapest.items()
+            },
+        }
+    return [("power.json", content, "what this design could and could not have shown")]
+
+
+def _omnibus(analysis: Analysis) -> list[tuple[str, dict[str, Any], str]]:
     main = analysis.comparisons[0]
     strict = analysis.comparisons[1] if len(analysis.comparisons) > 1 else None
     about = {"rule": analysis.rule.name, "oracle": analysis.rule.oracle, "algorithms": list(main.algorithms)}

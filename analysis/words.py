@@ -29,6 +29,17 @@ def p_value(p: float) -> str:
     return "< 1e-300" if p == 0 else f"= {p:.4g}"
 
 
+def short_p(p: float, alpha: float) -> str:
+    """A p-value for a table, never rounded to zero nor across alpha."""
+    if p < 0.001:
+        return "<0.001"
+    text = f"{p:.3f}"
+    if (float(text) < alpha) == (p < alpha):
+        return text
+    away = math.floor if p < alpha else math.ceil  # from alpha
+    return f"{away(p * 1e4) / 1e4:.4f}"
+
+
 def test_sentences(comparison: Comparison) -> list[str]:
     """What was tested, what came out, and whether anything may be concluded."""
     if comparison.skipped:
@@ -67,8 +78,7 @@ def _pair_sentences(comparison: Comparison) -> list[str]:
     test, alpha = comparison.pair, comparison.alpha
     if test is None:
         return []
-    better = test.a if test.rank_sum * 2 > _largest_rank_sum(comparison) else test.b
-    verdict = f"Significant at {alpha:g} (Wilcoxon): {better} is better."
+    verdict = f"Significant at {alpha:g} (Wilcoxon): {test.better} is better."
     if not comparison.significant:
         verdict = f"Not significant at {alpha:g}: these data do not show that the two differ. "
         verdict += "That is no evidence that they are equal."
@@ -79,12 +89,6 @@ def _pair_sentences(comparison: Comparison) -> list[str]:
         f"Sign test: exact two-sided p {p_value(test.sign_p)}.",
         verdict,
     ]
-
-
-def _largest_rank_sum(comparison: Comparison) -> float:
-    """Wilcoxon's rank sum if one algorithm were better on every set that is no tie."""
-    n = len(comparison.sets) - (comparison.pair.ties if comparison.pair else 0)
-    return n * (n + 1) / 2
 
 
 def significant_pairs(comparison: Comparison) -> list[tuple[str, str]]:

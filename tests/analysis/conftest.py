@@ -11,7 +11,9 @@ import pytest
 # At the end: `conftest` must go on meaning the one in tests/.
 sys.path.append(str(Path(__file__).parent))
 
-from toy_runs import Recorder
+from toy_runs import THREE, Recorder, fill
+
+from biasbed.analysis import Outcome
 
 
 @pytest.fixture(autouse=True)
@@ -40,3 +42,30 @@ def published_uri(_empty_store: Path, tmp_path_factory: pytest.TempPathFactory) 
     uri = f"sqlite:///{folder / 'mlflow.db'}"
     assert import_runs("biasbed", uri) == 158
     return uri
+
+
+@pytest.fixture(scope="session")
+def full(_empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Recorder]:
+    """Seven runs of four algorithms, analysed with everything; tests only look at it."""
+    folder = tmp_path_factory.mktemp("full")
+    shutil.copy(_empty_store, folder / "mlflow.db")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BIASBED_HOME", str(folder / "home"))
+        patch.delenv("MLFLOW_RUN_ID", raising=False)
+        recorder = Recorder(f"sqlite:///{folder / 'mlflow.db'}", folder)
+        fill(recorder, THREE)
+        recorder.train("stylized_erm", 0, (0.6, 0.4, 0.5, 0.6, 0.5, 0.55), training_data={"stylized": 1.0})
+        return recorder.analyze(), recorder
+
+
+@pytest.fixture
+def outcome(full: tuple[Outcome, Recorder]) -> Outcome:
+    return full[0]
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures take seconds; tests of other things do without."""
+    from biasbed.analysis import figures
+
+    monkeypatch.setattr(figures, "_all", lambda analysis: iter(()))

@@ -58,6 +58,18 @@ def test_demsars_example() -> None:
     assert comparison.reach.critical_difference == pytest.approx(1.25, abs=0.005)
 
 
+def test_autoranks_numbers() -> None:
+    """autorank 1.3.0 with force_mode="nonparametric" on the same table: p of chi-square, ranks, critical distance."""
+    comparison = statistics.compare(DEMSAR, 0.05)
+    assert comparison.friedman is not None
+    assert comparison.reach is not None
+    assert comparison.friedman.chi2_p == pytest.approx(0.016721580328441323)
+    # autorank interpolates a table of quantiles.
+    assert comparison.reach.critical_difference == pytest.approx(1.2535512603486423, abs=1e-4)
+    ranks = {"c45": 3.142857, "c45_cf": 2.892857, "c45_m": 2.0, "c45_m_cf": 1.964286}
+    assert comparison.mean_ranks == pytest.approx(ranks, abs=1e-6)
+
+
 @pytest.mark.parametrize(("k", "q"), [(2, 1.960), (3, 2.343), (5, 2.728), (7, 2.949), (10, 3.164)])
 def test_critical_values_of_demsars_table_5a(k: int, q: float) -> None:
     assert power.nemenyi_quantile(k, 0.05) == pytest.approx(q, abs=1.1e-3)
@@ -96,29 +108,6 @@ def test_nemenyi_is_the_studentized_range() -> None:
     for a, b in itertools.combinations(scores, 2):
         q = abs(ranks[a] - ranks[b]) / math.sqrt(4 * 5 / (6 * 8)) * math.sqrt(2)
         assert table.loc[a, b] == pytest.approx(stats.studentized_range.sf(q, 4, math.inf), abs=1e-9)
-
-
-@pytest.mark.parametrize("n", [5, 6, 9, 14])
-def test_exact_wilcoxon_equals_scipy_without_ties(n: int) -> None:
-    differences = np.random.default_rng(n).normal(0.3, 1, n)
-    expected = stats.wilcoxon(differences, method="exact")
-    rank_sum, p = statistics.wilcoxon(differences)
-    assert p == pytest.approx(expected.pvalue)
-    assert min(rank_sum, n * (n + 1) / 2 - rank_sum) == expected.statistic
-
-
-@given(st.lists(st.integers(-4, 4), min_size=1, max_size=9))
-@settings(max_examples=60, deadline=None)
-def test_exact_wilcoxon_equals_all_signs_counted(values: list[int]) -> None:
-    """With ties too: every assignment of signs is listed, and those at least as extreme are counted."""
-    differences = np.array(values, dtype=float)
-    nonzero = differences[differences != 0]
-    ranks = stats.rankdata(np.abs(nonzero))
-    observed = ranks[nonzero > 0].sum()
-    sums = [sum(r for r, sign in zip(ranks, signs, strict=True) if sign) for signs in
-            itertools.product((0, 1), repeat=len(ranks))]  # fmt: skip
-    lower, upper = np.mean([s <= observed for s in sums]), np.mean([s >= observed for s in sums])
-    assert statistics.wilcoxon(differences)[1] == pytest.approx(min(1.0, 2 * min(lower, upper)))
 
 
 def test_sign_test_and_counts() -> None:

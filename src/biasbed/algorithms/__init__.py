@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import importlib.util
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
+from biasbed import user_file
 from biasbed.errors import UsageError
 from biasbed.record import slug
 from biasbed.settings import nearest
@@ -47,7 +44,7 @@ def load(name: str) -> type[Algorithm]:
         raise UsageError(f"unknown algorithm '{name}'{nearest(name, REGISTRY)}, or <file>.py:<Class> of your own")
     place, _, attribute = REGISTRY.get(name, name).rpartition(":")
     try:
-        module = _from_file(Path(place).expanduser()) if place.endswith(".py") else importlib.import_module(place)
+        module = user_file.load(Path(place).expanduser()) if place.endswith(".py") else importlib.import_module(place)
         found: type[Algorithm] = getattr(module, attribute)
     except Exception as error:  # a user's file may hold anything
         if name in REGISTRY:
@@ -71,20 +68,3 @@ def settled(name: str) -> str:
 def identifier(name: str) -> str:
     """What runs are filed under: the name in the registry, or the class's name."""
     return name if name in REGISTRY else slug(name.rpartition(":")[2])
-
-
-def _from_file(path: Path) -> ModuleType:
-    """The module in a file, imported once."""
-    key = f"biasbed_user_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}_{path.stem}"
-    if key not in sys.modules:
-        spec = importlib.util.spec_from_file_location(key, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[key] = module  # dataclasses look their module up
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[key]
-            raise
-    return sys.modules[key]

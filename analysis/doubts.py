@@ -1,0 +1,174 @@
+"""What the report says against its own conclusions: what could flip them, and what could not have been seen."""
+
+from __future__ import annotations
+
+import math
+
+from biasbed.analysis import planner, stability
+from biasbed.analysis.evidence import Limits
+from biasbed.analysis.findings import MOST, TEST_NAMES, count, listing, points, procedure
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.statistics import ALL_SETS, Comparison
+from biasbed.analysis.verdicts import Overturned, claims, overturned
+
+# --- what could flip it -----------------------------------------------------------------------------------------------
+
+
+def flippable(analysis: Analysis, comparison: Comparison) -> list[str]:
+    """Which conclusions survive every change that was tried, and which do not and why."""
+    if comparison.skipped:
+        return []
+    frame = analysis.evidence.checks
+    tried = frame[frame["setting"] == comparison.setting].drop_duplicates("change")
+    if tried.empty:
+        return []
+    names = dict(zip(tried["change"], tried["variants"].astype(int), strict=True))
+    lines = [f"Tried: {listing(_tried(change, number) for change, number in names.items())}."]
+    found = overturned(analysis.evidence.flips, comparison.setting)
+    changed = {(one.test, frozenset((one.a, one.b))): one for one in found}
+    if comparison.pair is not None and not comparison.significant:
+        key = (stability.WILCOXON, frozenset(comparison.algorithms))
+        lines.append(_survival("The conclusion that no difference is shown", changed.get(key), analysis))
+    if comparison.pair is None:
+        says = "that the algorithms differ" if comparison.significant else "that no difference is shown"
+        lines.append(_survival(f"The conclusion {says}", changed.get((stability.OMNIBUS, frozenset(("",)))), analysis))
+    own = claims(analysis, comparison)
+    firm = [claim for claim in own if (claim[0], frozenset(claim[1:])) not in changed]
+    if firm:
+        lines.append(f"Survives all of it: {'; '.join(_claim(*claim) for claim in firm[:MOST])}{_more(len(firm))}.")
+    shaky = [changed[test, frozenset(pair)] for test, *pair in own if (test, frozenset(pair)) in changed]
+    lines += [_survival(_claim(one.test, *_sides(one)), one, analysis) for one in shaky[:MOST]]
+    if len(shaky) > MOST:
+        lines.append(f"{len(shaky) - MOST} more conclusions do not survive everything; the table has them.")
+    new = sum(not one.positive and one.test != stability.OMNIBUS for one in found)
+    if new and comparison.pair is None:
+        lines.append(
+            f"{count(new, 'pair')} that a test does not tell apart here would be told apart by it after some change."
+        )
+    return lines
+
+
+def _more(number: int) -> str:
+    return f"; and {number - MOST} more" if number > MOST else ""
+
+
+def _sides(one: Overturned) -> tuple[str, str]:
+    """(better, worse) of a conclusion on a pair."""
+    return (one.a, one.b) if one.before == f"{one.a} before {one.b}" else (one.b, one.a)
+
+
+def _claim(test: str, better: str, worse: str) -> str:
+    return f"{better} before {worse} by {TEST_NAMES[test]}"
+
+
+CHANGES = {
+    "leave_one_algorithm_out": "without {0}",
+    "leave_one_set_out": "without the set {0}",
+    "one_run_less": "without the run {0}",
+    "selection_rule": "selected by {0}",
+    "alpha": "at a level of {0}",
+}
+TRIED = {
+    "leave_one_algorithm_out": "leaving out each of {0} algorithms",
+    "leave_one_set_out": "each of {0} sets",
+    "one_run_less": "each of {0} runs",
+    "selection_rule": "{0} further selection rule(s)",
+    "alpha": "{0} other levels of significance",
+}
+
+
+def _tried(change: str, number: int) -> str:
+    return TRIED.get(change, f"{change.replace('_', ' ')} ({{0}})").format(number).replace("(s)", "s" * (number != 1))
+
+
+def change_text(analysis: Analysis, change: str, what: str) -> str:
+    """One change in words; a run by its algorithm and seed."""
+    named = {run.id: f"{run.algorithm} seed {run.seed}" for run in analysis.collection.runs}
+    oracles = analysis.selection.loc[analysis.selection["oracle"].astype(bool), "rule"]
+    oracle = " (ORACLE)" if change == "selection_rule" and what in set(oracles) else ""
+    return CHANGES.get(change, f"{change.replace('_', ' ')} {{0}}").format(named.get(what, what)) + oracle
+
+
+def _survival(conclusion: str, one: Overturned | None, analysis: Analysis) -> str:
+    if one is None:
+        return f"{conclusion} survives all of it."
+    changes = [change_text(analysis, change, what) for change, what, _ in one.changes]
+    shown = listing([*changes[:MOST], *([count(len(changes) - MOST, "other change")] if len(changes) > MOST else [])])
+    return f"{conclusion} does not hold {shown}."
+
+
+def pool(analysis: Analysis, comparison: Comparison) -> list[str]:
+    """How far Nemenyi's verdicts hang on which algorithms stand in the comparison."""
+    frame = analysis.evidence.pool
+    own = frame[frame["setting"] == comparison.setting]
+    number = int(own["depends_on_pool"].astype(bool).sum())
+    if not number:
+        return []
+    return [
+        f"Nemenyi's verdict depends on which algorithms are compared: on {number} of {count(len(own), 'pair')} it "
+        "would be another with fewer of them or with up to as many weak ones added. Wilcoxon's test sees only the two."
+    ]
+
+
+# --- what could not have been seen ------------------------------------------------------------------------------------
+
+
+def unseen(analysis: Analysis) -> list[str]:
+    """What this design could not have shown, whatever the truth."""
+    lines = []
+    for limits in analysis.evidence.limits:
+        where = "" if limits.setting == ALL_SETS else f"Strict setting ({limits.num_sets} sets): "
+        lines += [where + line if where else line[0].upper() + line[1:] for line in _limits(limits)]
+    for limits in analysis.evidence.limits[:1]:
+        needed = limits.smallest_num_runs
+        if limits.num_runs < needed:
+            lines.append(
+                f"On a single set, {needed} runs of each algorithm are the fewest with which any pair can be told "
+                f"apart (Mann-Whitney with Holm's correction); here there are {limits.num_runs:.3g}."
+            )
+    return lines
+
+
+def _limits(limits: Limits) -> list[str]:
+    sentence = limits.nemenyi.sentence
+    lines = [sentence + "."]
+    seen = [entry for entry in limits.detectable if entry.possible]
+    blind = [procedure(entry.procedure) for entry in limits.detectable if not entry.possible]
+    target = f"{planner.TARGET:.0%}"
+    runs = f"{limits.num_sets} sets and {limits.num_runs:.3g} run(s) of each algorithm"
+    if seen:
+        needed = " or ".join(f"{entry.difference:.2g} points ({procedure(entry.procedure)})" for entry in seen)
+        others = "the other" if limits.num_algorithms == 2 else "all others"
+        lines.append(
+            f"to be found with a probability of {target} on {runs}, one algorithm must be better than {others} by "
+            f"{needed}; smaller differences would often have been missed."
+        )
+    if blind:
+        lines.append(
+            f"{listing(blind)} would have missed a difference of any size in more than {1 - planner.TARGET:.0%} of "
+            "the cases."
+        )
+    if math.isfinite(limits.pair_alone) and limits.num_algorithms > 2:
+        lines.append(
+            f"even for a pair that is compared alone, half of the pairs here take more than {limits.pair_alone:.2g} "
+            "points, as they do better on some sets and worse on others."
+        )
+    return lines
+
+
+def planned(analysis: Analysis) -> list[str]:
+    """What would show the difference that `plan=` asks for."""
+    plan = analysis.evidence.plan
+    if plan is None:
+        return []
+    wanted = points(analysis.options.difference)
+    largest = f"{plan['num_sets'].max()} sets and {plan['num_runs'].max()} runs"
+    lines = []
+    for name in dict.fromkeys(plan["procedure"]):
+        best = planner.cheapest(plan, name)
+        if best is None:
+            lines.append(f"{procedure(name)}: no design of up to {largest} shows {wanted}.")
+        else:
+            runs = count(best[1], "run")
+            lines.append(f"{procedure(name)}: {wanted} take {best[0]} sets with {runs} of each algorithm.")
+    return lines

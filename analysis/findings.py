@@ -1,0 +1,289 @@
+"""What the report says in sentences, written from the numbers and never stronger than the tests support.
+
+In the order in which a reader asks: what was compared, what can be concluded, how sure is that. What could flip it and
+what could not have been seen is in `doubts`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from biasbed.analysis import aggregate, stability, words
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.runs import PUBLISHED_MARK
+from biasbed.analysis.statistics import Comparison
+from biasbed.analysis.verdicts import Verdict, claims, overturned, verdicts
+
+TEST_NAMES = {
+    stability.OMNIBUS: "Iman and Davenport's test",
+    stability.NEMENYI: "Nemenyi's test",
+    stability.WILCOXON: "Wilcoxon tests with Holm's correction",
+}
+MOST = 6  # pairs that are put into words; the tables have all
+
+
+def listing(names: Iterable[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *first, last = list(names)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def count(number: int, noun: str) -> str:
+    """`1 set`, `2 sets`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def points(value: float) -> str:
+    """A difference of scores."""
+    return f"{value:.1f} points" if abs(value) >= 0.1 else f"{value:.2g} points"
+
+
+def procedure(name: str) -> str:
+    """A test in words, from its name in power.json."""
+    return {
+        "nemenyi": "Nemenyi's test",
+        "wilcoxon_holm": "Wilcoxon tests of all pairs",
+        "wilcoxon_holm_control": "Wilcoxon tests against one control",
+        "wilcoxon": "Wilcoxon's test",
+        "iman_davenport": "Iman and Davenport's test",
+    }.get(name, name)
+
+
+# --- what was compared ------------------------------------------------------------------------------------------------
+
+
+def compared(analysis: Analysis) -> list[str]:
+    """The design: algorithms, sets, runs, and which epoch's scores count."""
+    c = analysis.collection
+    runs = Counter(run.algorithm for run in c.runs)
+    low, high = min(runs.values()), max(runs.values())
+    each = count(low, "run") if low == high else f"{low} to {high} runs"
+    published = len(c.runs) - len(c.own)
+    of_them = ", all published" if c.published else f", {published} of them published" if published else ""
+    lines = [
+        f"{count(len(analysis.algorithms), 'algorithm')} ({listing(analysis.algorithms)}) on "
+        f"{count(len(analysis.sets), 'evaluation set')} ({listing(analysis.set_names)}), "
+        f"{each} of each, {count(len(c.runs), 'run')} in all{of_them}.",
+        _training_data(analysis),
+        f"A run's score on a set is that of {analysis.rule.label.removeprefix('as published: ')}"
+        f"{', as published' if c.published else ''}. An algorithm's score is the mean over its runs.",
+    ]
+    if published and not c.published:
+        lines.append(f"Names with {PUBLISHED_MARK} are published results beside one's own.")
+    if analysis.options.control != "none":
+        lines.append(f"Every algorithm is compared with the control {analysis.options.control}, in place of all pairs.")
+    return lines
+
+
+def _training_data(analysis: Analysis) -> str:
+    c = analysis.collection
+    usual = set(c.protocol.training_sets)
+    other: dict[str, set[str]] = {}
+    for run in c.runs:
+        other.setdefault(run.algorithm, set()).update(set(run.training_data) - usual - {"train"})
+    named = [f"{name} also or only on {listing(sorted(data))}" for name, data in other.items() if data]
+    return f"Trained on {listing(c.protocol.training_sets)}{'; ' if named else ''}{'; '.join(named)}."
+
+
+# --- what can be concluded --------------------------------------------------------------------------------------------
+
+
+def verdict(analysis: Analysis) -> str:
+    """The whole result in a sentence or two, of all sets."""
+    comparison = analysis.comparisons[0]
+    if comparison.skipped:
+        return f"Nothing was tested: {comparison.skipped}."
+    if not comparison.significant:
+        return "These runs do not show that the algorithms differ. That is no evidence that they are equal."
+    found = claims(analysis, comparison)
+    if not found:
+        return "The algorithms differ, but no test tells which: no single pair is told apart."
+    return f"Over these {len(comparison.sets)} sets the algorithms differ: {_before(found)}."
+
+
+def caveats(analysis: Analysis) -> list[str]:
+    """What must be read together with the verdict."""
+    lines = []
+    comparison = analysis.comparisons[0]
+    own = {(test, frozenset(pair)) for test, *pair in claims(analysis, comparison)}
+    if own:
+        shaky = {
+            (one.test, frozenset((one.a, one.b))) for one in overturned(analysis.evidence.flips, comparison.setting)
+        }
+        pairs = {pair for _, pair in own}
+        firm = {pair for claim in own - shaky for pair in claim[1:]}
+        lines.append(
+            f"Of these {count(len(pairs), 'pair')}, {len(firm)} would be told apart whichever algorithm, set or run "
+            "were left out, and under every selection rule and level tried."
+        )
+    for strict in analysis.comparisons[1:]:
+        kept = {pair for _, pair in own} & {frozenset(pair) for _, *pair in claims(analysis, strict)}
+        differ = "differ" if strict.significant else "are not shown to differ"
+        text = f"of these pairs {len(kept)} can still be told apart" if own else f"the algorithms {differ}"
+        if not strict.skipped:
+            lines.append(f"Without the sets whose makers also made training data ({len(strict.sets)} sets), {text}.")
+    if comparison.significant and aggregate.shared_images_note(analysis.sets):
+        lines.append("All of this takes the sets for independent, and some of them show the same images.")
+    if min(Counter(run.algorithm for run in analysis.collection.runs).values()) < 2:
+        lines.append("Some algorithm has a single run: how much luck of one training is in its numbers is not known.")
+    return lines
+
+
+def concluded(analysis: Analysis, comparison: Comparison) -> list[str]:
+    """Whether the algorithms differ over the sets, and which pairs."""
+    if comparison.skipped:
+        return [f"No tests: {comparison.skipped}."]
+    found = claims(analysis, comparison)
+    if comparison.pair is not None:
+        return words.test_sentences(comparison)
+    return [_omnibus(comparison), *_pairs(analysis, comparison, found)]
+
+
+def _omnibus(comparison: Comparison) -> str:
+    test = comparison.friedman
+    if test is None:
+        return ""
+    f = f"F = {test.f:.2f}" if math.isfinite(test.f) else "F is infinite, as every set ranks them alike"
+    numbers = f"Friedman's test by Iman and Davenport's {f}, p {words.p_value(test.p)}"
+    if comparison.significant:
+        return f"Over these {len(comparison.sets)} sets the algorithms differ ({numbers})."
+    return (
+        f"Over these {len(comparison.sets)} sets it is not shown that the algorithms differ ({numbers}), so no pair is "
+        "called different. That is no evidence that they are equal."
+    )
+
+
+def _pairs(analysis: Analysis, comparison: Comparison, found: Sequence[tuple[str, str, str]]) -> list[str]:
+    if not comparison.significant:
+        return []
+    number = math.comb(len(comparison.algorithms), 2)
+    nemenyi = [claim for claim in found if claim[0] == stability.NEMENYI]
+    wilcoxon = [claim for claim in found if claim[0] == stability.WILCOXON]
+    lines = [f"Nemenyi's test tells {len(nemenyi)} of {count(number, 'pair')} apart{_colon(nemenyi)}."]
+    frame = analysis.evidence.wilcoxon
+    own = frame[frame["setting"] == comparison.setting]
+    if own.empty:
+        return lines
+    tests, smallest = int(own["num_tests"].iloc[0]), float(own["smallest_p"].iloc[0])
+    against = "" if analysis.options.control == "none" else f" with {analysis.options.control}"
+    text = f"Exact Wilcoxon tests with Holm's correction tell {len(wilcoxon)} of {count(tests, 'pair')}{against} apart"
+    if smallest >= comparison.alpha:
+        text += f". They could not have told any: with {tests} tests on {len(comparison.sets)} sets the clearest "
+        text += f"possible outcome has p = {smallest:.2g}"
+    return [*lines, f"{text}{_colon(wilcoxon)}."]
+
+
+def _colon(found: Sequence[tuple[str, str, str]]) -> str:
+    return f": {_before(found)}" if found else ""
+
+
+def _before(found: Sequence[tuple[str, str, str]]) -> str:
+    """`a ranks before b and c; d before c`, each pair once."""
+    pairs = list(dict.fromkeys((a, b) for _, a, b in found))
+    groups = itertools.groupby(sorted(pairs, key=lambda pair: _first(pairs, pair[0])), key=lambda pair: pair[0])
+    parts = [(better, [worse for _, worse in group]) for better, group in groups]
+    return "; ".join(f"{better} is better than {listing(worse)}" for better, worse in parts)
+
+
+def _first(pairs: Sequence[tuple[str, str]], name: str) -> int:
+    return next(i for i, pair in enumerate(pairs) if pair[0] == name)
+
+
+def on_single_sets(analysis: Analysis) -> list[str]:
+    """What holds on one set at a time, by tests over runs."""
+    frame = analysis.evidence.sets
+    tested = frame[frame["skipped"] == ""]
+    if tested.empty:
+        reasons = sorted(set(frame["skipped"]) - {""})
+        return [f"No test on a single set: {listing(reasons)}."] if reasons else []
+    found = [str(name) for name in tested.loc[tested["significant"].astype(bool), "dataset"]]
+    if not found:
+        return [f"On no single set do the runs show that the algorithms differ ({count(len(tested), 'set')} tested)."]
+    where = "each of them" if len(found) == len(analysis.sets) else listing(found)
+    pairs = analysis.evidence.set_pairs
+    apart = int(pairs["significant"].astype(bool).sum())
+    return [
+        f"Set by set, the runs show that the algorithms differ on {len(found)} of {count(len(analysis.sets), 'set')} "
+        f"(Kruskal-Wallis with Holm's correction): {where}. This holds for the set alone, not for others.",
+        f"Pair by pair on one set, {apart} of {len(pairs)} comparisons are told apart (Mann-Whitney with Holm's "
+        "correction within the set).",
+    ]
+
+
+# --- how sure ---------------------------------------------------------------------------------------------------------
+
+
+def sure(analysis: Analysis, comparison: Comparison) -> list[str]:
+    """Sizes with intervals of the pairs that are told apart, practical equivalence, and agreement of the sets."""
+    pairs = verdicts(analysis, comparison)
+    by_names = {frozenset((pair.a, pair.b)): pair for pair in pairs}
+    apart = list(dict.fromkeys((better, worse) for _, better, worse in claims(analysis, comparison)))
+    # With a control some pairs have Nemenyi's verdict only.
+    sized = [(*names, by_names[frozenset(names)]) for names in apart if frozenset(names) in by_names]
+    lines = [_effect(*found, comparison) for found in sized[:MOST]]
+    if len(sized) > MOST:
+        lines.append(f"{count(len(sized) - MOST, 'further pair')} told apart; the table of pairs has the sizes.")
+    lines += _practical(analysis, comparison, pairs)
+    if comparison.friedman is not None:
+        agreement = comparison.friedman.kendall_w
+        lines.append(f"Kendall's W is {agreement:.2f}: 1 if all sets ranked the algorithms alike, 0 without agreement.")
+    return lines
+
+
+def _effect(better: str, worse: str, pair: Verdict, comparison: Comparison) -> str:
+    """The size of a difference that a test found; tests go by ranks, so the mean may say otherwise."""
+    sign = 1 if pair.a == better else -1
+    difference, wins = sign * pair.difference, pair.wins if sign > 0 else pair.losses
+    low, high = sorted((sign * pair.low, sign * pair.high))
+    chance = pair.improvement if sign > 0 else 1 - pair.improvement
+    interval = f" ({1 - comparison.alpha:.0%} interval {low:.1f} to {high:.1f})" if math.isfinite(low) else ""
+    where = f"on {wins} of {pair.num_sets} sets"
+    if difference <= 0:
+        return (
+            f"{better} ranks before {worse} and is better {where}, yet its mean over the sets is {points(-difference)} "
+            f"lower{interval}: a few large losses weigh more than many small gains."
+        )
+    return (
+        f"{better} is better than {worse} by {points(difference)} on average over the sets{interval}, and {where}; "
+        f"a run of the one beats a run of the other in {chance:.0%} of the comparisons."
+    )
+
+
+def _practical(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdict]) -> list[str]:
+    rope = analysis.options.rope
+    if not pairs:
+        return []
+    different = [pair for pair in pairs if pair.practical in ("better", "worse")]
+    if not rope:
+        return []
+    alike = [f"{pair.a} and {pair.b}" for pair in pairs if pair.practical == "alike"]
+    undecided = len(pairs) - len(different) - len(alike)
+    same = f" ({'; '.join(alike)})" if 0 < len(alike) <= MOST else ""
+    return [
+        f"If differences up to {rope:g} point{'s' * (rope != 1)} count as alike, then with a probability over "
+        f"{1 - comparison.alpha:.0%}: different in practice {len(different)} of {count(len(pairs), 'pair')}, alike "
+        f"{len(alike)}{same}, undecided {undecided} (Bayesian signed-rank test, not corrected for the number of pairs)."
+    ]
+
+
+def weaknesses(analysis: Analysis) -> list[str]:
+    """What makes the tests find more than they should: few runs, sets that share images."""
+    lines = []
+    for limits in analysis.evidence.limits[:1]:
+        omnibus = limits.false_positives[:1]
+        lines += [
+            f"Among equal methods whose runs differ as these do, {procedure(entry.procedure)} would find a difference "
+            f"in {entry.rate:.1%} of the cases (± {entry.monte_carlo_error:.1%}), not in {analysis.alpha:.0%}: the "
+            "luck of few runs passes for a difference between methods."
+            for entry in omnibus
+            if entry.rate > analysis.alpha + 2 * entry.monte_carlo_error
+        ]
+        if not limits.model.knows_runs:
+            lines.append(
+                "Some algorithm has a single run, so the spread between runs is not known: a difference between two "
+                "trainings may be taken for one between methods."
+            )
+    return lines + [f"Not independent: {note}." for note in aggregate.shared_images_note(analysis.sets)]

@@ -1,0 +1,193 @@
+"""How large a difference could this design have shown, and how many sets and runs would show a given one?
+
+By simulation from the runs' own variance (`simulation.Model`): one algorithm is d points better than all others on
+every set, the others are equal. Power is the probability that it is found better than a given other one, under a
+significant omnibus test, as the analysis requires.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from biasbed.analysis import pairwise, power
+from biasbed.analysis.exact import Array
+from biasbed.analysis.simulation import SEED, Model, decide, draw, wilcoxon
+
+TARGET = 0.8  # the power that counts as enough (Cohen 1988)
+SIMULATIONS = 2000
+HALVINGS = 10
+LARGEST = 1e4  # no score differs by so many points
+NUM_SETS = (5, 6, 7, 8, 10, 12, 15, 20, 30)
+NUM_RUNS = (1, 2, 3, 5, 10, 20)
+
+PLAN_COLUMNS = ("num_sets", "num_runs", "difference", "procedure", "power", "monte_carlo_error", "enough")
+
+
+@dataclass(frozen=True)
+class FalsePositives:
+    """How often a test finds something among equally good algorithms, given how much their runs differ."""
+
+    procedure: str  # iman_davenport, nemenyi, wilcoxon_holm; wilcoxon for two algorithms
+    rate: float
+    monte_carlo_error: float
+
+
+@dataclass(frozen=True)
+class Detectable:
+    """What one procedure can see in one design."""
+
+    procedure: str  # nemenyi, wilcoxon_holm, wilcoxon_holm_control; wilcoxon for two algorithms
+    smallest_num_sets: int  # at which it can reject at all
+    difference: float  # points that are told apart with probability TARGET; infinite where none is
+    monte_carlo_error: float  # standard error of the power at that difference
+
+    @property
+    def possible(self) -> bool:
+        return math.isfinite(self.difference)
+
+
+def procedures(num_algorithms: int, alpha: float) -> dict[str, int]:
+    """Every pairwise procedure for so many algorithms, and the fewest sets on which it can reject."""
+    k = num_algorithms
+    if k == 2:
+        return {"wilcoxon": power.smallest_num_sets_wilcoxon(1, alpha)}
+    return {
+        "nemenyi": power.reach(k, 2, alpha).smallest_num_sets,
+        "wilcoxon_holm": power.smallest_num_sets_wilcoxon(k * (k - 1) // 2, alpha),
+        "wilcoxon_holm_control": power.smallest_num_sets_wilcoxon(k - 1, alpha),
+    }
+
+
+def power_of(tables: Array, difference: float, alpha: float, procedure: str) -> tuple[float, float]:
+    """Power, and its Monte Carlo error, if the first algorithm of every table is `difference` points better."""
+    shifted = tables.copy()
+    shifted[..., 0] += difference
+    decisions = decide(shifted, alpha, control=procedure == "wilcoxon_holm_control")
+    found = decisions.nemenyi if procedure == "nemenyi" else decisions.wilcoxon
+    if found is None:
+        raise ValueError(f"{procedure} is no test of two algorithms")
+    # The first k-1 pairs are those with the first algorithm; the others are all alike, so their share is taken.
+    share = ((found[:, : tables.shape[2] - 1] > 0) & decisions.omnibus[:, None]).mean(axis=1)
+    return float(share.mean()), float(share.std(ddof=1) / math.sqrt(len(share)))
+
+
+def false_positives(model: Model, num_sets: int, num_runs: float, alpha: float) -> list[FalsePositives]:
+    """The family-wise rates of one design. Above alpha: runs differ on all sets at once, and the tests over sets can't
+    know that a method's lead everywhere may be the luck of its few runs; more runs bring it down.
+    """
+    decisions = decide(draw(model, SIMULATIONS, num_sets, num_runs, exchangeable=True), alpha)
+    found = {"wilcoxon": decisions.omnibus}
+    if decisions.nemenyi is not None:
+        found = {"iman_davenport": decisions.omnibus}
+        pairs = {"nemenyi": decisions.nemenyi, "wilcoxon_holm": decisions.wilcoxon}
+        found |= {name: (told != 0).any(axis=1) & decisions.omnibus for name, told in pairs.items()}
+    rates = {name: float(flags.mean()) for name, flags in found.items()}
+    return [FalsePositives(name, rate, math.sqrt(rate * (1 - rate) / SIMULATIONS)) for name, rate in rates.items()]
+
+
+def detectable(model: Model, num_sets: int, num_runs: float, alpha: float) -> list[Detectable]:
+    """The minimum detectable difference of every procedure in a design: by bisection over the same simulated tables."""
+    tables = draw(model, SIMULATIONS, num_sets, num_runs)
+    found = []
+    for procedure, smallest in procedures(model.num_algorithms, alpha).items():
+        if num_sets < smallest:
+            found.append(Detectable(procedure, smallest, math.inf, 0.0))
+            continue
+
+        def reached(difference: float, procedure: str = procedure) -> float:
+            return power_of(tables, difference, alpha, procedure)[0]
+
+        difference = _smallest(reached, float(tables.std()))
+        error = power_of(tables, difference, alpha, procedure)[1] if math.isfinite(difference) else 0.0
+        found.append(Detectable(procedure, smallest, difference, error))
+    return found
+
+
+def detectable_pair(differences: Array, level: float) -> float:
+    """The shift at which Wilcoxon's test of one pair rejects at `level` with probability TARGET; infinite if at none.
+
+    From the pair's own differences over the sets: what is left after their Hodges-Lehmann estimate, drawn with
+    replacement and with random signs, as the test assumes symmetry.
+    """
+    n = len(differences)
+    if 2.0 ** (1 - n) >= level:
+        return math.inf
+    generator = np.random.default_rng(SEED)
+    centred = (differences - pairwise.hodges_lehmann(differences, 0.05).estimate) * math.sqrt(n / (n - 1))
+    drawn = generator.choice(centred, (SIMULATIONS, n)) * generator.choice([-1.0, 1.0], (SIMULATIONS, n))
+    drawn = drawn + generator.normal(0, 1e-6, drawn.shape)  # breaks ties
+    still = np.zeros_like(drawn)
+
+    def reached(shift: float) -> float:
+        balance, p = wilcoxon(np.stack([drawn + shift, still], axis=-1), [(0, 1)])
+        return float(((p < level) & (balance > 0)).mean())
+
+    return _smallest(reached, float(drawn.std()))
+
+
+def _smallest(reached: Callable[[float], float], start: float) -> float:
+    """The smallest difference with the target power, by doubling and bisection.
+
+    Infinite where none has it: on few sets even the largest difference may be missed, as it also counts how the equal
+    others order among themselves.
+    """
+    low, high = 0.0, max(start, 1e-3)
+    while reached(high) < TARGET:
+        low, high = high, 2 * high
+        if high > LARGEST:
+            return math.inf
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if reached(middle) >= TARGET else (middle, high)
+    return high
+
+
+def plan(model: Model, difference: float, alpha: float) -> pd.DataFrame:
+    """`PLAN_COLUMNS`: the power to tell apart `difference` points for every procedure, number of sets and of runs.
+
+    Without repeated runs in the model only one run is planned: what more would bring is not known.
+    """
+    runs = NUM_RUNS if model.knows_runs else NUM_RUNS[:1]
+    rows = list(_plan_rows(model, difference, alpha, runs))
+    return pd.DataFrame(rows, columns=list(PLAN_COLUMNS))
+
+
+def _plan_rows(model: Model, difference: float, alpha: float, runs: tuple[int, ...]) -> Iterator[tuple[object, ...]]:
+    for num_sets in NUM_SETS:
+        for num_runs in runs:
+            tables = draw(model, SIMULATIONS, num_sets, num_runs)
+            for procedure, smallest in procedures(model.num_algorithms, alpha).items():
+                reached, error = (0.0, 0.0)
+                if num_sets >= smallest:
+                    reached, error = power_of(tables, difference, alpha, procedure)
+                enough = reached >= TARGET
+                yield num_sets, num_runs, difference, procedure, reached, error, enough
+
+
+def cheapest(planned: pd.DataFrame, procedure: str) -> tuple[int, int] | None:
+    """(sets, runs) with enough power by one procedure: the fewest sets, then the fewest runs; None if none has it."""
+    enough = planned[(planned["procedure"] == procedure) & planned["enough"].astype(bool)]
+    if enough.empty:
+        return None
+    best = enough.sort_values(["num_sets", "num_runs"]).iloc[0]
+    return int(best["num_sets"]), int(best["num_runs"])
+
+
+def sentence(found: list[Detectable], num_sets: int, num_runs: float) -> str:
+    """What the design could not have shown, for a reader."""
+    design = f"{num_sets} sets and {num_runs:.3g} run(s) per algorithm"
+    seen = [entry for entry in found if entry.possible]
+    if not seen:
+        return f"with {design} no difference, however large, would have been seen with a probability of {TARGET:.0%}"
+    parts = [f"{entry.difference:.2g} points by {entry.procedure.replace('_', ' ')}" for entry in seen]
+    blind = [entry.procedure.replace("_", " ") for entry in found if not entry.possible]
+    never = f"; {' and '.join(blind)} would have missed any difference that often" if blind else ""
+    return (
+        f"with {design} a method that is better than all others by less than {', '.join(parts)} would have been missed "
+        f"more than once in {1 / (1 - TARGET):.0f} times{never}"
+    )

@@ -1,0 +1,113 @@
+"""The bootstrap over sets and runs: intervals against theory, probability of improvement by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from biasbed.analysis import bootstrap
+
+PAIR = (("a", "b"),)
+
+
+def runs(seed: int = 0, num_sets: int = 8, num_runs: int = 6, lead: float = 1.0) -> dict[str, pd.DataFrame]:
+    generator = np.random.default_rng(seed)
+    level = generator.normal(50, 20, num_sets)
+    columns = [f"set{i}" for i in range(num_sets)]
+    return {
+        name: pd.DataFrame(
+            level + shift + generator.normal(0, 1, (num_runs, num_sets)),
+            [f"{name}{i}" for i in range(num_runs)],
+            columns,
+        )
+        for name, shift in (("a", lead), ("b", 0.0))
+    }
+
+
+def test_probability_of_improvement_by_hand() -> None:
+    """Agarwal et al. 2021, section 4.3: the mean over sets of the share of pairs of runs that a wins, ties half."""
+    a = pd.DataFrame({"x": [1.0, 3.0], "y": [5.0, 5.0]})
+    b = pd.DataFrame({"x": [2.0, 2.0, 0.0], "y": [5.0, 6.0, 7.0]})
+    pair = {"a": a, "b": b}
+    frame = bootstrap.improvements(pair, bootstrap.resample(pair, 500), 0.05, PAIR)
+    on_x, on_y = (1 + 3) / 6, (0.5 + 0.5) / 6
+    assert frame["probability_of_improvement"].iloc[0] == pytest.approx((on_x + on_y) / 2)
+
+
+def test_improvement_is_mann_whitneys_u() -> None:
+    data = runs(num_sets=1)
+    expected = stats.mannwhitneyu(data["a"]["set0"], data["b"]["set0"]).statistic / 36
+    frame = bootstrap.improvements(data, bootstrap.resample(data, 200), 0.05, PAIR)
+    assert frame["probability_of_improvement"].iloc[0] == pytest.approx(expected)
+    assert math.isnan(frame["improvement_low"].iloc[0])  # one set says nothing about others
+
+
+def test_both_directions_agree() -> None:
+    data = runs()
+    draws = bootstrap.resample(data, 1000)
+    one = bootstrap.improvements(data, draws, 0.05, PAIR).iloc[0]
+    other = bootstrap.improvements(data, draws, 0.05, (("b", "a"),)).iloc[0]
+    assert one["probability_of_improvement"] == pytest.approx(1 - other["probability_of_improvement"])
+    assert (one["bootstrap_low"], one["bootstrap_high"]) == pytest.approx(
+        (-other["bootstrap_high"], -other["bootstrap_low"])
+    )
+    assert one["bootstrap_low"] < (data["a"].mean() - data["b"].mean()).mean() < one["bootstrap_high"]
+
+
+def test_differences_are_paired_over_sets() -> None:
+    """Sets that differ by 20 points widen the interval of a mean, not of a difference."""
+    data = runs(num_runs=10)
+    draws = bootstrap.resample(data, 1000)
+    means = bootstrap.intervals(data, draws, 0.05)
+    mean = means[(means["algorithm"] == "a") & (means["dataset"] == bootstrap.OVER_SETS)].iloc[0]
+    difference = bootstrap.improvements(data, draws, 0.05, PAIR).iloc[0]
+    assert difference["bootstrap_high"] - difference["bootstrap_low"] < 3 < 10 < mean["high"] - mean["low"]
+
+
+def test_the_widened_interval_is_students_for_a_plain_mean() -> None:
+    """Hesterberg 2015: for means the widened percentile interval comes close to the t interval."""
+    values = np.random.default_rng(4).normal(size=10)
+    counts = np.random.default_rng(5).multinomial(10, [0.1] * 10, 40_000)
+    low, high = bootstrap.interval(counts @ values / 10, 0.05, 10)
+    expected = stats.t.interval(0.95, 9, values.mean(), stats.sem(values))
+    assert (low, high) == pytest.approx(expected, abs=0.12 * (expected[1] - expected[0]))
+    plain = np.quantile(counts @ values / 10, [0.025, 0.975])
+    assert high - low > 1.1 * (plain[1] - plain[0])
+
+
+def test_the_quantiles_are_those_of_student_and_small_samples() -> None:
+    """For replicates that are exactly normal the interval ends at sqrt(n/(n-1)) t."""
+    replicates = stats.norm.ppf((np.arange(200_000) + 0.5) / 200_000)
+    low, high = bootstrap.interval(replicates, 0.05, 5)
+    assert high == pytest.approx(math.sqrt(5 / 4) * stats.t.ppf(0.975, 4), abs=0.01)
+    assert low == pytest.approx(-high, abs=1e-6)
+
+
+def test_every_mean_names_its_runs() -> None:
+    data = runs(num_runs=3, num_sets=2)
+    data["a"].iloc[1, 0] = math.nan
+    frame = bootstrap.intervals(data, bootstrap.resample(data, 300), 0.05).set_index(["algorithm", "dataset"])
+    assert frame.loc[("a", "set0"), "run_ids"] == "a0 a2"
+    assert frame.loc[("a", "set0"), "num_runs"] == 2
+    assert frame.loc[("b", "set0"), "run_ids"] == "b0 b1 b2"
+    assert frame.loc[("a", "set0"), "mean"] == pytest.approx(data["a"]["set0"].mean())
+    within = frame.dropna()
+    assert ((within["low"] <= within["mean"]) & (within["mean"] <= within["high"])).all()
+
+
+def test_a_single_run_has_no_interval_on_a_set() -> None:
+    data = runs(num_runs=1)
+    frame = bootstrap.intervals(data, bootstrap.resample(data, 300), 0.05)
+    on_sets = frame["dataset"] != bootstrap.OVER_SETS
+    assert frame.loc[on_sets, ["low", "high"]].isna().all(axis=None)
+    assert frame.loc[~on_sets, ["low", "high"]].notna().all(axis=None)
+
+
+def test_the_same_data_give_the_same_numbers() -> None:
+    data = runs()
+    first, second = (bootstrap.intervals(data, bootstrap.resample(data, 300), 0.05) for _ in range(2))
+    pd.testing.assert_frame_equal(first, second)

@@ -1,0 +1,137 @@
+"""Figures: what is drawn, that it can be read, and that oracle-selected numbers are marked."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from biasbed.analysis import Outcome, figures, statistics
+from biasbed.analysis.figures import ranks, scores, style
+from biasbed.analysis.selection import BestEpoch
+
+NAMES = ("debiased", "deepaug", "deepaug_all", "deepaug_cae", "deepaug_edsr", "erm", "infodrop", "noise2net", "padain")
+NAMES += ("sagnet", "stylized_erm")
+
+
+def comparison(num_algorithms: int, num_sets: int, spread: float = 3.0) -> statistics.Comparison:
+    generator = np.random.default_rng(num_algorithms)
+    values = generator.normal(50, 1, (num_sets, num_algorithms)) + spread * np.arange(num_algorithms)
+    names = [f"evaluation_set_{i}" for i in range(num_sets)]
+    return statistics.compare(pd.DataFrame(values, index=names, columns=list(NAMES[:num_algorithms])), 0.05)
+
+
+def shown(figure: Figure, size: float = 7) -> list[Any]:
+    """Where the visible texts lie, in pixels."""
+    figure.draw_without_rendering()
+    texts = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text() and t.get_fontsize() >= size]
+    return [(t.get_text(), t.get_window_extent()) for t in texts]
+
+
+def overlapping(figure: Figure) -> list[tuple[str, str]]:
+    with matplotlib.rc_context(style.STYLE):
+        FigureCanvasAgg(figure)
+        boxes = shown(figure)
+    pairs = itertools.combinations(boxes, 2)
+    return [(a, b) for (a, x), (b, y) in pairs if x.padded(-1.5).overlaps(y.padded(-1.5))]
+
+
+@pytest.mark.parametrize("num_algorithms", [3, 8, 11])
+@pytest.mark.parametrize("spread", [0.0, 3.0])
+def test_the_letters_of_a_critical_difference_diagram_do_not_overlap(num_algorithms: int, spread: float) -> None:
+    compared = comparison(num_algorithms, 10, spread)
+    with matplotlib.rc_context(style.STYLE):
+        figure = ranks.critical_difference(SimpleNamespace(algorithms=NAMES), compared)  # type: ignore[arg-type]
+    assert overlapping(figure) == []
+
+
+def test_bars_join_what_is_not_told_apart_under_a_significant_omnibus_test_only() -> None:
+    for spread in (0.0, 3.0):
+        compared = comparison(5, 10, spread)
+        figure = ranks.critical_difference(SimpleNamespace(algorithms=NAMES), compared)  # type: ignore[arg-type]
+        bars = [line for line in figure.axes[0].lines if line.get_linewidth() == 4]
+        assert len(bars) == (len(compared.groups()) if compared.significant else 0)
+        assert compared.significant == (spread > 0)
+
+
+@pytest.mark.parametrize("num_algorithms", [2, 3, 11])
+@pytest.mark.parametrize("num_sets", [2, 6, 10])
+def test_the_map_of_ranks_prints_every_rank_where_it_belongs(num_algorithms: int, num_sets: int) -> None:
+    compared = comparison(num_algorithms, num_sets)
+    with matplotlib.rc_context(style.STYLE):
+        figure = ranks.rank_map(compared)
+    axes = figure.axes[0]
+    printed = {(text.get_position()[1] - 0.5, text.get_text()) for text in axes.texts}
+    for row, (name, average) in enumerate(compared.mean_ranks.items()):
+        assert axes.get_yticklabels()[row].get_text() == name
+        assert (row, f"{average:.2f}") in printed
+        assert {(row, f"{value:g}") for value in compared.ranks[name]} <= printed
+    assert len(axes.texts) == num_algorithms * (num_sets + 1)
+    assert len({label.get_text() for label in axes.get_xticklabels()}) == num_sets + 1
+
+
+@pytest.mark.parametrize("p", [0.0004, 0.0123, 0.0496, 0.04999, 0.0501, 0.0999, 0.5, 0.9999])
+def test_a_printed_p_value_is_on_its_side_of_alpha(p: float) -> None:
+    printed = ranks._p_text(p, 0.05)
+    value = float("0" + printed.removeprefix("<")) if printed != "1" else 1.0
+    assert (value <= 0.0499999 or printed.startswith("<")) == (p < 0.05)
+    assert value > 0
+
+
+def test_every_figure_of_oracle_numbers_is_marked(outcome: Outcome) -> None:
+    oracle = dataclasses.replace(outcome.analysis, rule=BestEpoch())
+    drawn = {name: figure for name, figure, _ in figures.drawn(oracle)}
+    assert set(drawn) > {"critical_difference", "p_values", "ranks", "effects", "scores", "shape_bias"}
+    for name, figure in drawn.items():
+        words = " ".join(text.get_text() for text in figure.findobj(Text))
+        assert ("ORACLE" in words) == (name != "epochs"), name
+    for name, figure, _ in figures.drawn(outcome.analysis):
+        words = " ".join(text.get_text() for text in figure.findobj(Text))
+        assert ("ORACLE" in words) == (name == "selection_gap"), name
+
+
+def test_figures_show_the_numbers_of_the_tables(outcome: Outcome) -> None:
+    analysis = outcome.analysis
+    axes = scores.selection_gap(analysis, scores.gap_rows(analysis)).axes[0]
+    gaps = analysis.selection[analysis.selection["rule"] == axes.get_title().split(":")[0]]
+    for algorithm, line in zip(analysis.algorithms, axes.lines, strict=False):
+        own = gaps[gaps["algorithm"] == algorithm].set_index("dataset")["gap"].loc[list(analysis.set_names)]
+        np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), own.to_numpy(dtype=float))
+    panels = [axes for axes in scores.epochs(analysis).axes if axes.get_title()]
+    assert [axes.get_title() for axes in panels] == list(analysis.set_names)
+    curve = analysis.curves[(analysis.curves["algorithm"] == "erm") & (analysis.curves["dataset"] == "plain")]
+    drawn = next(line for line in panels[0].lines if line.get_label() == "erm")
+    np.testing.assert_allclose(np.asarray(drawn.get_ydata(), dtype=float), curve.groupby("step")["score"].mean())
+
+
+def test_figures_are_pictures_and_leave_no_state(outcome: Outcome) -> None:
+    for path in (outcome.output_dir / "figures").glob("*.png"):
+        content = path.read_bytes()
+        assert content.startswith(b"\x89PNG")
+        assert len(content) > 5_000
+    for path in (outcome.output_dir / "figures").glob("*.pdf"):
+        assert path.read_bytes().startswith(b"%PDF")
+    assert matplotlib.rcParams["axes.spines.top"] is matplotlib.rcParamsDefault["axes.spines.top"]
+
+
+def test_many_algorithms_look_different() -> None:
+    assert len({(colour, marker) for colour, _, marker in map(style.look, range(64))}) == 64
+
+
+def test_letters_on_a_colour_have_contrast() -> None:
+    for shade in ranks.SHADES:
+        red, green, blue = (int(shade[i : i + 2], 16) / 255 for i in (1, 3, 5))
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (red, green, blue)]
+        luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+        letter = 0.0 if style.text_on(red, green, blue) == "black" else 1.0
+        contrast = (max(luminance, letter) + 0.05) / (min(luminance, letter) + 0.05)
+        assert contrast >= 4.5, shade  # WCAG 2.1, AA
