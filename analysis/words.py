@@ -118,7 +118,8 @@ TERMS = {
     "evaluation set": "a collection of test images with one headline score; the tests treat each set as one block",
     "run": "one training with one seed; scores are means over runs, ± their standard deviation (n - 1)",
     "selection rule": "which epoch's scores count: best_validation (the epoch with the best validation score), last_n "
-    "(mean over the last n epochs), best_epoch (each set's own best epoch: an oracle, no practical choice)",
+    "(mean over the last n epochs), last, best_epoch (each set's own best epoch) and best_epoch_per_run (the best mean "
+    "over the sets): these two are oracles, no practical choice; or one of your own",
     "rank": "1 for the best algorithm on a set; equal scores share their mean rank",
     "Friedman test": "could all algorithms be equal, given their ranks on the sets? Iman and Davenport's F is its less "
     "conservative form and decides here",

@@ -234,10 +234,14 @@ class Protocol:
         return json.dumps(self._values(), indent=2, ensure_ascii=False) + "\n"
 
     def _values(self) -> dict[str, Any]:
-        """Without the usual start, so that protocols keep the hash that they had before there was another."""
+        """Without the defaults of fields that came later, so that protocols keep the hash that they had before."""
         values = asdict(self)
         if self.start == SCRATCH:
             del values["start"]
+        for entry in values["sets"]:
+            for name in ("label_map", "preprocessing"):
+                if not entry[name]:
+                    del entry[name]
         return values
 
     @classmethod

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from dataclasses import replace
 
 import pytest
 from toy_runs import PROTOCOL, SETS, Recorder, make_protocol
@@ -306,3 +308,15 @@ def test_rules_give_different_numbers_from_the_same_runs(recorder: Recorder) -> 
         for rule in ("best_validation", "last_n", "best_epoch")
     }
     assert means == {"best_validation": [10], "last_n": [60], "best_epoch": [90]}
+
+
+def test_a_protocol_from_before_a_field_came_keeps_its_hash() -> None:
+    """Runs carry the hash as a tag; one that changed with the program could not be analysed any more."""
+    sets = (record.SetRecord("edge", "accuracy", 10, 2, 0.5),)
+    old = record.Protocol("demo", sets, ("train",), ("val",), "val/accuracy/val")
+    values = json.loads(old.to_json())
+    assert not {"start", "label_map", "preprocessing"} & (values.keys() | values["sets"][0].keys())
+    assert record.Protocol.from_json(json.dumps(values)).hash == old.hash == record.digest(values)
+    newer = replace(old, sets=(replace(sets[0], label_map="identity"),))
+    assert record.Protocol.from_json(newer.to_json()) == newer
+    assert newer.hash != old.hash
