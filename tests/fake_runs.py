@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -81,12 +82,13 @@ class Fake:
 
 @dataclass
 class FakeLauncher:
-    """`outcomes`: of each run by name, how its starts go: done, fail, refuse, hang, killed."""
+    """`outcomes`: of each run by name, how its starts go: done, fail, refuse, hang, killed, held (by another)."""
 
     home: Path
     outcomes: dict[str, list[str]] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
+    study: str = "s"
 
     def settle(self, config: Config) -> Config:
         return config
@@ -102,14 +104,18 @@ class FakeLauncher:
         folder = RunFolder(command.log.parent)
 
         def act() -> None:
-            if outcome == "done":
-                train(folder, 4).mark_done()
+            if outcome == "held":
+                lock = begin(folder, self.study).locked()
+                lock.__enter__()
+                threading.Timer(0.2, lock.__exit__, (None, None, None)).start()
+            elif outcome == "done":
+                train(folder, 4, study=self.study).mark_done()
             elif outcome in ("fail", "hang"):
-                train(folder, 2)
+                train(folder, 2, study=self.study)
                 with command.log.open("a") as log:
                     log.write("some line\nbiasbed: the loss is not finite\nanother line\n")
 
-        return Fake(command, {"done": 0, "fail": 1, "refuse": 2, "hang": None, "killed": -9}[outcome], act)
+        return Fake(command, {"done": 0, "fail": 1, "refuse": 2, "hang": None, "killed": -9, "held": 1}[outcome], act)
 
 
 class Notes:

@@ -88,6 +88,14 @@ def test_a_run_that_somebody_else_trains_is_waited_for(tmp_path: Path) -> None:
     assert any("erm-seed0 is trained by process" in line for line in study.report.said)  # type: ignore[attr-defined]
 
 
+def test_a_start_that_finds_another_training_in_the_folder_is_no_failure(tmp_path: Path) -> None:
+    launcher = FakeLauncher(tmp_path, {"erm-seed0": ["held", "held", "done"]})
+    study = runner([planned(tmp_path)], launcher, retries=0)
+    study.run()
+    assert launcher.started == ["erm-seed0"] * 3
+    assert study.items[0].state == "done"
+
+
 def test_two_commands_share_a_study_and_double_nothing(tmp_path: Path) -> None:
     runs = [planned(tmp_path, seed=seed) for seed in range(12)]
     launchers = [FakeLauncher(tmp_path), FakeLauncher(tmp_path)]

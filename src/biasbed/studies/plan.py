@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from biasbed import record, run_folder
 from biasbed.config import Config, resolve, run_key
@@ -14,9 +14,6 @@ from biasbed.errors import UsageError
 from biasbed.run_folder import RunFolder
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.tables import Table, Words
-
-if TYPE_CHECKING:
-    from mlflow.entities import Run
 
 Records = Sequence[Mapping[str, Any]]  # of a journal: {"step", "timestamp", "metrics"}
 
@@ -135,11 +132,19 @@ class Standing:
     note: str = ""  # who trains it now, or why it ended early
 
 
-def standing(run: PlannedRun, finished: Mapping[str, Run]) -> Standing:
+@dataclass(frozen=True)
+class Finished:
+    """A run that the server has, finished."""
+
+    run_id: str
+    metrics: Mapping[str, float]  # the last value of each
+
+
+def standing(run: PlannedRun, finished: Mapping[str, Finished]) -> Standing:
     """How far a run is. finished: the study's finished runs on the server, by run key."""
     folder = run.folder()
     if not folder.is_done and run.run_key in finished:
-        last = _seconds(finished[run.run_key].data.metrics)
+        last = _seconds(finished[run.run_key].metrics)
         return Standing("done", run.total, per_unit=last / run.cadence or None)
     records = folder.read_journal()
     reached = int(records[-1]["step"]) if records else 0
@@ -157,7 +162,7 @@ def standing(run: PlannedRun, finished: Mapping[str, Run]) -> Standing:
     return Standing(state, reached, best, per_unit, holder or error)
 
 
-def survey(plan: Plan, finished: Mapping[str, Run]) -> list[tuple[PlannedRun, Standing]]:
+def survey(plan: Plan, finished: Mapping[str, Finished]) -> list[tuple[PlannedRun, Standing]]:
     """Every run with how far it is."""
     return [(run, standing(run, finished)) for run in plan.runs]
 

@@ -183,22 +183,24 @@ class Runner:
         self._release(item, code)
         reason = _reason(active, code)
         item.standing = standing(item.run, {})
+        # Where it found somebody else in the folder, that was no failure. (A signal may leave a rank that still ends.)
+        is_held = item.standing.state == "elsewhere" and code > 0
         seconds = time.monotonic() - active.began
         if item.standing.state in ("done", "not sent"):
             item.state = "done"
             item.failure = "" if item.standing.state == "done" else f"done, but not sent: {reason}"
             best = "" if item.standing.best is None else f", best {item.run.monitor} {100 * item.standing.best:.2f}"
             self.report.say(f"{item.run.name} done in {seconds:.0f} s{best}{'; not sent' if item.failure else ''}")
-        elif item.standing.state == "elsewhere":  # its lock was not free yet; that is nobody's failure
-            item.starts -= 1
+        elif code == REFUSED or item.starts > self.retries + is_held:
+            item.state, item.failure = "failed", reason
+            self.report.say(f"{item.run.name} failed: {reason}")
+        elif item.standing.state == "elsewhere":
+            item.starts -= is_held
             self._leave(item)
-        elif code != REFUSED and item.starts <= self.retries:
+        else:
             item.state = "waiting"
             self.queue.append(item)
             self.report.say(f"{item.run.name} failed ({reason}); attempt {item.starts + 1} follows")
-        else:
-            item.state, item.failure = "failed", reason
-            self.report.say(f"{item.run.name} failed: {reason}")
 
     def _release(self, item: Item, code: int) -> None:
         assert item.active is not None

@@ -6,26 +6,23 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.server import experiment_id, find_runs, guarded, writer
-from biasbed.studies.plan import PlannedRun
+from biasbed.studies.plan import Finished, PlannedRun
 from biasbed.tracking import PARENT
-
-if TYPE_CHECKING:
-    from mlflow.entities import Run
 
 TIMES = ("time/epoch_seconds", "time/evaluation_seconds")
 
 
-def finished_runs(uri: str, study: str, **tags: str) -> dict[str, Run]:
+def finished_runs(uri: str, study: str, **tags: str) -> dict[str, Finished]:
     """The study's finished trainings by run key; of several with one key the first."""
-    found: dict[str, Run] = {}
+    found: dict[str, Finished] = {}
     for run in find_runs(uri, kind="train", study=study, **tags):
         if run.info.status == "FINISHED":
-            found.setdefault(run.data.tags.get(record.RUN_KEY, ""), run)
+            found.setdefault(run.data.tags.get(record.RUN_KEY, ""), Finished(run.info.run_id, run.data.metrics))
     return found
 
 
@@ -90,7 +87,7 @@ class StudyRun:
 
     def is_finished(self, run: PlannedRun) -> bool:
         """Whether somebody has finished this run, as far as the server answers."""
-        found: dict[str, Run] = {}
+        found: dict[str, Finished] = {}
         self._try(lambda: found.update(finished_runs(self.uri, run.study, run_key=run.run_key)))
         return bool(found)
 
@@ -101,7 +98,7 @@ class StudyRun:
         def read() -> None:
             for found in finished_runs(self.uri, run.study, run_key=run.run_key).values():
                 for name in TIMES:
-                    for metric in writer(self.uri).get_metric_history(found.info.run_id, name):
+                    for metric in writer(self.uri).get_metric_history(found.run_id, name):
                         steps.setdefault(metric.step, {})[name] = metric.value
 
         self._try(read)
