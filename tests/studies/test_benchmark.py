@@ -22,7 +22,7 @@ from biasbed import cli, config, job
 from biasbed.errors import UsageError
 from biasbed.studies import benchmark, plan
 from biasbed.studies.tables import Table
-from biasbed.studies.tracked import StudyRun
+from biasbed.studies.tracked import StudyRun, refuse_mixture
 
 
 def settings(image_root: Path, **more: str) -> dict[str, str]:
@@ -77,6 +77,7 @@ def test_a_plan_names_the_runs_that_train_would_make(image_root: Path, tracking:
         (["--algorithms", "erm", "--retries", "-1"], "retries=-1"),
         (["--algorithms", "erm", "--seed", "1"], "unknown setting 'seed'; did you mean 'seeds'?"),
         (["--algorithms", "erm", "--launcher", "lokal"], "did you mean 'local'?"),
+        (["--algorithms", "erm", "--output_dir", "/proc/nowhere"], "can't make the folder"),
         (["--table", "mian"], "did you mean 'main'?"),
         (["--algorithms", "erm", "--steps", "3"], "exactly one unit"),
     ],
@@ -127,6 +128,8 @@ def test_there_is_one_run_of_the_study_whoever_calls(tracking: str) -> None:
     assert StudyRun(tracking, "mine", "folders", "auto", given).run_id == first.run_id
     assert client.get_run(given).data.tags["mlflow.parentRunId"] == first.run_id
     assert len(all_runs(tracking, kind="study", study="mine")) == 2
+    with pytest.raises(UsageError, match="'mine' is one of the suite folders: name another"):
+        refuse_mixture(tracking, "mine", "demo", {})
     own = client.create_run("0").info.run_id
     assert StudyRun(tracking, "another", "folders", "auto", own).run_id == own
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
 
+from biasbed import run_folder
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.processes import Interrupted, ignore_signals, interruptible
@@ -91,13 +91,13 @@ def dry_run(plan: Plan) -> list[str]:
 
 def carry_out(plan: Plan, launcher: Launcher, options: StudyOptions) -> None:
     """Train what is not done, under the study's run. Raises Failure with the runs that failed or were not sent."""
+    run_folder.make(plan.folder)
     study_run, finished, environment = None, {}, {}
     if _is_tracked(plan):
         study_run = _open(plan)
         finished = finished_runs(study_run.uri, plan.table.study)
         environment = {"MLFLOW_TRACKING_URI": study_run.uri, "BIASBED_PARENT_RUN": study_run.run_id}
     table = plan.folder / "table.yaml"
-    plan.folder.mkdir(parents=True, exist_ok=True)
     table.write_text(yaml.safe_dump(_plain(plan.table), sort_keys=False))
     display = Display(plan.table.study, plan.workers)
     is_finished = study_run.is_finished if study_run is not None else lambda run: False
@@ -148,9 +148,8 @@ def _server(plan: Plan) -> str:
 
 
 def _open(plan: Plan) -> StudyRun:
-    uri, given = _server(plan), os.environ.get("MLFLOW_RUN_ID")
-    take_run_id()  # no child may take it for its own
-    return StudyRun(uri, plan.table.study, plan.table.suite, plan.config.experiment, given)
+    uri = _server(plan)  # may refuse; only then the run of `mlflow run` is taken, for no child to take it for its own
+    return StudyRun(uri, plan.table.study, plan.table.suite, plan.config.experiment, take_run_id())
 
 
 # --- the ledger -------------------------------------------------------------------------------------------------------

@@ -135,7 +135,8 @@ class Runner:
     def _start(self, item: Item, slot: int) -> bool:
         """Start this run unless it is done, or somebody else has it; whether it was started."""
         item.standing = standing(item.run, {})
-        if item.standing.state == "done" or (item.standing.state == "to do" and self.finished(item.run)):
+        is_open = item.standing.state in ("to do", "unfinished")
+        if item.standing.state == "done" or (is_open and self.finished(item.run)):
             item.state = "done"
             return False
         folder = item.run.folder()
