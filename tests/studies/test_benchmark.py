@@ -17,12 +17,14 @@ from typing import Any
 
 import children
 import pytest
-from conftest import command_environment
+import yaml
+from conftest import ROOT, command_environment
 from fake_runs import FakeLauncher, wait_for
 from runs import all_runs, history, run_folders, stored
 
 from biasbed import cli, config, job
 from biasbed.errors import UsageError
+from biasbed.settings import build, specs
 from biasbed.studies import benchmark, launchers, plan
 from biasbed.studies.launchers.local import LocalLauncher
 from biasbed.studies.options import MainOptions
@@ -107,6 +109,15 @@ def test_wrong_studies_are_refused_before_anything_is_made(
     assert "\n" not in error
     assert not all_runs(tracking)
     assert not (tmp_path / "home").exists()
+
+
+def test_the_defaults_of_mlproject_mean_that_nothing_is_said() -> None:
+    entry = yaml.safe_load((ROOT / "MLproject").read_text())["entry_points"]["benchmark"]
+    flags = {name: str(parameter["default"]) for name, parameter in entry["parameters"].items()}
+    known = specs(benchmark.BenchmarkOptions)
+    options = build(benchmark.BenchmarkOptions, {name: value for name, value in flags.items() if name in known})
+    assert options == benchmark.BenchmarkOptions()
+    assert {value for name, value in flags.items() if name not in known} == {"auto"}
 
 
 def test_flags_win_over_the_table(image_root: Path) -> None:
@@ -194,7 +205,7 @@ def test_a_study_from_start_to_end(
     # Again, with the resolved table as a user would: nothing is started.
     again = ["benchmark", "--table", str(tmp_path / "home" / "studies" / "mine" / "table.yaml")]
     assert cli.main(again) == 0
-    assert "started" not in capsys.readouterr().err
+    assert capsys.readouterr().err == "mine: 2 runs; nothing is left to train\n"
     assert len(run_folders(tmp_path / "home")) == len(all_runs(tracking, kind="train")) == 2
     assert cli.main([*again, "--dry_run", "yes"]) == 0
     assert "2 runs: 2 done" in capsys.readouterr().out

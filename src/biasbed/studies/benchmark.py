@@ -102,6 +102,8 @@ def carry_out(plan: Plan, launcher: Launcher, options: StudyOptions) -> None:
     display = Display(plan.table.study, plan.workers)
     is_finished = study_run.is_finished if study_run is not None else lambda run: False
     runner = Runner(survey(plan, finished), plan.workers, launcher, options.retries, display, environment, is_finished)
+    left = f"{len(runner.queue)} to train, {plan.workers} at a time" if runner.queue else "nothing is left to train"
+    display.say(f"{plan.table.study}: {len(runner.items)} runs; {left}")
     status = "FAILED"
     try:
         with interruptible():

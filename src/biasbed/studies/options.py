@@ -17,9 +17,13 @@ Workers = int | Auto
 class StudyOptions:
     """How the trainings of a study are carried out."""
 
-    workers: Workers = setting("auto", "trainings at a time (auto: as many as GPUs or cores allow)", ge=1)
+    workers: Workers = setting("auto", "trainings at a time (auto: as many as GPUs or cores allow)")
     retries: int = setting(2, "how often a failed training is started again, from its last checkpoint", ge=0)
     launcher: Literal["local"] = setting("local", "where trainings run: as processes of this machine")
+
+    def __post_init__(self) -> None:
+        if self.workers != "auto" and int(self.workers) < 1:
+            raise ValueError(f"workers={self.workers}: should be at least 1")
 
 
 @dataclass(frozen=True)
