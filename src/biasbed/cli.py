@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from biasbed import __version__
 from biasbed.errors import Failure, UsageError
-from biasbed.processes import Interrupted, follow_launcher
+from biasbed.processes import Interrupted, end_with_parent, follow_launcher
 from biasbed.settings import Spec, build, nearest, setting, specs
 
 Flags = dict[str, str]
@@ -116,15 +116,28 @@ def _import(flags: Flags, arguments: Sequence[str]) -> None:
 
 
 def _main_settings() -> Mapping[str, Spec]:
-    from biasbed.study import MainOptions
+    from biasbed.studies.options import MainOptions
 
     return specs(MainOptions)
 
 
 def _main(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.study import MainOptions, main_study
+    from biasbed.studies.benchmark import main_study
+    from biasbed.studies.options import MainOptions
 
     main_study(build(MainOptions, flags))
+
+
+def _benchmark_settings() -> Mapping[str, Spec]:
+    from biasbed.studies.options import benchmark_settings
+
+    return benchmark_settings()
+
+
+def _benchmark(flags: Flags, arguments: Sequence[str]) -> None:
+    from biasbed.studies.benchmark import benchmark
+
+    benchmark(flags)
 
 
 def _sync_settings() -> Mapping[str, Spec]:
@@ -163,6 +176,7 @@ COMMANDS: Mapping[str, Command] = {
         "the whole story on the embedded suite: train three methods, analyse, report", _main_settings, _main
     ),
     "train": Command("one training, tested on every evaluation set as it goes", _train_settings, _train),
+    "benchmark": Command("a study: every method with every seed, done ones skipped", _benchmark_settings, _benchmark),
     "evaluate": Command("test a checkpoint, a tracked run or a library's model", _evaluate_settings, _evaluate),
     "prepare": Command("networks and images that some methods need", _prepare_settings, _prepare),
     "analyze": Command("selection, tables, tests, figures and report from tracked runs", _analyze_settings, _analyze),
@@ -170,6 +184,9 @@ COMMANDS: Mapping[str, Command] = {
     "sync": Command("send journals that never reached the server", _sync_settings, _sync),
     "test": Command("the test suite", lambda: specs(TestOptions), _test),
 }
+
+
+WITH_HPARAMS = ("train", "benchmark")  # commands that take a method's own settings, which depend on the method
 
 
 # --- reading the command line -----------------------------------------------------------------------------------------
@@ -187,7 +204,7 @@ def parse(name: str, arguments: Sequence[str]) -> Flags:
     parser = _Parser(f"biasbed {name}", description=command.help, allow_abbrev=False)
     for spec in known.values():
         parser.add_argument(f"--{spec.name}", dest=spec.name, metavar=_metavar(spec), help=_help(spec), default=None)
-    if name == "train":
+    if name in WITH_HPARAMS:
         parser.epilog = "A method's own settings are --hparams.<name> (docs/methods.md), e.g. --hparams.drop_rate 1.0."
     found, rest = parser.parse_known_args(list(arguments))
     flags = {key: value for key, value in vars(found).items() if value is not None}
@@ -196,7 +213,7 @@ def parse(name: str, arguments: Sequence[str]) -> Flags:
         flag, joined, value = word.removeprefix("--").partition("=")
         if not word.startswith("--"):
             raise UsageError(f"unexpected word '{word}': settings are given as --name value")
-        if not (name == "train" and flag.startswith("hparams.")):
+        if not (name in WITH_HPARAMS and flag.startswith("hparams.")):
             raise UsageError(f"unknown setting '{flag}'{nearest(flag, known)}")
         if not joined and not rest:
             raise UsageError(f"--{flag} needs a value")
@@ -232,6 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if words[0] not in COMMANDS:
             raise UsageError(f"unknown command '{words[0]}'{nearest(words[0], COMMANDS)}")
         flags = parse(words[0], words[1:])
+        end_with_parent()
         if "MLFLOW_RUN_ID" in os.environ:
             follow_launcher()
         return COMMANDS[words[0]].run(flags, words[1:]) or 0

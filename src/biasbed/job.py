@@ -54,6 +54,12 @@ class Job:
     def algorithm(self) -> str:
         return algorithms.identifier(self.config.algorithm)
 
+    @property
+    def base(self) -> Path:
+        """The first of the folders that runs with this key have."""
+        name = f"{self.algorithm}-s{self.config.seed}-{self.run_key[:8]}"
+        return run_folder.home(self.config) / self.config.suite / name
+
     def tags(self) -> dict[str, str]:
         config = self.config
         commit, dirty = provenance.git_state()
@@ -121,8 +127,7 @@ def train(config: Config) -> RunFolder:
 
 def _folder(job: Job) -> RunFolder:
     config = job.config
-    name = f"{job.algorithm}-s{config.seed}-{job.run_key[:8]}"
-    return run_folder.find(run_folder.home(config) / config.suite / name, config.resume, config.tracking == "on")
+    return run_folder.find(job.base, config.resume, config.tracking == "on", config.study)
 
 
 def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:

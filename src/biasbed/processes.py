@@ -17,6 +17,7 @@ from typing import Literal
 from biasbed.errors import UsageError
 
 Device = Literal["cpu", "cuda"]
+PARENT_PROCESS = "BIASBED_PARENT_PROCESS"  # environment variable of a child that must not outlive its parent
 
 
 def in_torchrun() -> bool:
@@ -52,6 +53,7 @@ def run_torchrun(count: int, arguments: Sequence[str]) -> int:
     # Each process has said in one line what went wrong; torchrun would add a page.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
+    os.environ[PARENT_PROCESS] = str(os.getpid())
     options = ["--standalone", "--nproc_per_node", str(count)]
     options += ["--local-addr", "127.0.0.1"]  # a container's own name may not resolve, and torchrun would wait for it
     try:
@@ -115,6 +117,15 @@ def die_with_parent(with_signal: signal.Signals) -> None:
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, int(with_signal))
+
+
+def end_with_parent() -> None:
+    """End with SIGTERM when the process that named itself in `PARENT_PROCESS` is gone, or is gone already."""
+    parent = os.environ.pop(PARENT_PROCESS, None)
+    if parent is not None:
+        die_with_parent(signal.SIGTERM)
+        if os.getppid() != int(parent):
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Interrupted(BaseException):

@@ -34,7 +34,7 @@ class Progress:
         """`120/600 steps, 31.2 steps/s, 0:15 left`."""
         seconds = max(time.monotonic() - self._began, 1e-9)
         rate = (self.done - self.start) / seconds
-        left = f", {_clock((self.total - self.done) / rate)} left" if rate > 0 else ""
+        left = f", {clock((self.total - self.done) / rate)} left" if rate > 0 else ""
         return f"{self.done}/{self.total} {self.unit}s, {rate:.3g} {self.unit}s/s{left}"
 
     def line(self, text: str) -> None:
@@ -56,7 +56,8 @@ class Progress:
             self._bar.close()
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """`0:15`, `1:02:03`."""
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

@@ -7,10 +7,11 @@ import fcntl
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from biasbed.config import Config
 
 DONE, LOCK, JOURNAL, STATE = "done", "lock", "metrics.jsonl", "run.json"
+CLAIM = "claim"  # locked by the command that is about to train here, or whose training does
 
 
 def home(config: Config) -> Path:
@@ -91,6 +93,31 @@ class RunFolder:
         with exclusive(self.path, "trained"):
             yield
 
+    def holder(self) -> str | None:
+        """Who is training here, None where nobody is."""
+        if not (self.path / LOCK).exists():
+            return None
+        with (self.path / LOCK).open("a+") as file:
+            return None if _lock(file) else _holder(file)
+
+    def claim(self) -> TextIO | None:
+        """Reserve the folder, which is made, for a training to be started; None where another command has done so.
+
+        Closing what is returned ends it, and so does the end of this process.
+        """
+        make(self.path)
+        file = (self.path / CLAIM).open("a+")
+        if _lock(file):
+            return file
+        file.close()
+        return None
+
+    @property
+    def study(self) -> str | None:
+        """The study that it was trained for, None before the first start."""
+        study: str | None = self.read_state().get("tags", {}).get(record.STUDY)
+        return study
+
 
 @contextlib.contextmanager
 def exclusive(folder: Path, work: str) -> Iterator[None]:
@@ -98,40 +125,58 @@ def exclusive(folder: Path, work: str) -> Iterator[None]:
 
     The lock ends with its process, however that ends.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"can't make the folder {folder}: {error.strerror}") from None
+    make(folder)
     with (folder / LOCK).open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            raise Failure(f"{folder} is being {work} by {holder}: wait for it, or stop it") from None
+        if not any(_lock(file, wait) for wait in (0.0, 0.05, 0.1)):  # somebody may just be looking who holds it
+            raise Failure(f"{folder} is being {work} by {_holder(file)}: wait for it, or stop it")
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
         yield
 
 
-def find(base: Path, resume: str, tracked: bool = False) -> RunFolder:
-    """The folder to train in: the newest one unless it is done or `resume` is `never`; then the next free name.
+def make(folder: Path) -> None:
+    """Make a folder where it is missing; UsageError where that is not possible."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"can't make the folder {folder}: {error.strerror}") from None
+
+
+def _lock(file: TextIO, wait: float = 0.0) -> bool:
+    """Whether the lock could be had, after `wait` seconds; it is held until the file is closed."""
+    time.sleep(wait)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _holder(file: TextIO) -> str:
+    file.seek(0)
+    return file.read().strip() or "another process"
+
+
+def find(base: Path, resume: str, tracked: bool, study: str) -> RunFolder:
+    """The folder to train in: the study's newest one unless it is done or `resume` is `never`; then the next free name.
 
     With `resume=once` a done folder is returned as it is; so is one whose results never reached a server, where runs
-    are `tracked`.
+    are `tracked`. Folders of other studies are left alone; one that no training has begun in is anybody's.
     """
-    newest, free = None, base
-    number = 1
+    series, free = [], base
     while free.exists():
-        newest = free
-        number += 1
-        free = base.with_name(f"{base.name}-{number}")
-    if newest is None:
+        series.append(RunFolder(free))
+        free = base.with_name(f"{base.name}-{len(series) + 1}")
+    own = [f for f in series if f.study == study] or [f for f in series if f.study is None]
+    if not own or resume == "never":
         return RunFolder(free)
-    folder = RunFolder(newest)
-    leave = resume == "once" or (tracked and not folder.read_state().get("sent"))
-    return RunFolder(free) if resume == "never" or (folder.is_done and not leave) else folder
+    done = [folder for folder in own if folder.is_done]
+    if resume == "once" and done:
+        return done[0]
+    newest = own[-1]
+    leave = tracked and not newest.read_state().get("sent")
+    return RunFolder(free) if newest.is_done and not leave else newest
 
 
 def all_folders(root: Path) -> list[RunFolder]:

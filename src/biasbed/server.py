@@ -18,6 +18,9 @@ from biasbed.errors import Failure, UsageError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+MAX_RUNS = 50_000  # the most that MLflow returns at a time
 
 
 def resolve_uri(tracking_uri: str = "auto") -> str:
@@ -109,3 +112,19 @@ def experiment_id(client: MlflowClient, tracking_uri: str, name: str) -> str:
         if found.lifecycle_stage != "active":
             raise Failure(f"the experiment '{name}' is deleted: restore it or name another")
         return str(found.experiment_id)
+
+
+def find_runs(tracking_uri: str, **tags: str) -> list[Run]:
+    """The runs of all experiments with these tags (`study="main"` means biasbed.study), in the order of their start.
+
+    A local database that does not exist yet has none, and is not made. Raises Failure where the server can't be used.
+    """
+    file = database(tracking_uri)
+    if file is not None and not file.exists():
+        return []
+    wanted = " and ".join(f"tags.`biasbed.{name}` = '{value}'" for name, value in tags.items())
+    with guarded(tracking_uri):
+        client = writer(tracking_uri)
+        experiments = [experiment.experiment_id for experiment in client.search_experiments(max_results=MAX_RUNS)]
+        found = client.search_runs(experiments, wanted, max_results=MAX_RUNS) if experiments else []
+    return sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))

@@ -1,0 +1,177 @@
+"""`benchmark`: methods x seeds as one study. The same command finishes what was cut off, and starts nothing twice."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from biasbed import run_folder
+from biasbed.config import Config
+from biasbed.errors import Failure, UsageError
+from biasbed.processes import Interrupted, ignore_signals, interruptible
+from biasbed.server import resolve_uri
+from biasbed.settings import build, specs
+from biasbed.studies import ledger, tracked
+from biasbed.studies.display import Display, listing
+from biasbed.studies.launchers import Launcher
+from biasbed.studies.launchers.local import LocalLauncher
+from biasbed.studies.options import BenchmarkOptions, MainOptions, StudyOptions
+from biasbed.studies.plan import Plan, Records, estimate, make_plan, survey
+from biasbed.studies.runner import Item, Runner
+from biasbed.studies.tables import Table, distinct, parse_seeds, read_table
+from biasbed.studies.tracked import StudyRun, finished_runs
+from biasbed.tracking import take_run_id
+
+
+def benchmark(flags: Mapping[str, str]) -> None:
+    """Train every method with every seed, as flags and table say, or with `dry_run` say what that would mean.
+
+    Raises UsageError before anything is started, Failure in the end, with the runs that failed.
+    """
+    known = specs(BenchmarkOptions)
+    options = build(BenchmarkOptions, {name: value for name, value in flags.items() if name in known})
+    settings = {name: value for name, value in flags.items() if name not in known and value != "auto"}
+    if options.loader_workers != "auto":
+        settings["workers"] = str(options.loader_workers)
+    launcher = LocalLauncher()
+    plan = make_plan(_table(options, settings), launcher, options.workers)
+    if options.dry_run:
+        print("\n".join(dry_run(plan)))
+    else:
+        carry_out(plan, launcher, options)
+
+
+def main_study(options: MainOptions) -> None:
+    """Carry out `sweeps/main.yaml`, then analyse it."""
+    table = read_table("main")
+    if options.seeds != "auto":
+        table = dataclasses.replace(table, seeds=parse_seeds(options.seeds))
+    output_dir, report = options.output_dir, "auto"
+    if output_dir != "auto":
+        table = dataclasses.replace(table, settings={**table.settings, "output_dir": output_dir})
+        report = str(Path(output_dir) / "report")
+    launcher = LocalLauncher()
+    carry_out(make_plan(table, launcher, options.workers), launcher, options)
+    from biasbed.analysis import AnalyzeOptions, analyze
+
+    analyze(AnalyzeOptions(suite=table.suite, study=table.study, output_dir=report))
+
+
+def _table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Table:
+    """The study's table: the named one, or an empty one, with what the flags say instead."""
+    table = Table(Config().suite, "benchmark", {}, (0, 1, 2))
+    if options.table != "none":
+        table = read_table(options.table)
+    methods = dict(table.algorithms)
+    if options.algorithms != "auto":
+        names = distinct(options.algorithms, "algorithms")
+        methods = {name: table.algorithms.get(name, {}) for name in names}
+    if not methods:
+        raise UsageError("say what to train: algorithms=erm,infodrop, or table=<a study's table>")
+    # A duration in one unit stands in for one in the other.
+    instead = {*settings, *(("epochs", "steps") if {"epochs", "steps"} & set(settings) else ())}
+    general = {name: value for name, value in table.settings.items() if name not in instead}
+    return Table(
+        suite=table.suite if options.suite == "auto" else options.suite,
+        study=table.study if options.study == "auto" else options.study,
+        algorithms={m: {n: v for n, v in own.items() if n not in instead} for m, own in methods.items()},
+        seeds=table.seeds if options.seeds == "auto" else parse_seeds(options.seeds),
+        settings={**general, **settings},
+    )
+
+
+def dry_run(plan: Plan) -> list[str]:
+    """Every run with its state, and how long the rest takes. Nothing is written anywhere."""
+    standings = survey(plan, finished_runs(_server(plan), plan.table.study) if _is_tracked(plan) else {})
+    return listing(standings, estimate(standings, plan.workers), plan.workers)
+
+
+def carry_out(plan: Plan, launcher: Launcher, options: StudyOptions) -> None:
+    """Train what is not done, under the study's run. Raises Failure with the runs that failed or were not sent."""
+    run_folder.make(plan.folder)
+    study_run, finished, environment = None, {}, {}
+    if _is_tracked(plan):
+        study_run = _open(plan)
+        finished = finished_runs(study_run.uri, plan.table.study)
+        environment = {"MLFLOW_TRACKING_URI": study_run.uri, "BIASBED_PARENT_RUN": study_run.run_id}
+    table = plan.folder / "table.yaml"
+    table.write_text(yaml.safe_dump(_plain(plan.table), sort_keys=False))
+    display = Display(plan.table.study, plan.workers)
+    is_finished = study_run.is_finished if study_run is not None else lambda run: False
+    runner = Runner(survey(plan, finished), plan.workers, launcher, options.retries, display, environment, is_finished)
+    left = f"{len(runner.queue)} to train, {plan.workers} at a time" if runner.queue else "nothing is left to train"
+    display.say(f"{plan.table.study}: {len(runner.items)} runs; {left}")
+    status = "FAILED"
+    try:
+        with interruptible():
+            runner.run()
+        status = "FAILED" if any(item.failure for item in runner.items) else "FINISHED"
+    except (Interrupted, KeyboardInterrupt):
+        ignore_signals()
+        status = "KILLED"
+        raise
+    finally:
+        runner.stop()
+        display.close()
+        costs = _write_ledger(plan, runner.items, study_run)
+        if study_run is not None:
+            study_run.log_file(table)
+            study_run.log_file(costs)
+            study_run.finish(status)
+    _conclude(runner.items)
+
+
+def _conclude(items: list[Item]) -> None:
+    """Failure that names what failed."""
+    failed = [f"{item.run.name} ({item.failure})" for item in items if item.state == "failed"]
+    unsent = [item.run.name for item in items if item.state == "done" and item.failure]
+    parts = [f"{len(failed)} of {len(items)} runs failed: {'; '.join(failed)}"] if failed else []
+    parts += [f"not sent to the server, `biasbed sync` does it: {', '.join(unsent)}"] if unsent else []
+    if parts:
+        raise Failure(". ".join([*parts, "The same command tries again and leaves alone what is done"]))
+
+
+# --- the server -------------------------------------------------------------------------------------------------------
+
+
+def _is_tracked(plan: Plan) -> bool:
+    return plan.config.tracking == "on"
+
+
+def _server(plan: Plan) -> str:
+    """The tracking server; UsageError where the study there is not this one."""
+    uri = resolve_uri()
+    hashes = {run.algorithm: run.config_hash for run in plan.runs}
+    tracked.refuse_mixture(uri, plan.table.study, plan.table.suite, hashes)
+    return uri
+
+
+def _open(plan: Plan) -> StudyRun:
+    uri = _server(plan)  # may refuse; only then the run of `mlflow run` is taken, for no child to take it for its own
+    return StudyRun(uri, plan.table.study, plan.table.suite, plan.config.experiment, take_run_id())
+
+
+# --- the ledger -------------------------------------------------------------------------------------------------------
+
+
+def _write_ledger(plan: Plan, items: list[Item], study_run: StudyRun | None) -> Path:
+    """Write what the study has cost so far, and print it."""
+    written = []
+    for item in items:
+        records: Records = item.run.folder().read_journal()
+        if not records and item.state == "done" and study_run is not None:
+            records = study_run.time_records(item.run)
+        reached = int(records[-1]["step"]) if records else 0
+        written.append(ledger.Line(item.run, item.state, reached, ledger.cost(item.run, records)))
+    path = plan.folder / "ledger.csv"
+    ledger.write(path, written)
+    print("\n".join([*ledger.summary(written, str(plan.config.device)), f"each run: {path}"]))
+    return path
+
+
+def _plain(table: Table) -> dict[str, object]:
+    plain = dataclasses.asdict(table)
+    return {**plain, "seeds": list(table.seeds)}

@@ -1,0 +1,114 @@
+"""How a study goes: one live table on a terminal, sparse lines in a log."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from typing import TextIO
+
+from biasbed.progress import clock
+from biasbed.studies.plan import Estimate, PlannedRun, Standing, estimate
+from biasbed.studies.runner import Item
+
+REDRAW, LOG_EVERY = 0.5, 60.0  # seconds
+
+
+class Display:
+    """Messages that stay, and below them the table; in a log, messages and now and then its first line."""
+
+    def __init__(self, study: str, workers: int, stream: TextIO | None = None) -> None:
+        self.study, self.workers = study, workers
+        self.stream = stream or sys.stderr
+        self.live = self.stream.isatty()
+        self._shown: list[str] = []
+        self._drawn = time.monotonic() if not self.live else 0.0
+
+    def say(self, text: str) -> None:
+        self._clear()
+        print(text, file=self.stream, flush=True)
+        self._draw(self._shown)
+
+    def update(self, items: list[Item]) -> None:
+        if time.monotonic() - self._drawn < (REDRAW if self.live else LOG_EVERY):
+            return
+        self._drawn = time.monotonic()
+        shown = lines(self.study, items, self.workers)
+        if self.live:
+            self._clear()
+            size = shutil.get_terminal_size()
+            self._draw([line[: size.columns - 1] for line in shown[: size.lines - 2]])
+        else:
+            print(shown[0], file=self.stream, flush=True)
+
+    def close(self) -> None:
+        """Leave the last table on the terminal."""
+        self._shown = []
+
+    def _draw(self, shown: list[str]) -> None:
+        self._shown = shown
+        if self.live and shown:
+            print("\n".join(shown), file=self.stream, flush=True)
+
+    def _clear(self) -> None:
+        if self.live and self._shown:
+            print(f"\x1b[{len(self._shown)}F\x1b[J", end="", file=self.stream)
+
+
+def lines(study: str, items: Sequence[Item], workers: int) -> list[str]:
+    """The table: how many runs are in which state and how long the rest takes, then a line per method."""
+    counts = {state: sum(item.state == state for item in items) for state in STATES}
+    counted = ", ".join(f"{count} {STATES[state]}" for state, count in counts.items() if count or state == "done")
+    shown = [f"{study}: {len(items)} runs: {counted}{_left(items, workers)}"]
+    names = list(dict.fromkeys(item.run.algorithm for item in items))
+    width = max(map(len, names), default=0)
+    for name in names:
+        own = [item for item in items if item.run.algorithm == name]
+        done = sum(item.state == "done" for item in own)
+        best = max(((i.standing.best, i.run.seed) for i in own if i.standing.best is not None), default=None)
+        parts = [f"  {name:{width}} {done:3}/{len(own)} done"]
+        parts += [] if best is None else [f"best {100 * best[0]:.2f} (seed {best[1]})"]
+        for state in ("running", "elsewhere", "failed"):
+            parts += [_of_seed(item) for item in own if item.state == state]
+        shown.append(", ".join(parts))
+    return shown
+
+
+STATES = {"done": "done", "running": "running", "elsewhere": "elsewhere", "failed": "failed", "waiting": "to do"}
+
+
+def _of_seed(item: Item) -> str:
+    run, state = item.run, "" if item.state == "running" else f" {item.state}"
+    return f"seed {run.seed}{state} at {run.unit} {item.standing.reached}/{run.total}"
+
+
+def _left(items: Sequence[Item], workers: int) -> str:
+    seconds = estimate([(i.run, i.standing) for i in items if i.state not in ("done", "failed")], workers).seconds
+    if seconds is None:  # of these methods none has an epoch yet
+        seconds = estimate([(i.run, i.standing) for i in items if i.state != "failed"], workers).seconds
+    return f"; about {clock(seconds)} left" if seconds else ""
+
+
+def listing(standings: Sequence[tuple[PlannedRun, Standing]], left: Estimate, workers: int) -> list[str]:
+    """A dry run: every run with its state, then what is left."""
+    shown = [_listed(run, standing) for run, standing in standings]
+    states = [standing.state for _, standing in standings]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    shown.append(f"{len(standings)} runs: {counts}; {workers} at a time")
+    if left.seconds is None:
+        shown.append("how long that takes is not known: no epoch of this study has been timed yet")
+    elif left.seconds:
+        hours = left.process_seconds / 3600
+        guess = f"; not timed yet, taken as the others: {', '.join(left.guessed)}" if left.guessed else ""
+        shown.append(f"about {clock(left.seconds)} left, {hours:.2f} device hours, by the epochs timed so far{guess}")
+    else:
+        shown.append("nothing is left to train")
+    return shown
+
+
+def _listed(run: PlannedRun, standing: Standing) -> str:
+    partly = standing.reached and standing.state not in ("done", "not sent")
+    where = f" at {run.unit} {standing.reached} of {run.total}" if partly else ""
+    note = f" ({standing.note})" if standing.note and standing.state != "done" else ""
+    return f"{standing.state:10} {run.name}{where}{note}"

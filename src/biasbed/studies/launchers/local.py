@@ -1,0 +1,77 @@
+"""Trainings as processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+
+from biasbed.config import Config
+from biasbed.errors import UsageError
+from biasbed.processes import PARENT_PROCESS, settle_device
+from biasbed.studies.launchers import Command
+
+
+class LocalTraining:
+    """A `biasbed train` in a session of its own: a terminal's Ctrl-C reaches it through the launcher alone."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+
+    def poll(self) -> int | None:
+        return self.process.poll()
+
+    def stop(self) -> None:
+        self.process.terminate()
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+class LocalLauncher:
+    """Starts `python -m biasbed train`; with several GPUs each training gets its own."""
+
+    def settle(self, config: Config) -> Config:
+        device, processes = settle_device(config.device, config.nproc)
+        try:
+            return dataclasses.replace(config, device=device, nproc=processes)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+    def capacity(self, config: Config) -> int:
+        places = _gpu_count() if config.device == "cuda" else (os.cpu_count() or 1)
+        return max(1, places // int(config.nproc))
+
+    def start(self, command: Command) -> LocalTraining:
+        environment = {**os.environ, **command.environment, PARENT_PROCESS: str(os.getpid())}
+        threads = (os.cpu_count() or 1) // (command.slots * command.processes)
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, threads)))
+        if command.words.get("device") == "cuda":
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(_gpus(command.slot, command.processes))
+        with command.log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "biasbed", *command.arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return LocalTraining(process)
+
+
+def _gpu_count() -> int:
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def _gpus(slot: int, count: int) -> list[str]:
+    """The GPUs of a slot; slots share them where there are fewer."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    names = visible if visible != [""] else [str(number) for number in range(_gpu_count())]
+    return [names[(slot * count + number) % len(names)] for number in range(count)]

@@ -1,0 +1,83 @@
+"""What a study cost: device hours per run, per method, in all."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from biasbed.studies import attempts
+from biasbed.studies.plan import PlannedRun, Records
+
+HEADER = ("run", "algorithm", "seed", "state", "attempts", "reached", "unit", "processes")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Hours, each times the training processes: device hours on GPUs, process hours without."""
+
+    training: float = 0.0  # of the epochs that count
+    evaluation: float = 0.0
+    other: float = 0.0  # starting, saving, sending, and work that was lost with a killed training
+    attempts: int = 0
+
+    @property
+    def total(self) -> float:
+        return self.training + self.evaluation + self.other
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+
+
+@dataclass(frozen=True)
+class Line:
+    """One run of the ledger."""
+
+    run: PlannedRun
+    state: str
+    reached: int
+    cost: Cost
+
+
+def cost(run: PlannedRun, records: Records) -> Cost:
+    """Of one run: training and evaluation by its records, the rest by its attempts, as far as they were seen."""
+    training, evaluation = (
+        sum(entry["metrics"].get(f"time/{name}_seconds", 0.0) for entry in records) * run.processes / 3600
+        for name in ("epoch", "evaluation")
+    )
+    tries = attempts.read(run.folder())
+    occupied = sum((entry["end"] - entry["start"]) * entry["processes"] for entry in tries) / 3600
+    return Cost(training, evaluation, max(0.0, occupied - training - evaluation), len(tries))
+
+
+def write(path: Path, lines: Sequence[Line]) -> None:
+    """The ledger as CSV: a row per run."""
+    names = [f"{name}_hours" for name in ("training", "evaluation", "other", "device")]
+    temporary = path.with_suffix(f".{os.getpid()}")
+    with temporary.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*HEADER, *names])
+        for line in lines:
+            run, cost = line.run, line.cost
+            what = [run.name, run.algorithm, run.seed, line.state, cost.attempts, line.reached, run.unit, run.processes]
+            hours = (cost.training, cost.evaluation, cost.other, cost.total)
+            writer.writerow([*what, *(f"{value:.5f}" for value in hours)])
+    os.replace(temporary, path)
+
+
+def summary(lines: Sequence[Line], device: str) -> list[str]:
+    """A table for the terminal: per method and in all."""
+    what = "device hours" if device == "cuda" else "process hours (no GPU)"
+    rows = [(name, [line for line in lines if line.run.algorithm == name]) for name in _algorithms(lines)]
+    shown = [f"{what:24} {'runs':>5} {'starts':>6} {'training':>9} {'testing':>9} {'other':>9} {'all':>9}"]
+    for name, own in [*rows, ("in all", list(lines))]:
+        total = sum((line.cost for line in own), Cost())
+        hours = (total.training, total.evaluation, total.other, total.total)
+        shown.append(f"{name:24} {len(own):5} {total.attempts:6} " + " ".join(f"{value:9.3f}" for value in hours))
+    return shown
+
+
+def _algorithms(lines: Iterable[Line]) -> list[str]:
+    return list(dict.fromkeys(line.run.algorithm for line in lines))

@@ -1,0 +1,228 @@
+"""Runs a plan: so many trainings at a time, resumed, retried, and shared with other commands by locks on their folders.
+
+Nothing is kept in memory that a kill could lose: what is done, and how far the rest is, is in the run folders. So this
+process, a training or one of its ranks may be killed at any moment, and the same command goes on.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TextIO
+
+from biasbed.run_folder import RunFolder
+from biasbed.studies import attempts
+from biasbed.studies.launchers import Command, Launcher, Training
+from biasbed.studies.plan import PlannedRun, Standing, standing
+
+ELSEWHERE = 5.0  # seconds between looks at a run that another command has
+GRACE = 60.0  # seconds that trainings have to end in good order
+REFUSED = 2  # exit code of a command that is wrong: it would be wrong again
+
+
+class Reporter(Protocol):
+    """Shows how the study goes."""
+
+    def say(self, text: str) -> None:
+        """A message that stays."""
+
+    def update(self, items: list[Item]) -> None:
+        """The present state; called several times a second."""
+
+
+@dataclass
+class Active:
+    """A training under way."""
+
+    training: Training
+    folder: RunFolder
+    claim: TextIO
+    slot: int
+    log_start: int  # bytes of earlier attempts in its log
+    began: float = field(default_factory=time.monotonic)
+
+
+@dataclass
+class Item:
+    """One run of the plan, as this command sees it."""
+
+    run: PlannedRun
+    standing: Standing
+    state: Literal["waiting", "running", "elsewhere", "done", "failed"] = "waiting"
+    starts: int = 0
+    failure: str = ""
+    look_again: float = 0.0  # when
+    active: Active | None = None
+
+
+class Runner:
+    """Carries out a plan; `items` says how each run ended."""
+
+    def __init__(
+        self,
+        standings: Sequence[tuple[PlannedRun, Standing]],
+        workers: int,
+        launcher: Launcher,
+        retries: int,
+        report: Reporter,
+        environment: Mapping[str, str] | None = None,
+        finished: Callable[[PlannedRun], bool] = lambda run: False,
+        pause: float = 0.2,
+    ) -> None:
+        """workers: trainings at a time. finished: whether the server has a finished run, asked before each new start.
+
+        pause: seconds between looks.
+        """
+        self.workers, self.launcher, self.retries, self.report = workers, launcher, retries, report
+        self.environment, self.finished, self.pause = dict(environment or {}), finished, pause
+        self.items = [Item(run, s, "done" if s.state == "done" else "waiting") for run, s in standings]
+        waiting = [item for item in self.items if item.state == "waiting"]
+        self.queue = deque(sorted(waiting, key=lambda item: item.standing.state == "to do"))  # unfinished ones first
+
+    def run(self) -> None:
+        """Until every run is done or has failed, also those that other commands are training."""
+        while True:
+            for item in self._running():
+                assert item.active is not None
+                code = item.active.training.poll()
+                if code is not None:
+                    self._ended(item, item.active, code)
+                else:
+                    self._look(item)
+            self._fill()
+            self.report.update(self.items)
+            if not self.queue and not any(self._running()):
+                return
+            time.sleep(self.pause)
+
+    def stop(self) -> None:
+        """End what is running, in good order; then nothing of this command's is left."""
+        for item in self._running():
+            assert item.active is not None
+            item.active.training.stop()
+        deadline = time.monotonic() + GRACE
+        while any(self._running()):
+            for item in list(self._running()):
+                assert item.active is not None
+                code = item.active.training.poll()
+                if code is None and time.monotonic() > deadline:
+                    item.active.training.kill()
+                elif code is not None:
+                    self._release(item, code)
+                    item.state, item.standing = "waiting", standing(item.run, {})
+            time.sleep(min(self.pause, 0.1))
+
+    # --- starting ----------------------------------------------------------------------------------------------------
+
+    def _running(self) -> Iterator[Item]:
+        return (item for item in self.items if item.active is not None)
+
+    def _fill(self) -> None:
+        """Start what can be started. Each waiting run is looked at once."""
+        slots = set(range(self.workers)) - {item.active.slot for item in self.items if item.active is not None}
+        for _ in range(len(self.queue)):
+            if not slots:
+                return
+            item = self.queue.popleft()
+            if item.look_again > time.monotonic():
+                self.queue.append(item)
+            elif self._start(item, min(slots)):
+                slots = slots - {min(slots)}
+
+    def _start(self, item: Item, slot: int) -> bool:
+        """Start this run unless it is done, or somebody else has it; whether it was started."""
+        item.standing = standing(item.run, {})
+        is_open = item.standing.state in ("to do", "unfinished")
+        if item.standing.state == "done" or (is_open and self.finished(item.run)):
+            item.state = "done"
+            return False
+        folder = item.run.folder()
+        claim = None if item.standing.state == "elsewhere" else folder.claim()
+        if claim is None or not self._is_free(item, folder):
+            if claim is not None:
+                claim.close()
+            self._leave(item)
+            return False
+        log = attempts.log_file(folder)
+        log_start = log.stat().st_size if log.exists() else 0
+        attempts.begin(folder, item.run.processes)
+        command = Command(
+            name=item.run.name,
+            words=item.run.words,
+            environment=self.environment,
+            log=log,
+            slot=slot,
+            slots=self.workers,
+            processes=item.run.processes,
+        )
+        item.active = Active(self.launcher.start(command), folder, claim, slot, log_start)
+        item.state, item.starts = "running", item.starts + 1
+        verb = "started" if not item.standing.reached else f"continued from {item.run.unit} {item.standing.reached}"
+        self.report.say(f"{item.run.name} {verb}; its lines are in {log}")
+        return True
+
+    def _is_free(self, item: Item, folder: RunFolder) -> bool:
+        """Whether the folder, now claimed, is still where this run is to be trained, and by nobody else."""
+        item.standing = standing(item.run, {})
+        same = item.run.folder().path == folder.path
+        return same and item.standing.state not in ("done", "elsewhere")
+
+    def _leave(self, item: Item) -> None:
+        """To whoever has it, and look again later."""
+        if item.state != "elsewhere":
+            self.report.say(f"{item.run.name} is trained by {item.standing.note or 'another command'}")
+        item.state, item.look_again = "elsewhere", time.monotonic() + ELSEWHERE
+        self.queue.append(item)
+
+    # --- ending ------------------------------------------------------------------------------------------------------
+
+    def _ended(self, item: Item, active: Active, code: int) -> None:
+        """What a training's end means for its run: done, somebody else's, once more, or failed."""
+        self._release(item, code)
+        reason = _reason(active, code)
+        item.standing = standing(item.run, {})
+        # Where it found somebody else in the folder, that was no failure. (A signal may leave a rank that still ends.)
+        is_held = item.standing.state == "elsewhere" and code > 0
+        seconds = time.monotonic() - active.began
+        if item.standing.state in ("done", "not sent"):
+            item.state = "done"
+            item.failure = "" if item.standing.state == "done" else f"done, but not sent: {reason}"
+            best = "" if item.standing.best is None else f", best {item.run.monitor} {100 * item.standing.best:.2f}"
+            self.report.say(f"{item.run.name} done in {seconds:.0f} s{best}{'; not sent' if item.failure else ''}")
+        elif code == REFUSED or item.starts > self.retries + is_held:
+            item.state, item.failure = "failed", reason
+            self.report.say(f"{item.run.name} failed: {reason}")
+        elif item.standing.state == "elsewhere":
+            item.starts -= is_held
+            self._leave(item)
+        else:
+            item.state = "waiting"
+            self.queue.append(item)
+            self.report.say(f"{item.run.name} failed ({reason}); attempt {item.starts + 1} follows")
+
+    def _release(self, item: Item, code: int) -> None:
+        assert item.active is not None
+        attempts.end(item.active.folder, code)
+        item.active.claim.close()
+        item.active = None
+
+    def _look(self, item: Item) -> None:
+        """At a running training's journal, about once a second."""
+        if item.look_again <= time.monotonic():
+            item.standing, item.look_again = standing(item.run, {}), time.monotonic() + 1.0
+
+
+def _reason(active: Active, code: int) -> str:
+    """Why a training ended: its own last word, else the signal or the exit code."""
+    path = attempts.log_file(active.folder)
+    text = path.read_bytes()[active.log_start :].decode(errors="replace") if path.exists() else ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = [line.removeprefix("biasbed: ") for line in lines if line.startswith("biasbed: ")]
+    if said:
+        return said[-1]
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    return f"exit code {code}" + (f", after: {lines[-1][:200]}" if lines else "")

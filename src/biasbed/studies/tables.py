@@ -1,0 +1,167 @@
+"""A study's table: which methods, seeds and settings, as a YAML of `sweeps/` or of a user's own.
+
+```yaml
+suite: demo
+study: main                             # the name that its runs are filed under
+algorithms: [erm, infodrop]             # or {erm: , infodrop: {hparams.drop_rate: 1.0}}: settings of one method
+seeds: 0..9
+settings: {epochs: 3, optim.lr: 0.05}   # of all runs: any setting of `train` by its dotted name
+```
+
+Read strictly: a misspelt line that is silently ignored would cost weeks of training.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from biasbed import algorithms
+from biasbed.errors import UsageError
+from biasbed.settings import nearest
+from biasbed.studies.options import OWN
+
+SWEEPS = Path(__file__).resolve().parents[1] / "sweeps"
+MAX_SEED = 2**31 - 1
+
+Words = Mapping[str, str]  # settings as the command line gives them
+
+
+@dataclass(frozen=True)
+class Table:
+    """A grid of runs: algorithms x seeds."""
+
+    suite: str
+    study: str
+    algorithms: Mapping[str, Words]  # each with its own settings
+    seeds: tuple[int, ...]
+    settings: Words = field(default_factory=dict)  # of all runs
+
+
+def read_table(name: str) -> Table:
+    """The table of this name in `sweeps/`, or in this file.
+
+    Raises UsageError with one line for anything missing, unknown, doubled or of a wrong type.
+    """
+    path = _path(name)
+    content = _load(path)
+    try:
+        return _table(content)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _table(content: Mapping[str, Any]) -> Table:
+    known = ("suite", "study", "algorithms", "seeds", "settings")
+    for key in content:
+        if key not in known:
+            raise UsageError(f"unknown entry '{key}'{nearest(str(key), known)}")
+    for key in known[:-1]:
+        if content.get(key) in (None, "", [], {}):
+            raise UsageError(f"'{key}' is missing or empty")
+    for key in ("suite", "study"):
+        if not isinstance(content[key], str):
+            raise UsageError(f"'{key}' should be one word")
+    return Table(
+        suite=content["suite"],
+        study=content["study"],
+        algorithms=_algorithms(content["algorithms"]),
+        seeds=parse_seeds(content["seeds"]),
+        settings=_words(content.get("settings"), "settings"),
+    )
+
+
+def _algorithms(value: Any) -> dict[str, Words]:
+    if isinstance(value, dict):
+        return {str(name): _words(own, f"algorithms: {name}") for name, own in value.items()}
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise UsageError("'algorithms' should be a list of methods, or methods with their settings")
+    return {name: {} for name in distinct(value, "algorithms")}
+
+
+def distinct(names: Any, what: str) -> tuple[Any, ...]:
+    """The names; UsageError where one is there twice."""
+    twice = [name for index, name in enumerate(names) if name in names[:index]]
+    if twice:
+        raise UsageError(f"{what}: {twice[0]} is there twice")
+    return tuple(names)
+
+
+def parse_seeds(value: Any) -> tuple[int, ...]:
+    """Seeds from `0..9`, `0,1,5..7`, a number or a list of numbers; UsageError for anything else."""
+    parts = value if isinstance(value, list) else str(value).split(",")
+    seeds: list[int] = []
+    for part in parts:
+        match = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", str(part).strip())
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not low <= high <= MAX_SEED:
+            raise UsageError(f"seeds={value}: should be like 0..9 or 0,1,5, between 0 and {MAX_SEED}")
+        seeds += range(low, high + 1)
+    return distinct(seeds, f"seeds={value}")
+
+
+def _words(value: Any, where: str) -> dict[str, str]:
+    """Settings as words; UsageError where one has an entry of its own in the table."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UsageError(f"'{where}' should be settings of `train`, as name: value")
+    for name, entry in value.items():
+        if name in OWN and name != "workers":
+            raise UsageError(f"'{where}' has '{name}', which a study sets itself")
+        if isinstance(entry, dict):
+            raise UsageError(f"'{where}': write {name}.{next(iter(entry), '<setting>')} in place of a nested entry")
+    return {str(name): _word(entry) for name, entry in value.items()}
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_word, value))
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file of `sweeps/` is a study's table: the others are search spaces, named after their method."""
+    return path.suffix == ".yaml" and path.stem not in algorithms.REGISTRY
+
+
+def _path(name: str) -> Path:
+    if name.endswith((".yaml", ".yml")):
+        return Path(name).expanduser()
+    tables = sorted(path.stem for path in SWEEPS.iterdir() if is_table(path))
+    if name not in tables:
+        raise UsageError(f"table={name}: there is no such table in {SWEEPS.name}/{nearest(name, tables)}")
+    return SWEEPS / f"{name}.yaml"
+
+
+def _load(path: Path) -> Mapping[str, Any]:
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except OSError as error:
+        raise UsageError(f"table={path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: a study's table has the entries suite, study, algorithms, seeds and settings")
+    return content
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is there twice, of which YAML's own loader would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = [key for index, key in enumerate(keys) if key in keys[:index]]
+        if twice:
+            raise yaml.constructor.ConstructorError(None, None, f"'{twice[0]}' is there twice", node.start_mark)
+        return super().construct_mapping(node, deep)

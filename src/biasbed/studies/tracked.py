@@ -1,0 +1,118 @@
+"""A study on the tracking server: its own run, which its trainings are nested under, and what it finds there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from biasbed import record
+from biasbed.errors import Failure, UsageError
+from biasbed.server import experiment_id, find_runs, guarded, writer
+from biasbed.studies.plan import Finished, PlannedRun
+from biasbed.tracking import PARENT
+
+TIMES = ("time/epoch_seconds", "time/evaluation_seconds")
+
+
+def finished_runs(uri: str, study: str, **tags: str) -> dict[str, Finished]:
+    """The study's finished trainings by run key; of several with one key the first."""
+    found: dict[str, Finished] = {}
+    for run in find_runs(uri, kind="train", study=study, **tags):
+        if run.info.status == "FINISHED":
+            found.setdefault(run.data.tags.get(record.RUN_KEY, ""), Finished(run.info.run_id, run.data.metrics))
+    return found
+
+
+def refuse_mixture(uri: str, study: str, suite: str, hashes: Mapping[str, str]) -> None:
+    """UsageError where the study exists already with another suite, or with other settings of a method.
+
+    Analysis would refuse the mixture in the end. hashes: method -> its config_hash.
+    """
+    for run in find_runs(uri, study=study):
+        tags = run.data.tags
+        if tags.get(record.SUITE, suite) != suite:
+            raise UsageError(f"the study '{study}' is one of the suite {tags[record.SUITE]}: name another with study=")
+        if tags.get(record.KIND) == "train" and run.info.status == "FINISHED":
+            algorithm = tags.get(record.ALGORITHM, "")
+            if hashes.get(algorithm, tags.get(record.CONFIG_HASH)) != tags.get(record.CONFIG_HASH):
+                raise UsageError(
+                    f"the study '{study}' has finished runs of {algorithm} with other settings or data "
+                    f"(run {run.info.run_id}): name another with study="
+                )
+
+
+class StudyRun:
+    """The study's run. There is one, whoever calls how often: the oldest.
+
+    `mlflow run` opens a run for each call; the first of them becomes the study's, later ones are filed under it.
+    """
+
+    def __init__(self, uri: str, study: str, suite: str, experiment: str, given: str | None) -> None:
+        """Open it. Raises Failure where the server can't be reached: nothing has been started then."""
+        self.uri, self.study, self.given = uri, study, given
+        with guarded(uri):
+            self.run_id = self._opened({record.KIND: "study", record.STUDY: study, record.SUITE: suite}, experiment)
+            writer(uri).update_run(self.run_id, status="RUNNING")
+            for child in find_runs(uri, kind="train", study=study):
+                if child.data.tags.get(PARENT) != self.run_id:
+                    writer(uri).set_tag(child.info.run_id, PARENT, self.run_id)
+
+    def _opened(self, tags: dict[str, str], experiment: str) -> str:
+        client, name = writer(self.uri), f"biasbed-{tags[record.SUITE]}" if experiment == "auto" else experiment
+        own = self.given
+        if own is not None:
+            for key, value in tags.items():
+                client.set_tag(own, key, value)
+        if own is None and not self._candidates():
+            place = os.environ.get("MLFLOW_EXPERIMENT_ID") or experiment_id(client, self.uri, name)
+            own = client.create_run(place, tags={**tags, "mlflow.runName": f"study-{self.study}"}).info.run_id
+        oldest = self._candidates()[0]
+        if own is not None and own != oldest:  # another command was first
+            if own == self.given:
+                client.set_tag(own, PARENT, oldest)
+            else:
+                client.delete_run(own)
+        return oldest
+
+    def _candidates(self) -> list[str]:
+        found = find_runs(self.uri, kind="study", study=self.study)
+        return [run.info.run_id for run in found if PARENT not in run.data.tags]
+
+    def log_file(self, path: Path) -> None:
+        """Add a file to the study's run. A server that is away costs no training: it is said, and work goes on."""
+        self._try(lambda: writer(self.uri).log_artifact(self.run_id, str(path)))
+
+    def is_finished(self, run: PlannedRun) -> bool:
+        """Whether somebody has finished this run, as far as the server answers."""
+        found: dict[str, Finished] = {}
+        self._try(lambda: found.update(finished_runs(self.uri, run.study, run_key=run.run_key)))
+        return bool(found)
+
+    def time_records(self, run: PlannedRun) -> list[dict[str, Any]]:
+        """Seconds per evaluation of a run that was finished on another machine, as its journal would have them."""
+        steps: dict[int, dict[str, float]] = {}
+
+        def read() -> None:
+            for found in finished_runs(self.uri, run.study, run_key=run.run_key).values():
+                for name in TIMES:
+                    for metric in writer(self.uri).get_metric_history(found.run_id, name):
+                        steps.setdefault(metric.step, {})[name] = metric.value
+
+        self._try(read)
+        return [{"step": step, "metrics": metrics} for step, metrics in sorted(steps.items())]
+
+    def finish(self, status: str) -> None:
+        """End it as FINISHED, FAILED or KILLED."""
+        self._try(lambda: writer(self.uri).set_terminated(self.run_id, status))
+
+    def _try(self, send: Callable[[], Any]) -> None:
+        try:
+            with guarded(self.uri):
+                send()
+        except Failure as failure:
+            print(
+                f"warning: {failure}; no training is lost, and the same command mends the study's run", file=sys.stderr
+            )

@@ -1,0 +1,356 @@
+"""`benchmark` on tiny image folders: what it trains and records; killed at random, it loses and doubles nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import children
+import pytest
+import yaml
+from conftest import ROOT, command_environment
+from fake_runs import FakeLauncher, wait_for
+from runs import all_runs, history, run_folders, stored
+
+from biasbed import cli, config, job
+from biasbed.errors import UsageError
+from biasbed.settings import build, specs
+from biasbed.studies import benchmark, launchers, plan
+from biasbed.studies.launchers.local import LocalLauncher
+from biasbed.studies.options import MainOptions
+from biasbed.studies.tables import Table, read_table
+from biasbed.studies.tracked import StudyRun, refuse_mixture
+
+
+def settings(image_root: Path, **more: str) -> dict[str, str]:
+    """Of trainings of 6 steps an epoch."""
+    found = {"data_dir": str(image_root), "train": "photo", "image_size": "16", "batch_size": "8"}
+    found |= {"backbone": "resnet10", "optim.lr": "0.02", "optim.lr_batch": "none", "device": "cpu"}
+    return {**found, "log_model": "false", "epochs": "2", **more}
+
+
+def words(image_root: Path, *more: str, **changed: str) -> list[str]:
+    flags = [word for name, value in settings(image_root, **changed).items() for word in (f"--{name}", value)]
+    return ["benchmark", "--suite", "folders", "--loader_workers", "0", *flags, *more]
+
+
+def table(image_root: Path, *algorithms: str, seeds: int = 2, **more: str) -> Table:
+    own: dict[str, dict[str, str]] = {name: {} for name in algorithms}
+    return Table("folders", "mine", own, tuple(range(seeds)), settings(image_root, workers="0", **more))
+
+
+def planned(image_root: Path, tmp_path: Path, *algorithms: str, **options: str) -> plan.Plan:
+    return plan.make_plan(table(image_root, *algorithms, **options), FakeLauncher(tmp_path), "auto")
+
+
+class Forked(LocalLauncher):
+    """Starts trainings from a server that has imported all they need: in a second instead of ten."""
+
+    def start(self, command: launchers.Command) -> Any:
+        environment = {**command_environment(), **command.environment}
+        arguments = (command.arguments, environment, str(Path.cwd()), str(command.log), None)
+        process = children._CONTEXT.Process(target=children._child, args=arguments)
+        process.start()
+        return SimpleNamespace(poll=lambda: process.exitcode, stop=process.terminate, kill=process.kill)
+
+
+# --- planning ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_names_the_runs_that_train_would_make(image_root: Path, tracking: str, tmp_path: Path) -> None:
+    """Folder and key of every run are those of the same settings given to `train`, though images are read once."""
+    found = planned(image_root, tmp_path, "erm", "infodrop", nproc="1")
+    assert [run.name for run in found.runs] == ["erm-seed0", "infodrop-seed0", "erm-seed1", "infodrop-seed1"]
+    for run in found.runs:
+        alone = job.plan(config.resolve(run.words))
+        assert (run.run_key, run.config_hash, run.base) == (alone.run_key, alone.config_hash, alone.base)
+        assert run.total == 2
+    assert found.workers == 2
+    assert not run_folders(tmp_path / "home")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ([], "say what to train"),
+        (["--algorithms", ","], "say what to train"),
+        (["--algorithms", "erm,infodrob"], "infodrob: unknown algorithm 'infodrob'; did you mean 'infodrop'?"),
+        (["--algorithms", "erm,erm"], "erm is there twice"),
+        (["--algorithms", "erm", "--seeds", "3..1"], "seeds=3..1"),
+        (["--algorithms", "erm", "--seeds", ","], "seeds=,"),
+        (["--algorithms", "erm", "--hparams.drop_rate", "1"], "erm: unknown setting 'hparams.drop_rate'"),
+        (["--algorithms", "stylized_erm"], "prepare"),
+        (["--algorithms", "erm", "--epoch", "3"], "unknown setting 'epoch'; did you mean 'epochs'?"),
+        (["--algorithms", "erm", "--workers", "0"], "workers=0"),
+        (["--algorithms", "erm", "--retries", "-1"], "retries=-1"),
+        (["--algorithms", "erm", "--seed", "1"], "unknown setting 'seed'; did you mean 'seeds'?"),
+        (["--algorithms", "erm", "--launcher", "lokal"], "did you mean 'local'?"),
+        (["--algorithms", "erm", "--output_dir", "/proc/nowhere"], "can't make the folder"),
+        (["--table", "mian"], "did you mean 'main'?"),
+        (["--algorithms", "erm", "--steps", "3"], "exactly one unit"),
+    ],
+)
+def test_wrong_studies_are_refused_before_anything_is_made(
+    more: list[str], message: str, image_root: Path, tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words(image_root, *more)) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert "\n" not in error
+    assert not all_runs(tracking)
+    assert not (tmp_path / "home").exists()
+
+
+def test_the_defaults_of_mlproject_mean_that_nothing_is_said() -> None:
+    entry = yaml.safe_load((ROOT / "MLproject").read_text())["entry_points"]["benchmark"]
+    flags = {name: str(parameter["default"]) for name, parameter in entry["parameters"].items()}
+    known = specs(benchmark.BenchmarkOptions)
+    options = build(benchmark.BenchmarkOptions, {name: value for name, value in flags.items() if name in known})
+    assert options == benchmark.BenchmarkOptions()
+    assert {value for name, value in flags.items() if name not in known} == {"auto"}
+
+
+def test_flags_win_over_the_table(image_root: Path) -> None:
+    options = benchmark.BenchmarkOptions(table="main", algorithms=("padain", "erm"), seeds="4", study="other")
+    found = benchmark._table(options, {"steps": "7"})
+    assert (found.study, found.seeds, list(found.algorithms)) == ("other", (4,), ["padain", "erm"])
+    assert found.settings == {"steps": "7"}
+
+
+def test_a_server_that_is_down_is_said_before_anything_is_trained(
+    image_root: Path, tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    import mlflow
+
+    mlflow.set_tracking_uri("http://127.0.0.1:9")
+    assert cli.main(words(image_root, "--algorithms", "erm")) == 1
+    assert "can't be used: it does not answer" in capsys.readouterr().err
+    assert not run_folders(tmp_path / "home")
+
+
+# --- the study's run --------------------------------------------------------------------------------------------------
+
+
+def test_there_is_one_run_of_the_study_whoever_calls(tracking: str) -> None:
+    from mlflow import MlflowClient
+
+    first = StudyRun(tracking, "mine", "folders", "auto", None)
+    first.finish("KILLED")
+    assert StudyRun(tracking, "mine", "folders", "auto", None).run_id == first.run_id
+    client = MlflowClient(tracking)
+    assert client.get_run(first.run_id).info.status == "RUNNING"
+    given = client.create_run("0").info.run_id  # what `mlflow run` opens for a later call
+    assert StudyRun(tracking, "mine", "folders", "auto", given).run_id == first.run_id
+    assert client.get_run(given).data.tags["mlflow.parentRunId"] == first.run_id
+    assert len(all_runs(tracking, kind="study", study="mine")) == 2
+    with pytest.raises(UsageError, match="'mine' is one of the suite folders: name another"):
+        refuse_mixture(tracking, "mine", "demo", {})
+    own = client.create_run("0").info.run_id
+    assert StudyRun(tracking, "another", "folders", "auto", own).run_id == own
+
+
+# --- the whole --------------------------------------------------------------------------------------------------------
+
+
+def test_a_study_from_start_to_end(
+    image_root: Path, tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two workers, real trainings: nested runs with the numbers of `train`; then nothing is left to do."""
+    monkeypatch.setattr(benchmark, "LocalLauncher", Forked)
+    command = words(image_root, "--algorithms", "erm,infodrop", "--seeds", "3", "--workers", "2", "--study", "mine")
+    assert cli.main([*command, "--dry_run", "yes"]) == 0
+    assert "2 runs: 2 to do; 2 at a time" in capsys.readouterr().out
+    assert not run_folders(tmp_path / "home")
+
+    assert cli.main(command) == 0
+    printed = capsys.readouterr()
+    assert "in all" in printed.out
+    assert "erm-seed3 done in" in printed.err
+    (parent,) = all_runs(tracking, kind="study", study="mine")
+    children_ = all_runs(tracking, kind="train", study="mine")
+    assert parent.info.status == "FINISHED"
+    assert {run.data.tags["mlflow.parentRunId"] for run in children_} == {parent.info.run_id}
+    assert Counter(run.info.status for run in children_) == {"FINISHED": 2}
+    with (tmp_path / "home" / "studies" / "mine" / "ledger.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["run"], row["attempts"], row["reached"]) for row in rows] == [
+        ("erm-seed3", "1", "2"),
+        ("infodrop-seed3", "1", "2"),
+    ]
+    assert all(float(row["device_hours"]) > float(row["training_hours"]) > 0 for row in rows)
+    from mlflow import MlflowClient
+
+    assert {"ledger.csv", "table.yaml"} <= {f.path for f in MlflowClient(tracking).list_artifacts(parent.info.run_id)}
+
+    flags = [w for name, value in settings(image_root).items() for w in (f"--{name}", value)]
+    alone = ["train", "--suite", "folders", "--workers", "0", "--seed", "3", *flags, "--tracking", "offline"]
+    environment = {"BIASBED_HOME": str(tmp_path / "alone"), "OMP_NUM_THREADS": "1"}
+    assert children.run([*alone, "--algorithm", "erm"], env=environment).returncode == 0
+    (reference,) = run_folders(tmp_path / "alone")
+    (erm,) = [folder for folder in run_folders(tmp_path / "home") if folder.name.startswith("erm")]
+    assert history(erm) == history(reference)
+
+    # Again, with the resolved table as a user would: nothing is started.
+    again = ["benchmark", "--table", str(tmp_path / "home" / "studies" / "mine" / "table.yaml")]
+    assert cli.main(again) == 0
+    assert capsys.readouterr().err == "mine: 2 runs; nothing is left to train\n"
+    assert len(run_folders(tmp_path / "home")) == len(all_runs(tracking, kind="train")) == 2
+    assert cli.main([*again, "--dry_run", "yes"]) == 0
+    assert "2 runs: 2 done" in capsys.readouterr().out
+    # What `main` does besides: its analysis finds them.
+    monkeypatch.setattr(benchmark, "read_table", lambda name: read_table(again[2]))
+    benchmark.main_study(MainOptions(seeds="3", output_dir=str(tmp_path / "home")))
+    assert (tmp_path / "home" / "report" / "report.html").exists()
+    assert len(all_runs(tracking, kind="train")) == 2
+    # Other settings under the same name are refused: analysis would refuse the mixture.
+    assert cli.main([*again, "--epochs", "3"]) == 2
+    assert "name another with study=" in capsys.readouterr().err
+    # Finished runs count though their folders are on another machine.
+    assert cli.main([*again, "--output_dir", str(tmp_path / "elsewhere"), "--dry_run", "yes"]) == 0
+    assert "2 runs: 2 done" in capsys.readouterr().out
+
+
+def test_the_runs_that_fail_are_named_in_the_end(
+    image_root: Path, tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from biasbed.errors import Failure
+
+    found = planned(image_root, tmp_path, "erm", "infodrop", tracking="offline", nproc="1")
+    launcher = FakeLauncher(tmp_path, {"erm-seed0": ["refuse"], "erm-seed1": ["refuse"]}, study="mine")
+    with pytest.raises(Failure, match=r"2 of 4 runs failed: erm-seed0 \(exit code 2\); erm-seed1") as caught:
+        benchmark.carry_out(found, launcher, benchmark.BenchmarkOptions())
+    assert "\n" not in str(caught.value)
+    assert sorted(launcher.started) == ["erm-seed0", "erm-seed1", "infodrop-seed0", "infodrop-seed1"]
+    with pytest.raises(UsageError, match="empty"):
+        planned(image_root, tmp_path, "erm", seeds=0)  # type: ignore[arg-type]
+
+
+# --- kill -9 ----------------------------------------------------------------------------------------------------------
+
+
+class Killed:
+    """A study in a process of its own, started again after every kill, whose trainings can be found."""
+
+    def __init__(self, command: list[str], home: Path, log: Path) -> None:
+        self.command, self.home, self.log = command, home, log
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            call = [sys.executable, "-m", "biasbed", *self.command]
+            self.process = subprocess.Popen(call, env=command_environment(), stdout=log, stderr=log)
+
+    def trainings(self) -> list[int]:
+        """Processes that hold a run folder: rank 0 of what is being trained."""
+        found = []
+        for path in self.home.glob("*/*/lock"):
+            holder = path.read_text().split()
+            if len(holder) > 1 and not (path.parent / "done").exists() and _is_alive(int(holder[1])):
+                found.append(int(holder[1]))
+        return found
+
+    def kill(self, victim: str, draw: random.Random) -> None:
+        """kill -9; a launcher is started again."""
+        if victim == "launcher":
+            self.process.kill()
+            self.process.wait()
+            return self.start()
+        while True:
+            wait_for(self.trainings, 100)
+            with contextlib.suppress(OSError, IndexError):  # it has just ended by itself
+                rank = draw.choice(self.trainings())
+                parent = int(Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1])
+                own = victim == "rank" or parent in (1, self.process.pid)
+                return os.kill(rank if own else parent, signal.SIGKILL)
+
+    def has_begun(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        return any(path.stat().st_size for path in self.home.glob("*/*/metrics.jsonl")) and bool(self.trainings())
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_killed_launcher_leaves_no_orphan_and_the_same_command_goes_on(
+    image_root: Path, tracking: str, tmp_path: Path
+) -> None:
+    command = words(image_root, "--algorithms", "erm", "--seeds", "0", epochs="6")
+    study = Killed(command, tmp_path / "home", tmp_path / "log")
+    study.start()
+    wait_for(study.has_begun, 100)
+    orphans = study.trainings()
+    study.process.kill()
+    study.process.wait()
+    wait_for(lambda: not any(map(_is_alive, orphans)), 30)
+    study.start()
+    assert study.process.wait(150) == 0, study.log.read_text()
+    _check(tracking, study.home, image_root, tmp_path / "straight", {"erm": 1}, seeds=1, epochs=6)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_study_of_24_runs_killed_five_times_equals_an_undisturbed_one(
+    image_root: Path, tracking: str, tmp_path: Path
+) -> None:
+    """kill -9 of launcher, training (torchrun's agent where there are two processes) and rank, at random moments."""
+    path = tmp_path / "table.yaml"
+    names = "{erm: {nproc: 1}, infodrop: {nproc: 1}, padain: {nproc: 2}}"
+    path.write_text(f"suite: folders\nstudy: mine\nalgorithms: {names}\nseeds: 0..7\n")
+    command = [*words(image_root)[3:], "--table", str(path), "--workers", "2", "--retries", "5"]
+    study = Killed(["benchmark", *command], tmp_path / "home", tmp_path / "log")
+    draw = random.Random(20261120)
+    study.start()
+    for victim in ("launcher", "rank", "training", "launcher", "rank"):
+        time.sleep(draw.uniform(5, 20))
+        study.kill(victim, draw)
+    assert study.process.wait(900) == 0, study.log.read_text()
+    algorithms = {"erm": 1, "infodrop": 1, "padain": 2}
+    _check(tracking, study.home, image_root, tmp_path / "straight", algorithms, seeds=8, epochs=2)
+    study.start()
+    assert study.process.wait(100) == 0
+    assert len(all_runs(tracking, kind="train")) == 24
+
+
+def _check(
+    tracking: str, home: Path, image_root: Path, straight: Path, algorithms: dict[str, int], seeds: int, epochs: int
+) -> None:
+    """Every run is there once, finished, with the metrics of a training that was never cut, each stored once."""
+    runs = {
+        (run.data.tags["biasbed.algorithm"], run.data.tags["biasbed.seed"]): run
+        for run in all_runs(tracking, kind="train")
+    }
+    assert len(all_runs(tracking, kind="train")) == len(runs) == len(algorithms) * seeds == len(run_folders(home))
+    (parent,) = all_runs(tracking, kind="study")
+    assert parent.info.status == "FINISHED"
+    for algorithm, processes in algorithms.items():
+        for seed in range(seeds):
+            flags = {**settings(image_root, epochs=str(epochs)), "algorithm": algorithm, "seed": str(seed)}
+            command = ["train", "--suite", "folders", "--workers", "0", "--tracking", "offline"]
+            command += [word for name, value in flags.items() for word in (f"--{name}", value)]
+            done = children.run(
+                command, env={"BIASBED_HOME": str(straight), "OMP_NUM_THREADS": "1"}, processes=processes
+            )
+            assert done.returncode == 0, done.stderr
+            (reference,) = straight.glob(f"folders/{algorithm}-s{seed}-*")
+            (folder,) = home.glob(f"folders/{algorithm}-s{seed}-*")
+            run = runs[algorithm, str(seed)]
+            assert run.info.status == "FINISHED"
+            assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+            assert reference.name == folder.name
+            assert history(folder) == history(reference) == stored(tracking, run.info.run_id)
+            assert len(history(folder)) == epochs

@@ -1,0 +1,267 @@
+"""What is started, skipped, resumed, retried, shared and stopped; with trainings that only pretend."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from fake_runs import FakeLauncher, Notes, begin, lines_of, planned, runner, train, wait_for
+
+from biasbed.processes import Interrupted
+from biasbed.run_folder import RunFolder
+from biasbed.studies import attempts, ledger
+from biasbed.studies import runner as running
+from biasbed.studies.display import Display, lines, listing
+from biasbed.studies.launchers import local
+from biasbed.studies.plan import estimate, standing
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "ELSEWHERE", 0.02)
+
+
+def test_every_run_is_trained_once_and_then_never_again(tmp_path: Path) -> None:
+    runs = [planned(tmp_path, name, seed) for seed in range(3) for name in ("erm", "infodrop")]
+    launcher = FakeLauncher(tmp_path)
+    first = runner(runs, launcher)
+    first.run()
+    assert sorted(launcher.started) == sorted(run.name for run in runs)
+    assert {item.state for item in first.items} == {"done"}
+    assert first.report.most_running == 2  # type: ignore[attr-defined]
+    assert {command.slot for command in launcher.commands} == {0, 1}
+    assert all(
+        command.arguments[:3] == ["train", "--algorithm", run.algorithm]
+        for command, run in zip(
+            sorted(launcher.commands, key=lambda c: c.name), sorted(runs, key=lambda r: r.name), strict=True
+        )
+    )
+    again = FakeLauncher(tmp_path)
+    second = runner(runs, again)
+    second.run()
+    assert again.started == []
+    assert {item.state for item in second.items} == {"done"}
+
+
+def test_unfinished_runs_come_first_and_go_on_in_their_folder(tmp_path: Path) -> None:
+    runs = [planned(tmp_path, seed=seed) for seed in range(3)]
+    folder = train(runs[2].folder(), 2)
+    launcher = FakeLauncher(tmp_path)
+    runner(runs, launcher).run()
+    assert launcher.started[0] == "erm-seed2"
+    assert launcher.commands[0].log.parent == folder.path
+    assert not (folder.path.parent / f"{folder.path.name}-2").exists()
+
+
+def test_a_failed_run_is_retried_as_often_as_said_and_nothing_else_stops(tmp_path: Path) -> None:
+    runs = [planned(tmp_path, seed=seed) for seed in range(4)]
+    outcomes = {"erm-seed0": ["fail"] * 9, "erm-seed1": ["killed", "fail", "done"], "erm-seed2": ["refuse"] * 9}
+    launcher = FakeLauncher(tmp_path, outcomes)
+    study = runner(runs, launcher, retries=2)
+    study.run()
+    assert Counter(launcher.started) == {"erm-seed0": 3, "erm-seed1": 3, "erm-seed2": 1, "erm-seed3": 1}
+    assert [item.state for item in study.items] == ["failed", "done", "failed", "done"]
+    assert study.items[0].failure == "the loss is not finite"
+    assert study.items[2].failure == "exit code 2"
+    assert len(attempts.read(runs[0].folder())) == 3
+    # The same command tries them again, and only them.
+    after = FakeLauncher(tmp_path)
+    runner(runs, after).run()
+    assert sorted(after.started) == ["erm-seed0", "erm-seed2"]
+
+
+def test_a_run_that_somebody_else_trains_is_waited_for(tmp_path: Path) -> None:
+    runs = [planned(tmp_path, seed=seed) for seed in range(3)]
+    finished, abandoned = begin(runs[0].folder()), begin(runs[1].folder())
+    launcher = FakeLauncher(tmp_path)
+    with finished.locked(), abandoned.locked():
+        study = runner(runs, launcher)
+        thread = threading.Thread(target=study.run)
+        thread.start()
+        wait_for(lambda: [item.state for item in study.items] == ["elsewhere", "elsewhere", "done"])
+        assert launcher.started == ["erm-seed2"]
+        train(finished, 4).mark_done()
+    thread.join(20)
+    assert sorted(launcher.started) == ["erm-seed1", "erm-seed2"]
+    assert {item.state for item in study.items} == {"done"}
+    assert any("erm-seed0 is trained by process" in line for line in study.report.said)  # type: ignore[attr-defined]
+
+
+def test_a_start_that_finds_another_training_in_the_folder_is_no_failure(tmp_path: Path) -> None:
+    launcher = FakeLauncher(tmp_path, {"erm-seed0": ["held", "held", "done"]})
+    study = runner([planned(tmp_path)], launcher, retries=0)
+    study.run()
+    assert launcher.started == ["erm-seed0"] * 3
+    assert study.items[0].state == "done"
+
+
+def test_two_commands_share_a_study_and_double_nothing(tmp_path: Path) -> None:
+    runs = [planned(tmp_path, seed=seed) for seed in range(12)]
+    launchers = [FakeLauncher(tmp_path), FakeLauncher(tmp_path)]
+    studies = [runner(runs, launcher) for launcher in launchers]
+    threads = [threading.Thread(target=study.run) for study in studies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    started = [name for launcher in launchers for name in launcher.started]
+    assert sorted(started) == sorted(run.name for run in runs)
+    assert all(item.state == "done" for study in studies for item in study.items)
+
+
+def test_what_the_server_has_finished_is_not_started(tmp_path: Path) -> None:
+    runs = [planned(tmp_path, seed=seed) for seed in range(2)]
+    launcher = FakeLauncher(tmp_path)
+    study = runner(runs, launcher, finished=lambda run: run.seed == 1)
+    study.run()
+    assert launcher.started == ["erm-seed0"]
+    assert not runs[1].base.exists()
+
+
+def test_runs_of_another_study_are_left_alone(tmp_path: Path) -> None:
+    ours, theirs = planned(tmp_path), planned(tmp_path, study="other")
+    train(theirs.folder(), 4, study="other").mark_done()
+    assert standing(ours, {}).state == "to do"
+    runner([ours], FakeLauncher(tmp_path)).run()
+    assert ours.folder().path != theirs.folder().path
+    assert theirs.folder().path == theirs.base
+    assert (standing(ours, {}).state, standing(theirs, {}).state) == ("done", "done")
+
+
+def test_stopping_ends_trainings_and_frees_their_runs(tmp_path: Path) -> None:
+    runs = [planned(tmp_path, seed=seed) for seed in range(3)]
+    launcher = FakeLauncher(tmp_path, {run.name: ["hang"] for run in runs})
+
+    class Signal(Notes):
+        def update(self, items: list[running.Item]) -> None:
+            if len(launcher.started) == 2:
+                raise Interrupted(15)
+
+    study = runner(runs, launcher)
+    study.report = Signal()
+    with pytest.raises(Interrupted):
+        study.run()
+    study.stop()
+    assert [item.active for item in study.items] == [None] * 3
+    assert [entry["code"] for entry in attempts.read(runs[0].folder())] == [143]
+    after = FakeLauncher(tmp_path)
+    runner(runs, after).run()
+    assert sorted(after.started) == [run.name for run in runs]
+
+
+def test_an_attempt_without_an_end_lasted_until_its_last_sign(tmp_path: Path) -> None:
+    """The launcher was killed: nobody wrote down when the training ended."""
+    import os
+
+    folder = train(planned(tmp_path).folder(), 2)
+    attempts.begin(folder, 2)
+    (start,) = (line["start"] for line in lines_of(folder.path / attempts.FILE))
+    for path in folder.path.iterdir():
+        os.utime(path, (start + 36, start + 36))
+    with (folder.path / attempts.FILE).open("a") as file:
+        file.write('{"sta')  # cut off by the kill
+    os.utime(folder.path / attempts.FILE, (start + 36, start + 36))
+    (attempt,) = attempts.read(folder)
+    assert attempt["code"] is None
+    assert attempt["end"] <= attempt["start"] + 36
+
+
+def test_the_ledger_counts_what_was_lost(tmp_path: Path) -> None:
+    run = planned(tmp_path)
+    folder = train(run.folder(), 3)
+    entries = ['{"start": 1000, "processes": 2}', '{"code": -9, "end": 4600}']
+    entries += ['{"start": 5000, "processes": 2}', '{"code": 0, "end": 6800}']
+    (folder.path / attempts.FILE).write_text("\n".join(entries) + "\n")
+    cost = ledger.cost(run, folder.read_journal())
+    assert (cost.training, cost.evaluation) == (pytest.approx(30 / 3600), pytest.approx(6 / 3600))
+    assert cost.total == pytest.approx(3.0)  # 1.5 hours of two processes
+    assert cost.attempts == 2
+    ledger.write(tmp_path / "ledger.csv", [ledger.Line(run, "done", 3, cost)])
+    header, row = (tmp_path / "ledger.csv").read_text().splitlines()
+    assert dict(zip(header.split(","), row.split(","), strict=True))["device_hours"] == "3.00000"
+    shown = ledger.summary([ledger.Line(run, "done", 3, cost)] * 2, "cuda")
+    assert shown[0].startswith("device hours")
+    assert shown[-1].split()[-1] == "6.000"
+
+
+def test_the_estimate_takes_each_method_s_own_epochs(tmp_path: Path) -> None:
+    runs = [planned(tmp_path, "erm", seed) for seed in range(2)] + [planned(tmp_path, "infodrop")]
+    nothing = estimate([(run, standing(run, {})) for run in runs], 2)
+    assert nothing.seconds is None
+    train(runs[0].folder(), 1)
+    left = estimate([(run, standing(run, {})) for run in runs], 2)
+    assert left.process_seconds == pytest.approx(12 * (3 + 4 + 4))
+    assert left.seconds == pytest.approx(12 * 11 / 2)
+    assert left.guessed == ("infodrop",)
+    shown = listing([(run, standing(run, {})) for run in runs], left, 2)
+    assert shown[0] == "unfinished erm-seed0 at epoch 1 of 4"
+    assert shown[1] == "to do      erm-seed1"
+    assert "1:06 left" in shown[-1]
+    assert "infodrop" in shown[-1]
+    for run in runs:
+        train(run.folder(), 4).mark_done()
+    done = [(run, standing(run, {})) for run in runs]
+    assert listing(done, estimate(done, 2), 2)[-1] == "nothing is left to train"
+
+
+def test_the_table_says_how_it_goes(tmp_path: Path) -> None:
+    runs = [planned(tmp_path, name, seed) for seed in range(2) for name in ("erm", "infodrop")]
+    train(runs[0].folder(), 4, 0.75).mark_done()
+    study = runner(runs, FakeLauncher(tmp_path, {"erm-seed1": ["fail"] * 2, "infodrop-seed0": ["refuse"]}))
+    study.run()
+    head, erm, infodrop = lines("s", study.items, 2)
+    assert head == "s: 4 runs: 2 done, 2 failed"
+    assert erm == "  erm        1/2 done, best 75.00 (seed 0), seed 1 failed at epoch 2/4"
+    assert "seed 0 failed at epoch 0/4" in infodrop
+
+
+def test_the_live_table_is_redrawn_in_place_and_a_log_gets_lines_only(tmp_path: Path) -> None:
+    import io
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    study = runner([planned(tmp_path, seed=seed) for seed in range(2)], FakeLauncher(tmp_path))
+    terminal, log = Terminal(), io.StringIO()
+    for stream in (terminal, log):
+        display = Display("s", 2, stream)
+        for _ in range(3):
+            display.update(study.items)
+            display._drawn = -1e9  # as if the time had passed
+        display.say("a message")
+        display.close()
+    assert terminal.getvalue().count("\x1b[2F\x1b[J") == 3  # two redraws, one message
+    assert "\x1b" not in log.getvalue()
+    assert log.getvalue().splitlines()[-1] == "a message"
+
+
+def test_a_lock_that_is_only_looked_at_stops_nobody(tmp_path: Path) -> None:
+    folder = begin(RunFolder(tmp_path / "run"))
+    looking = True
+
+    def look() -> None:
+        while looking:
+            folder.holder()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        for _ in range(30):
+            with folder.locked():
+                assert folder.holder() is not None
+    finally:
+        looking = False
+        thread.join()
+    assert folder.holder() is None
+
+
+def test_each_training_at_a_time_has_gpus_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3,5,GPU-7")
+    assert [local._gpus(slot, 2) for slot in range(2)] == [["1", "3"], ["5", "GPU-7"]]
+    assert [local._gpus(slot, 1) for slot in (3, 4)] == [["GPU-7"], ["1"]]  # more workers than GPUs share them
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(local, "_gpu_count", lambda: 2)
+    assert local._gpus(1, 1) == ["1"]

@@ -1,0 +1,119 @@
+"""Tables of studies: every file of sweeps/ holds, and a wrong one is refused in one line that says where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biasbed import algorithms, config
+from biasbed.errors import UsageError
+from biasbed.studies.tables import is_table, parse_seeds, read_table
+
+FILES = sorted((ROOT / "sweeps").iterdir())
+GOOD = "suite: demo\nstudy: mine\nalgorithms: [erm, padain]\nseeds: 0..2\nsettings: {epochs: 3, optim.lr: 1e-3}\n"
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if is_table(path)], ids=lambda path: path.stem)
+def test_every_table_can_be_planned(path: Path) -> None:
+    """As far as without its data: suite, methods and settings are there and fit."""
+    table = read_table(path.stem)
+    assert table.seeds == tuple(range(len(table.seeds)))
+    for algorithm, own in table.algorithms.items():
+        words = {**table.settings, **own, "suite": table.suite, "study": table.study}
+        found = config.resolve({**words, "algorithm": algorithm, "nproc": "1"})
+        assert (found.suite, found.study, found.algorithm) == (table.suite, table.study, algorithm)
+    assert path.read_text().startswith("# "), "says which published table it is for"
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if not is_table(path)], ids=lambda path: path.stem)
+def test_every_search_space_has_settings_of_its_method(path: Path) -> None:
+    space = yaml.safe_load(path.read_text())
+    for name, distribution in space.items():
+        for bound in (distribution["low"], distribution["high"]):
+            config.resolve({"suite": "demo", "algorithm": path.stem, name: str(bound)})
+    assert path.stem in algorithms.REGISTRY
+
+
+def test_biasbed_s_protocol_is_the_published_runs() -> None:
+    """Methods, numbers of seeds and sets are those of the results that are included."""
+    from biasbed.published import find
+
+    table, paper = read_table("biasbed_paper"), find("biasbed")
+    assert len(table.seeds) == 10
+    assert paper.protocol.suite == table.suite
+    import csv
+    import importlib.resources
+
+    rows = csv.DictReader((importlib.resources.files("biasbed.published") / paper.file).read_text().splitlines())
+    assert {row["algorithm"] for row in rows} == set(table.algorithms)
+    found = config.resolve({**table.settings, "suite": table.suite, "algorithm": "erm"})
+    assert (found.epochs, found.optim.lr, found.preprocess.size, found.sets) == (100, 1e-4, 256, "all")
+
+
+def test_a_table_of_one_s_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "suite: folders\nstudy: mine\nseeds: [3, 5]\n"
+        "algorithms: {erm: , infodrop: {hparams.drop_rate: 1.0}}\n"
+        "settings: {epochs: 3, optim.lr_batch: null, sets: [ink, paint], augment.flip: no, workers: 0}\n"
+    )
+    table = read_table(str(path))
+    assert table.algorithms == {"erm": {}, "infodrop": {"hparams.drop_rate": "1.0"}}
+    assert table.seeds == (3, 5)
+    found = config.resolve({**table.settings, **table.algorithms["infodrop"], "algorithm": "infodrop"})
+    assert (found.epochs, found.optim.lr_batch, found.sets) == (3, None, ("ink", "paint"))
+    assert not found.augment.flip
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has the entries suite, study"),
+        ("- a\n", "has the entries suite, study"),
+        ("suite: [", "is no YAML"),
+        (GOOD + "sede: 3\n", "unknown entry 'sede'; did you mean 'seeds'?"),
+        (GOOD.replace("seeds: 0..2\n", ""), "'seeds' is missing or empty"),
+        (GOOD.replace("[erm, padain]", "[]"), "'algorithms' is missing or empty"),
+        (GOOD.replace("[erm, padain]", "erm"), "'algorithms' should be a list"),
+        (GOOD.replace("[erm, padain]", "[erm, erm]"), "algorithms: erm is there twice"),
+        (GOOD.replace("demo", "[demo]"), "'suite' should be one word"),
+        (GOOD.replace("0..2", "2..0"), "seeds=2..0: should be like 0..9"),
+        (GOOD.replace("0..2", "ten"), "seeds=ten: should be like 0..9"),
+        (GOOD.replace("0..2", "[1, 1]"), "1 is there twice"),
+        (GOOD.replace("epochs: 3", "seed: 3"), "'settings' has 'seed', which a study sets itself"),
+        (GOOD.replace("epochs: 3", "optim: {lr: 3}"), "write optim.lr"),
+        (GOOD.replace("{epochs: 3, optim.lr: 1e-3}", "3"), "'settings' should be settings of `train`"),
+        (GOOD.replace("epochs: 3", "epochs: 3, epochs: 4"), "'epochs' is there twice"),
+        (GOOD + "study: again\n", "'study' is there twice"),
+    ],
+)
+def test_wrong_tables_are_refused_in_one_line(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "table.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        read_table(str(path))
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_table_that_is_not_there() -> None:
+    with pytest.raises(UsageError, match="did you mean 'biasbed_paper'"):
+        read_table("biasbed_papr")
+    with pytest.raises(UsageError, match="No such file"):
+        read_table("/nowhere/table.yaml")
+    with pytest.raises(UsageError, match="no such table"):
+        read_table("erm")  # a search space
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, unique=True))
+def test_seeds_are_read_as_they_are_written(seeds: list[int]) -> None:
+    words = ",".join(map(str, seeds))
+    assert parse_seeds(words) == parse_seeds(seeds) == tuple(seeds)
+    low, high = min(seeds), max(seeds)
+    assert parse_seeds(f"{low}..{high}") == tuple(range(low, high + 1))
