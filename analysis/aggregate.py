@@ -99,7 +99,7 @@ def mean_matrix(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def check_complete(
-    scores: pd.DataFrame, missing: Sequence[Missing], runs: Sequence[Run], scope: str, published: bool
+    scores: pd.DataFrame, missing: Sequence[Missing], runs: Sequence[Run], scope: str, trainable: bool
 ) -> list[str]:
     """Notes on cells with fewer runs than others; Failure that lists every cell without any run."""
     names = {run.id: run for run in runs}
@@ -114,7 +114,7 @@ def check_complete(
             why = "; ".join(f"run {m.run_id} (seed {names[m.run_id].seed}): {m.why}" for m in of_cell)
             lines.append(f"  {algorithm} on {dataset}: {why}")
         of_empty = [entry for cell in empty for entry in reasons[cell]]
-        lines += [] if published else ["train what is missing:", *_commands(of_empty, names, scope)]
+        lines += ["train what is missing:", *_commands(of_empty, names, scope)] if trainable else []
         algorithms = sorted(set(scores["algorithm"]) - {a for a, _ in empty})
         sets = [d for d in scores["dataset"].unique() if d not in {d for _, d in empty}]
         lines += [f"or leave out algorithms: algorithms={','.join(algorithms)}"] if algorithms else []

@@ -58,7 +58,8 @@ def irregularities(runs: Sequence[Run], allow: Sequence[str]) -> list[str]:
             else:
                 stops.append(text)
     if stops:
-        names = ",".join(sorted({name for name in ALLOWANCES if any(f"[{name}]" in stop for stop in stops)}))
+        wanted = {name for name in ALLOWANCES if any(f"[{name}]" in stop for stop in stops)}
+        names = ",".join(sorted({*wanted, *allow} - {"none"}))
         advice = (
             f"delete the runs that should not count (mlflow runs delete --run-id ID), give each experiment a study of "
             f"its own (study=NAME when training), or accept it: allow={names}"

@@ -53,7 +53,7 @@ class OwnRule:
     def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
         try:
             found = tuple(self.rule.steps(history, entry))
-        except Exception as error:  # a user's code may do anything
+        except (Exception, SystemExit) as error:  # a user's code may do anything
             raise self._failed(f"on run {history.run}", error) from error
         if not all(isinstance(step, int) for step in found):
             raise Failure(f"selection={self.source}: steps must return whole numbers, not {found!r}")
@@ -66,14 +66,14 @@ class OwnRule:
         algorithm = candidates[0].run.algorithm
         try:
             ids = {candidate.run.id for candidate in self.rule.choose(candidates)}
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._failed(f"on the runs of {algorithm}", error) from error
         chosen = [candidate for candidate in candidates if candidate.run.id in ids]
         if not chosen:
             raise Failure(f"selection={self.source}: it chose none of the {len(candidates)} run(s) of {algorithm}")
         return chosen
 
-    def _failed(self, where: str, error: Exception) -> Failure:
+    def _failed(self, where: str, error: BaseException) -> Failure:
         return Failure(f"selection={self.source} failed {where}: {type(error).__name__}: {error}")
 
 
@@ -85,7 +85,7 @@ def load(source: str, protocol: record.Protocol, n: int) -> OwnRule:
     path = Path(place).expanduser()
     try:
         rule = getattr(user_file.load(path), attribute)(protocol, n)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"selection={source} can't be used: {type(error).__name__}: {error}") from None
     wrong = [name for name, kind in NEEDED.items() if not isinstance(getattr(rule, name, None), kind)]
     if not callable(getattr(rule, "steps", None)):

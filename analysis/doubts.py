@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import pandas as pd
+
 from biasbed.analysis import planner, stability
 from biasbed.analysis.evidence import Limits
-from biasbed.analysis.findings import MOST, TEST_NAMES, count, listing, points, procedure
+from biasbed.analysis.findings import CHANGES_TRIED, MOST, TEST_NAMES, count, listing, points, procedure
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import ALL_SETS, Comparison
 from biasbed.analysis.verdicts import Overturned, claims, overturned
@@ -19,11 +21,13 @@ def flippable(analysis: Analysis, comparison: Comparison) -> list[str]:
     if comparison.skipped:
         return []
     frame = analysis.evidence.checks
-    tried = frame[frame["setting"] == comparison.setting].drop_duplicates("change")
+    own_checks = frame[frame["setting"] == comparison.setting]
+    tried = own_checks[own_checks["claims"] > 0].drop_duplicates("change")
     if tried.empty:
         return []
     names = dict(zip(tried["change"], tried["variants"].astype(int), strict=True))
     lines = [f"Tried: {listing(_tried(change, number) for change, number in names.items())}."]
+    lines += _untried(own_checks)
     found = overturned(analysis.evidence.flips, comparison.setting)
     changed = {(one.test, frozenset((one.a, one.b))): one for one in found}
     if comparison.pair is not None and not comparison.significant:
@@ -35,7 +39,9 @@ def flippable(analysis: Analysis, comparison: Comparison) -> list[str]:
     own = claims(analysis, comparison)
     firm = [claim for claim in own if (claim[0], frozenset(claim[1:])) not in changed]
     if firm:
-        lines.append(f"Survives all of it: {'; '.join(_claim(*claim) for claim in firm[:MOST])}{_more(len(firm))}.")
+        lines.append(
+            f"Survives all that was tried: {'; '.join(_claim(*claim) for claim in firm[:MOST])}{_more(len(firm))}."
+        )
     shaky = [changed[test, frozenset(pair)] for test, *pair in own if (test, frozenset(pair)) in changed]
     lines += [_survival(_claim(one.test, *_sides(one)), one, analysis) for one in shaky[:MOST]]
     if len(shaky) > MOST:
@@ -46,6 +52,16 @@ def flippable(analysis: Analysis, comparison: Comparison) -> list[str]:
             f"{count(new, 'pair')} that a test does not tell apart here would be told apart by it after some change."
         )
     return lines
+
+
+def _untried(checks: pd.DataFrame) -> list[str]:
+    """Which changes leave too little for which test, so that its conclusions were not tried against them."""
+    blind = checks[checks["claims"] == 0]
+    return [
+        f"Could not be tried: {listing(CHANGES_TRIED.get(change, change) for change in rows['change'])}, for the "
+        f"conclusions of {TEST_NAMES[str(test)]}; too little is left to test."
+        for test, rows in blind.groupby("test", sort=False)
+    ]
 
 
 def _more(number: int) -> str:
@@ -91,7 +107,7 @@ def change_text(analysis: Analysis, change: str, what: str) -> str:
 
 def _survival(conclusion: str, one: Overturned | None, analysis: Analysis) -> str:
     if one is None:
-        return f"{conclusion} survives all of it."
+        return f"{conclusion} survives all that was tried."
     changes = [change_text(analysis, change, what) for change, what, _ in one.changes]
     shown = listing([*changes[:MOST], *([count(len(changes) - MOST, "other change")] if len(changes) > MOST else [])])
     return f"{conclusion} does not hold {shown}."

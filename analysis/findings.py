@@ -18,7 +18,7 @@ from biasbed.analysis.statistics import Comparison
 from biasbed.analysis.verdicts import Verdict, claims, overturned, verdicts
 
 TEST_NAMES = {
-    stability.OMNIBUS: "Iman and Davenport's test",
+    stability.OMNIBUS: "Friedman's test",
     stability.NEMENYI: "Nemenyi's test",
     stability.WILCOXON: "Wilcoxon tests with Holm's correction",
 }
@@ -53,6 +53,24 @@ def procedure(name: str) -> str:
 
 
 # --- what was compared ------------------------------------------------------------------------------------------------
+
+
+CHANGES_TRIED = {
+    "leave_one_algorithm_out": "one algorithm less",
+    "leave_one_set_out": "one set less",
+    "one_run_less": "one run less",
+    "selection_rule": "another selection rule",
+    "alpha": "another level of significance",
+}
+
+
+def changes_of(analysis: Analysis, comparison: Comparison, tests: Iterable[str]) -> list[str]:
+    """The changes after which conclusions of all these tests were drawn again, in words; at least the level."""
+    frame = analysis.evidence.checks
+    own = frame[(frame["setting"] == comparison.setting) & (frame["claims"] > 0)]
+    wanted = set(tests)
+    done = [change for change in own["change"].unique() if wanted <= set(own.loc[own["change"] == change, "test"])]
+    return [CHANGES_TRIED.get(change, change.replace("_", " ")) for change in done]
 
 
 def compared(analysis: Analysis) -> list[str]:
@@ -116,8 +134,8 @@ def caveats(analysis: Analysis) -> list[str]:
         pairs = {pair for _, pair in own}
         firm = {pair for claim in own - shaky for pair in claim[1:]}
         lines.append(
-            f"Of these {count(len(pairs), 'pair')}, {len(firm)} would be told apart whichever algorithm, set or run "
-            "were left out, and under every selection rule and level tried."
+            f"Of these {count(len(pairs), 'pair')}, {len(firm)} would be told apart after every change that was tried: "
+            f"{listing(changes_of(analysis, comparison, {test for test, _ in own}))}."
         )
     for strict in analysis.comparisons[1:]:
         kept = {pair for _, pair in own} & {frozenset(pair) for _, *pair in claims(analysis, strict)}
@@ -147,7 +165,8 @@ def _omnibus(comparison: Comparison) -> str:
     if test is None:
         return ""
     f = f"F = {test.f:.2f}" if math.isfinite(test.f) else "F is infinite, as every set ranks them alike"
-    numbers = f"Friedman's test by Iman and Davenport's {f}, p {words.p_value(test.p)}"
+    how = f"Iman and Davenport's {f}" if test.permutation_p is None else "permutation of the ranks"
+    numbers = f"Friedman's test by {how}, p {words.p_value(test.p)}"
     if comparison.significant:
         return f"Over these {len(comparison.sets)} sets the algorithms differ ({numbers})."
     return (
@@ -159,21 +178,28 @@ def _omnibus(comparison: Comparison) -> str:
 def _pairs(analysis: Analysis, comparison: Comparison, found: Sequence[tuple[str, str, str]]) -> list[str]:
     if not comparison.significant:
         return []
-    number = math.comb(len(comparison.algorithms), 2)
+    alone = analysis.options.control != "none"
+    number = len(comparison.algorithms) - 1 if alone else math.comb(len(comparison.algorithms), 2)
     nemenyi = [claim for claim in found if claim[0] == stability.NEMENYI]
-    wilcoxon = [claim for claim in found if claim[0] == stability.WILCOXON]
-    lines = [f"Nemenyi's test tells {len(nemenyi)} of {count(number, 'pair')} apart{_colon(nemenyi)}."]
+    of_control = f" with {analysis.options.control}" if alone else ""
+    line = f"Nemenyi's test tells {len(nemenyi)} of {count(number, 'pair')}{of_control} apart{_colon(nemenyi)}."
+    return [line, *wilcoxon_sentences(analysis, comparison)]
+
+
+def wilcoxon_sentences(analysis: Analysis, comparison: Comparison) -> list[str]:
+    """Which pairs Wilcoxon's tests separate, and whether they could have; none without a significant omnibus test."""
     frame = analysis.evidence.wilcoxon
     own = frame[frame["setting"] == comparison.setting]
-    if own.empty:
-        return lines
+    if own.empty or comparison.friedman is None or not comparison.significant:
+        return []
+    found = [claim for claim in claims(analysis, comparison) if claim[0] == stability.WILCOXON]
     tests, smallest = int(own["num_tests"].iloc[0]), float(own["smallest_p"].iloc[0])
     against = "" if analysis.options.control == "none" else f" with {analysis.options.control}"
-    text = f"Exact Wilcoxon tests with Holm's correction tell {len(wilcoxon)} of {count(tests, 'pair')}{against} apart"
+    text = f"Exact Wilcoxon tests with Holm's correction tell {len(found)} of {count(tests, 'pair')}{against} apart"
     if smallest >= comparison.alpha:
         text += f". They could not have told any: with {tests} tests on {len(comparison.sets)} sets the clearest "
         text += f"possible outcome has p = {smallest:.2g}"
-    return [*lines, f"{text}{_colon(wilcoxon)}."]
+    return [f"{text}{_colon(found)}."]
 
 
 def _colon(found: Sequence[tuple[str, str, str]]) -> str:

@@ -27,6 +27,8 @@ NOTE = "mlflow.note.content"  # the run's description in MLflow's pages
 def analyze(options: AnalyzeOptions) -> Outcome:
     """See `biasbed.analysis.analyze`."""
     store = Store(resolve_uri(options.tracking_uri))
+    if options.output_dir != "auto":
+        _check_writable(Path(options.output_dir).expanduser().absolute())
     try:
         analysis = compute(store, options)
         text = summary.render(analysis)
@@ -66,6 +68,13 @@ def output_folder(store: Store, options: AnalyzeOptions, analysis: Analysis) -> 
         return Path(options.output_dir).expanduser().absolute()
     scope = analysis.collection.scope
     return store.home / "analysis" / f"{record.slug(scope.suite)}-{record.slug(scope.study)}"
+
+
+def _check_writable(target: Path) -> None:
+    """Before the work, as what can't be written is better said at once; nothing is made yet."""
+    existing = next(path for path in (target, *target.parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise UsageError(f"output_dir={target} can't be written: {existing} is no folder that one may write into")
 
 
 def publish(source: Path, target: Path) -> Path:
@@ -153,7 +162,8 @@ def _metrics(analysis: Analysis) -> dict[str, float]:
         values[f"{prefix}/num_algorithms"] = len(comparison.algorithms)
         if comparison.friedman:
             values[f"{prefix}/friedman_chi2"] = comparison.friedman.chi2
-            values[f"{prefix}/iman_davenport_p"] = comparison.friedman.p
+            values[f"{prefix}/iman_davenport_p"] = comparison.friedman.f_p
+            values[f"{prefix}/omnibus_p"] = comparison.friedman.p
         if comparison.pair:
             values[f"{prefix}/wilcoxon_p"] = comparison.pair.wilcoxon_p
         for name, value in comparison.mean_ranks.items() if not comparison.skipped else ():

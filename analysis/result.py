@@ -162,13 +162,16 @@ def compute(store: Store, options: AnalyzeOptions) -> Analysis:
     """
     material = gather(store, options)
     collection, sets, rule, histories = material.collection, material.sets, material.rule, material.histories
+    _check_display(options, collection, sets)
     monitor = collection.protocol.monitor
     selected, missing = literature.select(rule, collection.runs, histories, sets, monitor)
     runs = aggregate.run_table(selected, collection.runs, sets, monitor)
     scores = aggregate.score_table(runs, collection.algorithms, [entry.name for entry in sets])
     scope = f"-P suite={collection.scope.suite} -P study={collection.scope.study}"
     notes = [*collection.notes]
-    notes += aggregate.check_complete(scores, missing, collection.runs, scope, collection.published)
+    # Training again would not help a rule of the user's own that names steps which no run has.
+    trainable = not (collection.published or ".py:" in options.selection)
+    notes += aggregate.check_complete(scores, missing, collection.runs, scope, trainable)
     notes += aggregate.run_count_note(scores) + aggregate.identical_runs_note(runs)
     notes += aggregate.shared_images_note(sets) + aggregate.validation_note(collection.protocol)
     others, _ = literature.select(rule, collection.duplicates, histories, sets, monitor)
@@ -215,6 +218,13 @@ def compare_settings(
         strict = statistics.compare(matrix, alpha, lower_is_better=lower, setting=statistics.STRICT, left_out=left_out)
         comparisons.append(strict)
     return tuple(comparisons)
+
+
+def _check_display(options: AnalyzeOptions, collection: Collection, sets: Sequence[record.SetRecord]) -> None:
+    """Names that are only shown later are refused before anything is computed."""
+    if options.order not in ("rank", "name"):
+        _named_first("order", collection.algorithms, options.order)
+    _display_sets(sets, options.set_order)
 
 
 def _display_order(collection: Collection, comparison: Comparison, wanted: Sequence[str] | str) -> tuple[str, ...]:

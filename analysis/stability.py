@@ -133,7 +133,9 @@ def flips(
         pairs = [(claim, before[claim], after[claim]) for claim in shared if before[claim] != after[claim]]
         rows += [(variant.change, variant.what, *claim, old, new) for claim, old, new in pairs]
     found = pd.DataFrame(rows, columns=list(FLIP_COLUMNS))
-    return found, _checks(found, variant_counts, untestable, checked)
+    tests = dict.fromkeys(claim[0] for claim in before)
+    counts = {(change, test): checked[change, test] for change in variant_counts for test in tests}
+    return found, _checks(found, variant_counts, untestable, counts)
 
 
 def _checks(

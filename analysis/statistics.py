@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from biasbed.analysis import exact, power
+from biasbed.analysis import exact, permutation, power
 from biasbed.analysis.aggregate import DIGITS
 from biasbed.errors import Failure
 
@@ -33,8 +33,14 @@ class Friedman:
     chi2_p: float
     f: float  # Iman-Davenport; infinite where all sets rank the algorithms alike
     f_dof: tuple[int, int]
-    p: float  # of f: the one that decides
+    f_p: float
+    permutation_p: float | None  # on few sets, where f's distribution does not hold
     kendall_w: float  # chi2 over its largest value: 0 no agreement between sets, 1 the same order on every set
+
+    @property
+    def p(self) -> float:
+        """The one that decides."""
+        return self.f_p if self.permutation_p is None else self.permutation_p
 
 
 @dataclass(frozen=True)
@@ -157,7 +163,10 @@ def rank(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.DataFr
 
 
 def friedman(ranks: pd.DataFrame) -> Friedman:
-    """Friedman's test with Iman and Davenport's correction, from ranks (sets x algorithms, at least three)."""
+    """Friedman's test with Iman and Davenport's correction, from ranks (sets x algorithms, at least three).
+
+    On fewer than `permutation.FEWEST_SETS` sets the same statistic is judged by permutation.
+    """
     from scipy import stats
 
     n, k = ranks.shape
@@ -180,7 +189,8 @@ def friedman(ranks: pd.DataFrame) -> Friedman:
         chi2_p=float(stats.chi2.sf(chi2, k - 1)),
         f=f,
         f_dof=dof,
-        p=float(stats.f.sf(f, *dof)),
+        f_p=float(stats.f.sf(f, *dof)),
+        permutation_p=permutation.friedman_p(values) if n < permutation.FEWEST_SETS else None,
         kendall_w=chi2 / (n * (k - 1)),
     )
 

@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 
-from biasbed.analysis import literature, words
+from biasbed.analysis import doubts, findings, literature, words
 from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
 from biasbed.analysis.statistics import Comparison
 
@@ -27,7 +27,9 @@ def render(analysis: Analysis) -> str:
         parts.append("Finished runs that do not count\n" + _duplicates(analysis))
     parts.append(_scores(analysis))
     parts += _reproduction(analysis) + _regret(analysis)
-    parts += [_comparison(comparison) for comparison in analysis.comparisons]
+    parts += [_comparison(analysis, comparison) for comparison in analysis.comparisons]
+    plan = doubts.planned(analysis)
+    parts += ["Plan\n" + _wrapped(plan)] if plan else []
     return "\n\n".join(parts)
 
 
@@ -86,7 +88,7 @@ def _cell(cell: Cell) -> str:
     return cell.mean_text + (f" ±{cell.std_text}" if cell.std_text else "") + ("†" if cell.dagger else " ")
 
 
-def _comparison(comparison: Comparison) -> str:
+def _comparison(analysis: Analysis, comparison: Comparison) -> str:
     parts = [words.setting_title(comparison)]
     before = [words.setting_sentence(comparison)] if comparison.left_out else []
     if comparison.reach is not None:
@@ -96,7 +98,8 @@ def _comparison(comparison: Comparison) -> str:
     elif before:
         parts.append(_wrapped(before))
     power = words.power_sentence(comparison)
-    parts.append(_wrapped([*words.test_sentences(comparison), *([power] if power else [])]))
+    pairs = findings.wilcoxon_sentences(analysis, comparison)
+    parts.append(_wrapped([*words.test_sentences(comparison), *pairs, *([power] if power else [])]))
     return "\n".join(parts)
 
 

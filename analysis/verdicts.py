@@ -141,9 +141,11 @@ def overturned(flips: pd.DataFrame, setting: str) -> list[Overturned]:
 def claims(analysis: Analysis, comparison: Comparison) -> list[tuple[str, str, str]]:
     """(test, better, worse) of every pair that a test over sets separates, best ranks first."""
     order = list(comparison.mean_ranks)
+    control = analysis.options.control
+    asked = [pair for pair in _nemenyi(comparison) if control in ("none", *pair)]  # the files have all pairs
     found = []
     for test, pairs in (
-        (stability.NEMENYI, _nemenyi(comparison)),
+        (stability.NEMENYI, asked),
         (stability.WILCOXON, _wilcoxon(analysis, comparison)),
     ):
         found += [(test, a, b) for a, b in sorted(pairs, key=lambda pair: (order.index(pair[0]), order.index(pair[1])))]

@@ -57,8 +57,14 @@ def _friedman_sentences(comparison: Comparison) -> list[str]:
     lines = [
         f"Friedman: chi-square = {test.chi2:.3f}, {test.chi2_dof} degrees of freedom, p {p_value(test.chi2_p)}; "
         f"Kendall's W = {test.kendall_w:.2f}.",
-        f"Iman-Davenport: F = {f}, {test.f_dof[0]} and {test.f_dof[1]} degrees of freedom, p {p_value(test.p)}.",
+        f"Iman-Davenport: F = {f}, {test.f_dof[0]} and {test.f_dof[1]} degrees of freedom"
+        + (f", p {p_value(test.f_p)}." if test.permutation_p is None else "."),
     ]
+    if test.permutation_p is not None:
+        lines.append(
+            f"By permutation of the ranks: p {p_value(test.p)}. This decides: on {len(comparison.sets)} sets, F does "
+            "not follow its distribution."
+        )
     if not comparison.significant:
         lines.append(
             f"Not significant at {alpha:g}: these data do not show that the algorithms differ, so no pair is called "
@@ -121,8 +127,8 @@ TERMS = {
     "(mean over the last n epochs), last, best_epoch (each set's own best epoch) and best_epoch_per_run (the best mean "
     "over the sets): these two are oracles, no practical choice; or one of your own",
     "rank": "1 for the best algorithm on a set; equal scores share their mean rank",
-    "Friedman test": "could all algorithms be equal, given their ranks on the sets? Iman and Davenport's F is its less "
-    "conservative form and decides here",
+    "Friedman test": "could all algorithms be equal, given their ranks on the sets? On six sets or more Iman and "
+    "Davenport's F, its less conservative form, decides; on fewer, a permutation of the ranks",
     "Nemenyi test": "which pairs differ, all pairs at once; it depends on which algorithms are compared together",
     "critical difference": "average ranks closer than this are not told apart by the Nemenyi test",
     "strict setting": "the same tests without the sets whose maker also made some algorithm's training data",

@@ -185,7 +185,7 @@ def test_every_search_space_names_settings_that_exist() -> None:
 
     from biasbed import algorithms
     from biasbed.settings import specs
-    from biasbed.study import SWEEPS
+    from biasbed.studies.tables import SWEEPS
 
     for name in algorithms.names():
         space = yaml.safe_load((SWEEPS / f"{name}.yaml").read_text())

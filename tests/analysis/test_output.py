@@ -271,3 +271,7 @@ def test_a_refused_analysis_leaves_no_run_and_no_files(recorder: Recorder) -> No
             recorder.analyze(**values)
     assert len(recorder.client.search_runs([recorder.experiment])) == before
     assert not (recorder.folder / "out").exists()
+    (recorder.folder / "file").write_text("in the way")
+    for values in ({"output_dir": str(recorder.folder / "file" / "out")}, {"order": "none_such"}):
+        with pytest.raises(UsageError, match=r"can't be written|there is no 'none_such'"):
+            recorder.analyze(**values)
