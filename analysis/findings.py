@@ -134,7 +134,7 @@ def caveats(analysis: Analysis) -> list[str]:
         pairs = {pair for _, pair in own}
         firm = {pair for claim in own - shaky for pair in claim[1:]}
         lines.append(
-            f"Of these {count(len(pairs), 'pair')}, {len(firm)} would be told apart after every change that was tried: "
+            f"Of {count(len(pairs), 'such pair')}, {len(firm)} would be told apart after every change that was tried: "
             f"{listing(changes_of(analysis, comparison, {test for test, _ in own}))}."
         )
     for strict in analysis.comparisons[1:]:
