@@ -21,6 +21,7 @@ PRIOR_STRENGTH = 0.5  # weight of the prior's one pseudo-set, on which both algo
 SAMPLES = 50_000
 SEED = 0
 
+FEWEST_SETS = 6
 COLUMNS = ("a", "b", "num_sets", "rope", "p_a", "p_rope", "p_b", "monte_carlo_error", "verdict")
 
 
@@ -60,13 +61,19 @@ def signed_rank(differences: Array, rope: float) -> Posterior:
 
 
 def compare_pairs(scores: pd.DataFrame, rope: float, alpha: float, control: str | None = None) -> pd.DataFrame:
-    """`COLUMNS` for every pair; rope in the scores' unit. verdict: what has a posterior above 1 - alpha."""
+    """`COLUMNS` for every pair; rope in the scores' unit. verdict: what has a posterior above 1 - alpha.
+
+    On fewer sets than `FEWEST_SETS` every verdict is `undecided`: how often it errs there has not been measured, and
+    from two single runs the posterior may exceed 0.95.
+    """
     check_scores(scores)
+    few = len(scores) < FEWEST_SETS
     scores = scores.rename(columns=str)
     rows = []
     for a, b in pairwise.pairs(tuple(scores.columns), control):
         p = signed_rank(difference(scores, a, b), rope)
-        rows.append((a, b, len(scores), rope, p.a, p.rope, p.b, p.monte_carlo_error, verdict(p, alpha)))
+        said = "undecided" if few else verdict(p, alpha)
+        rows.append((a, b, len(scores), rope, p.a, p.rope, p.b, p.monte_carlo_error, said))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 from test_statistics import DEMSAR, matrix
 
@@ -80,3 +81,10 @@ def test_verdicts() -> None:
     }
     against = bayesian.compare_pairs(scores, 1.0, 0.05, control="alg0")
     assert against["verdict"].tolist() == ["b better", "b better"]
+
+
+def test_nothing_is_decided_on_few_sets() -> None:
+    scores = pd.DataFrame({"a": [90.0, 91, 92, 93, 94], "b": [10.0, 11, 12, 13, 15]})
+    assert bayesian.compare_pairs(scores, 1.0, 0.05)["verdict"].tolist() == ["undecided"]
+    more = pd.concat([scores, scores], ignore_index=True)
+    assert bayesian.compare_pairs(more, 1.0, 0.05)["verdict"].tolist() == ["a better"]

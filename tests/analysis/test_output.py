@@ -275,3 +275,16 @@ def test_a_refused_analysis_leaves_no_run_and_no_files(recorder: Recorder) -> No
     for values in ({"output_dir": str(recorder.folder / "file" / "out")}, {"order": "none_such"}):
         with pytest.raises(UsageError, match=r"can't be written|there is no 'none_such'"):
             recorder.analyze(**values)
+
+
+@quick
+def test_files_of_oracle_numbers_say_so(recorder: Recorder) -> None:
+    fill(recorder, THREE)
+    for selection, marked in (("best_epoch", True), ("best_validation", False)):
+        outcome = recorder.analyze(selection=selection)
+        columns = pd.read_csv(outcome.output_dir / "scores.csv").columns
+        assert ("oracle" in columns) == marked
+        if marked:
+            files = sorted(outcome.output_dir.glob("*.csv"))
+            assert len(files) > 5
+            assert all("oracle" in pd.read_csv(path).columns for path in files)
