@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from biasbed import algorithms, checkpoint, networks, record
@@ -87,6 +88,7 @@ def log_model(best: Path, run_id: str, uri: str) -> None:
     from mlflow.types import Schema, TensorSpec
 
     algorithm, config, _ = from_checkpoint(best)
+    algorithm.to(memory_format=torch.contiguous_format)  # torch.export packs no other order without warning
     size, classes = config.image_size, algorithm.setup.num_classes
     example = np.random.default_rng(0).random((2, 3, size, size), dtype=np.float32)
     signature = ModelSignature(
