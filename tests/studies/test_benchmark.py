@@ -168,7 +168,7 @@ def test_a_study_from_start_to_end(
     image_root: Path, tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two workers, real trainings: nested runs with the numbers of `train`; then nothing is left to do."""
-    monkeypatch.setattr(benchmark, "LocalLauncher", Forked)
+    monkeypatch.setattr(benchmark, "open_launcher", Forked)
     command = words(image_root, "--algorithms", "erm,infodrop", "--seeds", "3", "--workers", "2", "--study", "mine")
     assert cli.main([*command, "--dry_run", "yes"]) == 0
     assert "2 runs: 2 to do; 2 at a time" in capsys.readouterr().out

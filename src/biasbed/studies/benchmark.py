@@ -16,8 +16,7 @@ from biasbed.server import resolve_uri
 from biasbed.settings import build, specs
 from biasbed.studies import ledger, tracked
 from biasbed.studies.display import Display, listing
-from biasbed.studies.launchers import Launcher
-from biasbed.studies.launchers.local import LocalLauncher
+from biasbed.studies.launchers import Launcher, open_launcher
 from biasbed.studies.options import BenchmarkOptions, MainOptions, StudyOptions
 from biasbed.studies.plan import Plan, Records, estimate, make_plan, survey
 from biasbed.studies.runner import Item, Runner
@@ -36,7 +35,7 @@ def benchmark(flags: Mapping[str, str]) -> None:
     settings = {name: value for name, value in flags.items() if name not in known and value != "auto"}
     if options.loader_workers != "auto":
         settings["workers"] = str(options.loader_workers)
-    launcher = LocalLauncher()
+    launcher = open_launcher(options)
     plan = make_plan(_table(options, settings), launcher, options.workers)
     if options.dry_run:
         print("\n".join(dry_run(plan)))
@@ -53,7 +52,7 @@ def main_study(options: MainOptions) -> None:
     if output_dir != "auto":
         table = dataclasses.replace(table, settings={**table.settings, "output_dir": output_dir})
         report = str(Path(output_dir) / "report")
-    launcher = LocalLauncher()
+    launcher = open_launcher(options)
     carry_out(make_plan(table, launcher, options.workers), launcher, options)
     from biasbed.analysis import AnalyzeOptions, analyze
 

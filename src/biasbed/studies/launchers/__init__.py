@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from biasbed.config import Config
+
+if TYPE_CHECKING:
+    from biasbed.studies.options import StudyOptions
 
 
 @dataclass(frozen=True)
@@ -55,3 +59,12 @@ class Launcher(Protocol):
 
     def start(self, command: Command) -> Training:
         """Start a training. It must end when this process does, however that ends."""
+
+
+REGISTRY: Mapping[str, str] = {"local": "biasbed.studies.launchers.local:LocalLauncher"}
+
+
+def open_launcher(options: StudyOptions) -> Launcher:
+    """The launcher that a study asks for, imported only now. UsageError where it can't work here."""
+    module, name = REGISTRY[options.launcher].split(":")
+    return cast("Launcher", getattr(importlib.import_module(module), name)(options))

@@ -13,6 +13,7 @@ from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.processes import PARENT_PROCESS, settle_device
 from biasbed.studies.launchers import Command
+from biasbed.studies.options import StudyOptions
 
 
 class LocalTraining:
@@ -34,6 +35,9 @@ class LocalTraining:
 
 class LocalLauncher:
     """Starts `python -m biasbed train`; with several GPUs each training gets its own."""
+
+    def __init__(self, options: StudyOptions) -> None:
+        """It has no settings of its own."""
 
     def settle(self, config: Config) -> Config:
         device, processes = settle_device(config.device, config.nproc)
