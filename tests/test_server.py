@@ -15,6 +15,9 @@ import pytest
 from conftest import Command, command_environment
 from runs import all_runs, history, run_folders, stored
 
+from biasbed.run_folder import RunFolder
+from biasbed.tracking import Tracker
+
 
 class Server:
     """`mlflow server` on loopback, over the test's database; one worker process."""
@@ -122,6 +125,29 @@ def test_offline_runs_are_sent_once(biasbed: Command, train_flags: list[str], tr
     (folder,) = run_folders(tmp_path / "home")
     assert stored(tracking, run.info.run_id) == history(folder)
     assert run.outputs.model_outputs
+
+
+def test_a_run_opened_just_before_a_kill_is_found_again(
+    tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has the run, and the folder does not know of it."""
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    note = RunFolder.write_state
+
+    def killed(self: RunFolder, state: dict[str, object]) -> None:
+        if "run_id" in state:
+            raise KeyboardInterrupt
+        note(self, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "write_state", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Tracker(folder).start("erm-seed0", "auto", {"biasbed.kind": "train"}, {})
+    (run,) = all_runs(tracking)
+    again = Tracker(folder)
+    again.start("erm-seed0", "auto", {"biasbed.kind": "train"}, {})
+    assert [run.info.run_id for run in all_runs(tracking)] == [again.run_id] == [run.info.run_id]
 
 
 def test_a_relative_database_is_refused(biasbed: Command, tracking: str) -> None:

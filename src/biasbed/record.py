@@ -29,6 +29,7 @@ SEED = "biasbed.seed"
 TEST_DOMAINS = "biasbed.test_domains"
 CONFIG_HASH = "biasbed.config_hash"
 RUN_KEY = "biasbed.run_key"
+FOLDER_ID = "biasbed.folder"  # of the run's folder, drawn once: by it the folder's run is found on any server
 DATA_FINGERPRINT = "biasbed.data_fingerprint"
 CODE_HASH = "biasbed.code_hash"
 GIT_COMMIT = "biasbed.git_commit"

@@ -52,9 +52,7 @@ class RunFolder:
 
     def write_journal(self, records: Sequence[dict[str, Any]]) -> None:
         """Make the journal hold exactly these records."""
-        temporary = self.journal.with_suffix(".tmp")
-        temporary.write_text("".join(json.dumps(entry) + "\n" for entry in records))
-        os.replace(temporary, self.journal)
+        write_whole(self.journal, "".join(json.dumps(entry) + "\n" for entry in records))
 
     def append_journal(self, entry: dict[str, Any]) -> None:
         with self.journal.open("a") as file:
@@ -81,9 +79,7 @@ class RunFolder:
         return state
 
     def write_state(self, state: dict[str, Any]) -> None:
-        temporary = self.path / f"{STATE}.tmp"
-        temporary.write_text(json.dumps(state, indent=1))
-        os.replace(temporary, self.path / STATE)
+        write_whole(self.path / STATE, json.dumps(state, indent=1))
 
     # --- one trainer at a time ---------------------------------------------------------------------------------------
 
@@ -117,6 +113,13 @@ class RunFolder:
         """The study that it was trained for, None before the first start."""
         study: str | None = self.read_state().get("tags", {}).get(record.STUDY)
         return study
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that is never there in half."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text)
+    os.replace(temporary, path)
 
 
 @contextlib.contextmanager

@@ -22,9 +22,11 @@ class SyncOptions:
 
 
 def sync(options: SyncOptions) -> int:
-    """Send every finished run that the server lacks; returns how many were sent."""
+    """Send every finished run and study that the server lacks; returns how many runs were sent."""
+    from biasbed.studies.tracked import send_studies
+
     if options.output_dir == "auto":
-        roots = [record.home(resolve_uri()), record.home("offline")]
+        roots = list(dict.fromkeys((record.home(resolve_uri()), record.home("offline"))))
     else:
         roots = [Path(options.output_dir).expanduser().resolve()]
     sent, failed = 0, 0
@@ -37,7 +39,8 @@ def sync(options: SyncOptions) -> int:
         except Failure as failure:
             failed += 1
             print(f"{folder.path}: {failure}", file=sys.stderr)
-    print(f"{sent} runs sent to {resolve_uri()}" if sent else "nothing to send: the server has every finished run")
+    studies = sum(send_studies(root, resolve_uri()) for root in roots)
+    print(f"{sent} runs sent to {resolve_uri()}" if sent or studies else "nothing to send: the server has it all")
     if failed:
         raise Failure(f"{failed} runs could not be sent: the same command tries again")
     return sent

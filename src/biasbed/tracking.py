@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from biasbed import record
 from biasbed.errors import Failure
 from biasbed.run_folder import RunFolder
-from biasbed.server import experiment_id, guarded, resolve_uri, writer
+from biasbed.server import experiment_id, find_runs, guarded, resolve_uri, writer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -65,7 +66,8 @@ class Tracker:
         """
         state = self.folder.read_state()
         attempts = int(state.get("attempts", 0)) + 1
-        tags = {**tags, record.ATTEMPTS: str(attempts), "mlflow.runName": name}
+        folder_id = state.get("tags", {}).get(record.FOLDER_ID) or uuid.uuid4().hex[:16]
+        tags = {**tags, record.ATTEMPTS: str(attempts), record.FOLDER_ID: folder_id, "mlflow.runName": name}
         words = {f"{record.CONFIG_PARAMETER}{key}": _word(value) for key, value in params.items()}
         state |= {"experiment": experiment, "tags": tags, "params": words, "attempts": attempts, "sent": False}
         state["inputs"] = [list(entry) for entry in inputs]
@@ -80,7 +82,8 @@ class Tracker:
 
     def _open(self, state: Record) -> None:
         """Every run that is given up for another stays in the state until it is deleted, whatever happens before."""
-        previous = state.get("run_id") if state.get("tracking_uri") == self.uri else None
+        known = state.get("run_id") if state.get("tracking_uri") == self.uri else None
+        previous = known or self._found(state)
         self.run_id = self._given_run or self._revived(previous) or self._created(state)
         superseded = state.setdefault("superseded", [])
         if previous and previous != self.run_id:
@@ -98,6 +101,13 @@ class Tracker:
         self._send_inputs(state)
         self._send_records(self.folder.read_journal())
         self._send_files(record.CONFIG_FILE, record.PROTOCOL_FILE, record.ENVIRONMENT_FILE, record.PICTURES_FOLDER)
+
+    def _found(self, state: Record) -> str | None:
+        """The folder's run on a server that the folder does not know: opened just before a kill, or sent by a copy."""
+        folder_id = state["tags"].get(record.FOLDER_ID)
+        left = set(state.get("superseded", ()))
+        runs = find_runs(self.uri, folder=folder_id) if folder_id else []
+        return next((run.info.run_id for run in runs if run.info.run_id not in left), None)
 
     def _revived(self, run_id: str | None) -> str | None:
         """The interrupted run, running again, unless someone deleted it."""

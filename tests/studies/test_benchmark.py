@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -235,6 +237,57 @@ def test_the_runs_that_fail_are_named_in_the_end(
     assert sorted(launcher.started) == ["erm-seed0", "erm-seed1", "infodrop-seed0", "infodrop-seed1"]
     with pytest.raises(UsageError, match="empty"):
         planned(image_root, tmp_path, "erm", seeds=0)  # type: ignore[arg-type]
+
+
+# --- without a server, and two at a time ------------------------------------------------------------------------------
+
+
+def test_a_study_without_a_server_is_sent_once(
+    image_root: Path, tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two nodes that share nothing, each with seeds of its own, then `sync` for each, twice."""
+    monkeypatch.setattr(benchmark, "open_launcher", Forked)
+    homes = [tmp_path / "one", tmp_path / "two"]
+    for seed, home in enumerate(homes):
+        flags = ["--algorithms", "erm", "--seeds", str(seed), "--study", "mine", "--output_dir", str(home)]
+        assert cli.main(words(image_root, *flags, "--tracking", "offline", epochs="1")) == 0
+    assert not all_runs(tracking)
+    for home, machine in zip(homes * 2, ["one", "two"] * 2, strict=True):
+        monkeypatch.setattr("socket.gethostname", lambda machine=machine: machine)
+        assert cli.main(["sync", "--output_dir", str(home)]) == 0
+    assert capsys.readouterr().out.count("nothing to send") == 2
+    (parent,) = all_runs(tracking, kind="study", study="mine")
+    runs = all_runs(tracking, kind="train", study="mine")
+    assert sorted(run.data.tags["biasbed.seed"] for run in runs) == ["0", "1"]
+    assert {run.data.tags["mlflow.parentRunId"] for run in runs} == {parent.info.run_id}
+    assert {run.info.status for run in [parent, *runs]} == {"FINISHED"}
+    for home, run in zip(homes, sorted(runs, key=lambda run: run.data.tags["biasbed.seed"]), strict=True):
+        assert stored(tracking, run.info.run_id) == history(run_folders(home)[0])
+    from mlflow import MlflowClient
+
+    kept = {f.path for f in MlflowClient(tracking).list_artifacts(parent.info.run_id, "machines")}
+    assert kept == {"machines/one", "machines/two"}
+    # A copy of a folder that was sent is known by the server.
+    shutil.copytree(homes[0], tmp_path / "copy")
+    state = next((tmp_path / "copy").glob("*/*/run.json"))
+    found = json.loads(state.read_text())
+    state.write_text(json.dumps({name: value for name, value in found.items() if name not in ("run_id", "sent")}))
+    assert cli.main(["sync", "--output_dir", str(tmp_path / "copy")]) == 0
+    assert "1 runs sent" in capsys.readouterr().out
+    assert len(all_runs(tracking, kind="train")) == 2
+
+
+@pytest.mark.slow
+def test_two_commands_at_once_share_the_work(image_root: Path, tracking: str, tmp_path: Path) -> None:
+    command = words(image_root, "--algorithms", "erm,infodrop", "--seeds", "0..2", "--workers", "1", "--study", "mine")
+    studies = [Killed(command, tmp_path / "home", tmp_path / f"log{number}") for number in range(2)]
+    for study in studies:
+        study.start()
+    assert [study.process.wait(250) for study in studies] == [0, 0], studies[0].log.read_text()
+    _check(tracking, tmp_path / "home", image_root, tmp_path / "straight", {"erm": 1, "infodrop": 1}, 3, epochs=2)
+    started = [study.log.read_text().count(" started; ") for study in studies]
+    assert sum(started) == 6
+    assert min(started) > 0
 
 
 # --- kill -9 ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -96,8 +97,9 @@ def carry_out(plan: Plan, launcher: Launcher, options: StudyOptions) -> None:
         study_run = _open(plan)
         finished = finished_runs(study_run.uri, plan.table.study)
         environment = {"MLFLOW_TRACKING_URI": study_run.uri, "BIASBED_PARENT_RUN": study_run.run_id}
-    table = plan.folder / "table.yaml"
-    table.write_text(yaml.safe_dump(_plain(plan.table), sort_keys=False))
+    run_folder.write_whole(plan.folder / tracked.TABLE, yaml.safe_dump(_plain(plan.table), sort_keys=False))
+    note = functools.partial(tracked.keep_note, plan.folder, plan.table.study, plan.table.suite, plan.config.experiment)
+    note("RUNNING", sent=False)
     display = Display(plan.table.study, plan.workers)
     is_finished = study_run.is_finished if study_run is not None else lambda run: False
     runner = Runner(survey(plan, finished), plan.workers, launcher, options.retries, display, environment, is_finished)
@@ -107,7 +109,7 @@ def carry_out(plan: Plan, launcher: Launcher, options: StudyOptions) -> None:
     try:
         with interruptible():
             runner.run()
-        status = "FAILED" if any(item.failure for item in runner.items) else "FINISHED"
+        status = "FAILED" if any(item.state == "failed" for item in runner.items) else "FINISHED"
     except (Interrupted, KeyboardInterrupt):
         ignore_signals()
         status = "KILLED"
@@ -115,11 +117,11 @@ def carry_out(plan: Plan, launcher: Launcher, options: StudyOptions) -> None:
     finally:
         runner.stop()
         display.close()
-        costs = _write_ledger(plan, runner.items, study_run)
+        _write_ledger(plan, runner.items, study_run)
         if study_run is not None:
-            study_run.log_file(table)
-            study_run.log_file(costs)
+            study_run.log_files(plan.folder)
             study_run.finish(status)
+        note(status, sent=study_run is not None and not study_run.is_behind)
     _conclude(runner.items)
 
 
@@ -156,7 +158,7 @@ def _open(plan: Plan) -> StudyRun:
 # --- the ledger -------------------------------------------------------------------------------------------------------
 
 
-def _write_ledger(plan: Plan, items: list[Item], study_run: StudyRun | None) -> Path:
+def _write_ledger(plan: Plan, items: list[Item], study_run: StudyRun | None) -> None:
     """Write what the study has cost so far, and print it."""
     written = []
     for item in items:
@@ -165,10 +167,9 @@ def _write_ledger(plan: Plan, items: list[Item], study_run: StudyRun | None) -> 
             records = study_run.time_records(item.run)
         reached = int(records[-1]["step"]) if records else 0
         written.append(ledger.Line(item.run, item.state, reached, ledger.cost(item.run, records)))
-    path = plan.folder / "ledger.csv"
+    path = plan.folder / tracked.LEDGER
     ledger.write(path, written)
     print("\n".join([*ledger.summary(written, str(plan.config.device)), f"each run: {path}"]))
-    return path
 
 
 def _plain(table: Table) -> dict[str, object]:

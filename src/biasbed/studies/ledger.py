@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
-import os
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from biasbed.run_folder import write_whole
 from biasbed.studies import attempts
 from biasbed.studies.plan import PlannedRun, Records
 
@@ -55,16 +56,15 @@ def cost(run: PlannedRun, records: Records) -> Cost:
 def write(path: Path, lines: Sequence[Line]) -> None:
     """The ledger as CSV: a row per run."""
     names = [f"{name}_hours" for name in ("training", "evaluation", "other", "device")]
-    temporary = path.with_suffix(f".{os.getpid()}")
-    with temporary.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([*HEADER, *names])
-        for line in lines:
-            run, cost = line.run, line.cost
-            what = [run.name, run.algorithm, run.seed, line.state, cost.attempts, line.reached, run.unit, run.processes]
-            hours = (cost.training, cost.evaluation, cost.other, cost.total)
-            writer.writerow([*what, *(f"{value:.5f}" for value in hours)])
-    os.replace(temporary, path)
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([*HEADER, *names])
+    for line in lines:
+        run, cost = line.run, line.cost
+        what = [run.name, run.algorithm, run.seed, line.state, cost.attempts, line.reached, run.unit, run.processes]
+        hours = (cost.training, cost.evaluation, cost.other, cost.total)
+        writer.writerow([*what, *(f"{value:.5f}" for value in hours)])
+    write_whole(path, file.getvalue())
 
 
 def summary(lines: Sequence[Line], device: str) -> list[str]:

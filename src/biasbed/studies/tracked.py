@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,10 +12,12 @@ from typing import Any
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
+from biasbed.run_folder import write_whole
 from biasbed.server import experiment_id, find_runs, guarded, writer
 from biasbed.studies.plan import Finished, PlannedRun
 from biasbed.tracking import PARENT
 
+NOTE, TABLE, LEDGER = "study.json", "table.yaml", "ledger.csv"  # in a study's folder
 TIMES = ("time/epoch_seconds", "time/evaluation_seconds")
 
 
@@ -53,6 +57,7 @@ class StudyRun:
     def __init__(self, uri: str, study: str, suite: str, experiment: str, given: str | None) -> None:
         """Open it. Raises Failure where the server can't be reached: nothing has been started then."""
         self.uri, self.study, self.given = uri, study, given
+        self.is_behind = False  # the server lacks something
         with guarded(uri):
             self.run_id = self._opened({record.KIND: "study", record.STUDY: study, record.SUITE: suite}, experiment)
             writer(uri).update_run(self.run_id, status="RUNNING")
@@ -81,9 +86,15 @@ class StudyRun:
         found = find_runs(self.uri, kind="study", study=self.study)
         return [run.info.run_id for run in found if PARENT not in run.data.tags]
 
-    def log_file(self, path: Path) -> None:
-        """Add a file to the study's run. A server that is away costs no training: it is said, and work goes on."""
-        self._try(lambda: writer(self.uri).log_artifact(self.run_id, str(path)))
+    def log_files(self, folder: Path, under: str | None = None) -> None:
+        """Add table and ledger to the study's run. A server that is away costs no training: work goes on."""
+
+        def send() -> None:
+            for path in (folder / TABLE, folder / LEDGER):
+                if path.exists():
+                    writer(self.uri).log_artifact(self.run_id, str(path), under)
+
+        self._try(send)
 
     def is_finished(self, run: PlannedRun) -> bool:
         """Whether somebody has finished this run, as far as the server answers."""
@@ -113,6 +124,36 @@ class StudyRun:
             with guarded(self.uri):
                 send()
         except Failure as failure:
-            print(
-                f"warning: {failure}; no training is lost, and the same command mends the study's run", file=sys.stderr
-            )
+            self.is_behind = True
+            print(f"warning: {failure}; no training is lost, and `biasbed sync` mends the study's run", file=sys.stderr)
+
+
+# --- studies without a server, or whose server went away --------------------------------------------------------------
+
+
+def keep_note(folder: Path, study: str, suite: str, experiment: str, status: str, sent: bool) -> None:
+    """Write how a study stands into its folder, for `sync`. status: RUNNING, FINISHED, FAILED or KILLED."""
+    note = {"study": study, "suite": suite, "experiment": experiment, "status": status, "sent": sent}
+    write_whole(folder / NOTE, json.dumps(note, indent=1))
+
+
+def send_studies(root: Path, uri: str) -> int:
+    """Make or mend the runs of studies below a folder of runs whose server lacks something; how many there were.
+
+    Their trainings, sent before, are filed under them. Of several machines each adds its own ledger. Raises Failure
+    where the server can't be used.
+    """
+    sent = 0
+    for path in sorted(root.glob(f"studies/*/{NOTE}")):
+        note = json.loads(path.read_text())
+        if note["sent"] or note["status"] == "RUNNING":
+            continue
+        study_run = StudyRun(uri, note["study"], note["suite"], note["experiment"], None)
+        study_run.log_files(path.parent, f"machines/{record.slug(socket.gethostname())}")
+        study_run.finish(note["status"])
+        if study_run.is_behind:
+            raise Failure(f"the study {note['study']} could not be sent: the same command tries again")
+        keep_note(path.parent, **{**note, "sent": True})
+        print(f"study {note['study']} -> run {study_run.run_id}")
+        sent += 1
+    return sent
