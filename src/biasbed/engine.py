@@ -199,10 +199,10 @@ class Engine:
         self.decisions = self.evaluator.decide(self.algorithm.predict)
         self.algorithm.train()
         metrics: dict[str, float] = {}
-        for name, decisions in (self.decisions or {}).items():
-            (entry,) = (entry for entry in self.evaluator.sets if entry.name == name)
-            for phase in self.phases[name]:
-                metrics |= measure(entry, decisions, phase)
+        if self.decisions is not None:
+            for entry in self.evaluator.sets:
+                for phase in self.phases[entry.name]:
+                    metrics |= measure(entry, self.decisions[entry.name], phase)
         return metrics
 
     def _training_metrics(self) -> dict[str, float]:
