@@ -204,7 +204,7 @@ def _open_run(job: Job, folder: RunFolder, tracker: Tracker, state: Mapping[str,
     (path / record.PROTOCOL_FILE).write_text(job.protocol.to_json())
     (path / record.ENVIRONMENT_FILE).write_text(provenance.environment())
     if not (path / record.PICTURES_FOLDER).exists():
-        for entry in (*job.suite.validation, *job.suite.sets):
+        for entry in job.suite.tested:
             save_examples(path / record.PICTURES_FOLDER / f"{entry.name}.png", entry.source, entry.transform)
         for name in job.training_data:
             source = job.suite.source(name)
@@ -240,7 +240,7 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         num_domains=max(1, *(len(part.source.domains) for part in stream.parts)),
     )
     algorithm = _algorithm(job, group, precision, data)
-    sets, skip = tuple(dict.fromkeys((*suite.validation, *suite.sets))), config.corrupt == "skip"
+    sets, skip = suite.tested, config.corrupt == "skip"
     members = {"val": suite.validation, "test": suite.sets}
     return Engine(
         config=config,
