@@ -48,7 +48,7 @@ def procedure(name: str) -> str:
         "wilcoxon_holm": "Wilcoxon tests of all pairs",
         "wilcoxon_holm_control": "Wilcoxon tests against one control",
         "wilcoxon": "Wilcoxon's test",
-        "iman_davenport": "Iman and Davenport's test",
+        "iman_davenport": "Friedman's test",
     }.get(name, name)
 
 
