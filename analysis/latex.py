@@ -171,11 +171,10 @@ def _omnibus_p(comparison: Comparison) -> str:
 def _test_name(comparison: Comparison) -> str:
     if comparison.skipped:
         return "no test, " + escape(comparison.skipped)
-    if comparison.friedman is None:
+    test = comparison.friedman
+    if test is None:
         return "exact Wilcoxon signed-rank test"
-    how = (
-        "with Iman and Davenport's $F$" if comparison.friedman.permutation_p is None else "by permutation of the ranks"
-    )
+    how = "with Iman and Davenport's $F$" if test.permutation_p is None else "by permutation of the ranks"
     return f"Friedman's test {how}"
 
 
