@@ -146,7 +146,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         engine.run()
         engine.loader.close()
         engine.evaluator.close()
-        _report_skipped(engine, tracker, group)
+        _report_skipped(engine, tracker)
         if tracker is not None:
             best = folder.path / checkpoint.BEST
             log_model = (lambda run_id: models.log_model(best, run_id, tracker.uri)) if job.config.log_model else None
@@ -185,15 +185,14 @@ def _abort(tracker: Tracker | None, message: str) -> None:
     raise Failure(message) from None
 
 
-def _report_skipped(engine: Engine, tracker: Tracker | None, group: Group) -> None:
+def _report_skipped(engine: Engine, tracker: Tracker | None) -> None:
     """With corrupt=skip: which images were not read, on the terminal, and how many, as a tag."""
-    gathered = group.gather_objects((engine.skipped, engine.evaluator.skipped))
-    if tracker is None or gathered is None:
+    found = engine.gather_skipped()
+    if tracker is None or found is None:
         return
-    found = {"train": set().union(*(own[0] for own in gathered)), "test": set().union(*(own[1] for own in gathered))}
     if any(found.values()):
         tracker.set_tags({record.SKIPPED_IMAGES: record.canonical_json({phase: len(m) for phase, m in found.items()})})
-        for message in sorted(found["test"]):
+        for message in found["test"]:
             print(f"warning: {message}; left out of every evaluation", file=sys.stderr)
 
 
