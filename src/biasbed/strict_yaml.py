@@ -10,6 +10,8 @@ import yaml
 
 from biasbed.errors import UsageError
 
+MERGE = "tag:yaml.org,2002:merge"  # of the key <<, whose entries may be replaced
+
 
 def read(path: Path, flag: str) -> Any:
     """What is in the file. flag: the setting that names it, for the message.
@@ -29,7 +31,7 @@ class _Loader(yaml.SafeLoader):
     """Refuses a key that is there twice, of which YAML's own loader would silently take the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != MERGE]
         twice = [key for index, key in enumerate(keys) if key in keys[:index]]
         if twice:
             raise yaml.constructor.ConstructorError(None, None, f"'{twice[0]}' is there twice", node.start_mark)
