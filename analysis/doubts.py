@@ -8,7 +8,7 @@ import pandas as pd
 
 from biasbed.analysis import planner, stability
 from biasbed.analysis.evidence import Limits
-from biasbed.analysis.findings import CHANGES_TRIED, MOST, TEST_NAMES, count, listing, points, procedure
+from biasbed.analysis.findings import CHANGES, MOST, TEST_NAMES, count, listing, points, procedure
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import ALL_SETS, Comparison
 from biasbed.analysis.verdicts import Overturned, claims, overturned
@@ -58,7 +58,7 @@ def _untried(checks: pd.DataFrame) -> list[str]:
     """Which changes leave too little for which test, so that its conclusions were not tried against them."""
     blind = checks[checks["claims"] == 0]
     return [
-        f"Could not be tried: {listing(CHANGES_TRIED.get(change, change) for change in rows['change'])}, for the "
+        f"Could not be tried: {listing(CHANGES[change].kind for change in rows['change'])}, for the "
         f"conclusions of {TEST_NAMES[str(test)]}; too little is left to test."
         for test, rows in blind.groupby("test", sort=False)
     ]
@@ -77,24 +77,8 @@ def _claim(test: str, better: str, worse: str) -> str:
     return f"{better} before {worse} by {TEST_NAMES[test]}"
 
 
-CHANGES = {
-    "leave_one_algorithm_out": "without {0}",
-    "leave_one_set_out": "without the set {0}",
-    "one_run_less": "without the run {0}",
-    "selection_rule": "selected by {0}",
-    "alpha": "at a level of {0}",
-}
-TRIED = {
-    "leave_one_algorithm_out": "leaving out each of {0} algorithms",
-    "leave_one_set_out": "each of {0} sets",
-    "one_run_less": "each of {0} runs",
-    "selection_rule": "{0} further selection rule(s)",
-    "alpha": "{0} other levels of significance",
-}
-
-
 def _tried(change: str, number: int) -> str:
-    return TRIED.get(change, f"{change.replace('_', ' ')} ({{0}})").format(number).replace("(s)", "s" * (number != 1))
+    return CHANGES[change].tried.format(number).replace("(s)", "s" * (number != 1))
 
 
 def change_text(analysis: Analysis, change: str, what: str) -> str:
@@ -102,7 +86,7 @@ def change_text(analysis: Analysis, change: str, what: str) -> str:
     named = {run.id: f"{run.algorithm} seed {run.seed}" for run in analysis.collection.runs}
     oracles = analysis.selection.loc[analysis.selection["oracle"].astype(bool), "rule"]
     oracle = " (ORACLE)" if change == "selection_rule" and what in set(oracles) else ""
-    return CHANGES.get(change, f"{change.replace('_', ' ')} {{0}}").format(named.get(what, what)) + oracle
+    return CHANGES[change].made.format(named.get(what, what)) + oracle
 
 
 def _survival(conclusion: str, one: Overturned | None, analysis: Analysis) -> str:

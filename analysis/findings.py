@@ -10,6 +10,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from biasbed.analysis import aggregate, stability, words
 from biasbed.analysis.result import Analysis
@@ -48,19 +49,27 @@ def procedure(name: str) -> str:
         "wilcoxon_holm": "Wilcoxon tests of all pairs",
         "wilcoxon_holm_control": "Wilcoxon tests against one control",
         "wilcoxon": "Wilcoxon's test",
-        "iman_davenport": "Iman and Davenport's test",
+        "iman_davenport": "Friedman's test",
     }.get(name, name)
 
 
 # --- what was compared ------------------------------------------------------------------------------------------------
 
 
-CHANGES_TRIED = {
-    "leave_one_algorithm_out": "one algorithm less",
-    "leave_one_set_out": "one set less",
-    "one_run_less": "one run less",
-    "selection_rule": "another selection rule",
-    "alpha": "another level of significance",
+class ChangeWords(NamedTuple):
+    """A change after which conclusions are drawn again (`stability.Variant.change`), in words."""
+
+    kind: str
+    tried: str  # all changes of that kind; {0} is their number
+    made: str  # one of them; {0} is what was changed
+
+
+CHANGES = {
+    "leave_one_algorithm_out": ChangeWords("one algorithm less", "leaving out each of {0} algorithms", "without {0}"),
+    "leave_one_set_out": ChangeWords("one set less", "each of {0} sets", "without the set {0}"),
+    "one_run_less": ChangeWords("one run less", "each of {0} runs", "without the run {0}"),
+    "selection_rule": ChangeWords("another selection rule", "{0} further selection rule(s)", "selected by {0}"),
+    "alpha": ChangeWords("another level of significance", "{0} other levels of significance", "at a level of {0}"),
 }
 
 
@@ -70,7 +79,7 @@ def changes_of(analysis: Analysis, comparison: Comparison, tests: Iterable[str])
     own = frame[(frame["setting"] == comparison.setting) & (frame["claims"] > 0)]
     wanted = set(tests)
     done = [change for change in own["change"].unique() if wanted <= set(own.loc[own["change"] == change, "test"])]
-    return [CHANGES_TRIED.get(change, change.replace("_", " ")) for change in done]
+    return [CHANGES[change].kind for change in done]
 
 
 def compared(analysis: Analysis) -> list[str]:

@@ -171,7 +171,11 @@ def _omnibus_p(comparison: Comparison) -> str:
 def _test_name(comparison: Comparison) -> str:
     if comparison.skipped:
         return "no test, " + escape(comparison.skipped)
-    return "exact Wilcoxon signed-rank test" if comparison.pair else "Friedman's test with Iman and Davenport's $F$"
+    test = comparison.friedman
+    if test is None:
+        return "exact Wilcoxon signed-rank test"
+    how = "with Iman and Davenport's $F$" if test.permutation_p is None else "by permutation of the ranks"
+    return f"Friedman's test {how}"
 
 
 def _provenance(analysis: Analysis) -> str:

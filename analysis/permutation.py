@@ -6,6 +6,7 @@ orders are gone through where they are few, else a seeded sample of them.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
+Rows = tuple[tuple[float, ...], ...]  # of each set: its ranks, sorted
 
 # On fewer sets than this, F's distribution is off by more than a point (docs/analysis.md, "Calibration").
 FEWEST_SETS = 6
@@ -25,18 +27,39 @@ def friedman_p(ranks: Array) -> float:
 
     Independent of the order of sets and algorithms. A sample counts the observed order too, so that p is never zero.
     """
-    observed = _spread(ranks.sum(axis=0)[None])[0] - 1e-9
-    rows = np.array(sorted(map(tuple, np.sort(ranks, axis=1))))
-    num_sets, k = rows.shape
-    if math.factorial(k) ** (num_sets - 1) <= LARGEST_EXACT:
-        sums = rows[:1]
-        for row in rows[1:]:
+    rows = tuple(sorted(map(tuple, np.sort(ranks, axis=1).tolist())))
+    return float(_p(ranks.sum(axis=0)[None], rows)[0])
+
+
+def untied_friedman_p(mean_ranks: Array, num_sets: int) -> Array:
+    """`friedman_p` of many tables at once, from mean ranks (tables x algorithms) without ties."""
+    ranks = tuple(range(1, mean_ranks.shape[1] + 1))
+    return _p(mean_ranks * num_sets, (ranks,) * num_sets)
+
+
+def _p(sums: Array, rows: Rows) -> Array:
+    """p of each of the rank sums [n, k]."""
+    is_exact = math.factorial(len(rows[0])) ** (len(rows) - 1) <= LARGEST_EXACT
+    null = _null(rows, is_exact)
+    as_far = len(null) - np.searchsorted(null, _spread(sums) - 1e-9)
+    result: Array = as_far / len(null) if is_exact else (1 + as_far) / (1 + len(null))
+    return result
+
+
+@functools.lru_cache(maxsize=64)  # most variants of a comparison have the same ties; half a megabyte each at most
+def _null(rows: Rows, is_exact: bool) -> Array:
+    """How far apart rank sums lie among equal algorithms: of all orders within sets, or of a sample; sorted."""
+    ranks = np.array(rows, dtype="float64")
+    num_sets, k = ranks.shape
+    if is_exact:
+        sums = ranks[:1]
+        for row in ranks[1:]:
             orders = np.array(list(itertools.permutations(row)))
             sums = (sums[:, None] + orders[None]).reshape(-1, k)
-        return float((_spread(sums) >= observed).mean())
-    generator = np.random.default_rng(0)
-    sums = generator.permuted(np.broadcast_to(rows, (SAMPLE, num_sets, k)), axis=2).sum(axis=1)
-    return float((1 + (_spread(sums) >= observed).sum()) / (1 + SAMPLE))
+    else:
+        generator = np.random.default_rng(0)
+        sums = generator.permuted(np.broadcast_to(ranks, (SAMPLE, num_sets, k)), axis=2).sum(axis=1)
+    return np.sort(_spread(sums))
 
 
 def _spread(sums: Array) -> Array:

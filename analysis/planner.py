@@ -32,7 +32,7 @@ PLAN_COLUMNS = ("num_sets", "num_runs", "difference", "procedure", "power", "mon
 class FalsePositives:
     """How often a test finds something among equally good algorithms, given how much their runs differ."""
 
-    procedure: str  # iman_davenport, nemenyi, wilcoxon_holm; wilcoxon for two algorithms
+    procedure: str  # iman_davenport (on few sets by permutation), nemenyi, wilcoxon_holm; wilcoxon for two
     rate: float
     monte_carlo_error: float
 

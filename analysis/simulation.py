@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from biasbed.analysis import exact, power
+from biasbed.analysis import exact, permutation, power
 from biasbed.analysis.exact import Array
 
 SEED = 0
@@ -134,7 +134,14 @@ def decide(tables: Array, alpha: float, control: bool = False) -> Decisions:
     critical = power.critical_difference(num_algorithms, num_sets, alpha)
     lead = ranks[:, second] - ranks[:, first]
     apart = np.sign(lead).astype(np.int64) * (np.abs(lead) > critical)
-    return Decisions(iman_davenport_p(ranks, num_sets) < alpha, apart, told)
+    return Decisions(omnibus_p(ranks, num_sets) < alpha, apart, told)
+
+
+def omnibus_p(mean_ranks: Array, num_sets: int) -> Array:
+    """p of the omnibus test from mean ranks (simulations x algorithms) without ties: on few sets by permutation."""
+    if num_sets < permutation.FEWEST_SETS:
+        return permutation.untied_friedman_p(mean_ranks, num_sets)
+    return iman_davenport_p(mean_ranks, num_sets)
 
 
 def iman_davenport_p(mean_ranks: Array, num_sets: int) -> Array:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from biasbed.analysis import bayesian, bootstrap, pairwise, persets, simulation
+from biasbed.analysis import bayesian, bootstrap, pairwise, permutation, persets, simulation
 from biasbed.analysis.exact import Array
 
 ALPHA = 0.05
@@ -105,6 +105,16 @@ def false_positives(tables: Array, alpha: float = ALPHA) -> dict[str, Rate]:
     return rates
 
 
+def few_sets(tables: Array, alpha: float = ALPHA) -> dict[str, Rate]:
+    """How often the omnibus test finds a difference among equal algorithms, by F and by permutation."""
+    num_sets = tables.shape[1]
+    ranks = simulation.row_ranks(-tables).mean(axis=1)
+    return {
+        "F": rate(simulation.iman_davenport_p(ranks, num_sets) < alpha),
+        "permutation": rate(permutation.untied_friedman_p(ranks, num_sets) < alpha),
+    }
+
+
 def bayesian_decisions(tables: Array, rope: float) -> dict[str, Rate]:
     """How often the posterior of the first pair calls one better, or both equivalent, with more than 95 %."""
     differences = (tables[:, :, 0] - tables[:, :, 1]).round(9)
@@ -185,6 +195,12 @@ def print_false_positives(generator: np.random.Generator) -> None:
         _print(f"False positives: {name}", columns)
 
 
+def print_few_sets(generator: np.random.Generator) -> None:
+    for k in (3, 4, 5, 8):
+        columns = {f"N={n}": few_sets(independent(generator, 100_000, n, k)) for n in range(2, 7)}
+        _print(f"The omnibus test on few sets: k={k}", columns)
+
+
 def print_bayesian(generator: np.random.Generator) -> None:
     columns = {}
     for name, make in SCENARIOS.items():
@@ -206,6 +222,7 @@ def print_per_set(generator: np.random.Generator) -> None:
 
 PARTS = {
     "false_positives": print_false_positives,
+    "few_sets": print_few_sets,
     "bayesian": print_bayesian,
     "coverage": print_coverage,
     "per_set": print_per_set,

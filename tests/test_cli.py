@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import children
 import numpy as np
 import pytest
 from conftest import Command, command_environment
@@ -158,12 +160,15 @@ def test_a_truncated_image_stops_the_run_by_name(
 
 
 def test_skipping_corrupt_images(broken: Path, biasbed: Command, tracking: str) -> None:
+    """Also a training that was cut after its last checkpoint, and sees no image again, counts them all."""
     for where in ("good", "test"):
         (broken / where / "a" / "3.png").write_bytes(b"no image")
-    done = biasbed(*folder_words(broken, "--corrupt", "skip"))
+    words = folder_words(broken, "--corrupt", "skip")
+    assert children.run(words, kill=("saved", 2, "SIGKILL")).returncode == -signal.SIGKILL
+    done = biasbed(*words)
     (run,) = all_runs(tracking, kind="train")
     assert run.info.status == "FINISHED"
-    assert json.loads(run.data.tags["biasbed.skipped_images"])["test"] == 1
+    assert json.loads(run.data.tags["biasbed.skipped_images"]) == {"train": 1, "test": 1}
     assert "test/a/3.png" in done.stderr
 
 

@@ -47,13 +47,10 @@ class Answers:
         """Decisions for either cue, of all images or of one shape class; None without images whose cues conflict."""
         if self.texture is None:
             return None
-        chosen = self.texture != self.label
-        if shape_class is not None:
-            chosen &= self.label == shape_class
-        if not chosen.any():
-            return None
-        ranks = (None if of is None else of[chosen] for of in (self.rank, self.texture_rank))
-        return cues.count(self.label[chosen], self.texture[chosen], self.decision[chosen], *ranks)
+        rows = slice(None) if shape_class is None else self.label == shape_class
+        ranks = (None if of is None else of[rows] for of in (self.rank, self.texture_rank))
+        counts = cues.count(self.label[rows], self.texture[rows], self.decision[rows], *ranks)
+        return counts if counts.images else None
 
 
 def calibration(confidence: np.ndarray, right: np.ndarray) -> float:

@@ -199,10 +199,10 @@ class Engine:
         self.decisions = self.evaluator.decide(self.algorithm.predict)
         self.algorithm.train()
         metrics: dict[str, float] = {}
-        for name, decisions in (self.decisions or {}).items():
-            (entry,) = (entry for entry in self.evaluator.sets if entry.name == name)
-            for phase in self.phases[name]:
-                metrics |= measure(entry, decisions, phase)
+        if self.decisions is not None:
+            for entry in self.evaluator.sets:
+                for phase in self.phases[entry.name]:
+                    metrics |= measure(entry, self.decisions[entry.name], phase)
         return metrics
 
     def _training_metrics(self) -> dict[str, float]:
@@ -254,6 +254,13 @@ class Engine:
         if messages and not self.evaluator.skip_corrupt and self.group.world == 1:
             refuse_corrupt(self.group, self.skipped)
 
+    def gather_skipped(self) -> dict[str, list[str]] | None:
+        """Messages about the images that no process could read, by phase, also before a cut; on rank 0."""
+        gathered = self.group.gather_objects({"train": self.skipped, "test": self.evaluator.skipped})
+        if gathered is None:
+            return None
+        return {phase: sorted(set().union(*(own[phase] for own in gathered))) for phase in ("train", "test")}
+
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
     def save(self) -> None:
@@ -261,7 +268,7 @@ class Engine:
         self._check_finite()
         self.group.share_buffers(self.algorithm)
         ranks = self.group.gather_objects(self.tally.state_dict())
-        random_states = self.group.random_states()
+        random_states, skipped = self.group.random_states(), self.gather_skipped()
         if self.group.is_main:
             state = {
                 **self._description(),
@@ -269,6 +276,7 @@ class Engine:
                 "precision": self.precision.state_dict(),
                 "random": random_states,
                 "tallies": ranks,
+                "skipped": skipped,
                 "seconds": self._elapsed(),
                 "waited": self._waited,
                 "position": {"stage": self.state.stage, "step": self.state.step},
@@ -292,6 +300,9 @@ class Engine:
         self.group.load_random_states([{n: t.cpu() for n, t in own.items()} for own in state["random"]])
         own = state["tallies"][self.group.rank]
         self.tally.load_state_dict(own, self.group.device)
+        skipped = state.get("skipped") or {}  # which older checkpoints don't have
+        self.skipped |= set(skipped.get("train", ()))
+        self.evaluator.skipped |= set(skipped.get("test", ()))
         self._seconds, self._waited = state["seconds"], state["waited"]
         self.state = State(**state["position"], history=list(state["history"]), best=state["best"])
 

@@ -146,7 +146,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         engine.run()
         engine.loader.close()
         engine.evaluator.close()
-        _report_skipped(engine, tracker, group)
+        _report_skipped(engine, tracker)
         if tracker is not None:
             best = folder.path / checkpoint.BEST
             log_model = (lambda run_id: models.log_model(best, run_id, tracker.uri)) if job.config.log_model else None
@@ -185,15 +185,14 @@ def _abort(tracker: Tracker | None, message: str) -> None:
     raise Failure(message) from None
 
 
-def _report_skipped(engine: Engine, tracker: Tracker | None, group: Group) -> None:
+def _report_skipped(engine: Engine, tracker: Tracker | None) -> None:
     """With corrupt=skip: which images were not read, on the terminal, and how many, as a tag."""
-    gathered = group.gather_objects((engine.skipped, engine.evaluator.skipped))
-    if tracker is None or gathered is None:
+    found = engine.gather_skipped()
+    if tracker is None or found is None:
         return
-    found = {"train": set().union(*(own[0] for own in gathered)), "test": set().union(*(own[1] for own in gathered))}
     if any(found.values()):
         tracker.set_tags({record.SKIPPED_IMAGES: record.canonical_json({phase: len(m) for phase, m in found.items()})})
-        for message in sorted(found["test"]):
+        for message in found["test"]:
             print(f"warning: {message}; left out of every evaluation", file=sys.stderr)
 
 
@@ -204,7 +203,7 @@ def _open_run(job: Job, folder: RunFolder, tracker: Tracker, state: Mapping[str,
     (path / record.PROTOCOL_FILE).write_text(job.protocol.to_json())
     (path / record.ENVIRONMENT_FILE).write_text(provenance.environment())
     if not (path / record.PICTURES_FOLDER).exists():
-        for entry in (*job.suite.validation, *job.suite.sets):
+        for entry in job.suite.tested:
             save_examples(path / record.PICTURES_FOLDER / f"{entry.name}.png", entry.source, entry.transform)
         for name in job.training_data:
             source = job.suite.source(name)
@@ -240,7 +239,7 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         num_domains=max(1, *(len(part.source.domains) for part in stream.parts)),
     )
     algorithm = _algorithm(job, group, precision, data)
-    sets, skip = tuple(dict.fromkeys((*suite.validation, *suite.sets))), config.corrupt == "skip"
+    sets, skip = suite.tested, config.corrupt == "skip"
     members = {"val": suite.validation, "test": suite.sets}
     return Engine(
         config=config,

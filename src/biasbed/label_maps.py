@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 import torch
-import yaml
 from torch import Tensor
 
+from biasbed import strict_yaml
 from biasbed.data.datasets import imagenet_classes
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
@@ -221,11 +221,7 @@ def read_own(path: Path) -> OwnMaps:
     `outputs` is the number of the model's outputs, or their names in order; `maps` a list of `{classes: {<class>:
     <output or list of outputs>}, how: <aggregation>}`, which a file that names the outputs may leave out.
     """
-    try:
-        content = yaml.load(path.read_text(), Loader=_StrictLoader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise UsageError(f"label_map={path}: can't be read as YAML ({reason[:200]})") from None
+    content = strict_yaml.read(path, "label_map")
     try:
         if not isinstance(content, dict):
             raise ValueError("expected the keys 'outputs' and 'maps'")
@@ -241,17 +237,6 @@ def read_own(path: Path) -> OwnMaps:
     except ValueError as error:
         raise UsageError(f"label_map={path}: {error}") from None
     return OwnMaps(path, count, names, maps)
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that is there twice; YAML would silently take the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.YAMLError(f"'{key}' is there twice")
-        return super().construct_mapping(node, deep)
 
 
 def _refuse_unknown(found: Mapping[Any, Any], known: Sequence[str]) -> None:

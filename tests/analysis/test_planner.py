@@ -99,6 +99,19 @@ def test_many_at_once_decide_as_one_by_one(k: int, n: int) -> None:
             assert [bool(p[i, j] < 0.05) for i, j in pairs] == (told != 0).tolist()
 
 
+@pytest.mark.parametrize(("k", "n"), [(3, 3), (3, 5), (4, 2), (5, 3), (6, 5)])
+def test_on_few_sets_too(k: int, n: int) -> None:
+    """Below six sets both go by permutation: exactly where there are few orders (5, 3), by a sample of more (6, 5)."""
+    generator = np.random.default_rng(k + n)
+    tables = generator.normal(size=(25, n, k)) + np.linspace(0, 3, k)
+    p = simulation.omnibus_p(simulation.row_ranks(-tables).mean(axis=1), n)
+    found = [statistics.friedman(statistics.rank(pd.DataFrame(table))) for table in tables]
+    assert [test.permutation_p for test in found] == p.tolist()
+    assert simulation.decide(tables, 0.05).omnibus.tolist() == [test.p < 0.05 for test in found]
+    assert {test.p < 0.05 for test in found} == {True, False}
+    assert p.tolist() != pytest.approx([test.f_p for test in found], abs=0.001)
+
+
 def test_fast_p_values_equal_scipys() -> None:
     tables = np.random.default_rng(5).normal(size=(6, 8, 4))
     ranks = simulation.row_ranks(-tables).mean(axis=1)
@@ -217,6 +230,22 @@ def test_a_pairs_detectable_difference_is_its_own() -> None:
     assert many == pytest.approx(2.8 * even.std() / math.sqrt(200) * math.sqrt(math.pi / 3), rel=0.06)
     assert planner.detectable_pair(even[:5], 0.05) == math.inf
     assert planner.detectable_pair(even[:10], 0.05 / 28) == math.inf
+
+
+@pytest.mark.parametrize(("k", "n"), [(3, 3), (3, 4), (5, 5)])
+def test_few_sets_make_no_false_positives(k: int, n: int) -> None:
+    """With so many runs that equal algorithms are all but equal, the rate is at most alpha; F's is 19 % on three."""
+    model = simulation.estimate(*example(k=k, n=10))
+    omnibus = planner.false_positives(model, n, 1e6, 0.05)[0]
+    assert omnibus.rate <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / planner.SIMULATIONS)
+
+
+def test_two_sets_show_nothing_of_three_algorithms() -> None:
+    """The clearest outcome has a p of 1/6, whatever the difference."""
+    model = simulation.estimate(*example(k=3))
+    tables = simulation.draw(model, 200, 2, 6)
+    tables[..., 0] += 100
+    assert not simulation.decide(tables, 0.05).omnibus.any()
 
 
 def test_runs_that_differ_make_false_positives_and_more_runs_unmake_them() -> None:

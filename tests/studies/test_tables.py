@@ -75,7 +75,7 @@ def test_a_table_of_one_s_own(tmp_path: Path) -> None:
     [
         ("", "has the entries suite, study"),
         ("- a\n", "has the entries suite, study"),
-        ("suite: [", "is no YAML"),
+        ("suite: [", "can't be read as YAML"),
         (GOOD + "sede: 3\n", "unknown entry 'sede'; did you mean 'seeds'?"),
         (GOOD.replace("seeds: 0..2\n", ""), "'seeds' is missing or empty"),
         (GOOD.replace("[erm, padain]", "[]"), "'algorithms' is missing or empty"),

@@ -16,7 +16,7 @@ from pyarrow import parquet
 from runs import all_runs, run_folders
 
 from biasbed import config, suites
-from biasbed.data.datasets import imagenet_classes
+from biasbed.data.datasets import DataSet, imagenet_classes
 from biasbed.data.folders import FolderSource
 from biasbed.data.prepared import Manifest
 from biasbed.errors import UsageError
@@ -58,6 +58,20 @@ def test_all_that_is_there_is_tested_on_and_the_rest_named(tree: Path) -> None:
     assert counts["imagenet_a"] == counts["imagenet_r"] == (200, 200)
     assert counts["sketch"] == counts["edge"] == (32, 16)
     assert counts["cue_conflict"] == (256, 16)
+
+
+def test_imagenet_s_images_are_listed_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are a set of their own, and those that what is not there could be prepared from."""
+    opened_sets: list[str] = []
+    original = DataSet.open
+
+    def counted(self: DataSet, data_dir: Path) -> FolderSource:
+        opened_sets.append(self.name)
+        return original(self, data_dir)
+
+    monkeypatch.setattr(DataSet, "open", counted)
+    assert "deepaug_edsr" in opened(tree).left_out
+    assert sorted(opened_sets) == sorted((*WITHOUT_EDSR, "imagenet_train"))
 
 
 def test_sets_that_are_asked_for_must_be_there(tree: Path, tmp_path: Path) -> None:
@@ -126,6 +140,7 @@ def test_validating_on_a_test_set_is_said_and_trains_on_all(tree: Path) -> None:
     suite = opened(tree, validation="imagenet")
     assert len(suite.source("imagenet")) == 2000
     assert suite.validation == suite.sets[:1]
+    assert suite.tested == suite.sets
     protocol = suite.protocol(config.resolve({"suite": "biasbed"}))
     assert protocol.validation_sets == ("imagenet",)
     assert protocol.monitor == "val/accuracy/imagenet"

@@ -16,7 +16,7 @@ from typing import NoReturn
 import numpy as np
 
 from biasbed.data.folders import FolderSource
-from biasbed.data.listing import images_below, reading, scan
+from biasbed.data.listing import labelled, reading, scan
 from biasbed.errors import UsageError
 
 # Folders with ImageNet's class folders in `train` or `val` that are not ImageNet.
@@ -83,12 +83,10 @@ class DataSet:
         found = set(scan(folder)[0])
         if found != set(self.classes):
             self.refuse(folder, self._other_folders(folder, found))
-        per_class = images_below(folder, self.classes)
-        empty = [name for name, ids in zip(self.classes, per_class, strict=True) if not ids]
+        ids, labels, empty = labelled(folder, self.classes)
         if empty:
             self.refuse(folder, f"no images in {some(empty)}")
-        labels = np.repeat(np.arange(len(per_class), dtype=np.int64), [len(ids) for ids in per_class])
-        return [name for ids in per_class for name in ids], labels
+        return ids, labels
 
     def bias(self, ids: Sequence[str], folder: Path) -> np.ndarray | None:
         """The class that each image's shortcut suggests [N] int64; UsageError where a name doesn't tell."""

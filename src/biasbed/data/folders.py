@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from biasbed.data.decoding import EXTENSIONS, open_file
-from biasbed.data.listing import images_below, reading, scan
+from biasbed.data.listing import images_below, labelled, reading, scan
 from biasbed.data.source import Picture, Source
 from biasbed.errors import UsageError
 
@@ -81,12 +81,9 @@ def open_folder(folder: Path, name: str, classes: Sequence[str] | None = None) -
         raise UsageError(f"the classes of {folder} differ from the training data's: it {' and '.join(what)}")
     classes = tuple(classes or found)
     with reading():
-        per_class = images_below(folder, classes)
-    empty = [class_name for class_name, images in zip(classes, per_class, strict=True) if not images]
+        ids, labels, empty = labelled(folder, classes)
     if empty:
         raise UsageError(f"the class folder {folder / empty[0]} has no images ({' '.join(sorted(EXTENSIONS))})")
-    labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(images) for images in per_class])
-    ids = [name for images in per_class for name in images]
     return FolderSource(name=name, classes=classes, y=labels, ids=ids, root=folder)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+
 from biasbed.data.decoding import EXTENSIONS
 from biasbed.errors import UsageError
 
@@ -46,6 +48,14 @@ def images_below(folder: Path, names: Sequence[str]) -> list[list[str]]:
     """
     with ThreadPoolExecutor(THREADS) as pool:
         return [sorted(found) for found in pool.map(lambda name: _walk(folder / name, f"{name}/", ()), names)]
+
+
+def labelled(folder: Path, classes: Sequence[str]) -> tuple[list[str], np.ndarray, list[str]]:
+    """Images of the class folders relative to `folder`, their labels [N] int64, and the classes that have no images."""
+    per_class = images_below(folder, classes)
+    labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(images) for images in per_class])
+    empty = [name for name, images in zip(classes, per_class, strict=True) if not images]
+    return [name for images in per_class for name in images], labels, empty
 
 
 def _walk(folder: Path, prefix: str, above: tuple[tuple[int, int], ...]) -> list[str]:

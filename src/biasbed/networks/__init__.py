@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from biasbed.networks.backbones import check_name, create, resolve
 from biasbed.networks.lineage import origin, read, start
 from biasbed.networks.network import Network, Normalise, as_input
@@ -25,4 +23,4 @@ def build(name: str, num_outputs: int, init: str = "scratch") -> Network:
     backbone, mean, std = create(architecture, num_outputs)
     if init != "scratch":
         load_weights(backbone, read(architecture, init), f"init={init}", name)
-    return Network(backbone, mean, std).to(memory_format=torch.channels_last)
+    return Network(backbone, mean, std)

@@ -40,6 +40,7 @@ class Normalise(nn.Module):
 class Network(nn.Module):
     """Normalisation and a library's classifier: images [N,3,H,W] in [0,1] -> logits [N,K].
 
+    Its weights are laid out like `as_input`'s images.
     `backbone` is the library's own module, unchanged; `surgery` acts on it.
     """
 
@@ -49,6 +50,7 @@ class Network(nn.Module):
         super().__init__()
         self.normalise = Normalise(mean, std)
         self.backbone = backbone
+        self.to(memory_format=torch.channels_last)
 
     def forward(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.backbone(self.normalise(x)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ def from_file(name: str, path: Path) -> Published:
     load_weights(backbone, tensors, f"weights={path}", name)
     if hasattr(backbone, "transform_input"):  # torchvision turns it on with its own weights (Inception, GoogLeNet)
         setattr(backbone, "transform_input", True)  # noqa: B010 (a Module's attributes are Tensors to mypy)
-    return Published(_network(backbone, mean, std), outputs, None, _settings(_input_size(architecture)))
+    return Published(Network(backbone, mean, std), outputs, None, _settings(_input_size(architecture)))
 
 
 def _from_torchvision(architecture: Architecture, word: str) -> Published:
@@ -86,7 +86,7 @@ def _from_torchvision(architecture: Architecture, word: str) -> Published:
     backbone: nn.Module = models.get_model(architecture.name, weights=weights, progress=False)
     how, outputs = weights.transforms(), len(weights.meta["categories"])
     settings = _settings(how.crop_size[0], how.resize_size[0], how.interpolation.value)
-    return Published(_network(backbone, how.mean, how.std), outputs, _wordnet_ids("imagenet-1k", outputs), settings)
+    return Published(Network(backbone, how.mean, how.std), outputs, _wordnet_ids("imagenet-1k", outputs), settings)
 
 
 def _from_timm(architecture: Architecture, tag: str) -> Published:
@@ -105,11 +105,7 @@ def _from_timm(architecture: Architecture, tag: str) -> Published:
     settings = _settings(size, int(size / how["crop_pct"]), how["interpolation"])
     subset, outputs = infer_imagenet_subset(backbone), backbone.num_classes
     classes = _wordnet_ids(subset, outputs) if subset else None
-    return Published(_network(backbone, how["mean"], how["std"]), outputs, classes, settings)
-
-
-def _network(backbone: nn.Module, mean: Sequence[float], std: Sequence[float]) -> Network:
-    return Network(backbone, mean, std).to(memory_format=torch.channels_last)
+    return Published(Network(backbone, how["mean"], how["std"]), outputs, classes, settings)
 
 
 def _wordnet_ids(subset: str, outputs: int) -> tuple[str, ...] | None:
@@ -120,10 +116,12 @@ def _wordnet_ids(subset: str, outputs: int) -> tuple[str, ...] | None:
 
 
 def _settings(size: int, resize: int | None = None, interpolation: str = "bilinear") -> dict[str, Any]:
+    from biasbed.data.transforms import USUAL
+
     return {
         "image_size": size,
         "preprocess.size": size,
-        "preprocess.resize": resize or round(size * 256 / 224),
+        "preprocess.resize": resize or round(size / USUAL),
         "preprocess.interpolation": "bicubic" if interpolation == "bicubic" else "bilinear",
     }
 

@@ -13,16 +13,14 @@ from typing import Any
 from PIL import Image, UnidentifiedImageError
 
 from biasbed import suites
-from biasbed.config import Config
 from biasbed.data.datasets import DataSet, some
 from biasbed.data.decoding import DEEP, PROBLEMS, TOO_DEEP, open_file
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS
 from biasbed.data.source import CorruptImage
 from biasbed.errors import Failure, UsageError
-from biasbed.prepare.options import PrepareOptions
+from biasbed.prepare.options import read_flags
 from biasbed.progress import Progress
-from biasbed.settings import build, nearest, specs
 
 CHUNK = 128  # files that are in memory at a time when contents are hashed
 COLUMNS = ("data set", "found in", "layout", "images", "classes", "unreadable", "size", "fingerprint", "licence")
@@ -62,16 +60,14 @@ def check(flags: Mapping[str, Any]) -> None:
     Raises Failure where one that is there is not whole, where one that was asked for by `sets` is missing, or where
     there is none at all.
     """
-    own = specs(PrepareOptions)
-    whole = build(PrepareOptions, {name: value for name, value in flags.items() if name in own}).hash
-    given = {name: value for name, value in flags.items() if name not in own and value != "auto"}
-    config = build(Config, {**suites.defaults(str(given.get("suite", Config.suite))), **given})
+    options, config = read_flags(flags)
     data_sets = suites.data_sets(config)
     if not data_sets:
         print(f"the suite '{config.suite}' has no data sets on disk: nothing to check")
         return
-    data_dir, chosen = suites.data_root(config), _chosen(data_sets, config.sets)
-    findings = [examine(data_set, data_dir, whole) for data_set in chosen]
+    data_dir = suites.data_root(config)
+    chosen = suites.choose([data_set.name for data_set in data_sets], config.sets, "data set")
+    findings = [examine(data_set, data_dir, options.hash) for data_set in data_sets if data_set.name in chosen]
     print("\n".join([*_table(findings, data_dir), *_notes(findings)]))
     _judge(findings, data_dir, asked=config.sets != "auto")
 
@@ -94,16 +90,6 @@ def examine(data_set: DataSet, data_dir: Path, whole: bool = False) -> Finding:
                 unreadable[name] = look.problem
             bar.tick()
     return Finding(data_set, folder, layout, source, "", unreadable, size, sha.hexdigest() if whole else "")
-
-
-def _chosen(data_sets: Sequence[DataSet], sets: Sequence[str] | str) -> list[DataSet]:
-    if isinstance(sets, str):  # auto, all
-        return list(data_sets)
-    known = {data_set.name: data_set for data_set in data_sets}
-    for name in sets:
-        if name not in known:
-            raise UsageError(f"sets={','.join(sets)}: there is no data set '{name}'{nearest(name, known)}")
-    return [known[name] for name in known if name in sets]
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from biasbed.settings import setting
+from biasbed import suites
+from biasbed.config import Config
+from biasbed.settings import build, setting, specs
 
 What = Literal[
     "none", "check", "style_network", "cae_network", "edsr_network", "stylized", "deepaug_cae", "deepaug_edsr"
@@ -43,3 +46,11 @@ class PrepareOptions:
             value = getattr(self, name)
             if value != "auto" and value < least:
                 raise ValueError(f"{name}={value}: should be at least {least}")
+
+
+def read_flags(flags: Mapping[str, Any]) -> tuple[PrepareOptions, Config]:
+    """What is asked for, and the settings of the suite that is meant; UsageError for an unknown or wrong flag."""
+    own = specs(PrepareOptions)
+    options = build(PrepareOptions, {name: value for name, value in flags.items() if name in own})
+    given = {name: value for name, value in flags.items() if name not in own and value != "auto"}
+    return options, build(Config, {**suites.defaults(str(given.get("suite", Config.suite))), **given})

@@ -21,12 +21,12 @@ from biasbed.data.source import Source
 from biasbed.errors import Failure, UsageError
 from biasbed.networks import prepared
 from biasbed.prepare.check import check
-from biasbed.prepare.options import PrepareOptions
+from biasbed.prepare.options import PrepareOptions, read_flags
 from biasbed.processes import interruptible
 from biasbed.progress import Progress
 from biasbed.run_folder import exclusive
-from biasbed.settings import build, nearest, specs
-from biasbed.suites import Suite, defaults, open_suite
+from biasbed.settings import nearest
+from biasbed.suites import Suite, open_suite
 
 if TYPE_CHECKING:
     from biasbed.prepare.make import Work
@@ -80,13 +80,9 @@ def _failures(folder: Path) -> Iterator[None]:
 
 
 def _request(flags: Mapping[str, Any]) -> Request:
-    own = specs(PrepareOptions)
-    options = build(PrepareOptions, {name: v for name, v in flags.items() if name in own})
+    options, config = read_flags(flags)
     if options.what == "none":
         raise UsageError(f"say what to prepare: what=<{', '.join([*NETWORKS, *IMAGES, 'check'])}>")
-    given = {name: v for name, v in flags.items() if name not in own and v != "auto"}
-    values = {**defaults(str(given.get("suite", Config.suite))), **given}
-    config = build(Config, values)
     config = replace(config, device=processes.settle_device(config.device, 1)[0])
     suite = open_suite(config)
     assert suite.store is not None
@@ -97,7 +93,7 @@ def _source(suite: Suite, split: str) -> Source:
     """The images of a split by name."""
     if split == "train":
         return suite.material()
-    sets = {entry.name: entry.source for entry in (*suite.validation, *suite.sets)}
+    sets = {entry.name: entry.source for entry in suite.tested}
     if split not in sets:
         raise UsageError(f"split={split}: '{suite.name}' has no such images{nearest(split, ['train', *sets])}")
     return sets[split]

@@ -14,14 +14,12 @@ Read strictly: a misspelt line that is silently ignored would cost weeks of trai
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from biasbed import algorithms
+from biasbed import algorithms, strict_yaml
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 from biasbed.studies.options import OWN
@@ -145,23 +143,7 @@ def _path(name: str) -> Path:
 
 
 def _load(path: Path) -> Mapping[str, Any]:
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except OSError as error:
-        raise UsageError(f"table={path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+    content = strict_yaml.read(path, "table")
     if not isinstance(content, dict):
         raise UsageError(f"{path}: a study's table has the entries suite, study, algorithms, seeds and settings")
     return content
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice, of which YAML's own loader would silently take the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = [key for index, key in enumerate(keys) if key in keys[:index]]
-        if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"'{twice[0]}' is there twice", node.start_mark)
-        return super().construct_mapping(node, deep)

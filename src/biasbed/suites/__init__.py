@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,11 @@ class Suite:
     store: Store | None = None  # what is prepared of them; `open_suite` sets it
     left_out: Mapping[str, str] = field(default_factory=dict)  # evaluation sets that are not there, and why
     remarks: tuple[str, ...] = ()  # what else a user should know about the images
+
+    @property
+    def tested(self) -> tuple[EvaluationSet, ...]:
+        """All that a model is tested on, each once: validation may be on one of the sets."""
+        return tuple(dict.fromkeys((*self.validation, *self.sets)))
 
     def protocol(self, config: Config) -> record.Protocol:
         """What is written with each run, so that analysis knows the suite without importing it."""
@@ -140,31 +145,51 @@ def data_root(config: Config) -> Path:
     return root
 
 
-def with_training(suite: Suite, config: Config, whole: FolderSource, held_out: EvaluationSet) -> Suite:
-    """The suite with images to train on, and to validate on.
+def folder_suite(
+    config: Config,
+    classes: tuple[str, ...],
+    sets: Sequence[EvaluationSet],
+    whole: FolderSource | None,
+    held_out: Callable[[Source], EvaluationSet],
+) -> Suite:
+    """A suite of images in files. whole: all images to train on; None: the suite is for testing a model.
 
-    Validation is on a part of the training images, drawn by the seed, of which `held_out` says how they are tested; or
+    Validation is on a part of the training images, drawn by the seed, of which `held_out` makes an evaluation set; or
     on one of the suite's own sets, if `validation` names one: then all training images train.
     """
+    from biasbed.data import transforms
+    from biasbed.tasks import MultiClass
+
+    train, validation = (None, None) if whole is None else _trained_on(config, sets, whole, held_out)
+    return Suite(
+        name=config.suite,
+        classes=classes,
+        task=MultiClass(),
+        training={} if train is None else {train.name: lambda: train},
+        train_name="none" if whole is None else whole.name,
+        train_transform=transforms.training(config.image_size, config.augment),
+        validation=() if validation is None else (validation,),
+        sets=tuple(sets),
+        monitor="" if validation is None else str(record.MetricName("val", "accuracy", validation.name)),
+        fingerprint=record.digest([s.fingerprint() for s in (whole, *(e.source for e in sets)) if s is not None]),
+        whole=None if whole is None else lambda: whole,
+    )
+
+
+def _trained_on(
+    config: Config, sets: Sequence[EvaluationSet], whole: FolderSource, held_out: Callable[[Source], EvaluationSet]
+) -> tuple[FolderSource, EvaluationSet]:
+    """(training images, validation)."""
     from biasbed.data import folders
 
-    sets = {entry.name: entry for entry in suite.sets}
+    own = {entry.name: entry for entry in sets}
     if config.validation == "auto":
-        names = (whole.name, "held-out")
-        train, rest = folders.split(whole, config.val_fraction, config.seed, names)
-        validation = replace(held_out, source=rest)
-    elif config.validation in sets:
-        train, validation = whole, sets[config.validation]
-    else:
-        hint = nearest(config.validation, ["auto", *sets])
+        train, rest = folders.split(whole, config.val_fraction, config.seed, (whole.name, "held-out"))
+        return train, held_out(rest)
+    if config.validation not in own:
+        hint = nearest(config.validation, ["auto", *own])
         raise UsageError(f"validation={config.validation}: there is no such evaluation set{hint}")
-    return replace(
-        suite,
-        training={train.name: lambda: train},
-        whole=lambda: whole,
-        validation=(validation,),
-        monitor=str(record.MetricName("val", "accuracy", validation.name)),
-    )
+    return whole, own[config.validation]
 
 
 def _flags(config: Config) -> tuple[tuple[str, str], ...]:
@@ -178,15 +203,17 @@ def _flags(config: Config) -> tuple[tuple[str, str], ...]:
     return tuple(chosen)
 
 
-def choose(sets: Sequence[EvaluationSet], wanted: Sequence[str] | str) -> tuple[EvaluationSet, ...]:
-    """The named evaluation sets in the suite's order, or all; UsageError for an unknown one."""
+def choose(names: Iterable[str], wanted: Sequence[str] | str, what: str = "evaluation set") -> tuple[str, ...]:
+    """Those names that `sets=` wants, in the suite's order; UsageError for an unknown one, or none."""
     if wanted in ("auto", "all"):
-        return tuple(sets)
-    known = {entry.name: entry for entry in sets}
+        return tuple(names)
+    if not wanted:
+        raise UsageError(f"sets= is empty: name {what}s, or leave it out")
+    known = tuple(names)
     for name in wanted:
         if name not in known:
-            raise UsageError(f"sets={','.join(wanted)}: there is no evaluation set '{name}'{nearest(name, known)}")
-    return tuple(entry for entry in sets if entry.name in wanted)
+            raise UsageError(f"sets={','.join(wanted)}: there is no {what} '{name}'{nearest(name, known)}")
+    return tuple(name for name in known if name in wanted)
 
 
 def _module(name: str) -> Any:

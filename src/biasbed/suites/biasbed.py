@@ -15,7 +15,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from biasbed import record
 from biasbed.config import Config
 from biasbed.data import geirhos, imagenet, transforms
 from biasbed.data.datasets import DataSet, imagenet_classes
@@ -26,8 +25,7 @@ from biasbed.errors import UsageError
 from biasbed.evaluate import CUE_MEASURES, EvaluationSet
 from biasbed.label_maps import IDENTITY, LabelMap, imagenet_subset, sixteen
 from biasbed.settings import nearest
-from biasbed.suites import Suite, data_root, open_store, with_training
-from biasbed.tasks import MultiClass
+from biasbed.suites import Suite, choose, data_root, folder_suite, open_store
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +83,8 @@ COPIES: Mapping[str, DataSet] = {
 
 def data_sets(config: Config) -> tuple[DataSet, ...]:
     """All that the suite looks for under `data_dir`."""
-    return (*(entry.data for entry in TEST_SETS.values()), *TRAINING.values(), *list(COPIES.values())[1:])
+    tests = (entry.data for entry in TEST_SETS.values())
+    return tuple(dict.fromkeys((*tests, *TRAINING.values(), *COPIES.values())))
 
 
 def build(config: Config) -> Suite:
@@ -93,21 +92,11 @@ def build(config: Config) -> Suite:
     root = data_root(config)
     tests, left_out = _tests(config, root)
     whole = _training_images(config, root)
-    suite = Suite(
-        name="biasbed",
-        classes=imagenet_classes(),
-        task=MultiClass(),
-        training={},
-        train_name="none" if whole is None else whole.name,
-        train_transform=transforms.training(config.image_size, config.augment),
-        validation=(),
-        sets=tuple(tests.values()),
-        monitor="",
-        fingerprint=record.digest([*([whole.fingerprint()] if whole else []), *(_fingerprints(tests))]),
-        left_out=left_out,
-        remarks=_incomplete(tests, whole),
-    )
-    return suite if whole is None else _with_training(suite, config, root, whole)
+    transform, words = _preprocessing(config, whole is not None and whole.name == "imagenet")
+    held_out = partial(EvaluationSet, "val", transform=transform, preprocessing=words)
+    suite = folder_suite(config, imagenet_classes(), tuple(tests.values()), whole, held_out)
+    training = {**suite.training, **_published_copies(root, suite.training)}
+    return replace(suite, training=training, left_out=left_out, remarks=_incomplete(tests, whole))
 
 
 def _incomplete(tests: Mapping[str, EvaluationSet], whole: FolderSource | None) -> tuple[str, ...]:
@@ -118,10 +107,6 @@ def _incomplete(tests: Mapping[str, EvaluationSet], whole: FolderSource | None) 
     return tuple(
         f"{n} has {here:,} images, its release {there:,}" for n, (here, there) in counts.items() if here != there
     )
-
-
-def _fingerprints(tests: Mapping[str, EvaluationSet]) -> list[str]:
-    return [entry.source.fingerprint() for entry in tests.values()]
 
 
 # --- training and validation ------------------------------------------------------------------------------------------
@@ -137,14 +122,14 @@ def _training_images(config: Config, root: Path) -> FolderSource | None:
     return replace(TRAINING[name].open(root), name=name)
 
 
-def _with_training(suite: Suite, config: Config, root: Path, whole: FolderSource) -> Suite:
-    transform, words = _preprocessing(config, whole.name == "imagenet")
-    suite = with_training(suite, config, whole, EvaluationSet("val", whole, transform, preprocessing=words))
-    train = suite.training[whole.name]
-    there = {name: data for name, data in COPIES.items() if name != whole.name and data.find(root) is not None}
-    # Listed once, whoever asks: it may be a million files.
-    copies = {name: cache(partial(_copies, data, root, name, train)) for name, data in there.items()}
-    return replace(suite, training={**suite.training, **copies})
+def _published_copies(root: Path, training: Mapping[str, Callable[[], Source]]) -> dict[str, Callable[[], Source]]:
+    """What is there of `COPIES`, for the images that are trained on."""
+    copies: dict[str, Callable[[], Source]] = {}
+    for whole, originals in training.items():
+        there = {name: data for name, data in COPIES.items() if name != whole and data.find(root) is not None}
+        # Listed once, whoever asks: it may be a million files.
+        copies |= {name: cache(partial(_copies, data, root, name, originals)) for name, data in there.items()}
+    return copies
 
 
 def _copies(data: DataSet, root: Path, name: str, originals: Callable[[], Source]) -> FolderSource:
@@ -164,22 +149,15 @@ def _copies(data: DataSet, root: Path, name: str, originals: Callable[[], Source
 
 def _tests(config: Config, root: Path) -> tuple[dict[str, EvaluationSet], dict[str, str]]:
     """(test sets by name, why the others are left out)."""
-    asked = config.sets not in ("auto", "all")
-    if not config.sets:
-        raise UsageError("sets= is empty: name evaluation sets, or leave it out")
-    for name in config.sets if asked else ():
-        if name not in TEST_SETS:
-            raise UsageError(f"sets={name}: 'biasbed' has no such set{nearest(name, TEST_SETS)}")
+    opened = cache(lambda name: TEST_SETS[name].data.open(root))  # ImageNet's images may be asked for four times
     found: dict[str, EvaluationSet] = {}
     missing: dict[str, str] = {}
-    for name, entry in TEST_SETS.items():
-        if asked and name not in config.sets:
-            continue
-        source = _images(config, root, name, entry)
+    for name in choose(TEST_SETS, config.sets):
+        source = _images(config, root, name, opened)
         if isinstance(source, str):
             missing[name] = source
         else:
-            found[name] = _evaluation_set(config, name, entry, source)
+            found[name] = _evaluation_set(config, name, source)
     if missing and config.sets != "auto":
         raise UsageError("; ".join(missing.values()))
     if not found:
@@ -187,21 +165,22 @@ def _tests(config: Config, root: Path) -> tuple[dict[str, EvaluationSet], dict[s
     return found, missing
 
 
-def _images(config: Config, root: Path, name: str, entry: Entry) -> FolderSource | str:
+def _images(config: Config, root: Path, name: str, opened: Callable[[str], FolderSource]) -> FolderSource | str:
     """The set's images, on disk or prepared from ImageNet's validation images, or why there are none."""
+    entry = TEST_SETS[name]
     if entry.data.find(root) is not None:
-        return replace(entry.data.open(root), name=name)
-    val = TEST_SETS["imagenet"].data
-    if entry.made_by is None or val.find(root) is None:
+        return opened(name)
+    if entry.made_by is None or TEST_SETS["imagenet"].data.find(root) is None:
         return entry.data.missing(root)
-    originals, store = replace(val.open(root), name="imagenet"), open_store(config)
+    originals, store = opened("imagenet"), open_store(config)
     manifest = Manifest.read(store.images(originals, entry.made_by))
     if manifest is None or not manifest.complete:
         return f"{entry.data.missing(root)}; or prepare it: {store.hint(entry.made_by, split='imagenet')}"
     return replace(store.open_images(originals, entry.made_by, originals), name=name)
 
 
-def _evaluation_set(config: Config, name: str, entry: Entry, source: FolderSource) -> EvaluationSet:
+def _evaluation_set(config: Config, name: str, source: FolderSource) -> EvaluationSet:
+    entry = TEST_SETS[name]
     # FFCV reads Stylized ImageNet as it reads ImageNet; everywhere else its images are fed as they are.
     natural = entry.natural or (name == "stylized_imagenet" and config.preprocess.crop_first)
     transform, words = _preprocessing(config, natural)

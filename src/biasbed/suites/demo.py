@@ -51,7 +51,7 @@ def build(config: Config) -> Suite:
         )
     images = functools.partial(_digits, size=config.image_size)
     same_size, words = transforms.stimulus(config.image_size, config.preprocess)
-    sets = choose([_evaluation_set(name, images(name), same_size, words) for name in SETS], config.sets)
+    sets = tuple(_evaluation_set(name, images(name), same_size, words) for name in choose(SETS, config.sets))
     validation = EvaluationSet("val", images("val"), same_size, preprocessing=words)
     used = [entry.source for entry in (*sets, validation)]
     used += [images(TRAINING[train_name])] if train_name != "none" else []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,7 @@ from biasbed.data.datasets import DataSet
 from biasbed.errors import UsageError
 from biasbed.evaluate import EvaluationSet
 from biasbed.settings import nearest
-from biasbed.suites import Suite, data_root, with_training
-from biasbed.tasks import MultiClass
+from biasbed.suites import Suite, data_root, folder_suite
 
 DEFAULTS: Mapping[str, Any] = {
     "backbone": "resnet18",
@@ -74,25 +74,11 @@ def build(config: Config) -> Suite:
         raise UsageError(f"{root}: {error}") from None
     classes = tuple(folders.class_folders(root / (train_name or tests[0])))
     transform, words = transforms.natural(config.image_size, config.preprocess)
-    sources = {slugs[name]: folders.open_folder(root / name, slugs[name], classes) for name in tests}
-    sets = {name: EvaluationSet(name, source, transform, preprocessing=words) for name, source in sources.items()}
+    test_as = partial(EvaluationSet, transform=transform, preprocessing=words)
+    sets = [test_as(slugs[name], folders.open_folder(root / name, slugs[name], classes)) for name in tests]
     whole = folders.open_folder(root / train_name, slugs[train_name], classes) if train_name else None
-    suite = Suite(
-        name="folders",
-        classes=classes,
-        task=MultiClass(),
-        training={},
-        train_name="none" if whole is None else whole.name,
-        train_transform=transforms.training(config.image_size, config.augment),
-        validation=(),
-        sets=tuple(sets.values()),
-        monitor="",
-        fingerprint=record.digest([s.fingerprint() for s in (*([whole] if whole else []), *sources.values())]),
-    )
-    if whole is None:
-        return suite
-    name = "val" if "val" not in slugs.values() else "held_out"
-    return with_training(suite, config, whole, EvaluationSet(name, whole, transform, preprocessing=words))
+    held_out = "val" if "val" not in slugs.values() else "held_out"
+    return folder_suite(config, classes, sets, whole, partial(test_as, held_out))
 
 
 def _folder_names(root: Path) -> list[str]:
