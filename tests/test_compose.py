@@ -1,4 +1,4 @@
-"""docker/compose.yaml, as far as it can be judged without an engine; tests/test_team_server.py runs its commands."""
+"""server/compose.yaml, as far as it can be judged without an engine; tests/test_team_server.py runs its commands."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-TEXT = (ROOT / "docker" / "compose.yaml").read_text()
+TEXT = (ROOT / "server" / "compose.yaml").read_text()
 COMPOSE = yaml.safe_load(TEXT)
 SERVICES: dict[str, Any] = COMPOSE["services"]
-OWN_IMAGES = {"biasbed": "Dockerfile", "biasbed-server": "docker/server.Dockerfile"}
+OWN_IMAGES = {"biasbed": "Dockerfile", "biasbed-server": "server/Dockerfile"}
 SED = re.compile(r"sed -n '(.*)' /opt/biasbed/conda.yaml")
 
 
@@ -24,7 +24,7 @@ def is_one_off(service: dict[str, Any]) -> bool:
 
 
 def example() -> dict[str, str]:
-    lines = (ROOT / "docker" / "env.example").read_text().splitlines()
+    lines = (ROOT / "server" / "env.example").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
@@ -71,16 +71,16 @@ def test_the_example_has_every_variable_and_no_password() -> None:
 
 
 def test_the_password_stays_out_of_git_and_images() -> None:
-    assert "docker/.env" in (ROOT / ".dockerignore").read_text().splitlines()
+    assert "server/.env" in (ROOT / ".dockerignore").read_text().splitlines()
     if not (ROOT / ".git").exists() or not shutil.which("git"):
         pytest.skip("not a git checkout")
-    assert subprocess.run(["git", "check-ignore", "-q", "docker/.env"], cwd=ROOT, check=False).returncode == 0
+    assert subprocess.run(["git", "check-ignore", "-q", "server/.env"], cwd=ROOT, check=False).returncode == 0
 
 
 def test_volumes_are_declared_and_mounted_files_are_there() -> None:
     mounts = [mount.split(":")[0] for service in SERVICES.values() for mount in service.get("volumes", ())]
     assert {mount for mount in mounts if "/" not in mount} == set(COMPOSE["volumes"])
-    assert all((ROOT / "docker" / mount).is_file() for mount in mounts if "/" in mount)
+    assert all((ROOT / "server" / mount).is_file() for mount in mounts if "/" in mount)
 
 
 def test_server_and_trainings_take_the_same_pins() -> None:

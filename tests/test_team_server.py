@@ -1,4 +1,4 @@
-"""The stack of docker/compose.yaml without containers: its own commands, on a PostgreSQL of the test's own."""
+"""The stack of server/compose.yaml without containers: its own commands, on a PostgreSQL of the test's own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from biasbed.analysis import bulk
 from biasbed.analysis.store import Store, is_read, tidy_history
 from biasbed.run_folder import RunFolder
 
-COMPOSE = Path(__file__).resolve().parents[1] / "docker" / "compose.yaml"
+COMPOSE = Path(__file__).resolve().parents[1] / "server" / "compose.yaml"
 WRITERS, EPOCHS = 3, 60
 METRICS = [f"{phase}/{measure}/s{i}" for phase in ("val", "test") for measure in ("accuracy", "loss") for i in range(3)]
 
