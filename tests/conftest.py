@@ -20,6 +20,7 @@ for folder in (ROOT / "src", ROOT / "tests"):
         sys.path.insert(0, str(folder))
 
 import children  # noqa: E402  (needs the path set above)
+from postgres import postgres  # noqa: E402, F401  (a fixture)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

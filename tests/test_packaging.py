@@ -218,6 +218,39 @@ def test_the_image_is_any_users_and_names_no_host() -> None:
     assert re.findall(r"^USER (.*)$", text, re.M) == ["biasbed"]
 
 
+@in_checkout
+def test_docker_build_takes_what_the_commit_holds_and_says_which(tmp_path: Path) -> None:
+    """With a stand-in for the builder that keeps what it is given."""
+    import biasbed
+
+    (tmp_path / "docker").write_text(
+        '#!/bin/sh\nfor last; do :; done\necho "$@" > "$SEEN/words"; cp -a "$last" "$SEEN/context"\n'
+    )
+    (tmp_path / "docker").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "SEEN": str(tmp_path)}
+    command = [ROOT / "docker" / "build", "HEAD", "--build-arg", "BASE=mine"]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, umask=0o077)
+    words = (tmp_path / "words").read_text()
+    assert f"COMMIT={git('rev-parse', 'HEAD')[0].strip()}" in words
+    assert f"VERSION={biasbed.__version__}" in words
+    assert "BASE=mine" in words
+    context = tmp_path / "context"
+    found = {path.relative_to(context).as_posix() for path in context.rglob("*") if path.is_symlink() or path.is_file()}
+    assert found == set(git("ls-tree", "-r", "-z", "--name-only", "HEAD"))
+    assert {path.stat().st_mode & 0o777 for path in context.rglob("*") if path.is_file()} <= {0o644, 0o755}
+
+
+def test_nothing_in_the_images_keeps_the_time_of_the_build() -> None:
+    for name in ("Dockerfile", "server/Dockerfile"):
+        text = (ROOT / name).read_text()
+        (install,) = re.findall(r"pip install (.*(?:\\\n.*)*?)(?= \\\n &&)", text)
+        assert {"--no-cache-dir", "--no-compile", "--only-binary"} <= set(install.split()), name
+        compiled = re.findall(r"^.*compileall .*$", text, re.M)
+        compiled = [line for line in compiled if not line.startswith("#")]
+        assert compiled, name
+        assert all("--invalidation-mode unchecked-hash" in line for line in compiled), name
+
+
 # --- what git tracks --------------------------------------------------------------------------------------------------
 
 

@@ -3,59 +3,19 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import Command, command_environment
 from runs import all_runs, history, run_folders, stored
+from tracking_server import Server
 
 from biasbed.run_folder import RunFolder
 from biasbed.tracking import Tracker
-
-
-class Server:
-    """`mlflow server` on loopback, over the test's database; one worker process."""
-
-    def __init__(self, folder: Path, database: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.uri = f"http://127.0.0.1:{self.port}"
-        self.words = [
-            *(sys.executable, "-m", "mlflow", "server", "--backend-store-uri", database, "--workers", "1"),
-            *("--artifacts-destination", str(folder / "artifacts"), "--host", "127.0.0.1", "--port", str(self.port)),
-        ]
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(
-            self.words,
-            # Its job runners, six more processes, take longer to start than the rest of this test.
-            env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        deadline = time.monotonic() + 90
-        while time.monotonic() < deadline:
-            try:
-                urllib.request.urlopen(f"{self.uri}/health", timeout=1).close()
-                return
-            except OSError:
-                time.sleep(0.2)
-        raise TimeoutError("the server did not start")
-
-    def stop(self) -> None:
-        if self.process is not None:
-            os.killpg(self.process.pid, 9)
-            self.process.wait()
-            self.process = None
 
 
 @pytest.fixture
@@ -154,6 +114,14 @@ def test_a_relative_database_is_refused(biasbed: Command, tracking: str) -> None
     done = biasbed("sync", check=False, env={"MLFLOW_TRACKING_URI": "sqlite:///mlflow.db"})
     assert done.returncode == 2
     assert "is relative" in done.stderr
+
+
+def test_a_database_without_its_server_is_refused_and_its_password_kept(biasbed: Command, tracking: str) -> None:
+    environment = {"MLFLOW_TRACKING_URI": "postgresql+psycopg://ann:sesame@db.lab:5432/mlflow"}
+    done = biasbed("sync", check=False, env=environment)
+    assert done.returncode == 2
+    assert "start `mlflow server` on it" in done.stderr
+    assert "sesame" not in done.stderr
 
 
 def test_runs_that_name_a_new_data_set_at_the_same_time(

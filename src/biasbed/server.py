@@ -27,7 +27,8 @@ def resolve_uri(tracking_uri: str = "auto") -> str:
     """The tracking URI that commands use: the one given, else MLflow's own (`MLFLOW_TRACKING_URI`, a local file).
 
     UsageError for a relative sqlite path: `mlflow run` starts children in the project's folder, where it would be
-    another file; and for a folder, which MLflow no longer keeps runs in.
+    another file; for a folder, which MLflow no longer keeps runs in; and for a team's database without its server:
+    artifacts would be left in whatever folder we run in, and the first users together would break a new one.
     """
     _be_brief()
     if tracking_uri == "auto":
@@ -42,6 +43,9 @@ def resolve_uri(tracking_uri: str = "auto") -> str:
         raise UsageError(f"the tracking URI {tracking_uri} is relative; give the whole path: sqlite:///{path}")
     if tracking_uri.startswith("file:") or "://" not in tracking_uri:
         raise UsageError(f"MLflow no longer keeps runs in folders ({tracking_uri}): give sqlite:////<path> or a server")
+    if re.match(r"(postgresql|mysql|mssql)\b", tracking_uri):
+        address = record.public_uri(tracking_uri)
+        raise UsageError(f"{address} is a database: start `mlflow server` on it (docs/servers.md) and give its address")
     return tracking_uri
 
 
