@@ -140,6 +140,21 @@ def _benchmark(flags: Flags, arguments: Sequence[str]) -> None:
     benchmark(flags)
 
 
+def _reproduce_settings() -> Mapping[str, Spec]:
+    from biasbed.reproduce.options import ReproduceOptions
+
+    return specs(ReproduceOptions)
+
+
+def _reproduce(flags: Flags, arguments: Sequence[str]) -> int:
+    from biasbed.reproduce.options import ReproduceOptions
+
+    options = build(ReproduceOptions, flags)
+    from biasbed.reproduce.run import reproduce
+
+    return reproduce(options)
+
+
 def _sync_settings() -> Mapping[str, Spec]:
     from biasbed.sync import SyncOptions
 
@@ -181,6 +196,7 @@ COMMANDS: Mapping[str, Command] = {
     "prepare": Command("networks and images that some methods need", _prepare_settings, _prepare),
     "analyze": Command("selection, tables, tests, figures and report from tracked runs", _analyze_settings, _analyze),
     "import": Command("published results as tracked runs", lambda: specs(ImportOptions), _import),
+    "reproduce": Command("train a tracked run once more and compare", _reproduce_settings, _reproduce),
     "sync": Command("send journals that never reached the server", _sync_settings, _sync),
     "test": Command("the test suite", lambda: specs(TestOptions), _test),
 }
@@ -232,7 +248,7 @@ def _metavar(spec: Spec) -> str:
 
 def _overview() -> str:
     lines = [f"biasbed {__version__}: does a training method make an image classifier rely less on texture?", ""]
-    lines += [f"  biasbed {name:9} {command.help}" for name, command in COMMANDS.items()]
+    lines += [f"  biasbed {name:10} {command.help}" for name, command in COMMANDS.items()]
     return "\n".join([*lines, "", "biasbed <command> --help lists a command's settings."])
 
 
