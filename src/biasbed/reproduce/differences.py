@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from biasbed import record
@@ -85,9 +85,14 @@ def protocol_changes(original: record.Protocol, here: Mapping[str, Any]) -> str:
     there, now = ({entry.name: entry for entry in protocol.sets} for protocol in (original, ours))
     parts = [f"without {', '.join(sorted(set(there) - set(now)))}"] if set(there) - set(now) else []
     parts += [f"besides {', '.join(sorted(set(now) - set(there)))}"] if set(now) - set(there) else []
-    changed = [name for name in there if name in now and there[name] != now[name]]
-    parts += [f"other details of {', '.join(changed)}"] if changed else []
-    fields = ("training_sets", "validation_sets", "monitor", "step_unit", "default_selection", "start")
-    other = [name for name in fields if getattr(original, name) != getattr(ours, name)]
+    changed = {name: _fields(there[name], now[name]) for name in there if name in now and there[name] != now[name]}
+    for details in dict.fromkeys(changed.values()):
+        parts.append(f"another {details} of {', '.join(name for name in changed if changed[name] == details)}")
+    names = ("training_sets", "validation_sets", "monitor", "step_unit", "default_selection", "start")
+    other = [name for name in names if getattr(original, name) != getattr(ours, name)]
     parts += [f"another {name}" for name in other]
     return "; ".join(parts) or "other details"
+
+
+def _fields(one: record.SetRecord, other: record.SetRecord) -> str:
+    return ", ".join(field.name for field in fields(one) if getattr(one, field.name) != getattr(other, field.name))

@@ -132,6 +132,7 @@ def _refuse_others(options: ReproduceOptions, plan: Plan) -> None:
     if original.protocol.hash != tags.get(record.PROTOCOL_HASH) and not options.allows("protocol"):
         raise UsageError(
             f"the protocol here is not that of the run ({plan.found[-1].here}): accept it with allow=protocol"
+            + (", or take the run's own code with code=recorded" if options.code == "here" else "")
         )
 
 
