@@ -14,7 +14,7 @@ from biasbed.reproduce.original import Original
 from biasbed.reproduce.verdict import Agreement, Compared
 
 Rows = Sequence[Sequence[str]]
-METRIC_HEAD = ("metric", "recorded", "here", "difference", "spread", "verdict")
+METRIC_HEAD = ("metric", "recorded", "here", "difference", "spread", "limit", "verdict")
 DIFFERENCE_HEAD = ("", "recorded", "here")
 AGREEMENT_HEAD = ("set", "evaluation", "images", "equal decisions")
 
@@ -27,7 +27,13 @@ def difference_rows(found: Iterable[Difference]) -> list[tuple[str, str, str]]:
 def metric_rows(rows: Iterable[Compared]) -> list[tuple[str, ...]]:
     """The metrics that decide."""
     return [
-        (row.metric, _number(row.recorded), _number(row.here), _signed(row), _number(row.spread), row.verdict)
+        (
+            row.metric,
+            *map(_number, (row.recorded, row.here)),
+            _signed(row),
+            *map(_short, (row.spread, row.limit)),
+            row.verdict,
+        )
         for row in rows
         if row.decides
     ]
@@ -102,7 +108,8 @@ def _note(
         "## What is different here",
         _markdown(DIFFERENCE_HEAD, difference_rows(found)) if difference_rows(found) else "Nothing that was compared.",
         "## Metrics that decide",
-        "Values of each training's own best epoch by the monitor; spread: standard deviation of other seeds.",
+        "Values of each training's own best epoch by the monitor; spread: standard deviation of other seeds; limit: the "
+        "difference from which on a metric is called different in any case.",
         _markdown(METRIC_HEAD, metric_rows(rows)),
     ]
     if agreements:
@@ -117,6 +124,10 @@ def _markdown(head: Sequence[str], rows: Rows) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.6g}" if value == value else "-"
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if value == value else "-"
 
 
 def _signed(row: Compared) -> str:

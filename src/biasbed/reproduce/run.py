@@ -210,14 +210,14 @@ def _compare(plan: Plan, uri: str, run_id: str, alpha: float) -> list[Compared]:
 def _agreements(original: Original, uri: str, folder: RunFolder) -> list[Agreement]:
     """Of every set whose decisions both trainings have."""
     client, found = writer(uri), []
-    for entry in original.protocol.sets:
-        kept = {one.path for one in client.list_artifacts(original.id, f"predictions/{entry.name}")}
+    for set_name in dict.fromkeys((*(s.name for s in original.protocol.sets), *original.protocol.validation_sets)):
+        kept = {one.path for one in client.list_artifacts(original.id, f"predictions/{set_name}")}
         for which in record.PREDICTION_EPOCHS:
-            name = record.predictions_file(entry.name, which)
+            name = record.predictions_file(set_name, which)
             if name in kept and (folder.path / name).exists():
                 with tempfile.TemporaryDirectory() as place:
                     there = _decisions(client.download_artifacts(original.id, name, place))
-                found.append(verdict.agreement(entry.name, which, there, _decisions(folder.path / name)))
+                found.append(verdict.agreement(set_name, which, there, _decisions(folder.path / name)))
     return [one for one in found if one is not None]
 
 

@@ -43,6 +43,7 @@ class Compared:
     seeds: int = 0  # other seeds behind the spread
     spread: float = math.nan  # their standard deviation
     p: float = math.nan  # after Holm's correction
+    limit: float = math.nan  # a difference as large as this is called different in any case
 
     @property
     def difference(self) -> float:
@@ -63,7 +64,8 @@ def compare(
             if not math.isnan(rows[number].p):
                 tested.append(number)
     for number, p in zip(tested, _holm([rows[number].p for number in tested]), strict=True):
-        rows[number] = replace(rows[number], p=p, verdict=DIFFERENT if p < alpha else WITHIN)
+        limit = _limit(rows[number], alpha / len(tested))
+        rows[number] = replace(rows[number], p=p, limit=limit, verdict=DIFFERENT if p < alpha else WITHIN)
     return rows
 
 
@@ -110,6 +112,13 @@ def _with_spread(row: Compared, values: Iterable[float]) -> Compared:
     from scipy import stats
 
     return replace(row, p=float(2 * stats.t.sf(abs(row.difference) / (spread * math.sqrt(2)), len(finite) - 1)))
+
+
+def _limit(row: Compared, alpha: float) -> float:
+    """The difference whose p-value is alpha."""
+    from scipy import stats
+
+    return float(stats.t.isf(alpha / 2, row.seeds - 1)) * row.spread * math.sqrt(2)
 
 
 def _at_best(protocol: record.Protocol, history: History, metric: str) -> float:

@@ -18,7 +18,7 @@ ENDED = ("FINISHED", "FAILED", "KILLED")
 
 
 def export(options: ExportOptions) -> Path:
-    """Write the file and return its path. UsageError where there is nothing to write, Failure for the server's faults."""
+    """Write the file and return its path. UsageError for nothing to write, Failure where the server fails."""
     uri = resolve_uri()
     path = Path(options.file).expanduser().absolute()
     if path.exists():
