@@ -108,8 +108,8 @@ def _note(
         "## What is different here",
         _markdown(DIFFERENCE_HEAD, difference_rows(found)) if difference_rows(found) else "Nothing that was compared.",
         "## Metrics that decide",
-        "Values of each training's own best epoch by the monitor; spread: standard deviation of other seeds; limit: the "
-        "difference from which on a metric is called different in any case.",
+        "Values of each training's own best epoch by the monitor; spread: standard deviation of other seeds; limit: "
+        "the difference from which on a metric is called different in any case.",
         _markdown(METRIC_HEAD, metric_rows(rows)),
     ]
     if agreements:
