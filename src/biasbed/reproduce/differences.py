@@ -87,7 +87,7 @@ def protocol_changes(original: record.Protocol, here: Mapping[str, Any]) -> str:
     parts += [f"besides {', '.join(sorted(set(now) - set(there)))}"] if set(now) - set(there) else []
     changed = {name: _fields(there[name], now[name]) for name in there if name in now and there[name] != now[name]}
     for details in dict.fromkeys(changed.values()):
-        parts.append(f"another {details} of {', '.join(name for name in changed if changed[name] == details)}")
+        parts.append(f"other {details} of {', '.join(name for name in changed if changed[name] == details)}")
     names = ("training_sets", "validation_sets", "monitor", "step_unit", "default_selection", "start")
     other = [name for name in names if getattr(original, name) != getattr(ours, name)]
     parts += [f"another {name}" for name in other]
