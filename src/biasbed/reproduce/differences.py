@@ -19,7 +19,6 @@ HEADER = re.compile(
 )
 WORDS = {
     record.GIT_COMMIT: "git commit",
-    record.GIT_DIRTY: "uncommitted changes",
     record.CODE_HASH: "code that makes the numbers",
     record.CONFIG_HASH: "settings, protocol and data",
     record.PROTOCOL_HASH: "protocol",
@@ -58,10 +57,18 @@ def differences(original: Original, tags: Mapping[str, str], here: str) -> list[
     The number of torch threads is not compared: the training is started with the recorded one.
     """
     rows = [Difference(words, original.tag(name), tags.get(name, "")) for name, words in WORDS.items()]
+    rows.insert(1, _uncommitted(original.tag(record.GIT_DIRTY), tags.get(record.GIT_DIRTY, "")))
     there, now = environment(original.environment), environment(here)
     if there:
         rows += _of_environment(there, now)
     return rows
+
+
+def _uncommitted(there: str, here: str) -> Difference:
+    """Two trees with uncommitted changes are not equal for that."""
+    words = {"true": "yes", "false": "no"}
+    both = there == here == "true"
+    return Difference("uncommitted changes", words.get(there, ""), "yes, maybe others" if both else words.get(here, ""))
 
 
 def _of_environment(there: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Difference]:

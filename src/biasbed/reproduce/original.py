@@ -12,8 +12,7 @@ import yaml
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
-from biasbed.server import find_runs, guarded, writer
-from biasbed.settings import nearest
+from biasbed.server import active_run, find_runs, guarded, writer
 
 KINDS = ("train", "trial", "reproduction")  # of runs that were trained
 History = Mapping[str, Mapping[int, float]]  # metric -> step -> value
@@ -45,7 +44,9 @@ class Original:
 
 def read(uri: str, run_id: str) -> Original:
     """The run of this id. UsageError where it can't be trained again, Failure where the server can't be used."""
-    run = _run(uri, run_id)
+    if run_id == "none":
+        raise UsageError("say which run: run=<id>")
+    run = active_run(uri, run_id)
     tags = run.data.tags
     kind = tags.get(record.KIND, "")
     if kind == "published":
@@ -96,26 +97,6 @@ def other_seeds(uri: str, original: Original) -> list[str]:
 def _is_result(name: str) -> bool:
     parsed = record.parse_metric(name)
     return parsed is not None and parsed.phase not in MACHINE
-
-
-def _run(uri: str, run_id: str) -> Any:
-    from mlflow.exceptions import MlflowException
-
-    if run_id == "none":
-        raise UsageError("say which run: run=<id>")
-    with guarded(uri):
-        try:
-            run = writer(uri).get_run(run_id)
-        except MlflowException as error:
-            if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
-                raise
-            ids = [found.info.run_id for kind in KINDS for found in find_runs(uri, kind=kind)]
-            near = [known for known in ids if known.startswith(run_id)][:1]
-            hint = f"; did you mean '{near[0]}'?" if near else nearest(run_id, ids) if len(ids) < 10 else ""
-            raise UsageError(f"run={run_id}: there is no such run on {record.public_uri(uri)}{hint}") from None
-    if run.info.lifecycle_stage != "active":
-        raise UsageError(f"run={run_id} is deleted: restore it first")
-    return run
 
 
 def _texts(uri: str, run_id: str) -> dict[str, str]:

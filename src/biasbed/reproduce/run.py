@@ -49,13 +49,14 @@ def reproduce(options: ReproduceOptions) -> int:
     uri = resolve_uri()
     original = read(uri, options.run)
     root = _home(uri, options) / "reproductions" / f"{original.id}-{options.code}"
-    with interruptible(), run_folder.exclusive(root, "reproduced"), _source(options, original, root) as (source, code):
-        plan = _plan(options, original, root, source, code)
-        print(_introduction(plan), flush=True)
-        _refuse_others(options, plan)
-        given = take_run_id()
-        folder = _trained(root, plan, uri)
-    return conclude(plan, folder, uri, given, options.alpha)
+    with interruptible(), run_folder.exclusive(root, "reproduced"):
+        with _source(options, original, root) as (source, code):
+            plan = _plan(options, original, root, source, code)
+            print(_introduction(plan), flush=True)
+            _refuse_others(options, plan)
+            given = take_run_id()
+            folder = _trained(plan, uri)
+        return _conclude(plan, folder, uri, given, options.alpha)
 
 
 # --- before the training ----------------------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ def _refuse_others(options: ReproduceOptions, plan: Plan) -> None:
 # --- the training -----------------------------------------------------------------------------------------------------
 
 
-def _trained(root: Path, plan: Plan, uri: str) -> RunFolder:
+def _trained(plan: Plan, uri: str) -> RunFolder:
     """The finished training, which a command that was cut off may have left."""
     found = _waiting(plan)
     if found is None:
@@ -159,7 +160,7 @@ def _waiting(plan: Plan) -> RunFolder | None:
     folders = [RunFolder(path.parent) for path in sorted(Path(plan.words["output_dir"]).glob("*/*/run.json"))]
     for folder in folders:
         state = folder.read_state()
-        same = state.get("tags", {}).get(record.RUN_KEY) == plan.tags[record.RUN_KEY]
+        same = state.get("tags", {}).get(record.RUN_KEY) == plan.tags.get(record.RUN_KEY)
         if same and folder.is_done and not state.get("sent"):
             return folder
     return None
@@ -168,7 +169,7 @@ def _waiting(plan: Plan) -> RunFolder | None:
 # --- the verdict ------------------------------------------------------------------------------------------------------
 
 
-def conclude(plan: Plan, folder: RunFolder, uri: str, given: str | None, alpha: float) -> int:
+def _conclude(plan: Plan, folder: RunFolder, uri: str, given: str | None, alpha: float) -> int:
     """Send the training, compare it with the first one, and say how it went."""
     original = plan.original
     state = folder.read_state()

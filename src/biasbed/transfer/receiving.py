@@ -9,7 +9,7 @@ from pathlib import Path
 from biasbed import record
 from biasbed.errors import UsageError
 from biasbed.run_folder import exclusive
-from biasbed.server import experiment_id, find_runs, guarded, resolve_uri, writer
+from biasbed.server import experiment_id, find_run, find_runs, guarded, resolve_uri, writer
 from biasbed.tracking import PARENT
 from biasbed.transfer.archive import Archive, ArchivedRun
 
@@ -42,20 +42,14 @@ def import_archive(source: str) -> int:
 
 def _present(uri: str, run_id: str) -> str | None:
     """The run of this origin on the server: itself, or its import. Deletes imports that were cut short."""
-    from mlflow.exceptions import MlflowException
-
-    with guarded(uri):
-        client = writer(uri)
-        try:
-            if client.get_run(run_id).info.lifecycle_stage == "active":
-                return run_id
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
-        for run in find_runs(uri, origin_run=run_id):
-            if run.info.status != "RUNNING":  # it is given its status last
-                return str(run.info.run_id)
-            client.delete_run(run.info.run_id)
+    original = find_run(uri, run_id)
+    if original is not None and original.info.lifecycle_stage == "active":
+        return run_id
+    for run in find_runs(uri, origin_run=run_id):
+        if run.info.status != "RUNNING":  # it is given its status last
+            return str(run.info.run_id)
+        with guarded(uri):
+            writer(uri).delete_run(run.info.run_id)
     return None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from biasbed import record
 from biasbed.errors import UsageError
-from biasbed.server import find_runs, guarded, resolve_uri, writer
+from biasbed.server import active_run, find_runs, guarded, resolve_uri, writer
 from biasbed.tracking import PARENT
 from biasbed.transfer.archive import ArchivedRun, ArchiveWriter, Input, Row
 from biasbed.transfer.options import ExportOptions
@@ -23,7 +23,9 @@ def export(options: ExportOptions) -> Path:
     path = Path(options.file).expanduser().absolute()
     if path.exists():
         raise UsageError(f"file={path} is there already: give another name, or remove it")
-    runs = _of_study(uri, options.study) if options.run == "none" else [_run(uri, run_id) for run_id in options.run]
+    runs = (
+        _of_study(uri, options.study) if options.run == "none" else [active_run(uri, run_id) for run_id in options.run]
+    )
     left_out = [run for run in runs if run.info.status not in ENDED]
     runs = [run for run in runs if run.info.status in ENDED]
     if not runs:
@@ -47,21 +49,6 @@ def _of_study(uri: str, study: str) -> list[Any]:
     if not runs:
         raise UsageError(f"study={study}: no run on {record.public_uri(uri)} belongs to such a study")
     return runs
-
-
-def _run(uri: str, run_id: str) -> Any:
-    from mlflow.exceptions import MlflowException
-
-    with guarded(uri):
-        try:
-            run = writer(uri).get_run(run_id)
-        except MlflowException as error:
-            if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
-                raise
-            raise UsageError(f"run={run_id}: there is no such run on {record.public_uri(uri)}") from None
-    if run.info.lifecycle_stage != "active":
-        raise UsageError(f"run={run_id} is deleted: restore it first")
-    return run
 
 
 def _described(uri: str, run: Any) -> ArchivedRun:
