@@ -24,7 +24,9 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECTS = (ROOT / "MLproject", ROOT / "docker" / "MLproject")
-ENTRIES = {"main", "train", "benchmark", "evaluate", "prepare", "analyze", "import", "sync", "test"}
+ENTRIES = {
+    *("main", "train", "benchmark", "evaluate", "reproduce", "prepare", "analyze", "import", "export", "sync", "test"),
+}
 TYPES = {"string": str, "int": int, "float": float}
 TEST_COMMAND = "pip install mlflow==3.17.2 uv && mlflow run . -e test --env-manager uv"
 
@@ -66,7 +68,7 @@ def test_every_default_is_a_word_or_a_number_of_its_type(project: Path) -> None:
             assert type(default) is TYPES[parameter["type"]], (entry, name, default)
             word = str(default)
             assert shlex.quote(word) == word, f"{entry} {name}: MLflow would log {shlex.quote(word)}"
-    assert required == [("evaluate", "model"), ("prepare", "what")]
+    assert required == [("evaluate", "model"), ("reproduce", "run"), ("prepare", "what"), ("export", "file")]
 
 
 @pytest.mark.parametrize("project", PROJECTS, ids=["local", "docker"])

@@ -20,9 +20,9 @@ Flags = dict[str, str]
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Published results as tracked runs."""
+    """Published results, or runs from another server, as tracked runs."""
 
-    source: str = setting("biasbed", "paper whose results are imported")
+    source: str = setting("biasbed", "paper whose results are imported, or a file that `export` wrote (.zip)")
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,31 @@ def _analyze(flags: Flags, arguments: Sequence[str]) -> None:
 
 
 def _import(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.published import import_runs
-    from biasbed.server import resolve_uri
+    source = build(ImportOptions, flags).source
+    if source.endswith(".zip"):
+        from biasbed.transfer.receiving import import_archive
 
-    import_runs(build(ImportOptions, flags).source, resolve_uri())
+        import_archive(source)
+    else:
+        from biasbed.published import import_runs
+        from biasbed.server import resolve_uri
+
+        import_runs(source, resolve_uri())
+
+
+def _export_settings() -> Mapping[str, Spec]:
+    from biasbed.transfer.options import ExportOptions
+
+    return specs(ExportOptions)
+
+
+def _export(flags: Flags, arguments: Sequence[str]) -> None:
+    from biasbed.transfer.options import ExportOptions
+
+    options = build(ExportOptions, flags)
+    from biasbed.transfer.sending import export
+
+    export(options)
 
 
 def _main_settings() -> Mapping[str, Spec]:
@@ -138,6 +159,21 @@ def _benchmark(flags: Flags, arguments: Sequence[str]) -> None:
     from biasbed.studies.benchmark import benchmark
 
     benchmark(flags)
+
+
+def _reproduce_settings() -> Mapping[str, Spec]:
+    from biasbed.reproduce.options import ReproduceOptions
+
+    return specs(ReproduceOptions)
+
+
+def _reproduce(flags: Flags, arguments: Sequence[str]) -> int:
+    from biasbed.reproduce.options import ReproduceOptions
+
+    options = build(ReproduceOptions, flags)
+    from biasbed.reproduce.run import reproduce
+
+    return reproduce(options)
 
 
 def _sync_settings() -> Mapping[str, Spec]:
@@ -180,7 +216,9 @@ COMMANDS: Mapping[str, Command] = {
     "evaluate": Command("test a checkpoint, a tracked run or a library's model", _evaluate_settings, _evaluate),
     "prepare": Command("networks and images that some methods need", _prepare_settings, _prepare),
     "analyze": Command("selection, tables, tests, figures and report from tracked runs", _analyze_settings, _analyze),
-    "import": Command("published results as tracked runs", lambda: specs(ImportOptions), _import),
+    "export": Command("tracked runs as one file", _export_settings, _export),
+    "import": Command("published results, or a file of runs, as tracked runs", lambda: specs(ImportOptions), _import),
+    "reproduce": Command("train a tracked run once more and compare", _reproduce_settings, _reproduce),
     "sync": Command("send journals that never reached the server", _sync_settings, _sync),
     "test": Command("the test suite", lambda: specs(TestOptions), _test),
 }
@@ -232,7 +270,7 @@ def _metavar(spec: Spec) -> str:
 
 def _overview() -> str:
     lines = [f"biasbed {__version__}: does a training method make an image classifier rely less on texture?", ""]
-    lines += [f"  biasbed {name:9} {command.help}" for name, command in COMMANDS.items()]
+    lines += [f"  biasbed {name:10} {command.help}" for name, command in COMMANDS.items()]
     return "\n".join([*lines, "", "biasbed <command> --help lists a command's settings."])
 
 

@@ -46,8 +46,12 @@ SKIPPED_IMAGES = "biasbed.skipped_images"  # corrupt=skip: JSON object, images t
 ENDED_BY = "biasbed.ended_by"  # the signal that ended a run early
 ERROR = "biasbed.error"  # why a run failed
 USAGE_ERROR = "biasbed.usage_error"  # `mlflow run` opened a run for a command that was refused
+REPRODUCES = "biasbed.reproduces"  # reproductions: id of the run that was trained again
+VERDICT = "biasbed.verdict"  # reproductions: bit-equal, within the spread, ...
+ORIGIN_RUN = "biasbed.origin_run"  # imported runs: their id where they were trained
+ORIGIN_SERVER = "biasbed.origin_server"  # imported runs: the tracking server they were exported from
 
-KINDS = ("train", "trial", "evaluate", "published", "study", "analysis")
+KINDS = ("train", "trial", "reproduction", "evaluate", "published", "study", "analysis")
 ADHOC = "adhoc"  # the study of runs that were started by hand
 
 # --- parameters and artifacts -----------------------------------------------------------------------------------------
@@ -68,6 +72,11 @@ EVALUATION_FILE = "evaluation.csv"
 SHAPE_BIAS_FILE = "shape_bias.csv"
 CONSISTENCY_FILE = "error_consistency.csv"
 EVALUATION_FILES = (EVALUATION_FILE, SHAPE_BIAS_FILE, CONSISTENCY_FILE)
+
+# What a reproduction concludes: per metric; what else is different; both for a reader.
+REPRODUCTION_FILE = "reproduction.csv"
+DIFFERENCES_FILE = "differences.csv"
+REPRODUCTION_NOTE = "reproduction.md"
 
 
 def predictions_file(set_name: str, which: str) -> str:

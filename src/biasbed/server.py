@@ -132,3 +132,31 @@ def find_runs(tracking_uri: str, **tags: str) -> list[Run]:
         experiments = [experiment.experiment_id for experiment in client.search_experiments(max_results=MAX_RUNS)]
         found = client.search_runs(experiments, wanted, max_results=MAX_RUNS) if experiments else []
     return sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))
+
+
+def find_run(tracking_uri: str, run_id: str) -> Run | None:
+    """The run of this id, also a deleted one; None where there is none. Failure where the server can't be used."""
+    from mlflow.exceptions import MlflowException
+
+    file = database(tracking_uri)
+    if file is not None and not file.exists():
+        return None
+    with guarded(tracking_uri):
+        try:
+            return writer(tracking_uri).get_run(run_id)
+        except MlflowException as error:
+            if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):  # no id, that one
+                raise
+            return None
+
+
+def active_run(tracking_uri: str, run_id: str) -> Run:
+    """The run of this id; UsageError where there is none, or a deleted one."""
+    if not re.fullmatch("[0-9a-f]{32}", run_id):
+        raise UsageError(f"run={run_id} is no run's id: one has 32 digits of 0-9 and a-f, all of which are needed")
+    run = find_run(tracking_uri, run_id)
+    if run is None:
+        raise UsageError(f"run={run_id}: there is no such run on {record.public_uri(tracking_uri)}")
+    if run.info.lifecycle_stage != "active":
+        raise UsageError(f"run={run_id} is deleted: restore it first")
+    return run

@@ -1,0 +1,120 @@
+"""The code to train with, this checkout's or another commit's, and how it is asked and started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from biasbed import provenance, record
+from biasbed.errors import Failure, UsageError
+from biasbed.processes import die_with_parent
+from biasbed.reproduce import probe
+from biasbed.reproduce.original import Original
+
+HERE = provenance.PACKAGE.parent  # what PYTHONPATH is for this checkout's code
+GRACE = 60.0  # seconds that a training has to end in good order
+
+
+def commit(original: Original) -> str:
+    """The commit that a run was trained at; UsageError where this repository does not have it."""
+    name = original.tag(record.GIT_COMMIT)
+    if not re.fullmatch("[0-9a-f]{7,64}", name):
+        raise UsageError(f"code=recorded: run {original.id} has no commit recorded; code=here does without")
+    if not shutil.which("git") or _git("rev-parse", "--git-dir").returncode:
+        raise UsageError("code=recorded needs a git checkout of biasbed, and this is none")
+    if _git("cat-file", "-e", f"{name}^{{commit}}").returncode:
+        raise UsageError(
+            f"code=recorded: commit {name} is not in this repository: `git fetch` it; code=here does without"
+        )
+    return name
+
+
+@contextlib.contextmanager
+def worktree(commit: str, folder: Path) -> Iterator[Path]:
+    """The source of a commit in a git worktree, for the duration of the block. folder: is made, and removed again."""
+    _remove(folder)  # what a killed command left
+    made = _git("worktree", "add", "--force", "--detach", str(folder), commit)
+    if made.returncode:
+        raise Failure(f"git can't check {commit} out: {_last_line(made.stderr)}")
+    try:
+        if not (folder / "src" / "biasbed").is_dir():
+            raise UsageError(f"code=recorded: commit {commit} has no src/biasbed")
+        yield folder / "src"
+    finally:
+        _remove(folder)
+
+
+def describe(source: Path, words: Mapping[str, str]) -> dict[str, Any]:
+    """`probe.describe` by the code in `source`. UsageError where that code does not take these settings."""
+    if source == HERE:
+        return probe.describe(words)
+    done = subprocess.run(
+        [sys.executable, probe.__file__],
+        input=json.dumps(dict(words)),
+        env=environment(source),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise Failure(f"code=recorded: that commit's code can't start here: {_last_line(done.stderr)}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if "refused" in found:
+        raise UsageError(found["refused"])
+    return found
+
+
+def train(source: Path, words: Mapping[str, str], variables: Mapping[str, str]) -> int:
+    """`biasbed train` by the code in `source`, in a process of its own that writes to this terminal; its exit code.
+
+    It ends when this process does, however that ends.
+    """
+    arguments = [word for name, value in words.items() for word in (f"--{name}", value)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "biasbed", "train", *arguments],
+        env=environment(source) | dict(variables),
+        stdin=subprocess.DEVNULL,
+        preexec_fn=lambda: die_with_parent(signal.SIGTERM),  # also for commits that don't watch their parent
+    )
+    try:
+        return process.wait()
+    except BaseException:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+        process.kill()
+        raise
+
+
+def environment(source: Path) -> dict[str, str]:
+    """The variables of a Python that imports biasbed from `source`, whatever folder it is started in."""
+    paths = [str(source), *filter(None, [os.environ.get("PYTHONPATH")])]
+    own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+    return {name: value for name, value in os.environ.items() if name != "MLFLOW_RUN_ID"} | own
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        _git("worktree", "remove", "--force", str(folder))
+        shutil.rmtree(folder, ignore_errors=True)
+        _git("worktree", "prune")
+
+
+def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["git", *arguments], cwd=provenance.PACKAGE, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def _last_line(text: str) -> str:
+    lines: Sequence[str] = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it ended without a word"

@@ -1,0 +1,119 @@
+"""A run as it was tracked: what it needs to be trained again, and its numbers."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from biasbed import record
+from biasbed.errors import Failure, UsageError
+from biasbed.server import active_run, find_runs, guarded, writer
+
+KINDS = ("train", "trial", "reproduction")  # of runs that were trained
+History = Mapping[str, Mapping[int, float]]  # metric -> step -> value
+MACHINE = ("time", "memory")  # phases of metrics that say nothing about the result
+
+
+@dataclass(frozen=True)
+class Original:
+    """A finished training on the tracking server."""
+
+    id: str
+    name: str
+    tags: Mapping[str, str]
+    config: Mapping[str, Any]  # resolved settings by dotted name, as in config.yaml
+    protocol: record.Protocol
+    environment: str  # the text of environment.txt, empty where there is none
+
+    def tag(self, name: str) -> str:
+        return self.tags.get(name, "")
+
+    def words(self, instead: Mapping[str, str]) -> dict[str, str]:
+        """The settings of `train` that repeat it, as words; `instead`: those that are to be others.
+
+        Settings that its code does not have are left out. So is `preset`: all that one sets is there by itself.
+        """
+        values = {name: _word(value) for name, value in self.config.items() if name != "preset"}
+        return values | {name: value for name, value in instead.items() if name in self.config}
+
+
+def read(uri: str, run_id: str) -> Original:
+    """The run of this id. UsageError where it can't be trained again, Failure where the server can't be used."""
+    if run_id == "none":
+        raise UsageError("say which run: run=<id>")
+    run = active_run(uri, run_id)
+    tags = run.data.tags
+    kind = tags.get(record.KIND, "")
+    if kind == "published":
+        raise UsageError(f"run={run_id} holds numbers of a paper, imported: there is nothing to train again")
+    if kind not in KINDS:
+        raise UsageError(f"run={run_id} is no training but {kind or 'of another program'}: only trainings are repeated")
+    if run.info.status != "FINISHED":
+        raise UsageError(f"run={run_id} is {run.info.status}: only a finished training is repeated")
+    texts = _texts(uri, run_id)
+    for name in (record.CONFIG_FILE, record.PROTOCOL_FILE):
+        if name not in texts:
+            raise UsageError(f"run={run_id} has no {name} among its artifacts, which says what to train")
+    try:
+        config = yaml.safe_load(texts[record.CONFIG_FILE])
+        protocol = record.Protocol.from_json(texts[record.PROTOCOL_FILE])
+    except (ValueError, TypeError, KeyError, yaml.YAMLError) as error:
+        raise Failure(f"run={run_id}: its configuration can't be read: {str(error).splitlines()[0]}") from None
+    if not isinstance(config, dict):
+        raise Failure(f"run={run_id}: its {record.CONFIG_FILE} holds no settings")
+    environment = texts.get(record.ENVIRONMENT_FILE, "")
+    return Original(run_id, run.info.run_name or run_id, tags, config, protocol, environment)
+
+
+def history(uri: str, run_id: str) -> History:
+    """Every metric of a run but those about the machine; of two values of one step the one that was written last."""
+    with guarded(uri):
+        client = writer(uri)
+        names = [name for name in client.get_run(run_id).data.metrics if _is_result(name)]
+        found = {}
+        for name in sorted(names):
+            rows = sorted(client.get_metric_history(run_id, name), key=lambda row: (row.step, row.timestamp))
+            found[name] = {row.step: row.value for row in rows}
+    return found
+
+
+def other_seeds(uri: str, original: Original) -> list[str]:
+    """Ids of finished trainings of the same configuration with other seeds, the first of each seed."""
+    chosen: dict[str, str] = {}
+    for kind in ("train", "trial"):
+        for run in find_runs(uri, kind=kind, config_hash=original.tag(record.CONFIG_HASH)):
+            tags, seed = run.data.tags, run.data.tags.get(record.SEED, "")
+            same = tags.get(record.TEST_DOMAINS, "") == original.tag(record.TEST_DOMAINS)
+            if same and run.info.status == "FINISHED" and seed != original.tag(record.SEED):
+                chosen.setdefault(seed, run.info.run_id)
+    return list(chosen.values())
+
+
+def _is_result(name: str) -> bool:
+    parsed = record.parse_metric(name)
+    return parsed is not None and parsed.phase not in MACHINE
+
+
+def _texts(uri: str, run_id: str) -> dict[str, str]:
+    """The text artifacts that describe a training, by name."""
+    wanted = (record.CONFIG_FILE, record.PROTOCOL_FILE, record.ENVIRONMENT_FILE)
+    with guarded(uri), tempfile.TemporaryDirectory() as folder:
+        client = writer(uri)
+        present = {entry.path for entry in client.list_artifacts(run_id)}
+        return {
+            name: Path(client.download_artifacts(run_id, name, folder)).read_text(encoding="utf-8")
+            for name in wanted
+            if name in present
+        }
+
+
+def _word(value: Any) -> str:
+    """A setting's value as it is typed."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(_word, value))
+    return "none" if value is None else str(value)

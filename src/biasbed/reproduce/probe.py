@@ -1,0 +1,35 @@
+"""What a training would be here, by its settings: tags and protocol. Also a script, for the code of another commit.
+
+As a script it reads settings as JSON from its input and prints JSON. It uses only what commits of all ages have.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+
+def describe(words: Mapping[str, str]) -> dict[str, Any]:
+    """{"tags", "protocol"} of a training with these settings; UsageError where it could not start."""
+    from biasbed import config, job, processes
+
+    resolved = config.resolve(words)
+    processes.settle_device(resolved.device, resolved.nproc)
+    planned = job.plan(resolved)
+    return {"tags": planned.tags(), "protocol": json.loads(planned.protocol.to_json())}
+
+
+def main() -> None:
+    from biasbed.errors import Failure, UsageError
+
+    try:
+        found = describe(json.load(sys.stdin))
+    except (UsageError, Failure) as error:
+        found = {"refused": str(error)}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""`reproduce`: says what is different here, trains a tracked run once more, and gives a verdict per metric.
+
+The second training writes to a folder of its own, without a server; it is sent when it is whole, as a run of its own
+kind, so that no study and no analysis ever counts it. Until then the same command goes on where it was cut off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from biasbed import record, run_folder
+from biasbed.errors import Failure, UsageError
+from biasbed.processes import interruptible
+from biasbed.reproduce import checkout, report, verdict
+from biasbed.reproduce.differences import Difference, differences, protocol_changes, threads
+from biasbed.reproduce.options import ReproduceOptions
+from biasbed.reproduce.original import Original, history, other_seeds, read
+from biasbed.reproduce.verdict import Agreement, Compared
+from biasbed.run_folder import RunFolder
+from biasbed.server import guarded, resolve_uri, writer
+from biasbed.tracking import Tracker, take_run_id
+
+STUDY = "reproduce"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A reproduction, checked: the training could start."""
+
+    original: Original
+    code: str  # in words
+    source: Path  # of that code, for PYTHONPATH
+    words: Mapping[str, str]  # settings of the training
+    tags: Mapping[str, str]  # that it would have
+    found: list[Difference]
+
+
+def reproduce(options: ReproduceOptions) -> int:
+    """Train `options.run` again and compare; 0 where its numbers were reproduced, 1 where they were not.
+
+    Raises UsageError before anything is trained, Failure where the training or the server breaks down.
+    """
+    uri = resolve_uri()
+    original = read(uri, options.run)
+    root = _home(uri, options) / "reproductions" / f"{original.id}-{options.code}"
+    with interruptible(), run_folder.exclusive(root, "reproduced"):
+        with _source(options, original, root) as (source, code):
+            plan = _plan(options, original, root, source, code)
+            print(_introduction(plan), flush=True)
+            _refuse_others(options, plan)
+            given = take_run_id()
+            folder = _trained(plan, uri)
+        return _conclude(plan, folder, uri, given, options.alpha)
+
+
+# --- before the training ----------------------------------------------------------------------------------------------
+
+
+def _home(uri: str, options: ReproduceOptions) -> Path:
+    if options.output_dir != "auto":
+        return Path(options.output_dir).expanduser().resolve()
+    return record.home(uri)
+
+
+@contextlib.contextmanager
+def _source(options: ReproduceOptions, original: Original, root: Path) -> Iterator[tuple[Path, str]]:
+    """The code to train with: for PYTHONPATH, and in words."""
+    if options.code == "here":
+        yield checkout.HERE, "the code of this checkout"
+        return
+    commit = checkout.commit(original)
+    words = f"the code of commit {commit[:12]}"
+    if original.tag(record.GIT_DIRTY) == "true":
+        words += ", which had uncommitted changes when the run was trained"
+    with checkout.worktree(commit, root / "code") as source:
+        yield source, words
+
+
+def _plan(options: ReproduceOptions, original: Original, root: Path, source: Path, code: str) -> Plan:
+    from biasbed import provenance
+
+    own = {"study": STUDY, "tracking": "offline", "resume": "auto", "log_model": "false"}
+    settings = original.words({**options.places, **own})
+    try:
+        described = checkout.describe(source, settings)
+    except UsageError as error:
+        hint = "; code=recorded trains with the run's own code" if options.code == "here" else ""
+        raise UsageError(f"run {original.id} can't be trained here: {error}{hint}") from None
+    tags = described["tags"]
+    # A folder for each state of the code: no training is continued by other code than began it.
+    settings["output_dir"] = str(root / (tags.get(record.CODE_HASH) or "code")[:8])
+    found = differences(original, tags, provenance.environment())
+    if original.protocol.hash != tags.get(record.PROTOCOL_HASH):
+        found.append(Difference("protocol, in words", "", protocol_changes(original.protocol, described["protocol"])))
+    return Plan(original, code, source, settings, tags, found)
+
+
+def _introduction(plan: Plan) -> str:
+    original = plan.original
+    count = threads(original)
+    lines = [
+        f"reproducing {original.name} (run {original.id}) with {plan.code}",
+        f"device {plan.words.get('device')}, {plan.words.get('nproc')} processes, {plan.words.get('precision')}, "
+        + (f"{count} torch threads each, as recorded" if count else "torch threads as usual: none are recorded"),
+    ]
+    rows = report.difference_rows(plan.found)
+    hidden = sum(not d.same and not d.shown for d in plan.found)
+    if not original.environment:
+        lines.append("the run has no environment.txt: versions and hardware can't be compared")
+    if rows:
+        lines += ["different here:", report.table(report.DIFFERENCE_HEAD, rows)]
+    if hidden:
+        lines.append(f"{hidden} other packages differ: {record.DIFFERENCES_FILE} will list them")
+    if not rows and not hidden:
+        lines.append("nothing that is compared is different here")
+    return "\n".join(lines)
+
+
+def _refuse_others(options: ReproduceOptions, plan: Plan) -> None:
+    """UsageError where it would be another experiment."""
+    original, tags = plan.original, plan.tags
+    if original.tag(record.DATA_FINGERPRINT) != tags.get(record.DATA_FINGERPRINT) and not options.allows("data"):
+        raise UsageError(
+            f"the images here are not those of the run (fingerprint {tags.get(record.DATA_FINGERPRINT)}, recorded "
+            f"{original.tag(record.DATA_FINGERPRINT)}): give their folder with data_dir=, or accept it with allow=data"
+        )
+    if original.protocol.hash != tags.get(record.PROTOCOL_HASH) and not options.allows("protocol"):
+        raise UsageError(
+            f"the protocol here is not that of the run ({plan.found[-1].here}): accept it with allow=protocol"
+            + (", or take the run's own code with code=recorded" if options.code == "here" else "")
+        )
+
+
+# --- the training -----------------------------------------------------------------------------------------------------
+
+
+def _trained(plan: Plan, uri: str) -> RunFolder:
+    """The finished training, which a command that was cut off may have left."""
+    found = _waiting(plan)
+    if found is None:
+        variables = {"MLFLOW_TRACKING_URI": uri}
+        count = threads(plan.original)
+        if count:  # sums over a batch depend on how many threads share them
+            variables |= {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
+        code = checkout.train(plan.source, plan.words, variables)
+        found = _waiting(plan)
+        if found is None:
+            raise Failure(f"the training ended with exit code {code}, see above; the same command continues it")
+    return found
+
+
+def _waiting(plan: Plan) -> RunFolder | None:
+    """A finished training that has no verdict yet."""
+    folders = [RunFolder(path.parent) for path in sorted(Path(plan.words["output_dir"]).glob("*/*/run.json"))]
+    for folder in folders:
+        state = folder.read_state()
+        same = state.get("tags", {}).get(record.RUN_KEY) == plan.tags.get(record.RUN_KEY)
+        if same and folder.is_done and not state.get("sent"):
+            return folder
+    return None
+
+
+# --- the verdict ------------------------------------------------------------------------------------------------------
+
+
+def _conclude(plan: Plan, folder: RunFolder, uri: str, given: str | None, alpha: float) -> int:
+    """Send the training, compare it with the first one, and say how it went."""
+    original = plan.original
+    state = folder.read_state()
+    kind = {record.KIND: "reproduction", record.STUDY: STUDY, record.REPRODUCES: original.id}
+    state["tags"] |= {**kind, "mlflow.runName": f"reproduce-{original.name}"}
+    folder.write_state(state)
+    tracker = Tracker(folder, given)
+    tracker.reopen()
+    rows = _compare(plan, uri, tracker.run_id, alpha)
+    with guarded(uri):
+        agreements = _agreements(original, uri, folder)
+    for path in report.write(folder.path, original, plan.code, plan.found, rows, agreements):
+        with guarded(uri):
+            writer(uri).log_artifact(tracker.run_id, str(path))
+    tracker.set_tags({record.VERDICT: verdict.overall(rows)})
+    try:
+        tracker.finish()
+    except Failure as failure:
+        raise Failure(f"{re.sub(';.*', '', str(failure))}; the same command goes on when it does") from None
+    print(f"\n{report.table(report.METRIC_HEAD, report.metric_rows(rows))}")
+    if agreements:
+        print(f"\n{report.table(report.AGREEMENT_HEAD, report.agreement_rows(agreements))}")
+    print(f"\nrun {tracker.run_id} at {record.public_uri(uri)}; all metrics: {folder.path / record.REPRODUCTION_FILE}")
+    print(f"verdict: {report.conclusion(rows)}", flush=True)
+    return 0 if verdict.overall(rows) in verdict.REPRODUCED else 1
+
+
+def _compare(plan: Plan, uri: str, run_id: str, alpha: float) -> list[Compared]:
+    """Both histories as the server has them; those of other seeds only where they are needed."""
+    original = plan.original
+    first, second = history(uri, original.id), history(uri, run_id)
+    rows = verdict.compare(original.protocol, first, second, (), alpha)
+    if verdict.overall(rows) == verdict.BIT_EQUAL:
+        return rows
+    others = [history(uri, other) for other in other_seeds(uri, original)]
+    return verdict.compare(original.protocol, first, second, others, alpha)
+
+
+def _agreements(original: Original, uri: str, folder: RunFolder) -> list[Agreement]:
+    """Of every set whose decisions both trainings have."""
+    client, found = writer(uri), []
+    for set_name in dict.fromkeys((*(s.name for s in original.protocol.sets), *original.protocol.validation_sets)):
+        kept = {one.path for one in client.list_artifacts(original.id, f"predictions/{set_name}")}
+        for which in record.PREDICTION_EPOCHS:
+            name = record.predictions_file(set_name, which)
+            if name in kept and (folder.path / name).exists():
+                with tempfile.TemporaryDirectory() as place:
+                    there = _decisions(client.download_artifacts(original.id, name, place))
+                found.append(verdict.agreement(set_name, which, there, _decisions(folder.path / name)))
+    return [one for one in found if one is not None]
+
+
+def _decisions(path: Any) -> dict[str, str]:
+    from pyarrow import parquet
+
+    read = parquet.read_table(path, columns=["image", "decision"])
+    images: Iterable[str] = read.column("image").to_pylist()
+    return dict(zip(images, read.column("decision").to_pylist(), strict=True))

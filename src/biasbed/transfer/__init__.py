@@ -1,0 +1,1 @@
+"""Tracked runs as one file, from one tracking server to another."""
