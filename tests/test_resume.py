@@ -12,6 +12,8 @@ import torch
 from conftest import Command
 from runs import all_runs, assert_equal, history, run_folders, stored, weights
 
+from biasbed.processes import Interrupted
+
 # Loader workers, batch norm, augmentation and InfoDrop's randomness are all on.
 FLAGS = ("--algorithm", "infodrop", "--workers", "1", "--seed", "3")
 EPOCHS, STEPS_PER_EPOCH, DECISIONS_PER_EPOCH = 3, 6, 3
@@ -103,6 +105,7 @@ def test_sigterm_settles_the_run_and_the_same_command_continues_it(
 ) -> None:
     words = ["train", *_flags(image_root)]
     ended = killed_at("step", STEPS_PER_EPOCH + 3, words, "SIGTERM")
+    assert position(tmp_path / "home") == {"stage": 0, "step": STEPS_PER_EPOCH + 3, "due": False}
     assert ended.returncode == 128 + signal.SIGTERM
     assert "Traceback" not in ended.stderr
     (run,) = all_runs(tracking, kind="train")
@@ -114,6 +117,44 @@ def test_sigterm_settles_the_run_and_the_same_command_continues_it(
     (again,) = all_runs(tracking, kind="train")
     assert (again.info.run_id, again.info.status) == (run.info.run_id, "FINISHED")
     assert "biasbed.ended_by" not in again.data.tags
+
+
+@pytest.mark.parametrize("count", [2 * STEPS_PER_EPOCH, EPOCHS * STEPS_PER_EPOCH])
+def test_the_step_before_an_evaluation_is_continued_from_with_the_evaluation(
+    count: int, image_root: Path, tracking: str, reference: Path, tmp_path: Path
+) -> None:
+    words = ["train", *_flags(image_root), "--tracking", "offline"]
+    ended = killed_at("step", count, words, "SIGUSR2")
+    assert ended.returncode == 128 + signal.SIGUSR2
+    assert position(tmp_path / "home") == {"stage": 0, "step": count, "due": True}
+    assert children.run(words).returncode == 0
+    (folder,) = run_folders(tmp_path / "home")
+    assert history(folder) == history(reference)
+    assert_equal(weights(folder, "best.ckpt"), weights(reference, "best.ckpt"))
+
+
+def test_a_long_evaluation_that_is_cut_off_does_not_cost_the_epoch(
+    image_root: Path, tracking: str, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from biasbed import cli, engine
+
+    words = ["train", *_flags(image_root), "--tracking", "offline"]
+    killed_at("step", STEPS_PER_EPOCH + 2, words, "SIGTERM")
+    monkeypatch.setattr(engine, "LONG", 0.0)
+    monkeypatch.setattr(engine.Engine, "evaluate", _raise_interrupted)
+    assert cli.main(words) == 128 + signal.SIGTERM
+    assert position(tmp_path / "home") == {"stage": 0, "step": 2 * STEPS_PER_EPOCH, "due": True}
+    assert children.run(words).returncode == 0
+    assert history(run_folders(tmp_path / "home")[0]) == history(reference)
+
+
+def _raise_interrupted(engine: object) -> None:
+    raise Interrupted(signal.SIGTERM)
+
+
+def position(home: Path) -> dict[str, object]:
+    found: dict[str, object] = torch.load(run_folders(home)[0] / "last.ckpt", weights_only=True)["position"]
+    return found
 
 
 def test_finished_runs_are_never_touched(

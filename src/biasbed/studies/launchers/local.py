@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import signal
 import subprocess
 import sys
 
 from biasbed.config import Config
-from biasbed.errors import UsageError
 from biasbed.processes import PARENT_PROCESS, settle_device
-from biasbed.studies.launchers import Command
+from biasbed.studies.launchers import Command, Launcher, with_device
 from biasbed.studies.options import StudyOptions
 
 
@@ -33,18 +31,14 @@ class LocalTraining:
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
-class LocalLauncher:
+class LocalLauncher(Launcher):
     """Starts `python -m biasbed train`; with several GPUs each training gets its own."""
 
     def __init__(self, options: StudyOptions) -> None:
         """It has no settings of its own."""
 
     def settle(self, config: Config) -> Config:
-        device, processes = settle_device(config.device, config.nproc)
-        try:
-            return dataclasses.replace(config, device=device, nproc=processes)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
+        return with_device(config, *settle_device(config.device, config.nproc))
 
     def capacity(self, config: Config) -> int:
         places = _gpu_count() if config.device == "cuda" else (os.cpu_count() or 1)
