@@ -198,7 +198,7 @@ def test_a_preempted_job_whose_launcher_was_killed_ends_as_one_undisturbed_run(
     assert second.returncode == 0, second.stderr
     assert "infodrop-seed5 goes on" in second.stderr
     assert "started" not in second.stderr
-    assert "ended by SIGTERM; the same command continues it" in (folder / "train.log").read_text()
+    assert "ended by SIGTERM; the same command continues\n" in (folder / "train.log").read_text()
     (run,) = all_runs(tracking, kind="train")
     assert (run.info.status, run.data.tags["biasbed.attempts"]) == ("FINISHED", "2")
     alone = ["train", *train_flags, "--algorithm", "infodrop", "--seed", "5", "--epochs", "40", "--tracking", "offline"]
@@ -217,8 +217,13 @@ def _tasks(controller: str) -> list[int]:
 
 
 def test_a_dry_run_needs_neither_gpu_nor_queue(
-    cluster: Path, train_flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], tracking: str
+    cluster: Path,
+    train_flags: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
     flags = [*train_flags[: train_flags.index("--workers")], "--device", "cuda", "--tracking", "offline"]
     words = ["benchmark", *flags, "--algorithms", "erm", "--launcher", "slurm", "--slurm.gpus_per_node", "2"]
     assert cli.main([*words, "--dry_run", "yes"]) == 0

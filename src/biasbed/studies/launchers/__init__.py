@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
@@ -110,10 +110,10 @@ def with_device(config: Config, device: Device, processes: int) -> Config:
         raise UsageError(str(error)) from None
 
 
-def require_server(config: Config, where: str, local: str = "") -> None:
-    """UsageError where the runs' tracking store can't be written to from elsewhere.
+def require_server(config: Config, where: str, remedy: str | None) -> None:
+    """UsageError where trainings in another place can't write to the runs' tracking store.
 
-    where: the place of the trainings. local: what makes a server on this machine reachable; nothing does if empty.
+    where: that place. remedy: what makes a server on this machine reachable from there; None where it is.
     """
     if config.tracking != "on":
         return
@@ -123,6 +123,10 @@ def require_server(config: Config, where: str, local: str = "") -> None:
             f"{where} can't share the file {record.public_uri(uri)}: start `mlflow server --workers 1` and set "
             "MLFLOW_TRACKING_URI to it, or train with tracking=offline"
         )
-    if (urlsplit(uri).hostname or "") in ("localhost", "127.0.0.1", "::1"):
-        remedy = local or "give the name of its machine"
+    if remedy is not None and urlsplit(uri).hostname in ("localhost", "127.0.0.1", "::1"):
         raise UsageError(f"{where} don't reach a server at {record.public_uri(uri)}: {remedy}")
+
+
+def share(places: Sequence[str], slot: int, count: int) -> list[str]:
+    """The places of a slot's training, one per process; slots share them where there are fewer."""
+    return [places[(slot * count + number) % len(places)] for number in range(count)] if places else []

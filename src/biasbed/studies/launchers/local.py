@@ -10,7 +10,7 @@ import sys
 
 from biasbed.config import Config
 from biasbed.processes import PARENT_PROCESS, settle_device
-from biasbed.studies.launchers import Command, Launcher, with_device
+from biasbed.studies.launchers import Command, Launcher, share, with_device
 from biasbed.studies.options import StudyOptions
 
 
@@ -49,7 +49,7 @@ class LocalLauncher(Launcher):
         threads = (os.cpu_count() or 1) // (command.slots * command.processes)
         environment.setdefault("OMP_NUM_THREADS", str(max(1, threads)))
         if command.words.get("device") == "cuda":
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(_gpus(command.slot, command.processes))
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(share(_gpus(), command.slot, command.processes))
         with command.log.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "biasbed", *command.arguments],
@@ -68,8 +68,6 @@ def _gpu_count() -> int:
     return torch.cuda.device_count()
 
 
-def _gpus(slot: int, count: int) -> list[str]:
-    """The GPUs of a slot; slots share them where there are fewer."""
+def _gpus() -> list[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    names = visible if visible != [""] else [str(number) for number in range(_gpu_count())]
-    return [names[(slot * count + number) % len(names)] for number in range(count)]
+    return visible if visible != [""] else [str(number) for number in range(_gpu_count())]

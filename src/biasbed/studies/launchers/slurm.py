@@ -227,7 +227,7 @@ class SlurmLauncher(Launcher):
     def settle(self, config: Config) -> Config:
         nodes, gpus = self.options.nodes, self.options.nodes * self.options.gpus_per_node
         if self.options.cluster == "slurm":
-            require_server(config, "the nodes of a cluster")
+            require_server(config, "the nodes of a cluster", "give the name of its machine")
         device, count = settle(config.device, config.nproc, gpus, f"on {nodes} nodes (slurm.gpus_per_node)")
         if config.nproc == "auto":
             count = max(count, nodes)
