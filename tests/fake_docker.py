@@ -48,6 +48,7 @@ class Engine:
     labels: dict[str, str] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=lambda: {"NCPU": 4})
     execute: Callable[[Request], list[str]] = training
+    refusal: str = ""  # why no container can be started
     containers: dict[str, Container] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -114,8 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif verb == "wait":
             assert query["condition"] == ["removed"]
             container.is_removed.wait()
-            assert container.process is not None
-            code = container.process.returncode
+            code = 0 if container.process is None else container.process.returncode
             self._answer(200, {"StatusCode": 128 - code if code < 0 else code})
         elif verb == "kill" and container.process is not None:
             alive = container.process.poll() is None
@@ -123,11 +123,15 @@ class _Handler(BaseHTTPRequestHandler):
                 container.process.send_signal(signal.Signals[query["signal"][0]])
             self._answer(204 if alive else 409, None if alive else {"message": "is not running"})
 
+    def do_DELETE(self) -> None:
+        name = urllib.parse.urlsplit(self.path).path.rsplit("/", 1)[1]
+        self.engine.containers.pop(name).is_removed.set()
+        self._answer(204)
+
     def _start(self, container: Container) -> None:
         request = container.request
-        for mount in request["HostConfig"]["Mounts"]:
-            if not Path(mount["Source"]).exists():
-                return self._answer(400, {"message": f"bind source path does not exist: {mount['Source']}"})
+        if self.engine.refusal:
+            return self._answer(500, {"message": self.engine.refusal})
         own = dict(variable.split("=", 1) for variable in request["Env"])
         container.process = subprocess.Popen(
             self.engine.execute(request),

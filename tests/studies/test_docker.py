@@ -30,7 +30,8 @@ GPUS = {"DiscoveredDevices": [{"ID": f"nvidia.com/gpu={name}"} for name in (*ran
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     found = Engine(tmp_path)
-    monkeypatch.setenv("DOCKER_HOST", found.uri)
+    for name, value in {**command_environment(), "DOCKER_HOST": found.uri}.items():
+        monkeypatch.setenv(name, value)
     yield found
     found.close()
 
@@ -168,10 +169,12 @@ def test_what_is_missing_is_said_in_a_line(
     monkeypatch.setattr(provenance, "git_state", lambda: ("f" * 40, "false"))
     launcher()
     assert not capsys.readouterr().err
-    with pytest.raises(Failure, match=r"can't start erm-seed0: bind source path does not exist: .*/nowhere"):
-        launcher().start(
-            command(tmp_path / "nowhere").__class__("erm-seed0", {}, {}, Path("/nowhere/a/b/log"), 0, 1, 1)
-        )
+    with pytest.raises(UsageError, match=r"docker.mounts: there is no /nowhere"):
+        launcher(mounts="/nowhere")
+    engine.refusal = 'could not select device driver "" with capabilities: [[gpu]]'
+    with pytest.raises(Failure, match=r"can't start erm-seed0: .*could not select device driver"):
+        launcher().start(command(tmp_path))
+    assert not engine.containers
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     with pytest.raises(UsageError, match=r"the Docker engine does not answer") as caught:
         launcher()

@@ -85,6 +85,10 @@ class DockerLauncher(Launcher):
         from docker.errors import DockerException, ImageNotFound
 
         self.options = options.docker
+        self.mounts = [os.path.abspath(os.path.expanduser(path)) for path in self.options.mounts or ()]
+        for path in self.mounts:
+            if not os.path.exists(path):
+                raise UsageError(f"docker.mounts: there is no {path}")
         try:
             self.client = docker.from_env()
             self.info: Mapping[str, Any] = self.client.info()
@@ -109,9 +113,14 @@ class DockerLauncher(Launcher):
         """Raises Failure where the engine refuses it."""
         from docker.errors import DockerException
 
+        container = None
         try:
-            return DockerTraining(self._create(command), command.log)
+            container = self._create(command)
+            return DockerTraining(container, command.log)
         except DockerException as error:
+            if container is not None:  # the engine removes only what has run
+                with contextlib.suppress(DockerException):
+                    container.remove(force=True)
             raise Failure(f"the Docker engine can't start {command.name}: {_reason(error)}") from None
 
     def _create(self, command: Command) -> Any:
@@ -121,7 +130,7 @@ class DockerLauncher(Launcher):
         names = share([str(number) for number in range(self._gpus())], command.slot, command.processes)
         gpus = [DeviceRequest(device_ids=names, capabilities=[["gpu"]])] if words.get("device") == "cuda" else []
         return self.client.containers.create(
-            self.image.id,
+            self.image,
             ["train", *(word for name, value in words.items() for word in (f"--{name}", value))],
             stdin_open=True,  # and, as we don't detach, StdinOnce
             auto_remove=True,
@@ -149,8 +158,7 @@ class DockerLauncher(Launcher):
         read += (
             [str(Path(words["algorithm"].rpartition(":")[0]).parent)] if ".py:" in words.get("algorithm", "") else []
         )
-        read += [os.path.abspath(os.path.expanduser(path)) for path in self.options.mounts or ()]
-        there = dict.fromkeys(path for path in read if os.path.isabs(path) and os.path.exists(path))
+        there = dict.fromkeys(path for path in (*read, *self.mounts) if os.path.isabs(path) and os.path.exists(path))
         writable = Mount(str(command.home), str(command.home), type="bind")
         return [writable, *(Mount(path, path, type="bind", read_only=True) for path in there)]
 
