@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -184,19 +185,11 @@ def test_what_is_missing_is_said_in_a_line(
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["python", "image"])
 def test_a_study_in_containers_has_the_numbers_of_train(
-    runtime: str,
-    engine: Engine,
-    image_root: Path,
-    train_flags: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    runtime: str, engine: Engine, train_flags: list[str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Killed with -9 in the middle and called again. image: each container is buildah's, in the real image."""
     if runtime == "image":
-        image = os.environ.get("BIASBED_TEST_IMAGE")
-        if image is None:
-            pytest.skip("BIASBED_TEST_IMAGE=<an image that buildah has> runs it")
-        engine.execute = lambda request: buildah(image, request)
+        engine.execute = buildah(request)
     home = tmp_path / "home"
     environment = {**command_environment(), "BIASBED_HOME": str(home), "TMPDIR": str(tmp_path)}
     flags = [*train_flags[: train_flags.index("--workers")], "--epochs", "30", "--tracking", "offline"]
@@ -222,12 +215,25 @@ def test_a_study_in_containers_has_the_numbers_of_train(
     assert history(folder) == history(reference)
 
 
-def buildah(image: str, request: Request) -> list[str]:
-    """What an engine does with a request, as far as `buildah run` can: a container of the image, with its mounts."""
-    made = subprocess.run(["buildah", "from", image], capture_output=True, text=True, check=True)
-    mounts = [(m["Source"], m["Target"], "ro" if m.get("ReadOnly") else "rw") for m in request["HostConfig"]["Mounts"]]
-    mounts.append((f"{ROOT}/src", "/opt/biasbed/src", "ro"))
-    options = [word for mount in mounts for word in ("--volume", ":".join(mount))]
-    options += [word for variable in request["Env"] for word in ("--env", variable)]
-    run = ["buildah", "run", "--isolation", "chroot", "--user", request["User"], *options, made.stdout.strip(), "--"]
-    return [*run, "python", "-m", "biasbed", *request["Cmd"]]
+def buildah(request: pytest.FixtureRequest) -> Callable[[Request], list[str]]:
+    """What an engine does, as far as `buildah run` can: this checkout's code in the real image, with its mounts."""
+    if shutil.which("buildah") is None or not _buildah("images", "--quiet", "--filter", "reference=localhost/biasbed"):
+        pytest.skip("needs buildah and the image localhost/biasbed")
+    name = _buildah("from", "localhost/biasbed")
+    request.addfinalizer(lambda: _buildah("rm", name))
+
+    def execute(asked: Request) -> list[str]:
+        mounts = [
+            (m["Source"], m["Target"], "ro" if m.get("ReadOnly") else "rw") for m in asked["HostConfig"]["Mounts"]
+        ]
+        mounts.append((f"{ROOT}/src", "/opt/biasbed/src", "ro"))
+        options = [word for mount in mounts for word in ("--volume", ":".join(mount))]
+        options += [word for variable in asked["Env"] for word in ("--env", variable)]
+        run = ["buildah", "run", "--isolation", "chroot", "--user", asked["User"], *options, name, "--"]
+        return [*run, "python", "-m", "biasbed", *asked["Cmd"]]
+
+    return execute
+
+
+def _buildah(*words: str) -> str:
+    return subprocess.run(["buildah", *words], capture_output=True, text=True, check=True).stdout.strip()
