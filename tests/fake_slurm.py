@@ -67,7 +67,11 @@ def supervise(name: str) -> None:
             return
         _write(name, state="RUNNING")
         environment = {**os.environ, **own, "SLURM_JOB_ID": number, "FAKE_JOB": name}
-        subprocess.run(["bash", _read(name)["script"]], env=environment, check=False)
+        environment |= {"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "node[1-2]"}
+        with (_folder() / f"{name}.log").open("a") as log:
+            batch = subprocess.Popen(["bash", _read(name)["script"]], env=environment, stdout=log, stderr=log)
+        _write(name, batch=batch.pid)
+        batch.wait()
         if _read(name)["state"] != "REQUEUED":
             return _write(name, state="ENDED")
 
@@ -93,17 +97,22 @@ def squeue(*words: str) -> None:
 
 
 def scancel(*words: str) -> None:
+    """As Slurm does, a signal goes to the task alone, with --batch to the script's shell alone."""
     *options, name = words
-    number = signal.Signals[f"SIG{options[1]}"] if options else signal.SIGTERM
+    number = signal.Signals[f"SIG{options[options.index('--signal') + 1]}"] if options else signal.SIGTERM
     if not options:
         _write(name, state="CANCELLED")
-    if "process" in _read(name):
-        os.kill(_read(name)["process"], number)
+    process = _read(name).get("batch" if "--batch" in options else "process")
+    if process is not None:
+        os.kill(process, number)
 
 
-def scontrol(verb: str, name: str) -> None:
-    assert verb == "requeue"
-    _write(name, state="REQUEUED")
+def scontrol(*words: str) -> None:
+    if words[0] == "requeue":
+        _write(words[1], state="REQUEUED")
+    else:
+        assert words == ("show", "hostnames", "node[1-2]")
+        sys.stdout.write("node1\nnode2\n")  # at once: the reader may close the pipe after a line
 
 
 def _folder() -> Path:

@@ -144,8 +144,9 @@ def end_with_input() -> None:
 
 
 def _read_to_end() -> None:
-    while os.read(0, 4096):
-        pass
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -91,7 +91,8 @@ def test_what_the_engine_is_asked_for(engine: Engine, tmp_path: Path, monkeypatc
         str(tmp_path)
     }
     assert request["User"] == f"{os.getuid()}:{os.getgid()}"
-    assert host["DeviceRequests"][0]["DeviceIDs"] == ["2", "3"]
+    (gpus,) = host["DeviceRequests"]
+    assert (gpus["Driver"], gpus["DeviceIDs"]) == ("cdi", ["nvidia.com/gpu=2", "nvidia.com/gpu=3"])
     assert (host["ShmSize"], host["NetworkMode"], host["Init"]) == (2**30, "bridge", True)
     expected = {"MLFLOW_TRACKING_URI=http://server:5000", "BIASBED_PARENT_RUN=abc", "MLFLOW_TRACKING_TOKEN=secret"}
     assert expected <= set(request["Env"])
@@ -137,13 +138,20 @@ def test_it_ends_when_nobody_holds_its_input(engine: Engine, tmp_path: Path) -> 
     assert container.process.wait(30) == -15
 
 
-def test_device_and_processes_are_those_of_the_engine(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_and_processes_are_those_of_the_engine(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.execute = script("")
     config = Config(batch_size=64, tracking="offline")
     settled = launcher().settle(config)
     assert (settled.device, settled.nproc, launcher().capacity(settled)) == ("cpu", 1, 4)
     engine.info |= GPUS
     settled = launcher().settle(config)
     assert (settled.device, settled.nproc, launcher().capacity(settled)) == ("cuda", 4, 1)
+    engine.info = {"NCPU": 4, "Runtimes": {"nvidia": {}}}  # an engine that keeps no list of devices
+    launcher(gpus="2").start(command(tmp_path, slot=1, device="cuda"))
+    (gpus,) = asked(engine)["HostConfig"]["DeviceRequests"]
+    assert (gpus["DeviceIDs"], gpus["Capabilities"]) == (["1"], [["gpu"]])
     settled = launcher(gpus="0").settle(config)
     assert (settled.device, settled.nproc) == ("cpu", 1)
     with pytest.raises(UsageError, match=r"no GPU for containers \(docker.gpus\)"):

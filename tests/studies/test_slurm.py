@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import children
 import fake_slurm
 import pytest
-from conftest import command_environment
+from conftest import ROOT, command_environment
 from fake_runs import planned, runner, wait_for
 from runs import all_runs, history, run_folders, stored
 
@@ -174,6 +175,28 @@ def test_a_runner_leaves_its_jobs_to_go_on_and_the_next_one_watches_them(cluster
     second.run()
     assert [(item.state, item.starts) for item in second.items] == [("done", 0)] * 2
     assert len(list(cluster.glob("*.sh"))) == 1
+
+
+def test_the_documented_script_queues_itself_again(cluster: Path, tmp_path: Path) -> None:
+    """At the warning it ends the training, which saves its state, and the job starts once more."""
+    text = (ROOT / "docs" / "clusters.md").read_text()
+    (script,) = [block for block in re.findall(r"```bash\n(.*?)```", text, re.S) if "torchrun" in block]
+    (tmp_path / "job.sh").write_text(script.replace("/shared/biasbed/.venv/bin/activate", "/dev/null"))
+    (tmp_path / "training.py").write_text(WAIT_FOR_SIGTERM)
+    calls = tmp_path / "calls"
+    torchrun = f'echo "$@" >> {calls}; exec {sys.executable} {tmp_path}/training.py {tmp_path}'
+    (cluster / "bin" / "torchrun").write_text(f"#!/bin/sh\n{torchrun}\n")
+    (cluster / "bin" / "torchrun").chmod(0o755)
+    (cluster / "hold").unlink()
+    subprocess.run(["sbatch", str(tmp_path / "job.sh")], check=True, capture_output=True)
+    wait_for((tmp_path / "started").exists)
+    subprocess.run(["scancel", "--batch", "--signal", "USR2", "100"], check=True)
+    wait_for(lambda: state(cluster, "100") == "ENDED")
+    assert (cluster / "100.log").read_text() == "continued\n"
+    first, second = calls.read_text().splitlines()
+    assert first == second
+    assert "--nnodes 2" in first
+    assert "--rdzv-id 100 --rdzv-endpoint node1:29500 -m -- biasbed train" in first
 
 
 # --- submitit's local executor ----------------------------------------------------------------------------------------

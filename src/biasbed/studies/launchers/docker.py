@@ -8,7 +8,9 @@ the engine closes when our connection to it ends (`StdinOnce`), and a training w
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
+import re
 import sys
 import threading
 from collections.abc import Mapping
@@ -103,10 +105,12 @@ class DockerLauncher(Launcher):
     def settle(self, config: Config) -> Config:
         in_reach = self.options.network == "host"
         require_server(config, "containers", None if in_reach else "docker.network=host gives them this machine's")
-        return with_device(config, *settle(config.device, config.nproc, self._gpus(), "for containers (docker.gpus)"))
+        return with_device(
+            config, *settle(config.device, config.nproc, len(self._gpus()), "for containers (docker.gpus)")
+        )
 
     def capacity(self, config: Config) -> int:
-        places = self._gpus() if config.device == "cuda" else int(self.info["NCPU"])
+        places = len(self._gpus()) if config.device == "cuda" else int(self.info["NCPU"])
         return max(1, places // int(config.nproc))
 
     def start(self, command: Command) -> DockerTraining:
@@ -126,22 +130,22 @@ class DockerLauncher(Launcher):
     def _create(self, command: Command) -> Any:
         from docker.types import DeviceRequest
 
-        words = _absolute(command)
-        names = share([str(number) for number in range(self._gpus())], command.slot, command.processes)
-        gpus = [DeviceRequest(device_ids=names, capabilities=[["gpu"]])] if words.get("device") == "cuda" else []
+        command = dataclasses.replace(command, words=_absolute(command))
+        names = share(self._gpus(), command.slot, command.processes) if command.words.get("device") == "cuda" else []
+        how = {"driver": "cdi"} if names and "=" in names[0] else {"capabilities": [["gpu"]]}
         return self.client.containers.create(
             self.image,
-            ["train", *(word for name, value in words.items() for word in (f"--{name}", value))],
+            command.arguments,
             stdin_open=True,  # and, as we don't detach, StdinOnce
             auto_remove=True,
             init=True,  # passes signals on, and collects orphans
             user=f"{os.getuid()}:{os.getgid()}",
             environment=self._environment(command),
-            mounts=self._mounts(command, words),
-            device_requests=gpus,
+            mounts=self._mounts(command),
+            device_requests=[DeviceRequest(device_ids=names, **how)] if names else [],
             shm_size=self.options.shm_size,
             network_mode=self.options.network,
-            labels={"biasbed.study": words.get("study", record.ADHOC), "biasbed.run": command.name},
+            labels={"biasbed.study": command.words.get("study", record.ADHOC), "biasbed.run": command.name},
         )
 
     def _environment(self, command: Command) -> dict[str, str]:
@@ -151,9 +155,10 @@ class DockerLauncher(Launcher):
         own["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(threads))
         return {**own, **command.environment, LIFELINE: "stdin"}
 
-    def _mounts(self, command: Command, words: Mapping[str, str]) -> list[Any]:
+    def _mounts(self, command: Command) -> list[Any]:
         from docker.types import Mount
 
+        words = command.words
         read = [words[name] for name in ("data_dir", "prepared_dir", "init") if name in words]
         read += (
             [str(Path(words["algorithm"].rpartition(":")[0]).parent)] if ".py:" in words.get("algorithm", "") else []
@@ -162,19 +167,17 @@ class DockerLauncher(Launcher):
         writable = Mount(str(command.home), str(command.home), type="bind")
         return [writable, *(Mount(path, path, type="bind", read_only=True) for path in there)]
 
-    def _gpus(self) -> int:
-        """Those that the engine offers, by its list of devices, or this machine's where it can only pass them on."""
-        if self.options.gpus != "auto":
-            return int(self.options.gpus)
+    def _gpus(self) -> list[str]:
+        """Those that trainings may use, as the engine calls them: its own list, or numbers where it keeps none."""
         devices = [device.get("ID", "") for device in self.info.get("DiscoveredDevices") or ()]
-        numbered = [
-            name for name in devices if name.startswith("nvidia.com/gpu=") and name.rpartition("=")[2].isdigit()
-        ]
-        if numbered or "nvidia" not in (self.info.get("Runtimes") or {}):
-            return len(numbered)
-        import torch
+        found = [name for name in devices if re.fullmatch(r"nvidia\.com/gpu=\d+", name)]
+        if self.options.gpus != "auto":
+            return found[: int(self.options.gpus)] or [str(number) for number in range(int(self.options.gpus))]
+        if not found and "nvidia" in (self.info.get("Runtimes") or {}):
+            import torch
 
-        return torch.cuda.device_count()
+            return [str(number) for number in range(torch.cuda.device_count())]
+        return found
 
     def _compare_code(self) -> None:
         """A warning where the image holds other code than this checkout."""
