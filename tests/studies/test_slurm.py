@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -122,6 +123,17 @@ def test_what_slurm_refuses_is_said_in_a_line(cluster: Path, tmp_path: Path) -> 
     with pytest.raises(Failure, match=r"Slurm refuses the job: .*invalid partition specified: gpuu") as caught:
         launcher(partition="gpuu").start(command(tmp_path, "a")).poll()
     assert "\n" not in str(caught.value)
+
+
+def test_a_queue_that_does_not_answer_is_taken_for_neither_full_nor_empty(cluster: Path, tmp_path: Path) -> None:
+    training = launcher().start(command(tmp_path, "a"))
+    assert training.poll() is None
+    (cluster / "bin" / "squeue").write_text("#!/bin/sh\necho 'slurm_load_jobs error: no controller' >&2\nexit 1\n")
+    time.sleep(0.3)
+    assert training.poll() is None
+    assert training.missed is None
+    with pytest.raises(Failure, match=r"squeue does not answer, so nothing is submitted: slurm_load_jobs error"):
+        launcher().ongoing(training.folder)
 
 
 def test_device_and_processes_are_those_of_the_nodes(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 STATE, END = "slurm.json", "slurm-end.json"  # in the run folder: which job trains there; how a job ended
 ASK = 10.0  # seconds between questions to the queue
 GONE = 30.0  # seconds after which a job that is not in the queue is believed to have ended without a word
-LINGER = 60.0  # seconds that a job whose training was signalled waits for Slurm to end it or to queue it again
+LINGER = 60.0  # seconds that a job whose training was asked to end waits for Slurm
 
 
 # --- in the job -------------------------------------------------------------------------------------------------------
@@ -48,6 +48,7 @@ class Job:
     options: Slurm
     processes: int
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    is_asked: bool = field(default=False, init=False)  # to end
 
     def __call__(self) -> int:
         """Train; the exit code, also left in the run folder."""
@@ -111,11 +112,12 @@ class Job:
         assert self.process is not None
         while (code := self.process.poll()) is None:
             time.sleep(0.2)
-        if code in [128 + number for number in ENDING] and self.options.cluster == "slurm":
-            time.sleep(LINGER)  # Slurm signals all processes of a job, and ours ended before submitit's handler acted
+        if self.options.cluster == "slurm" and (self.is_asked or code in [128 + number for number in ENDING]):
+            time.sleep(LINGER)  # what asked it to end will end the job, too, or queue it again
         return code
 
     def _ask_to_end(self) -> None:
+        self.is_asked = True
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGTERM)
@@ -146,14 +148,15 @@ class Queue:
         self.jobs.add(job_id)
 
     def _ask(self) -> None:
-        """squeue needs no accounting. Where it does not answer, all stays as it was."""
+        """squeue needs no accounting. If it does not answer now, all stays as it was; Failure if it never has."""
         words = ["squeue", "--noheader", "--array", "--user", getpass.getuser(), "--format", "%i"]
         try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return
-        if done.returncode == 0:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
             self.jobs, self.asked = set(done.stdout.split()), self.clock()
+        except (OSError, subprocess.SubprocessError) as error:
+            if self.asked == float("-inf"):
+                said = str(getattr(error, "stderr", None) or error).strip()
+                raise Failure(f"squeue does not answer, so nothing is submitted: {said}") from None
 
     def signal(self, job_id: str, number: signal.Signals | None) -> None:
         """Cancel a job: with SIGTERM and, half a minute later, SIGKILL (None), or with this signal."""
