@@ -12,8 +12,6 @@ import torch
 from conftest import Command
 from runs import all_runs, assert_equal, history, run_folders, stored, weights
 
-from biasbed.processes import Interrupted
-
 # Loader workers, batch norm, augmentation and InfoDrop's randomness are all on.
 FLAGS = ("--algorithm", "infodrop", "--workers", "1", "--seed", "3")
 EPOCHS, STEPS_PER_EPOCH, DECISIONS_PER_EPOCH = 3, 6, 3
@@ -119,11 +117,10 @@ def test_sigterm_settles_the_run_and_the_same_command_continues_it(
     assert "biasbed.ended_by" not in again.data.tags
 
 
-@pytest.mark.parametrize("count", [2 * STEPS_PER_EPOCH, EPOCHS * STEPS_PER_EPOCH])
-def test_the_step_before_an_evaluation_is_continued_from_with_the_evaluation(
-    count: int, image_root: Path, tracking: str, reference: Path, tmp_path: Path
+def test_the_last_step_is_continued_from_with_the_evaluation_that_is_due(
+    image_root: Path, tracking: str, reference: Path, tmp_path: Path
 ) -> None:
-    words = ["train", *_flags(image_root), "--tracking", "offline"]
+    words, count = ["train", *_flags(image_root), "--tracking", "offline"], EPOCHS * STEPS_PER_EPOCH
     ended = killed_at("step", count, words, "SIGUSR2")
     assert ended.returncode == 128 + signal.SIGUSR2
     assert position(tmp_path / "home") == {"stage": 0, "step": count, "due": True}
@@ -134,22 +131,14 @@ def test_the_step_before_an_evaluation_is_continued_from_with_the_evaluation(
 
 
 def test_a_long_evaluation_that_is_cut_off_does_not_cost_the_epoch(
-    image_root: Path, tracking: str, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    image_root: Path, tracking: str, reference: Path, tmp_path: Path
 ) -> None:
-    from biasbed import cli, engine
-
     words = ["train", *_flags(image_root), "--tracking", "offline"]
-    killed_at("step", STEPS_PER_EPOCH + 2, words, "SIGTERM")
-    monkeypatch.setattr(engine, "LONG", 0.0)
-    monkeypatch.setattr(engine.Engine, "evaluate", _raise_interrupted)
-    assert cli.main(words) == 128 + signal.SIGTERM
+    ended = killed_at("long evaluation", DECISIONS_PER_EPOCH + 2, words, "SIGTERM")
+    assert ended.returncode == 128 + signal.SIGTERM
     assert position(tmp_path / "home") == {"stage": 0, "step": 2 * STEPS_PER_EPOCH, "due": True}
     assert children.run(words).returncode == 0
     assert history(run_folders(tmp_path / "home")[0]) == history(reference)
-
-
-def _raise_interrupted(engine: object) -> None:
-    raise Interrupted(signal.SIGTERM)
 
 
 def position(home: Path) -> dict[str, object]:
