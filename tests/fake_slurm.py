@@ -31,6 +31,13 @@ def install(folder: Path) -> dict[str, str]:
     return {"FAKE_SLURM": str(folder), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
 
 
+def close(folder: Path) -> None:
+    """End what waits."""
+    for path in folder.glob("*.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "state": "CANCELLED"}))
+    (folder / "hold").unlink(missing_ok=True)
+
+
 @dataclass
 class Script(Job):
     """A job that runs this Python in place of a training; its folder is argv[1]."""

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import children
@@ -40,14 +40,15 @@ time.sleep(60)
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A Slurm whose jobs wait until the file `hold` is removed."""
     for name, value in {**command_environment(), **fake_slurm.install(tmp_path / "cluster")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(slurm, "ASK", 0.2)
     monkeypatch.setattr(slurm, "GONE", 1.0)
     (tmp_path / "cluster" / "hold").touch()
-    return tmp_path / "cluster"
+    yield tmp_path / "cluster"
+    fake_slurm.close(tmp_path / "cluster")
 
 
 def launcher(script: str = "print('trained')", **flags: str) -> SlurmLauncher:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,8 +129,8 @@ class Job:
 class Queue:
     """Which jobs wait or run, asked now and then for all of the user's together."""
 
-    def __init__(self, options: Slurm, clock: Callable[[], float] = time.monotonic) -> None:
-        self.options, self.clock = options, clock
+    def __init__(self, options: Slurm) -> None:
+        self.options = options
         self.jobs: set[str] = set()
         self.asked = float("-inf")
 
@@ -140,7 +140,7 @@ class Queue:
             with contextlib.suppress(OSError):
                 return b"submitit" in Path(f"/proc/{job_id}/cmdline").read_bytes()
             return False
-        if self.clock() - self.asked > ASK:
+        if time.monotonic() - self.asked > ASK:
             self._ask()
         return job_id in self.jobs
 
@@ -152,7 +152,7 @@ class Queue:
         words = ["squeue", "--noheader", "--array", "--user", getpass.getuser(), "--format", "%i"]
         try:
             done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
-            self.jobs, self.asked = set(done.stdout.split()), self.clock()
+            self.jobs, self.asked = set(done.stdout.split()), time.monotonic()
         except (OSError, subprocess.SubprocessError) as error:
             if self.asked == float("-inf"):
                 said = str(getattr(error, "stderr", None) or error).strip()
