@@ -20,6 +20,7 @@ Device = Literal["cpu", "cuda"]
 PARENT_PROCESS = "BIASBED_PARENT_PROCESS"  # environment variable of a child that must not outlive its parent
 LIFELINE = "BIASBED_LIFELINE"  # environment variable of a command that must not outlive who holds its standard input
 ENDING = (signal.SIGTERM, signal.SIGUSR2)  # what asks to end; Slurm sends SIGUSR2 before it takes a node away
+SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"  # torchrun's: seconds that ranks have for their last checkpoint
 PATIENCE = 10.0  # seconds in which further signals to end are taken for the first one's copies
 
 
@@ -62,6 +63,7 @@ def run_torchrun(count: int, arguments: Sequence[str]) -> int:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     os.environ.setdefault("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR2")
+    os.environ.setdefault(SHUTDOWN, "60")
     os.environ[PARENT_PROCESS] = str(os.getpid())
     options = ["--standalone", "--nproc_per_node", str(count)]
     options += ["--local-addr", "127.0.0.1"]  # a container's own name may not resolve, and torchrun would wait for it

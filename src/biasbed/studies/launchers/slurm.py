@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
-from biasbed.processes import ENDING, PARENT_PROCESS, die_with_parent, settle
+from biasbed.processes import ENDING, PARENT_PROCESS, SHUTDOWN, die_with_parent, settle
 from biasbed.studies.launchers import Command, Launcher, Training, require_server, with_device
 from biasbed.studies.options import Slurm, StudyOptions
 
@@ -101,7 +101,8 @@ class Job:
 
     def variables(self) -> dict[str, str]:
         threads = max(1, self.options.cpus_per_task // self._per_node)
-        found = {"OMP_NUM_THREADS": str(threads), **os.environ, **self.environment}
+        usual = {"OMP_NUM_THREADS": str(threads), SHUTDOWN: str(self.options.warning)}
+        found = {**usual, **os.environ, **self.environment}
         return found | ({PARENT_PROCESS: str(os.getpid())} if self.options.nodes == 1 else {})
 
     @property
