@@ -42,6 +42,15 @@ ENV HOME=/home/biasbed USER=biasbed LOGNAME=biasbed \
 COPY . /opt/biasbed
 RUN PYTHONHASHSEED=0 python -m compileall -q --invalidation-mode unchecked-hash /opt/biasbed/src /opt/biasbed/analysis
 
+# Kubernetes takes the first word of a command for the program (MLflow's backend leaves the entry point no say), so each
+# command is one, too. Last in PATH: `test` stays the system's.
+RUN mkdir /opt/programs \
+ && for name in $(python -c "from biasbed.cli import COMMANDS; print(*COMMANDS)"); do \
+      printf '#!/bin/sh\nexec python -m biasbed %s "$@"\n' $name > /opt/programs/$name; \
+    done \
+ && chmod +x /opt/programs/*
+ENV PATH=${PATH}:/opt/programs
+
 ARG VERSION=unknown
 ARG COMMIT=unknown
 LABEL org.opencontainers.image.title=biasbed \

@@ -29,12 +29,13 @@ def run(
     env: Mapping[str, str] | None = None,
     processes: int = 1,
     kill: tuple[str, int, str] | None = None,
+    victim: int | None = None,
     cwd: Path | None = None,
     timeout: float = 240,
 ) -> Done:
     """`biasbed <words>`, in `processes` processes as torchrun would start them.
 
-    kill: (moment, count, signal), see kill_at.py; every process is signalled at its own such moment.
+    kill: (moment, count, signal), see kill_at.py; every process is signalled at its own such moment, or `victim` alone.
     """
     environment = {**os.environ, **(env or {})}
     environment.pop("MLFLOW_RUN_ID", None)
@@ -45,7 +46,8 @@ def run(
         children = []
         for rank in range(processes):
             own = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)} if processes > 1 else environment
-            arguments = (list(words), own, str(cwd or Path.cwd()), f"{folder}/{rank}", kill)
+            at = kill if victim in (None, rank) else None
+            arguments = (list(words), own, str(cwd or Path.cwd()), f"{folder}/{rank}", at)
             children.append(_CONTEXT.Process(target=_child, args=arguments))
             children[-1].start()
         for child in children:

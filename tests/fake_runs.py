@@ -12,7 +12,7 @@ from pathlib import Path
 from biasbed import record
 from biasbed.config import Config
 from biasbed.run_folder import RunFolder
-from biasbed.studies.launchers import Command
+from biasbed.studies.launchers import Command, Launcher
 from biasbed.studies.plan import PlannedRun, standing
 from biasbed.studies.runner import Item, Runner
 
@@ -81,7 +81,7 @@ class Fake:
 
 
 @dataclass
-class FakeLauncher:
+class FakeLauncher(Launcher):
     """`outcomes`: of each run by name, how its starts go: done, fail, refuse, hang, killed, held (by another)."""
 
     home: Path
@@ -132,7 +132,7 @@ class Notes:
         self.most_running = max(self.most_running, sum(item.state == "running" for item in items))
 
 
-def runner(runs: list[PlannedRun], launcher: FakeLauncher, retries: int = 1, **options: object) -> Runner:
+def runner(runs: list[PlannedRun], launcher: Launcher, retries: int = 1, **options: object) -> Runner:
     standings = [(run, standing(run, {})) for run in runs]
     return Runner(standings, 2, launcher, retries, Notes(), pause=0.001, **options)  # type: ignore[arg-type]
 

@@ -62,6 +62,17 @@ def test_two_processes_killed_and_resumed_are_bit_equal(toy: str, image_root: Pa
     assert history(straight) == history(cut)
 
 
+def test_one_process_that_is_to_end_ends_all_with_a_checkpoint(image_root: Path, tmp_path: Path) -> None:
+    words, home = flags(image_root, "toys:Plain", "--hparams.noise", "0.1"), tmp_path / "cut"
+    straight = train(tmp_path / "straight", words, processes=2)
+    asked = {"kill": ("step", 6, "SIGTERM"), "victim": 1, "processes": 2}
+    assert children.run(["train", *words], env={"BIASBED_HOME": str(home)}, **asked).returncode == 143
+    assert torch.load(run_folders(home)[0] / "last.ckpt", weights_only=True)["position"]["step"] == 6
+    cut = train(home, words, processes=2)
+    assert_equal(weights(straight), weights(cut))
+    assert history(straight) == history(cut)
+
+
 def test_accumulated_parts_make_the_same_update(image_root: Path, tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", flags(image_root, "toys:Plain"))
     parts = train(tmp_path / "parts", flags(image_root, "toys:Plain", "--accumulate", "3"))

@@ -103,6 +103,7 @@ def test_sigterm_settles_the_run_and_the_same_command_continues_it(
 ) -> None:
     words = ["train", *_flags(image_root)]
     ended = killed_at("step", STEPS_PER_EPOCH + 3, words, "SIGTERM")
+    assert position(tmp_path / "home") == {"stage": 0, "step": STEPS_PER_EPOCH + 3, "due": False}
     assert ended.returncode == 128 + signal.SIGTERM
     assert "Traceback" not in ended.stderr
     (run,) = all_runs(tracking, kind="train")
@@ -114,6 +115,35 @@ def test_sigterm_settles_the_run_and_the_same_command_continues_it(
     (again,) = all_runs(tracking, kind="train")
     assert (again.info.run_id, again.info.status) == (run.info.run_id, "FINISHED")
     assert "biasbed.ended_by" not in again.data.tags
+
+
+def test_the_last_step_is_continued_from_with_the_evaluation_that_is_due(
+    image_root: Path, tracking: str, reference: Path, tmp_path: Path
+) -> None:
+    words, count = ["train", *_flags(image_root), "--tracking", "offline"], EPOCHS * STEPS_PER_EPOCH
+    ended = killed_at("step", count, words, "SIGUSR2")
+    assert ended.returncode == 128 + signal.SIGUSR2
+    assert position(tmp_path / "home") == {"stage": 0, "step": count, "due": True}
+    assert children.run(words).returncode == 0
+    (folder,) = run_folders(tmp_path / "home")
+    assert history(folder) == history(reference)
+    assert_equal(weights(folder, "best.ckpt"), weights(reference, "best.ckpt"))
+
+
+def test_a_long_evaluation_that_is_cut_off_does_not_cost_the_epoch(
+    image_root: Path, tracking: str, reference: Path, tmp_path: Path
+) -> None:
+    words = ["train", *_flags(image_root), "--tracking", "offline"]
+    ended = killed_at("long evaluation", DECISIONS_PER_EPOCH + 2, words, "SIGTERM")
+    assert ended.returncode == 128 + signal.SIGTERM
+    assert position(tmp_path / "home") == {"stage": 0, "step": 2 * STEPS_PER_EPOCH, "due": True}
+    assert children.run(words).returncode == 0
+    assert history(run_folders(tmp_path / "home")[0]) == history(reference)
+
+
+def position(home: Path) -> dict[str, object]:
+    found: dict[str, object] = torch.load(run_folders(home)[0] / "last.ckpt", weights_only=True)["position"]
+    return found
 
 
 def test_finished_runs_are_never_touched(

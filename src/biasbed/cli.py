@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from biasbed import __version__
 from biasbed.errors import Failure, UsageError
-from biasbed.processes import Interrupted, end_with_parent, follow_launcher
+from biasbed.processes import Interrupted, end_with_input, end_with_parent, follow_launcher
 from biasbed.settings import Spec, build, nearest, setting, specs
 
 Flags = dict[str, str]
@@ -288,6 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UsageError(f"unknown command '{words[0]}'{nearest(words[0], COMMANDS)}")
         flags = parse(words[0], words[1:])
         end_with_parent()
+        end_with_input()
         if "MLFLOW_RUN_ID" in os.environ:
             follow_launcher()
         return COMMANDS[words[0]].run(flags, words[1:]) or 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,10 +22,13 @@ from biasbed.errors import Failure
 from biasbed.evaluate import Evaluator, measure, refuse_corrupt, write_predictions
 from biasbed.networks.network import as_input
 from biasbed.precision import Precision
+from biasbed.processes import Interrupted, Postponed
 from biasbed.progress import Progress as Bar
 from biasbed.run_folder import RunFolder
 from biasbed.schedules import rate_factor
 from biasbed.tracking import Record
+
+LONG = 60.0  # seconds of an evaluation before which a checkpoint is worth its time
 
 
 @dataclass
@@ -33,6 +37,7 @@ class State:
 
     stage: int = 0
     step: int = 0  # within the stage: the next one to take
+    due: bool = False  # an evaluation comes before that step
     history: list[Record] = field(default_factory=list)
     best: dict[str, float] | None = None  # {"value", "number"} of the best evaluation by the monitor
 
@@ -99,6 +104,7 @@ class Engine:
         self.skipped: set[str] = set()
         self.steps_per_epoch = loader.plan.steps_per_epoch
         self._seconds, self._since, self._waited = 0.0, time.perf_counter(), 0.0
+        self._postponed = Postponed()
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
@@ -115,8 +121,10 @@ class Engine:
         total = self.total_steps(stage)
         interval = self._interval() if is_last else self.steps_per_epoch
         self.algorithm.train()
-        with Bar(total, "step", self.state.step, silent=not self.group.is_main) as bar:
+        with Bar(total, "step", self.state.step, silent=not self.group.is_main) as bar, self._postponed():
             self._since = time.perf_counter()
+            if self.state.due:
+                self._boundary(bar, is_last)
             while self.state.step < total:
                 for step, following, batch, skipped in self._batches():
                     self._note_skipped(skipped, bar)
@@ -124,7 +132,9 @@ class Engine:
                     bar.tick(following - step)
                     self.state.step = following
                     # Crossing, not meeting, a multiple: an epoch's unusable last step is passed over.
-                    if following // interval > step // interval or following >= total:
+                    self.state.due = following // interval > step // interval or following >= total
+                    self._end_if_asked()
+                    if self.state.due:
                         self._boundary(bar, is_last)
                     elif self._crosses_checkpoint(step, following):
                         self.save()
@@ -141,6 +151,13 @@ class Engine:
             if found is None:
                 return
             yield found
+
+    def _end_if_asked(self) -> None:
+        """After a step that any rank was asked to end in: a checkpoint, then the end on all of them."""
+        asked = self._postponed.noted
+        if self.group.any(torch.tensor(asked is not None)):
+            self.save()
+            raise Interrupted(asked or signal.SIGTERM)
 
     def _update(self, stage: Stage, step: int, total: int, batch: Batch) -> None:
         epoch, within = divmod(step, self.steps_per_epoch)
@@ -170,11 +187,14 @@ class Engine:
     def _boundary(self, bar: Bar, is_last: bool) -> None:
         """Evaluate, then checkpoint with the new record in it, then journal, then server (DESIGN, "Exactly once")."""
         self._check_finite()
-        self._seconds = self._elapsed()
+        self._seconds, self._since = self._elapsed(), time.perf_counter()
         if is_last:
+            if self.group.any(torch.tensor(self._evaluation_seconds() > LONG)):
+                self.save()
             metrics = self._training_metrics()
             began = time.perf_counter()
-            metrics |= self.evaluate()
+            with self._postponed.suspended():
+                metrics |= self.evaluate()
             metrics["time/evaluation_seconds"] = time.perf_counter() - began
             number = self.state.step // (self.steps_per_epoch if self.config.unit == "epoch" else 1)
             entry = {"step": number, "timestamp": int(time.time() * 1000), "metrics": metrics}
@@ -182,11 +202,16 @@ class Engine:
                 self._keep(entry)
             self.state.history.append(entry)
         self.tally, self._seconds, self._waited, self._since = Tally(), 0.0, 0.0, time.perf_counter()
+        self.state.due = False
         self.save()
         if is_last and self.group.is_main:
             self.on_record(entry)
             bar.line(self._summary(entry))
         self._since = time.perf_counter()
+
+    def _evaluation_seconds(self) -> float:
+        """Of the last evaluation, 0 before the first."""
+        return float(self.state.history[-1]["metrics"]["time/evaluation_seconds"]) if self.state.history else 0.0
 
     def _elapsed(self) -> float:
         """Seconds of training since the last evaluation, also over a cut."""
@@ -279,7 +304,7 @@ class Engine:
                 "skipped": skipped,
                 "seconds": self._elapsed(),
                 "waited": self._waited,
-                "position": {"stage": self.state.stage, "step": self.state.step},
+                "position": {"stage": self.state.stage, "step": self.state.step, "due": self.state.due},
                 "history": self.state.history,
                 "best": self.state.best,
             }

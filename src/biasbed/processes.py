@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Literal
 
@@ -18,6 +18,10 @@ from biasbed.errors import UsageError
 
 Device = Literal["cpu", "cuda"]
 PARENT_PROCESS = "BIASBED_PARENT_PROCESS"  # environment variable of a child that must not outlive its parent
+LIFELINE = "BIASBED_LIFELINE"  # environment variable of a command that must not outlive who holds its standard input
+ENDING = (signal.SIGTERM, signal.SIGUSR2)  # what asks to end; Slurm sends SIGUSR2 before it takes a node away
+SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"  # torchrun's: seconds that ranks have for their last checkpoint
+PATIENCE = 10.0  # seconds in which further signals to end are taken for the first one's copies
 
 
 def in_torchrun() -> bool:
@@ -33,14 +37,19 @@ def settle_device(device: str, nproc: int | str) -> tuple[Device, int]:
     import torch
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if in_torchrun():
+        return settle(device, 1, gpus)[0], int(os.environ["WORLD_SIZE"])
+    return settle(device, nproc, gpus)
+
+
+def settle(device: str, nproc: int | str, gpus: int, where: str = "here") -> tuple[Device, int]:
+    """The same for a place that has so many GPUs."""
     settled: Device = "cuda" if device == "cuda" or (device == "auto" and gpus) else "cpu"
     if settled == "cuda" and not gpus:
-        raise UsageError("device=cuda: there is no GPU here")
-    if in_torchrun():
-        return settled, int(os.environ["WORLD_SIZE"])
+        raise UsageError(f"device=cuda: there is no GPU {where}")
     count = int(nproc) if nproc != "auto" else max(1, gpus if settled == "cuda" else 1)
     if settled == "cuda" and count > gpus:
-        raise UsageError(f"nproc={count}: there are {gpus} GPUs, and each process needs one of its own")
+        raise UsageError(f"nproc={count}: there are {gpus} GPUs {where}, and each process needs one of its own")
     return settled, count
 
 
@@ -53,6 +62,8 @@ def run_torchrun(count: int, arguments: Sequence[str]) -> int:
     # Each process has said in one line what went wrong; torchrun would add a page.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
+    os.environ.setdefault("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR2")
+    os.environ.setdefault(SHUTDOWN, "60")
     os.environ[PARENT_PROCESS] = str(os.getpid())
     options = ["--standalone", "--nproc_per_node", str(count)]
     options += ["--local-addr", "127.0.0.1"]  # a container's own name may not resolve, and torchrun would wait for it
@@ -128,6 +139,19 @@ def end_with_parent() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+def end_with_input() -> None:
+    """With `LIFELINE` set, end with SIGTERM when the standard input does: a container has no parent to follow."""
+    if os.environ.pop(LIFELINE, None) is not None:
+        threading.Thread(target=_read_to_end, daemon=True).start()
+
+
+def _read_to_end() -> None:
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 class Interrupted(BaseException):
     """A signal asked this process to end."""
 
@@ -138,7 +162,7 @@ class Interrupted(BaseException):
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM ends the block with `Interrupted`, so that journal and status are settled first."""
+    """A signal to end ends the block with `Interrupted`, so that journal and status are settled first."""
     owner = os.getpid()
 
     def handler(number: int, frame: FrameType | None) -> None:
@@ -146,15 +170,56 @@ def interruptible() -> Iterator[None]:
             ignore_signals()
             raise Interrupted(number)
 
-    previous = signal.signal(signal.SIGTERM, handler)
+    with _handled(handler):
+        yield
+
+
+class Postponed:
+    """In its block a signal to end is only noted, for the block to end where it can best be continued."""
+
+    def __init__(self) -> None:
+        self.noted: signal.Signals | None = None
+        self._when, self._at_once = 0.0, False
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        before = {number: signal.getsignal(number) for number in ENDING}
+
+        def handler(number: int, frame: FrameType | None) -> None:
+            is_late = self.noted is not None and time.monotonic() - self._when > PATIENCE
+            act = before[signal.Signals(number)]
+            if (self._at_once or is_late) and callable(act):
+                act(number, frame)
+            elif self.noted is None:
+                self.noted, self._when = signal.Signals(number), time.monotonic()
+
+        with _handled(handler):
+            yield
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Within this inner block signals act at once, one that was noted before it, too."""
+        self._at_once = True
+        try:
+            if self.noted is not None:
+                raise Interrupted(self.noted)
+            yield
+        finally:
+            self._at_once = False
+
+
+@contextlib.contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    previous = {number: signal.signal(number, handler) for number in ENDING}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, former in previous.items():
+            signal.signal(number, former)
 
 
 def ignore_signals() -> None:
     """On the way out, once is enough; and the death of a loader worker is no news any more."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (*ENDING, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

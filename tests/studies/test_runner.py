@@ -14,7 +14,7 @@ from biasbed.run_folder import RunFolder
 from biasbed.studies import attempts, ledger
 from biasbed.studies import runner as running
 from biasbed.studies.display import Display, lines, listing
-from biasbed.studies.launchers import local
+from biasbed.studies.launchers import local, share
 from biasbed.studies.plan import estimate, standing
 
 
@@ -260,8 +260,9 @@ def test_a_lock_that_is_only_looked_at_stops_nobody(tmp_path: Path) -> None:
 
 def test_each_training_at_a_time_has_gpus_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3,5,GPU-7")
-    assert [local._gpus(slot, 2) for slot in range(2)] == [["1", "3"], ["5", "GPU-7"]]
-    assert [local._gpus(slot, 1) for slot in (3, 4)] == [["GPU-7"], ["1"]]  # more workers than GPUs share them
+    gpus = local._gpus()
+    assert [share(gpus, slot, 2) for slot in range(2)] == [["1", "3"], ["5", "GPU-7"]]
+    assert [share(gpus, slot, 1) for slot in (3, 4)] == [["GPU-7"], ["1"]]  # more workers than GPUs share them
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr(local, "_gpu_count", lambda: 2)
-    assert local._gpus(1, 1) == ["1"]
+    assert share(local._gpus(), 1, 1) == ["1"]

@@ -14,12 +14,53 @@ Workers = int | Auto
 
 
 @dataclass(frozen=True)
+class Docker:
+    """Trainings in containers (launcher=docker)."""
+
+    image: str = setting("biasbed", "image to train in; docker/README.md builds it")
+    gpus: int | Auto = setting("auto", "GPUs of the engine to be used, 0: none (auto: all)")
+    shm_size: str = setting("8g", "most memory that a training's loader processes hand images over through")
+    network: str = setting("bridge", "Docker's network; host: for a tracking server on this machine")
+    mounts: tuple[str, ...] | None = setting(None, "more folders that trainings read, at the same paths as here")
+
+    def __post_init__(self) -> None:
+        if self.gpus != "auto" and int(self.gpus) < 0:
+            raise ValueError(f"docker.gpus={self.gpus}: should be at least 0")
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """Trainings as jobs of a cluster (launcher=slurm)."""
+
+    partition: str | None = setting(None, "partition (none: the cluster's usual one; so for the next two)")
+    account: str | None = setting(None, "account that is charged")
+    qos: str | None = setting(None, "quality of service")
+    minutes: int = setting(720, "time limit of a job; a training that needs longer is queued again and goes on", ge=1)
+    timeouts: int = setting(100, "how often a training may reach that limit", ge=0)
+    warning: int = setting(120, "seconds that a training has for its last checkpoint before the limit", ge=1)
+    nodes: int = setting(1, "nodes of a training", ge=1)
+    gpus_per_node: int = setting(1, "GPUs of a training on each node, one process each; 0: it runs on CPUs", ge=0)
+    cpus_per_task: int = setting(8, "cores of a training on each node", ge=1)
+    mem_gb: float | None = setting(None, "memory in GB on each node", gt=0)
+    array_parallelism: int = setting(256, "jobs of an array that run at a time", ge=1)
+    setup: str | None = setting(None, "shell command that each job begins with: module load cuda")
+    parameters: tuple[str, ...] | None = setting(None, "other options of sbatch, by commas: gres=gpu:a100:1,exclusive")
+    cluster: Literal["slurm", "local"] = setting(
+        "slurm", "local: try it without a cluster, as processes of this machine"
+    )
+
+
+@dataclass(frozen=True)
 class StudyOptions:
     """How the trainings of a study are carried out."""
 
     workers: Workers = setting("auto", "trainings at a time (auto: as many as GPUs or cores allow)")
     retries: int = setting(2, "how often a failed training is started again, from its last checkpoint", ge=0)
-    launcher: Literal["local"] = setting("local", "where trainings run: as processes of this machine")
+    launcher: Literal["local", "docker", "slurm"] = setting(
+        "local", "where trainings run: as processes of this machine, in containers, as jobs of a cluster"
+    )
+    docker: Docker = Docker()
+    slurm: Slurm = Slurm()
 
     def __post_init__(self) -> None:
         if self.workers != "auto" and int(self.workers) < 1:

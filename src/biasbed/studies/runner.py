@@ -99,7 +99,11 @@ class Runner:
             time.sleep(self.pause)
 
     def stop(self) -> None:
-        """End what is running, in good order; then nothing of this command's is left."""
+        """End what is running, in good order; then nothing of this command's is left. Detached trainings go on."""
+        if self.launcher.detached:
+            if any(self._running()):
+                self.report.say("the trainings go on; the same command watches them")
+            return
         for item in self._running():
             assert item.active is not None
             item.active.training.stop()
@@ -140,13 +144,23 @@ class Runner:
             item.state = "done"
             return False
         folder = item.run.folder()
-        claim = None if item.standing.state == "elsewhere" else folder.claim()
-        if claim is None or not self._is_free(item, folder):
+        claim = folder.claim()
+        ongoing = self.launcher.ongoing(folder.path) if claim is not None else None
+        if claim is None or (ongoing is None and not self._is_free(item, folder)):
             if claim is not None:
                 claim.close()
             self._leave(item)
             return False
+        item.active = self._begin(item, slot, folder, claim, ongoing)
+        return True
+
+    def _begin(self, item: Item, slot: int, folder: RunFolder, claim: TextIO, ongoing: Training | None) -> Active:
+        """Start a run's training, or watch the one that goes on there."""
         log = attempts.log_file(folder)
+        item.state = "running"
+        if ongoing is not None:
+            self.report.say(f"{item.run.name} goes on; its lines are in {log}")
+            return Active(ongoing, folder, claim, slot, 0)
         log_start = log.stat().st_size if log.exists() else 0
         attempts.begin(folder, item.run.processes)
         command = Command(
@@ -158,11 +172,11 @@ class Runner:
             slots=self.workers,
             processes=item.run.processes,
         )
-        item.active = Active(self.launcher.start(command), folder, claim, slot, log_start)
-        item.state, item.starts = "running", item.starts + 1
+        active = Active(self.launcher.start(command), folder, claim, slot, log_start)
+        item.starts += 1
         verb = "started" if not item.standing.reached else f"continued from {item.run.unit} {item.standing.reached}"
         self.report.say(f"{item.run.name} {verb}; its lines are in {log}")
-        return True
+        return active
 
     def _is_free(self, item: Item, folder: RunFolder) -> bool:
         """Whether the folder, now claimed, is still where this run is to be trained, and by nobody else."""

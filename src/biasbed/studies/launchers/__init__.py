@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
+from urllib.parse import urlsplit
 
+from biasbed import record
 from biasbed.config import Config
+from biasbed.errors import UsageError
+from biasbed.processes import Device
+from biasbed.server import database, resolve_uri
 
 if TYPE_CHECKING:
     from biasbed.studies.options import StudyOptions
@@ -25,6 +31,16 @@ class Command:
     slot: int  # which of the trainings at a time this is, from 0
     slots: int  # how many there are at a time
     processes: int  # that it trains with
+
+    @property
+    def folder(self) -> Path:
+        """Where it trains."""
+        return self.log.parent
+
+    @property
+    def home(self) -> Path:
+        """The folder of all runs."""
+        return self.folder.parents[1]
 
     @property
     def arguments(self) -> list[str]:
@@ -46,7 +62,12 @@ class Training(Protocol):
 
 
 class Launcher(Protocol):
-    """A way to run trainings."""
+    """A way to run trainings.
+
+    They end when this process does, however that ends; or, where they are `detached`, go on and are found again.
+    """
+
+    detached: bool = False
 
     def settle(self, config: Config) -> Config:
         """The config with the device and the number of processes that it has where it runs.
@@ -58,13 +79,54 @@ class Launcher(Protocol):
         """How many trainings like this one fit at a time, for `workers=auto`."""
 
     def start(self, command: Command) -> Training:
-        """Start a training. It must end when this process does, however that ends."""
+        """Start a training. What can't be started says so at its first `poll`, at the latest."""
+
+    def ongoing(self, folder: Path) -> Training | None:
+        """The training in this folder that an earlier process started and that is still to run, runs, or just ended."""
+        return None
 
 
-REGISTRY: Mapping[str, str] = {"local": "biasbed.studies.launchers.local:LocalLauncher"}
+REGISTRY: Mapping[str, str] = {
+    "local": "biasbed.studies.launchers.local:LocalLauncher",
+    "docker": "biasbed.studies.launchers.docker:DockerLauncher",
+    "slurm": "biasbed.studies.launchers.slurm:SlurmLauncher",
+}
 
 
 def open_launcher(options: StudyOptions) -> Launcher:
     """The launcher that a study asks for, imported only now. UsageError where it can't work here."""
     module, name = REGISTRY[options.launcher].split(":")
     return cast("Launcher", getattr(importlib.import_module(module), name)(options))
+
+
+# --- what launchers share ---------------------------------------------------------------------------------------------
+
+
+def with_device(config: Config, device: Device, processes: int) -> Config:
+    """The config with what was settled; UsageError where the batch can't be shared out among the processes."""
+    try:
+        return dataclasses.replace(config, device=device, nproc=processes)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def require_server(config: Config, where: str, remedy: str | None) -> None:
+    """UsageError where trainings in another place can't write to the runs' tracking store.
+
+    where: that place. remedy: what makes a server on this machine reachable from there; None where it is.
+    """
+    if config.tracking != "on":
+        return
+    uri = resolve_uri()
+    if database(uri) is not None:
+        raise UsageError(
+            f"{where} can't share the file {record.public_uri(uri)}: start `mlflow server --workers 1` and set "
+            "MLFLOW_TRACKING_URI to it, or train with tracking=offline"
+        )
+    if remedy is not None and urlsplit(uri).hostname in ("localhost", "127.0.0.1", "::1"):
+        raise UsageError(f"{where} don't reach a server at {record.public_uri(uri)}: {remedy}")
+
+
+def share(places: Sequence[str], slot: int, count: int) -> list[str]:
+    """The places of a slot's training, one per process; slots share them where there are fewer."""
+    return [places[(slot * count + number) % len(places)] for number in range(count)] if places else []

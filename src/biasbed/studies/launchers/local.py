@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import signal
 import subprocess
 import sys
 
 from biasbed.config import Config
-from biasbed.errors import UsageError
 from biasbed.processes import PARENT_PROCESS, settle_device
-from biasbed.studies.launchers import Command
+from biasbed.studies.launchers import Command, Launcher, share, with_device
 from biasbed.studies.options import StudyOptions
 
 
@@ -33,18 +31,14 @@ class LocalTraining:
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
-class LocalLauncher:
+class LocalLauncher(Launcher):
     """Starts `python -m biasbed train`; with several GPUs each training gets its own."""
 
     def __init__(self, options: StudyOptions) -> None:
         """It has no settings of its own."""
 
     def settle(self, config: Config) -> Config:
-        device, processes = settle_device(config.device, config.nproc)
-        try:
-            return dataclasses.replace(config, device=device, nproc=processes)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
+        return with_device(config, *settle_device(config.device, config.nproc))
 
     def capacity(self, config: Config) -> int:
         places = _gpu_count() if config.device == "cuda" else (os.cpu_count() or 1)
@@ -55,7 +49,7 @@ class LocalLauncher:
         threads = (os.cpu_count() or 1) // (command.slots * command.processes)
         environment.setdefault("OMP_NUM_THREADS", str(max(1, threads)))
         if command.words.get("device") == "cuda":
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(_gpus(command.slot, command.processes))
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(share(_gpus(), command.slot, command.processes))
         with command.log.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "biasbed", *command.arguments],
@@ -74,8 +68,6 @@ def _gpu_count() -> int:
     return torch.cuda.device_count()
 
 
-def _gpus(slot: int, count: int) -> list[str]:
-    """The GPUs of a slot; slots share them where there are fewer."""
+def _gpus() -> list[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    names = visible if visible != [""] else [str(number) for number in range(_gpu_count())]
-    return [names[(slot * count + number) % len(names)] for number in range(count)]
+    return visible if visible != [""] else [str(number) for number in range(_gpu_count())]

@@ -1,0 +1,207 @@
+"""Trainings in containers of the image (Dockerfile), by the Docker API.
+
+The folders that a training needs are mounted under the paths that they have here, so that its run folder, its lock and
+the words of its command are the same inside and outside. It ends with this process: we hold its standard input, which
+the engine closes when our connection to it ends (`StdinOnce`), and a training with `LIFELINE` ends in good order then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from biasbed import provenance, record
+from biasbed.config import Config
+from biasbed.data import prepared
+from biasbed.errors import Failure, UsageError
+from biasbed.processes import LIFELINE, settle
+from biasbed.studies.launchers import Command, Launcher, require_server, share, with_device
+from biasbed.studies.options import StudyOptions
+
+KILLED = 137  # exit code of a container whose process was ended by SIGKILL
+
+
+class DockerTraining:
+    """A container: made, watched and written down by two threads, removed by the engine when it ends."""
+
+    def __init__(self, container: Any, log: Path) -> None:
+        self.container, self.log = container, log
+        self.code = 1
+        self.socket = container.attach_socket(params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+        self.threads = [threading.Thread(target=work, daemon=True) for work in (self._write_log, self._wait)]
+        for thread in self.threads:
+            thread.start()
+        container.start()
+
+    def poll(self) -> int | None:
+        if self.threads[1].is_alive():
+            return None
+        self.threads[0].join(5)  # the log's last lines
+        self.socket.close()
+        return self.code
+
+    def stop(self) -> None:
+        self._signal("SIGTERM")
+
+    def kill(self) -> None:
+        self._signal("SIGKILL")
+
+    def _signal(self, name: str) -> None:
+        from docker.errors import APIError
+
+        with contextlib.suppress(APIError):  # it has ended
+            self.container.kill(signal=name)
+
+    def _write_log(self) -> None:
+        from docker.utils.socket import frames_iter
+
+        with self.log.open("ab", buffering=0) as log, contextlib.suppress(OSError, ValueError):
+            for _, text in frames_iter(self.socket, tty=False):
+                log.write(text)
+
+    def _wait(self) -> None:
+        """Until the container is removed; asked for before it starts, so that its end can't be missed."""
+        from docker.errors import DockerException
+        from requests.exceptions import RequestException
+
+        try:
+            code = int(self.container.wait(timeout=None, condition="removed")["StatusCode"])
+            self.code = -9 if code == KILLED else code
+        except (DockerException, RequestException) as error:
+            with self.log.open("a") as log:
+                log.write(f"biasbed: the Docker engine has lost the training: {_reason(error)}\n")
+
+
+class DockerLauncher(Launcher):
+    """Starts `biasbed train` in the image; with several GPUs each training gets its own."""
+
+    def __init__(self, options: StudyOptions) -> None:
+        import docker
+        from docker.errors import DockerException, ImageNotFound
+
+        self.options = options.docker
+        self.mounts = [os.path.abspath(os.path.expanduser(path)) for path in self.options.mounts or ()]
+        for path in self.mounts:
+            if not os.path.exists(path):
+                raise UsageError(f"docker.mounts: there is no {path}")
+        try:
+            self.client = docker.from_env()
+            self.info: Mapping[str, Any] = self.client.info()
+            self.image = self.client.images.get(self.options.image)
+        except ImageNotFound:
+            name = self.options.image
+            raise UsageError(f"docker.image={name}: the engine has no such image; `docker build -t {name} .`") from None
+        except DockerException as error:
+            raise UsageError(f"launcher=docker: the Docker engine does not answer: {_reason(error)}") from None
+        self._compare_code()
+
+    def settle(self, config: Config) -> Config:
+        in_reach = self.options.network == "host"
+        require_server(config, "containers", None if in_reach else "docker.network=host gives them this machine's")
+        return with_device(
+            config, *settle(config.device, config.nproc, len(self._gpus()), "for containers (docker.gpus)")
+        )
+
+    def capacity(self, config: Config) -> int:
+        places = len(self._gpus()) if config.device == "cuda" else int(self.info["NCPU"])
+        return max(1, places // int(config.nproc))
+
+    def start(self, command: Command) -> DockerTraining:
+        """Raises Failure where the engine refuses it."""
+        from docker.errors import DockerException
+
+        container = None
+        try:
+            container = self._create(command)
+            return DockerTraining(container, command.log)
+        except DockerException as error:
+            if container is not None:  # the engine removes only what has run
+                with contextlib.suppress(DockerException):
+                    container.remove(force=True)
+            raise Failure(f"the Docker engine can't start {command.name}: {_reason(error)}") from None
+
+    def _create(self, command: Command) -> Any:
+        from docker.types import DeviceRequest
+
+        command = dataclasses.replace(command, words=_absolute(command))
+        names = share(self._gpus(), command.slot, command.processes) if command.words.get("device") == "cuda" else []
+        how = {"driver": "cdi"} if names and "=" in names[0] else {"capabilities": [["gpu"]]}
+        return self.client.containers.create(
+            self.image,
+            command.arguments,
+            stdin_open=True,  # and, as we don't detach, StdinOnce
+            auto_remove=True,
+            init=True,  # passes signals on, and collects orphans
+            user=f"{os.getuid()}:{os.getgid()}",
+            environment=self._environment(command),
+            mounts=self._mounts(command),
+            device_requests=[DeviceRequest(device_ids=names, **how)] if names else [],
+            shm_size=self.options.shm_size,
+            network_mode=self.options.network,
+            labels={"biasbed.study": command.words.get("study", record.ADHOC), "biasbed.run": command.name},
+        )
+
+    def _environment(self, command: Command) -> dict[str, str]:
+        """What MLflow is told here, the training is, too."""
+        own = {name: value for name, value in os.environ.items() if name.startswith("MLFLOW_")}
+        threads = max(1, int(self.info["NCPU"]) // (command.slots * command.processes))
+        own["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(threads))
+        return {**own, **command.environment, LIFELINE: "stdin"}
+
+    def _mounts(self, command: Command) -> list[Any]:
+        from docker.types import Mount
+
+        words = command.words
+        read = [words[name] for name in ("data_dir", "prepared_dir", "init") if name in words]
+        read += (
+            [str(Path(words["algorithm"].rpartition(":")[0]).parent)] if ".py:" in words.get("algorithm", "") else []
+        )
+        there = dict.fromkeys(path for path in (*read, *self.mounts) if os.path.isabs(path) and os.path.exists(path))
+        writable = Mount(str(command.home), str(command.home), type="bind")
+        return [writable, *(Mount(path, path, type="bind", read_only=True) for path in there)]
+
+    def _gpus(self) -> list[str]:
+        """Those that trainings may use, as the engine calls them: its own list, or numbers where it keeps none."""
+        devices = [device.get("ID", "") for device in self.info.get("DiscoveredDevices") or ()]
+        found = [name for name in devices if re.fullmatch(r"nvidia\.com/gpu=\d+", name)]
+        if self.options.gpus != "auto":
+            return found[: int(self.options.gpus)] or [str(number) for number in range(int(self.options.gpus))]
+        if not found and "nvidia" in (self.info.get("Runtimes") or {}):
+            import torch
+
+            return [str(number) for number in range(torch.cuda.device_count())]
+        return found
+
+    def _compare_code(self) -> None:
+        """A warning where the image holds other code than this checkout."""
+        there = (self.image.labels or {}).get("org.opencontainers.image.revision", "unknown")
+        here, is_dirty = provenance.git_state()
+        if here and (there != here or is_dirty == "true"):
+            own = f"this checkout's ({here[:12]}{' with changes' if is_dirty == 'true' else ''})"
+            print(f"warning: trainings run the image's code (commit {there[:12]}), not {own}", file=sys.stderr)
+
+
+def _absolute(command: Command) -> dict[str, str]:
+    """The words with whole paths: the container's folder and home are others."""
+    words = dict(command.words)
+    words["output_dir"] = str(command.home)
+    words["prepared_dir"] = str(prepared.base(words.get("prepared_dir", "auto")))
+    for name in ("data_dir", "init"):
+        if name in words and os.path.exists(path := os.path.expanduser(words[name])):
+            words[name] = os.path.abspath(path)
+    if ".py:" in words.get("algorithm", ""):
+        words["algorithm"] = os.path.abspath(os.path.expanduser(words["algorithm"]))
+    return words
+
+
+def _reason(error: Exception) -> str:
+    """Its first line; of the engine's own answers, what it said."""
+    text = str(getattr(error, "explanation", None) or error).strip()
+    return text.splitlines()[0][:300] if text else type(error).__name__
