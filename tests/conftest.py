@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,17 +73,31 @@ def _empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def tracking(tmp_path: Path, _empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def serve_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Puts a tracking URI in force, here and for commands, until the test's end."""
+
+    def in_force(uri: str) -> None:
+        import mlflow
+
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        mlflow.set_tracking_uri(uri)
+
+    yield in_force
+    if "mlflow" in sys.modules:
+        sys.modules["mlflow"].set_tracking_uri(None)
+
+
+@pytest.fixture
+def tracking(
+    tmp_path: Path, _empty_store: Path, monkeypatch: pytest.MonkeyPatch, serve_at: Callable[[str], None]
+) -> str:
     """The URI of a fresh tracking database, in force for this test and its commands."""
     shutil.copy(_empty_store, tmp_path / "mlflow.db")
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     for name in ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "BIASBED_PARENT_RUN"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
-    import mlflow
-
-    mlflow.set_tracking_uri(uri)
+    serve_at(uri)
     monkeypatch.chdir(tmp_path)
     return uri
 

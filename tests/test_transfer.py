@@ -28,7 +28,13 @@ from toy_runs import THREE, Recorder, fill
 
 
 @pytest.fixture
-def move(tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _empty_store: Path) -> Callable[[str], str]:
+def move(
+    tracking: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    _empty_store: Path,
+    serve_at: Callable[[str], None],
+) -> Callable[[str], str]:
     """Makes another, empty server the one in use."""
 
     def to(name: str) -> str:
@@ -37,11 +43,8 @@ def move(tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _empty_
             folder.mkdir()
             shutil.copy(_empty_store, folder / "mlflow.db")
         uri = f"sqlite:///{folder / 'mlflow.db'}"
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
         monkeypatch.setenv("BIASBED_HOME", str(folder / "home"))
-        import mlflow
-
-        mlflow.set_tracking_uri(uri)
+        serve_at(uri)
         return uri
 
     return to

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -130,13 +131,15 @@ def test_flags_win_over_the_table(image_root: Path) -> None:
 
 
 def test_a_server_that_is_down_is_said_before_anything_is_trained(
-    image_root: Path, tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    image_root: Path,
+    tracking: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    serve_at: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    import mlflow
-
-    mlflow.set_tracking_uri("http://127.0.0.1:9")
+    serve_at("http://127.0.0.1:9")
     assert cli.main(words(image_root, "--algorithms", "erm")) == 1
     assert "can't be used: it does not answer" in capsys.readouterr().err
     assert not run_folders(tmp_path / "home")

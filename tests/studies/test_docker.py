@@ -139,7 +139,7 @@ def test_it_ends_when_nobody_holds_its_input(engine: Engine, tmp_path: Path) -> 
 
 
 def test_device_and_processes_are_those_of_the_engine(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, tmp_path: Path, serve_at: Callable[[str], None]
 ) -> None:
     engine.execute = script("")
     config = Config(batch_size=64, tracking="offline")
@@ -156,10 +156,10 @@ def test_device_and_processes_are_those_of_the_engine(
     assert (settled.device, settled.nproc) == ("cpu", 1)
     with pytest.raises(UsageError, match=r"no GPU for containers \(docker.gpus\)"):
         launcher(gpus="0").settle(Config(device="cuda", tracking="offline"))
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////tmp/x.db")
+    serve_at("sqlite:////tmp/x.db")
     with pytest.raises(UsageError, match=r"containers can't share the file .*mlflow server --workers 1"):
         launcher(network="host").settle(Config())
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://localhost:5000")
+    serve_at("http://localhost:5000")
     with pytest.raises(UsageError, match=r"docker.network=host"):
         launcher().settle(Config())
     assert launcher(network="host", gpus="0").settle(Config(batch_size=64)).device == "cpu"

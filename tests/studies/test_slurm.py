@@ -137,7 +137,7 @@ def test_a_queue_that_does_not_answer_is_taken_for_neither_full_nor_empty(cluste
         launcher().ongoing(training.folder)
 
 
-def test_device_and_processes_are_those_of_the_nodes(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_and_processes_are_those_of_the_nodes(cluster: Path, serve_at: Callable[[str], None]) -> None:
     config = Config(batch_size=64, tracking="offline")
     settled = launcher(nodes="2", gpus_per_node="4").settle(config)
     assert (settled.device, settled.nproc) == ("cuda", 8)
@@ -151,7 +151,7 @@ def test_device_and_processes_are_those_of_the_nodes(cluster: Path, monkeypatch:
         "sqlite:////tmp/x.db": "can't share the file .*mlflow server --workers 1",
         "http://127.0.0.1:5000": "the nodes of a cluster don't reach a server at .*give the name of its machine",
     }.items():
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        serve_at(uri)
         with pytest.raises(UsageError, match=message):
             launcher().settle(Config())
 
