@@ -26,13 +26,17 @@ def finished_runs(uri: str, study: str, **tags: str) -> dict[str, Finished]:
     return found
 
 
-def refuse_mixture(uri: str, study: str, suite: str, hashes: Mapping[str, str]) -> None:
+def refuse_mixture(uri: str, study: str, suite: str, hashes: Mapping[str, str], kind: str = "train") -> None:
     """UsageError where the study exists already with another suite, or with other settings of a method.
 
-    Analysis would refuse the mixture in the end. hashes: method -> its config_hash.
+    Analysis would refuse the mixture in the end. hashes: method -> its config_hash. kind: of the study's runs: a sweep
+    has trials and a benchmark trainings.
     """
     for run in find_runs(uri, study=study):
         tags = run.data.tags
+        if tags.get(record.KIND) in ({"train", "trial"} - {kind}):
+            what = "a sweep" if kind == "train" else "a study of trainings, no sweep"
+            raise UsageError(f"the study '{study}' is {what}: name another with study=")
         if tags.get(record.SUITE, suite) != suite:
             raise UsageError(f"the study '{study}' is one of the suite {tags[record.SUITE]}: name another with study=")
         if tags.get(record.KIND) == "train" and run.info.status == "FINISHED":
@@ -56,7 +60,8 @@ class StudyRun:
         with guarded(uri):
             self.run_id = self._opened({record.KIND: "study", record.STUDY: study, record.SUITE: suite}, experiment)
             writer(uri).update_run(self.run_id, status="RUNNING")
-            for child in find_runs(uri, kind="train", study=study):
+            children = [run for kind in ("train", "trial") for run in find_runs(uri, kind=kind, study=study)]
+            for child in children:
                 if child.data.tags.get(PARENT) != self.run_id:
                     writer(uri).set_tag(child.info.run_id, PARENT, self.run_id)
 
@@ -81,9 +86,12 @@ class StudyRun:
         found = find_runs(self.uri, kind="study", study=self.study)
         return [run.info.run_id for run in found if PARENT not in run.data.tags]
 
-    def log_file(self, path: Path) -> None:
+    def log_file(self, path: Path, folder: str | None = None) -> None:
         """Add a file to the study's run. A server that is away costs no training: it is said, and work goes on."""
-        self._try(lambda: writer(self.uri).log_artifact(self.run_id, str(path)))
+        self._try(lambda: writer(self.uri).log_artifact(self.run_id, str(path), folder))
+
+    def set_tag(self, name: str, value: str) -> None:
+        self._try(lambda: writer(self.uri).set_tag(self.run_id, name, value))
 
     def is_finished(self, run: PlannedRun) -> bool:
         """Whether somebody has finished this run, as far as the server answers."""
