@@ -43,7 +43,7 @@ class Table:
     settings: Words = field(default_factory=dict)  # of all runs
     chosen_by: Words = field(
         default_factory=dict
-    )  # where the algorithms' settings come from: study, objective, seeds, ..
+    )  # the sweep behind the algorithms' settings
 
 
 def read_table(name: str) -> Table:

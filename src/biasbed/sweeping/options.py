@@ -59,4 +59,4 @@ class SweepOptions(StudyOptions):
 
 def sweep_settings() -> Mapping[str, Spec]:
     """Every setting of `sweep` by its dotted name."""
-    return {**{name: spec for name, spec in specs(Config).items() if name not in OWN}, **specs(SweepOptions)}
+    return {**specs(SweepOptions), **{name: spec for name, spec in specs(Config).items() if name not in OWN}}
