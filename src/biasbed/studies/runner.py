@@ -18,6 +18,7 @@ from biasbed.studies import attempts
 from biasbed.studies.launchers import Command, Launcher, Training
 from biasbed.studies.plan import PlannedRun, Standing, standing
 
+LOOK = 1.0  # seconds between looks at the journal of a training
 ELSEWHERE = 5.0  # seconds between looks at a run that another command has
 GRACE = 60.0  # seconds that trainings have to end in good order
 REFUSED = 2  # exit code of a command that is wrong: it would be wrong again
@@ -210,9 +211,9 @@ class Runner:
         item.active = None
 
     def _look(self, item: Item) -> None:
-        """At a running training's journal, about once a second."""
+        """At a running training's journal."""
         if item.look_again <= time.monotonic():
-            item.standing, item.look_again = standing(item.run, {}), time.monotonic() + 1.0
+            item.standing, item.look_again = standing(item.run, {}), time.monotonic() + LOOK
 
 
 def _reason(active: Active, code: int) -> str:

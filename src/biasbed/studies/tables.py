@@ -41,9 +41,7 @@ class Table:
     algorithms: Mapping[str, Words]  # each with its own settings
     seeds: tuple[int, ...]
     settings: Words = field(default_factory=dict)  # of all runs
-    chosen_by: Words = field(
-        default_factory=dict
-    )  # the sweep behind the algorithms' settings
+    chosen_by: Words = field(default_factory=dict)  # the sweep behind the algorithms' settings
 
 
 def read_table(name: str) -> Table:

@@ -99,14 +99,32 @@ def open_storage(url: str, heartbeat: int, limit: int) -> RDBStorage:
     with _one_at_a_time(file):
         for wait in (0.5, 2.0, None):
             try:
-                return RDBStorage(
+                found = RDBStorage(
                     url, engine_kwargs=options, heartbeat_interval=heartbeat, heartbeat_stale_trial_callback=again
                 )
+                if file is not None:
+                    _lock_from_the_start(found)
+                return found
             except Exception:  # on a server two may make the tables at the same time; then they are there
                 if wait is None or file is not None:
                     raise
                 time.sleep(wait)
     raise AssertionError
+
+
+def _lock_from_the_start(storage: RDBStorage) -> None:
+    """Let every sqlite transaction begin as a writer: else two workers read the same waiting trial and both take it."""
+    from sqlalchemy import event
+
+    def connected(connection: Any, record: Any) -> None:
+        connection.isolation_level = None  # Python's driver would begin when something is written, not before
+
+    def begins(connection: Any) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    storage.engine.dispose()
+    event.listen(storage.engine, "connect", connected)
+    event.listen(storage.engine, "begin", begins)
 
 
 def exists(url: str) -> bool:
