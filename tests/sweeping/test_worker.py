@@ -191,7 +191,10 @@ def test_a_training_that_fails_is_a_failed_trial_until_the_next_command(bed: Bed
     assert again.started == ["erm-trial2"]
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "gp", "qmc", "brute_force"])
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("random", "gp", "qmc")]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "brute_force", *OTHERS])
 def test_samplers_stay_in_the_space_and_repeat_themselves(bed: Bed, sampler: str) -> None:
     bed.space.write_text(
         "optim.name: {distribution: categorical, choices: [sgd, adam]}\n"
@@ -212,13 +215,13 @@ def test_samplers_stay_in_the_space_and_repeat_themselves(bed: Bed, sampler: str
     assert len(drawn[0]) == 7
 
 
-@pytest.mark.parametrize("pruner", ["median", "hyperband", "successive_halving", "none"])
+@pytest.mark.parametrize("pruner", ["hyperband", "successive_halving"])
 def test_pruners_let_good_trainings_end(bed: Bed, pruner: str) -> None:
-    done = found(bed.work(FakeTrials(), trials=8, pruner=pruner))
+    done = found(bed.work(FakeTrials(), trials=6, pruner=pruner, sampler="random"))
     counted = trials.counts(done.outcomes)
-    assert counted["complete"] + counted["pruned"] == 8
+    assert counted["complete"] + counted["pruned"] == 6
     assert counted["complete"] >= 1
-    assert pruner != "none" or counted["complete"] == 8
+    assert counted["pruned"] >= 1
 
 
 def test_domainbed_s_search_is_random_and_repeated_with_new_seeds(bed: Bed) -> None:
