@@ -178,19 +178,19 @@ def read_space(name: str, words: Words) -> Space:
     path = SWEEPS / f"{algorithm}.yaml" if name == "auto" else Path(name).expanduser()
     if name == "auto" and (algorithm not in algorithms.REGISTRY or not path.exists()):
         raise UsageError(f"there is no search space sweeps/{algorithm}.yaml: give one with space=<file>")
+    base = config.resolve(words)
     content = read_yaml(path, "space")
     try:
-        return _space(content, words)
+        return _space(content, base, words)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 
 
-def _space(content: Any, words: Words) -> Space:
+def _space(content: Any, base: Config, words: Words) -> Space:
     if not content:
         raise UsageError("the space is empty: name at least one setting to search over")
     if not isinstance(content, dict):
         raise UsageError("a search space has an entry per setting: optim.lr: {distribution: loguniform, ...}")
-    base = config.resolve(words)
     known = specs(typing.cast(Any, type(base)))
     dimensions: dict[str, Dimension] = {}
     for name, entry in content.items():
