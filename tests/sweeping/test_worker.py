@@ -142,6 +142,26 @@ def test_the_trial_of_a_dead_worker_is_tried_again_but_not_for_ever(bed: Bed) ->
     assert trials.counts(done.outcomes)["complete"] == search.trials
 
 
+def test_the_trial_of_a_silent_worker_is_taken_over(bed: Bed) -> None:
+    """One on another machine, which can't be looked at; and one that died before it could say who it is."""
+    launcher = FakeTrials()
+    bed.home.mkdir()
+    first = Worker(bed.task(bed.plan(launcher), heartbeat=1), launcher, pause=0.001)
+    _, study, _ = first.studies[0]
+    silent, unknown = study.ask(), study.ask()
+    silent.set_user_attr(trials.WORKER, "another-boot another-namespace 1 1")
+    study._storage.record_heartbeat(silent._trial_id)  # type: ignore[attr-defined]
+    assert trials.release_dead(study, 2) == []
+    first.run()
+    done = found(first)
+    assert trials.counts(done.outcomes)["complete"] == 6
+    assert {t.user_attrs[trials.AGAIN] for t in done.every if trials.AGAIN in t.user_attrs} == {
+        silent.number,
+        unknown.number,
+    }
+    assert sorted(launcher.started) == [f"erm-trial{place}" for place in range(6)]
+
+
 def test_pruned_trainings_are_stopped_and_counted_as_such(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the values in order, not by when we look: whatever the pause, the same trials end at the same epoch."""
     ends = []

@@ -46,13 +46,15 @@ def _left(found: Sequence[Found], workers: int) -> float | None:
     every = [seconds for durations in ended.values() for seconds in durations]
     if not every:
         return None
-    total = 0.0
+    rest: list[float] = [0.0]
     for one in found:
         own = ended[one.search.name] or every
-        counted = trials.counts(one.outcomes)
-        open_ = one.search.trials - counted["complete"] - counted["pruned"] - counted["failed"]
-        total += open_ * sum(own) / len(own)
-    return total / workers
+        parts = [1.0] * (one.search.trials - len(one.outcomes))  # of a whole trial
+        parts += [1.0 for trial in one.outcomes.values() if trial.state.name == "WAITING"]
+        running = [trial for trial in one.outcomes.values() if trial.state.name == "RUNNING"]
+        parts += [1.0 - (trial.last_step or 0) / one.search.run.total for trial in running]
+        rest += [part * sum(own) / len(own) for part in parts]
+    return max(sum(rest) / workers, *rest)
 
 
 def _durations(found: Iterable[FrozenTrial]) -> list[float]:
