@@ -25,7 +25,7 @@ SEARCHES: Mapping[str, Mapping[str, str | int]] = {
 class SweepOptions(StudyOptions):
     """A search per method; its other flags are those of `train`, for every trial."""
 
-    suite: str = setting("demo", "protocol: demo, folders, biasbed")
+    suite: str = setting(Config.suite, "protocol: demo, folders, biasbed")
     algorithms: tuple[str, ...] = setting(("erm",), "methods, separated by commas: each is searched by itself")
     trials: int | Auto = setting("auto", "trainings per method and repeat (auto: 20)")
     repeats: int | Auto = setting("auto", "times that the search is made, with other seeds (auto: 1; domainbed 3)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,8 @@ def _title(axes: Axes, text: str) -> None:
 
 def _history(axes: Axes, repeats: Sequence[Found], ended: Sequence[FrozenTrial]) -> None:
     """Every trial's value in the order of the search, and the best so far."""
+    from matplotlib.ticker import MaxNLocator
+
     one = repeats[0]
     better = max if one.search.maximize else min
     groups: dict[str, list[tuple[int, float]]] = {"complete": [], "pruned (value when it ended)": [], "default": []}
@@ -81,7 +84,7 @@ def _history(axes: Axes, repeats: Sequence[Found], ended: Sequence[FrozenTrial])
         if points:
             axes.scatter(*zip(*points, strict=True), label=name, **look)
     axes.set(xlabel="trial", ylabel=_label(one))
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))  # of several repeats once
     axes.legend(handles.values(), handles.keys(), fontsize=8, frameon=False)
     _title(axes, f"{one.search.algorithm}: course of the search ({one.search.sampler}, {one.search.pruner} pruner)")
@@ -97,10 +100,12 @@ def _importance(axes: Axes, repeats: Sequence[Found], ended: Sequence[FrozenTria
     complete = [trial for trial in ended if trial.state.name == "COMPLETE"]
     study.add_trials(complete)
     names = [name for name in one.search.space.names if all(name in trial.params for trial in complete)]
-    try:
-        found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(), params=names) if names else {}
-    except (ValueError, RuntimeError):  # all values or parameters are equal
-        found = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # too few trials: it would call all settings equal
+        try:
+            found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(), params=names) if names else {}
+        except (ValueError, RuntimeError, UserWarning):  # or all values are equal
+            found = {}
     ordered = sorted(found.items(), key=lambda pair: pair[1])
     bars = axes.barh([name for name, _ in ordered], [value for _, value in ordered], color=BLUE, height=0.6)
     axes.bar_label(bars, fmt="%.2f", padding=3, fontsize=9)

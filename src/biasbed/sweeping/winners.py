@@ -9,7 +9,7 @@ from typing import Any
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
-from biasbed.server import find_runs, guarded, resolve_uri
+from biasbed.server import find_runs, guarded, resolve_uri, writer
 from biasbed.settings import nearest
 from biasbed.studies.tables import Table, Words, read_table
 from biasbed.tracking import PARENT
@@ -54,9 +54,7 @@ def fetch(sweep: str, suite: str) -> Table:
 
 
 def _read(uri: str, run_id: str, sweep: str) -> Table:
-    from mlflow import MlflowClient
-
-    client = MlflowClient(uri)
+    client = writer(uri)
     with guarded(uri), tempfile.TemporaryDirectory() as folder:
         if FILE not in [file.path for file in client.list_artifacts(run_id)]:
             raise Failure(f"the study '{sweep}' has no {FILE}: it is no sweep, or none of its trials is complete yet")
