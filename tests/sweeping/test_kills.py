@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,24 @@ def test_killed_workers_and_launchers_lose_no_trial(running: Running, tracking: 
     for path in (*running.home.rglob("*"), running.log, Path(tracking.removeprefix("sqlite:///"))):
         if path.is_file():
             assert PASSWORD.encode() not in path.read_bytes(), path
+
+
+def test_a_storage_that_is_away_for_a_while_costs_no_trial(
+    image_root: Path,
+    tmp_path: Path,
+    tracking: str,
+    postgres: Cluster,  # noqa: F811  (the fixture)
+) -> None:
+    running = Running(image_root, tmp_path, postgres.new_database("away").replace("+psycopg", ""))
+    process = running.start()
+    _wait(running, process, running.running)
+    postgres.stop()
+    _wait(running, process, lambda: "trainings go on" in running.log.read_text())
+    time.sleep(5)
+    postgres.start()
+    assert process.wait(300) == 0, running.log.read_text()
+    assert "the storage is back" in running.log.read_text()
+    running.check(tracking)
 
 
 def _wait(running: Running, process: subprocess.Popen[bytes], condition: Callable[[], object]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biasbed import record, run_folder
+from biasbed import algorithms, record, run_folder
 from biasbed.config import Config, plain
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
@@ -104,7 +104,8 @@ def make_sweep(options: SweepOptions, settings: Words, launcher: Launcher) -> Sw
     configs: list[Config] = []
     messages: list[str] = []
     for algorithm in distinct(options.algorithms, "algorithms"):
-        words = {**settings, "suite": options.suite, "study": options.study, "algorithm": algorithm}
+        words = {**settings, "suite": options.suite, "study": options.study}
+        words["algorithm"] = algorithms.settled(algorithm)
         try:
             config, own, said = _searches_of(options, words, launcher)
         except UsageError as error:

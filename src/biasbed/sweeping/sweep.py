@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 LOOK = 1.0  # seconds between looks at workers and trials
 DEATHS = 3  # of workers in a row, without a trial that ended in between, after which something is wrong
+PATIENCE = 600.0  # seconds that the storage may be away
 CONTEXT: multiprocessing.context.BaseContext = multiprocessing.get_context("spawn")
 
 
@@ -94,6 +95,7 @@ class Command:
         self.display = Display(plan.study, plan.workers)
         self.processes: dict[int, BaseProcess] = {}
         self.deaths = 0
+        self.away_since: float | None = None  # the storage
         self.environment: dict[str, str] = {}
         self.study_run: StudyRun | None = None
         self.studies: list[Study] = []
@@ -172,7 +174,10 @@ class Command:
             self._start(slot)
         while self.processes:
             time.sleep(LOOK)
-            found = self.found()
+            looked = self._looked()
+            if looked is None:
+                continue
+            found = looked
             for line in news.since(found):
                 self.deaths = 0 if " complete: " in line or " pruned at " in line else self.deaths
                 self.display.say(line)
@@ -180,6 +185,22 @@ class Command:
             self._look_after_workers()
         for line in news.since(self.found()):
             self.display.say(line)
+
+    def _looked(self) -> list[Found] | None:
+        """How the searches stand; None while the storage is away, which may be for a while."""
+        try:
+            found = self.found()
+        except Failure as failure:
+            if self.away_since is None:
+                self.away_since = time.monotonic()
+                self.display.say(f"warning: {failure}; trainings go on")
+            if time.monotonic() - self.away_since > PATIENCE:
+                raise
+            return None
+        if self.away_since is not None:
+            self.away_since = None
+            self.display.say("the storage is back")
+        return found
 
     def _start(self, slot: int) -> None:
         task = Task(
