@@ -17,24 +17,16 @@ from runs import all_runs
 from biasbed import cli, record
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import build, specs
-from biasbed.studies import benchmark, runner
+from biasbed.studies import benchmark
 from biasbed.studies.launchers import Command
 from biasbed.studies.launchers.local import LocalLauncher
 from biasbed.studies.tables import read_table, refuse_seen
 from biasbed.studies.tracked import finished_runs
-from biasbed.sweeping import samplers, storage, sweep, winners, worker
+from biasbed.sweeping import samplers, storage, winners
 from biasbed.sweeping.options import SweepOptions, sweep_settings
 from biasbed.sweeping.searches import choose_objective
 
 LR = "optim.lr: {distribution: loguniform, low: 0.01, high: 1.0}\n"
-
-
-@pytest.fixture
-def bed(image_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracking: str) -> Bed:
-    for module, name in ((runner, "LOOK"), (runner, "ELSEWHERE"), (worker, "WAIT"), (sweep, "LOOK")):
-        monkeypatch.setattr(module, name, 0.02)
-    (tmp_path / "space.yaml").write_text(LR)
-    return Bed(image_root, tmp_path / "home", tmp_path / "space.yaml")
 
 
 def test_the_defaults_of_mlproject_mean_that_nothing_is_said() -> None:
@@ -228,7 +220,7 @@ def test_trials_are_runs_of_their_own_with_their_true_status(
     monkeypatch.setattr(samplers, "make_pruner", lambda *arguments: SecondIsPruned())
     flags = {"trials": "2", "study": "mine", "tracking": "on", "loader_workers": "0", "log_model": "false"}
     launcher: Any = Forked(SweepOptions())
-    assert bed.run(launcher, monkeypatch, **flags, epochs="6", device="cpu") == 0
+    assert bed.run(launcher, monkeypatch, **flags, epochs="4", device="cpu") == 0
     (parent,) = all_runs(tracking, kind="study")
     found = {run.data.tags[record.TRIAL]: run for run in all_runs(tracking, kind="trial", study="mine")}
     assert {number: run.info.status for number, run in found.items()} == {"0": "FINISHED", "1": "KILLED"}

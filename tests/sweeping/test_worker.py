@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +15,11 @@ from fake_trials import Bed, FakeTrials, score
 from biasbed.processes import Interrupted
 from biasbed.run_folder import RunFolder
 from biasbed.studies import runner
-from biasbed.sweeping import samplers, searches, trials, worker
+from biasbed.sweeping import samplers, searches, trials
 from biasbed.sweeping import storage as storages
 from biasbed.sweeping.liveness import is_gone, signature
 from biasbed.sweeping.results import Found
 from biasbed.sweeping.worker import Worker
-
-LR = "optim.lr: {distribution: loguniform, low: 0.01, high: 1.0}\n"
-
-
-@pytest.fixture
-def bed(image_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
-    for module, name in ((runner, "LOOK"), (runner, "ELSEWHERE"), (worker, "WAIT"), (worker, "STALE")):
-        monkeypatch.setattr(module, name, 0.0)
-    space = tmp_path / "space.yaml"
-    space.write_text(LR)
-    monkeypatch.setattr(samplers, "STARTUP", 4)
-    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a database on a disk waits for it at every step
-    with tempfile.TemporaryDirectory(dir=memory) as folder:
-        yield Bed(image_root, Path(folder) / "home", space)
 
 
 def found(worker: Worker) -> Found:
