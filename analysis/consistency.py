@@ -65,7 +65,18 @@ def irregularities(runs: Sequence[Run], allow: Sequence[str]) -> list[str]:
             f"its own (study=NAME when training), or accept it: allow={names}"
         )
         raise Failure("\n".join(["runs of one algorithm differ in more than the seed:", *stops, advice]))
-    return notes + _commit_notes(runs) + _skipped_notes(runs)
+    return notes + _oracle_notes(runs) + _commit_notes(runs) + _skipped_notes(runs)
+
+
+def _oracle_notes(runs: Sequence[Run]) -> list[str]:
+    """Hyper-parameters that were chosen on test images, whatever rule then chooses the epoch."""
+    chosen = sorted({(run.oracle, run.algorithm) for run in runs if run.oracle})
+    metrics = sorted({metric for metric, _ in chosen})
+    return [
+        f"ORACLE: the hyper-parameters of {', '.join(a for m, a in chosen if m == metric)} were chosen on the test "
+        f"images, by {metric}: their scores are an upper bound that no practice can reach"
+        for metric in metrics
+    ]
 
 
 def _skipped_notes(runs: Sequence[Run]) -> list[str]:

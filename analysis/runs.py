@@ -53,6 +53,7 @@ class Run:
     selection_n: int = 0
     source: str = ""
     skipped_images: str = ""
+    oracle: str = ""  # the metric of test sets by which a sweep chose its hyper-parameters
     training_data: Mapping[str, float] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
 
@@ -133,6 +134,7 @@ def read_run(run: Any) -> Run:
         selection_n=int(tag(record.SELECTION_N, "0")) if tag(record.SELECTION_N, "0").isdigit() else 0,
         source=tag(record.SOURCE, ""),
         skipped_images=tag(record.SKIPPED_IMAGES, ""),
+        oracle=tag(record.ORACLE, ""),
         training_data=training_data,
         config=stores.parameters(run),
     )

@@ -25,7 +25,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 PROJECTS = (ROOT / "MLproject", ROOT / "docker" / "MLproject")
 ENTRIES = {
-    *("main", "train", "benchmark", "evaluate", "reproduce", "prepare", "analyze", "import", "export", "sync", "test"),
+    *("main", "train", "benchmark", "sweep", "evaluate", "reproduce", "prepare", "analyze", "import", "export", "sync"),
+    "test",
 }
 TYPES = {"string": str, "int": int, "float": float}
 TEST_COMMAND = "pip install mlflow==3.17.2 uv && mlflow run . -e test --env-manager uv"

@@ -4,4 +4,5 @@ import sys
 
 from biasbed.cli import main
 
-sys.exit(main())
+if __name__ == "__main__":  # the workers of a sweep import this file
+    sys.exit(main())

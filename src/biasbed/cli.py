@@ -161,6 +161,18 @@ def _benchmark(flags: Flags, arguments: Sequence[str]) -> None:
     benchmark(flags)
 
 
+def _sweep_settings() -> Mapping[str, Spec]:
+    from biasbed.sweeping.options import sweep_settings
+
+    return sweep_settings()
+
+
+def _sweep(flags: Flags, arguments: Sequence[str]) -> None:
+    from biasbed.sweeping.sweep import sweep
+
+    sweep(flags)
+
+
 def _reproduce_settings() -> Mapping[str, Spec]:
     from biasbed.reproduce.options import ReproduceOptions
 
@@ -213,6 +225,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "train": Command("one training, tested on every evaluation set as it goes", _train_settings, _train),
     "benchmark": Command("a study: every method with every seed, done ones skipped", _benchmark_settings, _benchmark),
+    "sweep": Command("a search for hyper-parameters, each trial a training of its own", _sweep_settings, _sweep),
     "evaluate": Command("test a checkpoint, a tracked run or a library's model", _evaluate_settings, _evaluate),
     "prepare": Command("networks and images that some methods need", _prepare_settings, _prepare),
     "analyze": Command("selection, tables, tests, figures and report from tracked runs", _analyze_settings, _analyze),
@@ -224,7 +237,7 @@ COMMANDS: Mapping[str, Command] = {
 }
 
 
-WITH_HPARAMS = ("train", "benchmark")  # commands that take a method's own settings, which depend on the method
+WITH_HPARAMS = ("train", "benchmark", "sweep")  # commands that take a method's own settings, which depend on the method
 
 
 # --- reading the command line -----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +49,8 @@ class Job:
 
     @property
     def name(self) -> str:
-        return f"{self.algorithm}-seed{self.config.seed}"
+        trial = given_tags().get(record.TRIAL)
+        return f"{self.algorithm}-seed{self.config.seed}" if trial is None else f"{self.algorithm}-trial{trial}"
 
     @property
     def algorithm(self) -> str:
@@ -80,7 +82,13 @@ class Job:
             record.SCHEMA_TAG: record.SCHEMA,
             record.TRAINING_DATA: record.canonical_json(dict(self.training_data)),
             record.INIT: record.canonical_json(networks.origin(config.backbone, config.init)),
+            **given_tags(),
         }
+
+
+def given_tags() -> dict[str, str]:
+    """What the study that started this training says of it: that it is a trial, or where its parameters come from."""
+    return {str(name): str(value) for name, value in json.loads(os.environ.get(record.GIVEN_TAGS, "{}")).items()}
 
 
 def plan(config: Config) -> Job:

@@ -43,6 +43,10 @@ SOURCE = "biasbed.source"  # published runs: the paper
 WEIGHTS = "biasbed.weights"  # evaluations: content hash of the tested model
 INIT = "biasbed.init"  # JSON object: what training started from (`networks.origin`)
 SKIPPED_IMAGES = "biasbed.skipped_images"  # corrupt=skip: JSON object, images that could not be read by phase
+TRIAL = "biasbed.trial"  # of a sweep: which of its algorithm's trials, `3`, or `r1-3` in repeat 1
+TRIAL_STATE = "biasbed.trial_state"  # how it ended: complete, pruned, failed
+SWEEP = "biasbed.sweep"  # the sweep that chose the hyper-parameters
+ORACLE = "biasbed.oracle"  # the metric of test sets by which hyper-parameters were chosen
 ENDED_BY = "biasbed.ended_by"  # the signal that ended a run early
 ERROR = "biasbed.error"  # why a run failed
 USAGE_ERROR = "biasbed.usage_error"  # `mlflow run` opened a run for a command that was refused
@@ -51,6 +55,7 @@ VERDICT = "biasbed.verdict"  # reproductions: bit-equal, within the spread, ...
 ORIGIN_RUN = "biasbed.origin_run"  # imported runs: their id where they were trained
 ORIGIN_SERVER = "biasbed.origin_server"  # imported runs: the tracking server they were exported from
 
+GIVEN_TAGS = "BIASBED_TAGS"  # environment variable: tags, as JSON, that a study gives its trainings
 KINDS = ("train", "trial", "reproduction", "evaluate", "published", "study", "analysis")
 ADHOC = "adhoc"  # the study of runs that were started by hand
 

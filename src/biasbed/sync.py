@@ -31,6 +31,8 @@ def sync(options: SyncOptions) -> int:
         roots = [Path(options.output_dir).expanduser().resolve()]
     sent, failed = 0, 0
     for folder in [folder for root in roots for folder in all_folders(root)]:
+        if folder.read_state().get("tags", {}).get(record.TRIAL_STATE) == "pruned":
+            continue  # it never will be, and that is no news
         if not folder.is_done:
             print(f"{folder.path}: not finished; the command that made it continues it", file=sys.stderr)
             continue

@@ -239,6 +239,14 @@ def test_runs_that_skipped_images_are_told(recorder: Recorder) -> None:
     assert any('left out images that could not be read: erm seed 1 {"test":2}' in n for n in computed(recorder).notes)
 
 
+def test_hyper_parameters_that_were_chosen_on_test_sets_are_told(recorder: Recorder) -> None:
+    """In the notes that report and terminal begin with."""
+    train_three(recorder)
+    recorder.train("erm", 1, GOOD, **{record.ORACLE: "test/accuracy/edge"})
+    (note,) = [note for note in computed(recorder).notes if "ORACLE" in note]
+    assert "the hyper-parameters of erm were chosen on the test images, by test/accuracy/edge" in note
+
+
 # --- missing cells ----------------------------------------------------------------------------------------------------
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biasbed import algorithms, config
+from biasbed import config
 from biasbed.errors import UsageError
 from biasbed.studies.tables import is_table, parse_seeds, read_table
 
@@ -28,15 +27,6 @@ def test_every_table_can_be_planned(path: Path) -> None:
         found = config.resolve({**words, "algorithm": algorithm, "nproc": "1"})
         assert (found.suite, found.study, found.algorithm) == (table.suite, table.study, algorithm)
     assert path.read_text().startswith("# "), "says which published table it is for"
-
-
-@pytest.mark.parametrize("path", [path for path in FILES if not is_table(path)], ids=lambda path: path.stem)
-def test_every_search_space_has_settings_of_its_method(path: Path) -> None:
-    space = yaml.safe_load(path.read_text())
-    for name, distribution in space.items():
-        for bound in (distribution["low"], distribution["high"]):
-            config.resolve({"suite": "demo", "algorithm": path.stem, name: str(bound)})
-    assert path.stem in algorithms.REGISTRY
 
 
 def test_biasbed_s_protocol_is_the_published_runs() -> None:

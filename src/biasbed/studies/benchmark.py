@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
 
-from biasbed import run_folder
+from biasbed import record, run_folder
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.processes import Interrupted, ignore_signals, interruptible
@@ -21,7 +22,7 @@ from biasbed.studies.launchers import Launcher, open_launcher
 from biasbed.studies.options import BenchmarkOptions, MainOptions, StudyOptions
 from biasbed.studies.plan import Plan, Records, estimate, make_plan, survey
 from biasbed.studies.runner import Item, Runner
-from biasbed.studies.tables import Table, distinct, parse_seeds, read_table
+from biasbed.studies.tables import Table, distinct, parse_seeds, read_table, refuse_seen
 from biasbed.studies.tracked import StudyRun, finished_runs
 from biasbed.tracking import take_run_id
 
@@ -63,8 +64,14 @@ def main_study(options: MainOptions) -> None:
 def _table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Table:
     """The study's table: the named one, or an empty one, with what the flags say instead."""
     table = Table(Config().suite, "benchmark", {}, (0, 1, 2))
+    if options.table != "none" and options.from_study != "none":
+        raise UsageError("table and from_study name a table each: give one of them")
     if options.table != "none":
         table = read_table(options.table)
+    if options.from_study != "none":
+        from biasbed.sweeping.winners import fetch
+
+        table = fetch(options.from_study, options.suite)
     methods = dict(table.algorithms)
     if options.algorithms != "auto":
         names = distinct(options.algorithms, "algorithms")
@@ -74,13 +81,15 @@ def _table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Table:
     # A duration in one unit stands in for one in the other.
     instead = {*settings, *(("epochs", "steps") if {"epochs", "steps"} & set(settings) else ())}
     general = {name: value for name, value in table.settings.items() if name not in instead}
-    return Table(
+    found = Table(
         suite=table.suite if options.suite == "auto" else options.suite,
         study=table.study if options.study == "auto" else options.study,
         algorithms={m: {n: v for n, v in own.items() if n not in instead} for m, own in methods.items()},
         seeds=table.seeds if options.seeds == "auto" else parse_seeds(options.seeds),
         settings={**general, **settings},
+        chosen_by=table.chosen_by,
     )
+    return refuse_seen(found)
 
 
 def dry_run(plan: Plan) -> list[str]:
@@ -92,11 +101,15 @@ def dry_run(plan: Plan) -> list[str]:
 def carry_out(plan: Plan, launcher: Launcher, options: StudyOptions) -> None:
     """Train what is not done, under the study's run. Raises Failure with the runs that failed or were not sent."""
     run_folder.make(plan.folder)
-    study_run, finished, environment = None, {}, {}
+    if (plan.folder / tracked.SWEPT).exists():
+        raise UsageError(f"the study '{plan.table.study}' is a sweep: name another with study=")
+    study_run, finished, environment = None, {}, _origin(plan.table)
     if _is_tracked(plan):
         study_run = _open(plan)
         finished = finished_runs(study_run.uri, plan.table.study)
-        environment = {"MLFLOW_TRACKING_URI": study_run.uri, "BIASBED_PARENT_RUN": study_run.run_id}
+        environment |= {"MLFLOW_TRACKING_URI": study_run.uri, "BIASBED_PARENT_RUN": study_run.run_id}
+        for name, value in json.loads(environment.get(record.GIVEN_TAGS, "{}")).items():
+            study_run.set_tag(name, value)
     run_folder.write_whole(plan.folder / tracked.TABLE, yaml.safe_dump(_plain(plan.table), sort_keys=False))
     note = functools.partial(tracked.keep_note, plan.folder, plan.table.study, plan.table.suite, plan.config.experiment)
     note("RUNNING", sent=False)
@@ -119,10 +132,20 @@ def carry_out(plan: Plan, launcher: Launcher, options: StudyOptions) -> None:
         display.close()
         _write_ledger(plan, runner.items, study_run)
         if study_run is not None:
-            study_run.log_files(plan.folder)
+            study_run.log_kept(plan.folder)
             study_run.finish(status)
         note(status, sent=study_run is not None and not study_run.is_behind)
     _conclude(runner.items)
+
+
+def _origin(table: Table) -> dict[str, str]:
+    """For the trainings' environment: that a sweep chose their settings, and by test sets if it was so."""
+    if not table.chosen_by:
+        return {}
+    tags = {record.SWEEP: table.chosen_by["study"]}
+    if table.chosen_by["oracle"] == "true":
+        tags[record.ORACLE] = table.chosen_by["objective"]
+    return {record.GIVEN_TAGS: json.dumps(tags)}
 
 
 def _conclude(items: list[Item]) -> None:
@@ -173,5 +196,5 @@ def _write_ledger(plan: Plan, items: list[Item], study_run: StudyRun | None) -> 
 
 
 def _plain(table: Table) -> dict[str, object]:
-    plain = dataclasses.asdict(table)
+    plain = {name: value for name, value in dataclasses.asdict(table).items() if value or name != "chosen_by"}
     return {**plain, "seeds": list(table.seeds)}

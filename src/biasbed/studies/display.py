@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from biasbed.progress import clock
@@ -31,10 +31,14 @@ class Display:
         self._draw(self._shown)
 
     def update(self, items: list[Item]) -> None:
+        self.show(lambda: lines(self.study, items, self.workers))
+
+    def show(self, table: Callable[[], list[str]]) -> None:
+        """Draw this table, or in a log print its first line, unless that was just done."""
         if time.monotonic() - self._drawn < (REDRAW if self.live else LOG_EVERY):
             return
         self._drawn = time.monotonic()
-        shown = lines(self.study, items, self.workers)
+        shown = table()
         if self.live:
             self._clear()
             size = shutil.get_terminal_size()

@@ -72,6 +72,7 @@ class BenchmarkOptions(StudyOptions):
     """A study of methods and seeds; its other flags are those of `train`, for every run."""
 
     table: str = setting("none", "the study's YAML: a name in sweeps/ (biasbed_paper), or a file of yours")
+    from_study: str = setting("none", "name of a sweep whose best settings are trained with fresh seeds")
     suite: str = setting("auto", "protocol (auto: the table's, else demo)")
     algorithms: tuple[str, ...] | Auto = setting("auto", "methods, separated by commas (auto: the table's)")
     seeds: str = setting("auto", "seeds of each method: 0..9 or 0,1,5 (auto: the table's, else 0..2)")

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from biasbed import record, run_folder
 from biasbed.config import Config, resolve, run_key
@@ -14,6 +14,9 @@ from biasbed.errors import UsageError
 from biasbed.run_folder import RunFolder
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.tables import Table, Words
+
+if TYPE_CHECKING:
+    from biasbed.job import Job
 
 Records = Sequence[Mapping[str, Any]]  # of a journal: {"step", "timestamp", "metrics"}
 
@@ -35,10 +38,11 @@ class PlannedRun:
     cadence: int  # of these units between two evaluations
     processes: int
     tracked: bool  # whether its results go to a server
+    label: str = ""  # its name, where that is not made of method and seed
 
     @property
     def name(self) -> str:
-        return f"{self.algorithm}-seed{self.seed}"
+        return self.label or f"{self.algorithm}-seed{self.seed}"
 
     def folder(self) -> RunFolder:
         """Where it is trained, or has been."""
@@ -72,11 +76,11 @@ def make_plan(table: Table, launcher: Launcher, workers: int | str) -> Plan:
     for algorithm, own in table.algorithms.items():
         words = {**table.settings, **own, "suite": table.suite, "study": table.study, "algorithm": algorithm}
         try:
-            config, planned = _runs_of(words, table.seeds, launcher)
+            job, planned = runs_of(words, table.seeds, launcher)
         except UsageError as error:
             raise UsageError(f"{algorithm}: {error}") from None
         runs += planned
-        configs.append(config)
+        configs.append(job.config)
     runs.sort(key=lambda run: table.seeds.index(run.seed))
     homes = {str(run_folder.home(config)) for config in configs}
     if len(homes) > 1 or len({config.tracking for config in configs}) > 1:
@@ -85,8 +89,11 @@ def make_plan(table: Table, launcher: Launcher, workers: int | str) -> Plan:
     return Plan(table, tuple(runs), configs[0], min(fitting, len(runs)))
 
 
-def _runs_of(words: Words, seeds: Sequence[int], launcher: Launcher) -> tuple[Config, list[PlannedRun]]:
-    """The runs of one method. Its seeds share their config_hash, so that the images are looked at once."""
+def runs_of(words: Words, seeds: Sequence[int], launcher: Launcher) -> tuple[Job, list[PlannedRun]]:
+    """The runs of one method, and the job of the first. They share a config_hash, so the images are looked at once.
+
+    Raises UsageError where they could not start.
+    """
     from biasbed import job
 
     config = launcher.settle(resolve({**words, "seed": str(seeds[0])}))
@@ -113,7 +120,7 @@ def _runs_of(words: Words, seeds: Sequence[int], launcher: Launcher) -> tuple[Co
                 tracked=config.tracking == "on",
             )
         )
-    return config, runs
+    return first, runs
 
 
 # --- how far it is ----------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from biasbed.studies import attempts
 from biasbed.studies.launchers import Command, Launcher, Training
 from biasbed.studies.plan import PlannedRun, Standing, standing
 
+LOOK = 1.0  # seconds between looks at the journal of a training
 ELSEWHERE = 5.0  # seconds between looks at a run that another command has
 GRACE = 60.0  # seconds that trainings have to end in good order
 REFUSED = 2  # exit code of a command that is wrong: it would be wrong again
@@ -98,9 +99,12 @@ class Runner:
                 return
             time.sleep(self.pause)
 
-    def stop(self) -> None:
-        """End what is running, in good order; then nothing of this command's is left. Detached trainings go on."""
-        if self.launcher.detached:
+    def stop(self, cancel: bool = False) -> None:
+        """End what is running, in good order; then nothing of this command's is left.
+
+        Detached trainings go on unless they are to be cancelled.
+        """
+        if self.launcher.detached and not cancel:
             if any(self._running()):
                 self.report.say("the trainings go on; the same command watches them")
             return
@@ -224,9 +228,9 @@ class Runner:
         item.active = None
 
     def _look(self, item: Item) -> None:
-        """At a running training's journal, about once a second."""
+        """At a running training's journal."""
         if item.look_again <= time.monotonic():
-            item.standing, item.look_again = standing(item.run, {}), time.monotonic() + 1.0
+            item.standing, item.look_again = standing(item.run, {}), time.monotonic() + LOOK
 
 
 def _reason(active: Active, code: int) -> str:

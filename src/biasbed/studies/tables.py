@@ -39,6 +39,7 @@ class Table:
     algorithms: Mapping[str, Words]  # each with its own settings
     seeds: tuple[int, ...]
     settings: Words = field(default_factory=dict)  # of all runs
+    chosen_by: Words = field(default_factory=dict)  # the sweep behind the algorithms' settings
 
 
 def read_table(name: str) -> Table:
@@ -47,7 +48,9 @@ def read_table(name: str) -> Table:
     Raises UsageError with one line for anything missing, unknown, doubled or of a wrong type.
     """
     path = _path(name)
-    content = _load(path)
+    content = strict_yaml.read(path, "table")
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: a study's table has the entries suite, study, algorithms, seeds and settings")
     try:
         return _table(content)
     except UsageError as error:
@@ -55,11 +58,11 @@ def read_table(name: str) -> Table:
 
 
 def _table(content: Mapping[str, Any]) -> Table:
-    known = ("suite", "study", "algorithms", "seeds", "settings")
+    known = ("suite", "study", "algorithms", "seeds", "settings", "chosen_by")
     for key in content:
         if key not in known:
             raise UsageError(f"unknown entry '{key}'{nearest(str(key), known)}")
-    for key in known[:-1]:
+    for key in known[:4]:
         if content.get(key) in (None, "", [], {}):
             raise UsageError(f"'{key}' is missing or empty")
     for key in ("suite", "study"):
@@ -71,7 +74,30 @@ def _table(content: Mapping[str, Any]) -> Table:
         algorithms=_algorithms(content["algorithms"]),
         seeds=parse_seeds(content["seeds"]),
         settings=_words(content.get("settings"), "settings"),
+        chosen_by=_origin(content.get("chosen_by")),
     )
+
+
+def _origin(value: Any) -> dict[str, str]:
+    """What `sweep` wrote of itself into its table of winners."""
+    known = ("study", "objective", "oracle", "seeds")
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or set(value) != set(known):
+        raise UsageError(f"'chosen_by' is written by `sweep`, with the entries {', '.join(known)}")
+    return {str(name): word(entry) for name, entry in value.items()}
+
+
+def refuse_seen(table: Table) -> Table:
+    """The table; UsageError where it would train with seeds by which its settings were chosen."""
+    seen = parse_seeds(table.chosen_by["seeds"]) if table.chosen_by else ()
+    both = [str(seed) for seed in table.seeds if seed in seen]
+    if both:
+        raise UsageError(
+            f"seeds {','.join(both)} were the sweep's: with them the chosen settings look better than they are; "
+            f"take others, from {max(seen) + 1} on"
+        )
+    return table
 
 
 def _algorithms(value: Any) -> dict[str, Words]:
@@ -114,12 +140,13 @@ def _words(value: Any, where: str) -> dict[str, str]:
             raise UsageError(f"'{where}' has '{name}', which a study sets itself")
         if isinstance(entry, dict):
             raise UsageError(f"'{where}': write {name}.{next(iter(entry), '<setting>')} in place of a nested entry")
-    return {str(name): _word(entry) for name, entry in value.items()}
+    return {str(name): word(entry) for name, entry in value.items()}
 
 
-def _word(value: Any) -> str:
+def word(value: Any) -> str:
+    """A setting's value as the command line has it."""
     if isinstance(value, list):
-        return ",".join(map(_word, value))
+        return ",".join(map(word, value))
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return str(value)
@@ -140,10 +167,3 @@ def _path(name: str) -> Path:
     if name not in tables:
         raise UsageError(f"table={name}: there is no such table in {SWEEPS.name}/{nearest(name, tables)}")
     return SWEEPS / f"{name}.yaml"
-
-
-def _load(path: Path) -> Mapping[str, Any]:
-    content = strict_yaml.read(path, "table")
-    if not isinstance(content, dict):
-        raise UsageError(f"{path}: a study's table has the entries suite, study, algorithms, seeds and settings")
-    return content

@@ -17,7 +17,10 @@ from biasbed.server import experiment_id, find_runs, guarded, writer
 from biasbed.studies.plan import Finished, PlannedRun
 from biasbed.tracking import PARENT
 
-NOTE, TABLE, LEDGER = "study.json", "table.yaml", "ledger.csv"  # in a study's folder
+# In a study's folder: how it stands; what it is, of which only one is there; what it cost; what a sweep has besides.
+NOTE, TABLE, SWEPT, LEDGER = "study.json", "table.yaml", "sweep.yaml", "ledger.csv"
+TRIALS, WINNERS, PLOTS = "trials.csv", "winners.yaml", "plots"
+KEPT = (TABLE, SWEPT, LEDGER, TRIALS, WINNERS, PLOTS)
 TIMES = ("time/epoch_seconds", "time/evaluation_seconds")
 
 
@@ -30,13 +33,17 @@ def finished_runs(uri: str, study: str, **tags: str) -> dict[str, Finished]:
     return found
 
 
-def refuse_mixture(uri: str, study: str, suite: str, hashes: Mapping[str, str]) -> None:
+def refuse_mixture(uri: str, study: str, suite: str, hashes: Mapping[str, str], kind: str = "train") -> None:
     """UsageError where the study exists already with another suite, or with other settings of a method.
 
-    Analysis would refuse the mixture in the end. hashes: method -> its config_hash.
+    Analysis would refuse the mixture in the end. hashes: method -> its config_hash. kind: of the study's runs: a sweep
+    has trials and a benchmark trainings.
     """
     for run in find_runs(uri, study=study):
         tags = run.data.tags
+        if tags.get(record.KIND) in ({"train", "trial"} - {kind}):
+            what = "a sweep" if kind == "train" else "a study of trainings, no sweep"
+            raise UsageError(f"the study '{study}' is {what}: name another with study=")
         if tags.get(record.SUITE, suite) != suite:
             raise UsageError(f"the study '{study}' is one of the suite {tags[record.SUITE]}: name another with study=")
         if tags.get(record.KIND) == "train" and run.info.status == "FINISHED":
@@ -61,7 +68,8 @@ class StudyRun:
         with guarded(uri):
             self.run_id = self._opened({record.KIND: "study", record.STUDY: study, record.SUITE: suite}, experiment)
             writer(uri).update_run(self.run_id, status="RUNNING")
-            for child in find_runs(uri, kind="train", study=study):
+            children = [run for kind in ("train", "trial") for run in find_runs(uri, kind=kind, study=study)]
+            for child in children:
                 if child.data.tags.get(PARENT) != self.run_id:
                     writer(uri).set_tag(child.info.run_id, PARENT, self.run_id)
 
@@ -86,15 +94,21 @@ class StudyRun:
         found = find_runs(self.uri, kind="study", study=self.study)
         return [run.info.run_id for run in found if PARENT not in run.data.tags]
 
-    def log_files(self, folder: Path, under: str | None = None) -> None:
-        """Add table and ledger to the study's run. A server that is away costs no training: work goes on."""
+    def log_kept(self, folder: Path, ledger_under: str | None = None) -> None:
+        """Add what is kept of the study to its run. A server that is away costs no training: work goes on."""
 
         def send() -> None:
-            for path in (folder / TABLE, folder / LEDGER):
-                if path.exists():
+            for name in KEPT:
+                path, under = folder / name, ledger_under if name == LEDGER else None
+                if path.is_dir():
+                    writer(self.uri).log_artifacts(self.run_id, str(path), name)
+                elif path.exists():
                     writer(self.uri).log_artifact(self.run_id, str(path), under)
 
         self._try(send)
+
+    def set_tag(self, name: str, value: str) -> None:
+        self._try(lambda: writer(self.uri).set_tag(self.run_id, name, value))
 
     def is_finished(self, run: PlannedRun) -> bool:
         """Whether somebody has finished this run, as far as the server answers."""
@@ -149,7 +163,7 @@ def send_studies(root: Path, uri: str) -> int:
         if note["sent"] or note["status"] == "RUNNING":
             continue
         study_run = StudyRun(uri, note["study"], note["suite"], note["experiment"], None)
-        study_run.log_files(path.parent, f"machines/{record.slug(socket.gethostname())}")
+        study_run.log_kept(path.parent, ledger_under=f"machines/{record.slug(socket.gethostname())}")
         study_run.finish(note["status"])
         if study_run.is_behind:
             raise Failure(f"the study {note['study']} could not be sent: the same command tries again")

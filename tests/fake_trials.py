@@ -1,0 +1,177 @@
+"""Sweeps without training: trainings that write an epoch per look, workers that are threads."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from biasbed import record
+from biasbed.config import Config
+from biasbed.errors import Failure
+from biasbed.processes import Interrupted
+from biasbed.run_folder import RunFolder
+from biasbed.studies.launchers import Command, Launcher
+from biasbed.sweeping import sweep
+from biasbed.sweeping.options import SweepOptions
+from biasbed.sweeping.searches import Sweep, make_sweep
+from biasbed.sweeping.worker import Task, Worker
+
+MONITOR = "val/accuracy/val"
+
+
+def score(words: Mapping[str, str]) -> float:
+    """Best at a rate of 0.2."""
+    return 0.9 - 0.2 * abs(math.log10(float(words.get("optim.lr", "0.1")) / 0.2))
+
+
+@dataclass
+class FakeTraining:
+    """Writes an epoch at every look; `outcome`: done, fail or signal after its first epoch."""
+
+    command: Command
+    value: float
+    outcome: str
+    stopped: bool = False
+
+    def poll(self) -> int | None:
+        folder = RunFolder(self.command.log.parent)
+        if self.stopped:
+            return 143
+        reached, total = len(folder.read_journal()), int(self.command.words["epochs"])
+        if not reached:
+            folder.write_state({"tags": {record.STUDY: self.command.words["study"]}})
+        if reached < total and (self.outcome == "done" or not reached):
+            value = self.value * (1 - 0.5 ** (reached + 1))
+            entry = {"step": reached + 1, "timestamp": reached, "metrics": {MONITOR: value, "time/epoch_seconds": 1.0}}
+            folder.append_journal(entry)
+            return None
+        if self.outcome == "fail":
+            with self.command.log.open("a") as log:
+                log.write("biasbed: the loss is not finite\n")
+            return 1
+        if self.outcome == "signal":  # our worker is asked to end
+            raise Interrupted(15)
+        folder.mark_done()
+        return 0
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def kill(self) -> None:
+        self.stopped = True
+
+
+@dataclass
+class FakeTrials(Launcher):
+    """`outcomes`: of each trial by name, how its starts go."""
+
+    outcomes: dict[str, list[str]] = field(default_factory=dict)
+    commands: list[Command] = field(default_factory=list)
+    value: Callable[[Mapping[str, str]], float] = score
+
+    def settle(self, config: Config) -> Config:
+        return dataclasses.replace(config, device="cpu", nproc=1)
+
+    def capacity(self, config: Config) -> int:
+        return 2
+
+    def start(self, command: Command) -> FakeTraining:
+        self.commands.append(command)
+        outcomes = self.outcomes.get(command.name, [])
+        return FakeTraining(command, self.value(command.words), outcomes.pop(0) if outcomes else "done")
+
+    @property
+    def started(self) -> list[str]:
+        return [command.name for command in self.commands]
+
+
+class ThreadWorkers:
+    """In place of multiprocessing: a worker is a thread, whose trainings only pretend."""
+
+    def __init__(self, launcher: Any) -> None:
+        self.launcher = launcher
+
+    def Process(self, target: object, args: tuple[Task], daemon: bool) -> ThreadWorkers._Process:
+        return ThreadWorkers._Process(args[0], self.launcher)
+
+    class _Process:
+        def __init__(self, task: Task, launcher: Any) -> None:
+            self.task, self.launcher = task, launcher
+            self.exitcode: int | None = None
+            self.thread = threading.Thread(target=self._run, daemon=True)
+
+        def _run(self) -> None:
+            try:
+                Worker(self.task, self.launcher, pause=0.001).run()
+                self.exitcode = 0
+            except Failure as failure:
+                self.task.log.write_text(f"biasbed: {failure}\n")
+                self.exitcode = 1
+
+        def start(self) -> None:
+            self.thread.start()
+
+        def terminate(self) -> None: ...
+        def kill(self) -> None: ...
+
+        def join(self, seconds: float) -> None:
+            self.thread.join(seconds)
+
+        def is_alive(self) -> bool:
+            return self.thread.is_alive()
+
+
+@dataclass
+class Bed:
+    """A sweep on tiny image folders whose trainings only pretend."""
+
+    image_root: Path
+    home: Path
+    space: Path
+
+    def settings(self, **more: str) -> dict[str, str]:
+        found = {"data_dir": str(self.image_root), "train": "photo", "image_size": "16", "batch_size": "8"}
+        found |= {"backbone": "resnet10", "optim.lr_batch": "none", "epochs": "4", "output_dir": str(self.home)}
+        return {**found, "tracking": "offline", **more}
+
+    def options(self, **more: Any) -> SweepOptions:
+        chosen = {"suite": "folders", "trials": 6, "pruner": "none", "space": str(self.space), "workers": 1}
+        return SweepOptions(**{**chosen, "heartbeat": 60, **more})
+
+    def plan(self, launcher: FakeTrials, settings: Mapping[str, str] | None = None, **more: Any) -> Sweep:
+        return make_sweep(self.options(**more), {**self.settings(), **(settings or {})}, launcher)
+
+    def task(self, plan: Sweep, slot: int = 0, **more: Any) -> Task:
+        options, url = self.options(**more), f"sqlite:///{self.home / 'sweep.db'}"
+        log = self.home / "worker.log"
+        return Task(plan.searches, url, options, slot, plan.workers, {}, log, None)
+
+    def work(self, launcher: FakeTrials, **more: Any) -> Worker:
+        """Everything, by one worker in this thread."""
+        self.home.mkdir(exist_ok=True)
+        worker = Worker(self.task(self.plan(launcher, **more), **more), launcher, pause=0.001)
+        worker.run()
+        return worker
+
+    def run(self, launcher: FakeTrials, monkeypatch: Any, *words: str, **changed: str) -> int:
+        """The whole command."""
+        from biasbed import cli
+
+        monkeypatch.setattr(sweep, "CONTEXT", ThreadWorkers(launcher))
+        monkeypatch.setattr(sweep, "open_launcher", lambda options: launcher)
+        flags = {"suite": "folders", "space": str(self.space), "pruner": "none", "workers": "1"}
+        settings = {**self.settings(), **flags, **changed}
+        return cli.main(["sweep", *(w for n, v in settings.items() for w in (f"--{n}", v)), *words])
+
+
+def wait(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)

@@ -1,0 +1,103 @@
+"""What is shown of a sweep that goes on, and what it sums up to."""
+
+from __future__ import annotations
+
+import datetime
+from types import SimpleNamespace
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from biasbed.sweeping import trials
+from biasbed.sweeping.results import Found, summary, winner, winners
+from biasbed.sweeping.spaces import Dimension, Space
+from biasbed.sweeping.table import News, lines
+
+SPACE = Space("erm", (Dimension("optim.lr", "loguniform", 0.01, 1.0),))
+
+
+def trial(number: int, state: str, value: float | None = None, rate: float = 0.1, **attributes: Any) -> FrozenTrial:
+    steps = {1: 0.5 if value is None else value} if state in ("RUNNING", "PRUNED", "COMPLETE") else {}
+    found = create_trial(
+        state=TrialState[state],
+        value=value,
+        params={"optim.lr": rate} if state != "WAITING" else {},
+        distributions={"optim.lr": optuna.distributions.FloatDistribution(0.01, 1.0)} if state != "WAITING" else {},
+        user_attrs=attributes,
+        intermediate_values=steps,
+    )
+    found.number = number
+    if found.state.is_finished() or state == "RUNNING":
+        found.datetime_start = datetime.datetime(2026, 1, 1)
+    if found.state.is_finished():
+        found.datetime_complete = datetime.datetime(2026, 1, 1, minute=1)
+    return found
+
+
+def searched(*every: FrozenTrial, trials: int = 8, maximize: bool = True, repeat: int | None = None) -> Found:
+    search: Any = SimpleNamespace(
+        name=f"s/erm/{repeat}",
+        algorithm="erm",
+        title="erm",
+        trials=trials,
+        maximize=maximize,
+        metric="val/accuracy/val" if maximize else "val/loss/val",
+        is_oracle=False,
+        space=SPACE,
+        words={"algorithm": "erm"},
+        default={"optim.lr": 0.1},
+        run=SimpleNamespace(unit="epoch", total=4),
+        trial=lambda place: str(place) if repeat is None else f"r{repeat}-{place}",
+    )
+    return Found(search, every)
+
+
+def test_the_table_counts_places_and_estimates_the_rest() -> None:
+    one = searched(
+        trial(0, "COMPLETE", 0.7, default=True),
+        trial(1, "FAIL"),
+        trial(2, "RUNNING", again=1, place=1),
+        trial(3, "PRUNED", 0.4),
+        trial(4, "COMPLETE", 0.8, rate=0.2),
+        trial(5, "FAIL", error="the loss is not finite"),
+        trial(6, "RUNNING", surplus=True),
+    )
+    head, line = lines("s", [one], workers=2)
+    # Left are the places 5..7, and three of four epochs of the running one, at a minute per trial.
+    assert head == "s: 8 trials: 2 complete, 1 pruned, 1 failed, 1 running; about 1:52 left"
+    assert line == "  erm   4/8 trials, 1 pruned, 1 failed, best 80.00 (trial 3), trial 1: epoch 1/4, 50.00"
+    assert lines("s", [searched()], 2)[0] == "s: 8 trials: 0 complete"
+
+
+def test_news_are_told_once() -> None:
+    before = searched(trial(0, "RUNNING"), trial(1, "RUNNING"))
+    news = News([before])
+    after = searched(trial(0, "COMPLETE", 0.7), trial(1, "FAIL"), trial(2, "WAITING", again=1, place=1))
+    assert news.since([after]) == [
+        "erm trial 0 complete: 70.00, the best so far",
+        "erm trial 1 was cut off and is tried again",
+    ]
+    assert news.since([after]) == []
+    last = searched(trial(0, "COMPLETE", 0.7), trial(1, "FAIL"), trial(2, "PRUNED", 0.2, again=1, place=1))
+    assert news.since([last]) == ["erm trial 1 pruned at epoch 1: 20.00"]
+
+
+def test_the_summary_compares_with_the_default_and_over_repeats() -> None:
+    first = searched(trial(0, "COMPLETE", 0.7, default=True), trial(1, "COMPLETE", 0.8, rate=0.2), repeat=0)
+    second = searched(trial(0, "COMPLETE", 0.72, default=True), trial(1, "COMPLETE", 0.9, rate=0.5), repeat=1)
+    said = "\n".join(summary([first, second]))
+    assert "erm: 4 trials: 4 complete; val/accuracy/val" in said
+    assert "best     90.00 (trial r1-1): optim.lr=0.5" in said
+    assert "default  72.00 (trial r1-0); the best is 18.00 better, on one seed" in said
+    assert "over 2 repeats: 85.00, standard deviation 7.07" in said
+    assert winners([first, second]) == {"erm": {"optim.lr": "0.5"}}
+
+
+def test_less_is_better_for_a_loss() -> None:
+    one = searched(trial(0, "COMPLETE", 0.7, default=True), trial(1, "COMPLETE", 0.4, rate=0.2), maximize=False)
+    won = winner([one])
+    assert won is not None
+    assert won[1].number == 1
+    assert "the best is 0.3000 better" in "\n".join(summary([one]))
+    assert trials.best([trial(0, "PRUNED", 0.9)], maximize=True) is None

@@ -1,0 +1,285 @@
+"""Workers: every place of a search is trained once, whoever dies; draws do not depend on what was cut off."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_trials import Bed, FakeTrials, score
+
+from biasbed.processes import Interrupted
+from biasbed.run_folder import RunFolder
+from biasbed.studies import runner
+from biasbed.sweeping import samplers, searches, trials
+from biasbed.sweeping import storage as storages
+from biasbed.sweeping.liveness import is_gone, signature
+from biasbed.sweeping.results import Found
+from biasbed.sweeping.worker import Worker
+
+
+def found(worker: Worker) -> Found:
+    search, study, _ = worker.studies[0]
+    return Found(search, study.get_trials(deepcopy=False))
+
+
+def rates(worker: Worker) -> list[float]:
+    return [trial.params["optim.lr"] for trial in found(worker).outcomes.values()]
+
+
+def test_a_search_has_its_trials_and_the_first_is_the_default(bed: Bed) -> None:
+    launcher = FakeTrials()
+    one = found(bed.work(launcher))
+    assert launcher.started == [f"erm-trial{place}" for place in range(6)]
+    assert trials.counts(one.outcomes)["complete"] == 6
+    assert one.default is not None
+    assert (one.default.number, one.default.params) == (0, {"optim.lr": 0.1})
+    assert one.best is not None
+    assert one.best.value == max(score(command.words) * (1 - 0.5**4) for command in launcher.commands)
+    assert len({command.log.parent for command in launcher.commands}) == 6
+    again = FakeTrials()
+    bed.work(again)
+    assert again.started == []
+    more = FakeTrials()
+    assert len(found(bed.work(more, trials=8)).outcomes) == 8
+    assert more.started == ["erm-trial6", "erm-trial7"]
+
+
+def test_two_workers_train_each_place_once(bed: Bed) -> None:
+    launcher = FakeTrials()
+    plan = bed.plan(launcher, trials=6, algorithms=("erm", "infodrop"))
+    bed.home.mkdir()
+    workers = [Worker(bed.task(plan, slot, trials=6), launcher, pause=0.001) for slot in range(2)]
+    threads = [threading.Thread(target=worker.run) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    expected = {f"{name}-trial{place}" for name in ("erm", "infodrop") for place in range(6)}
+    assert Counter(launcher.started) == dict.fromkeys(expected, 1)
+    every = [t for _, study, _ in workers[0].studies for t in study.get_trials(deepcopy=False)]
+    assert sum(trial.state.name == "COMPLETE" for trial in every) == 12
+    assert {command.slot for command in launcher.commands} == {0, 1}
+
+
+def test_the_last_place_is_taken_by_one_of_two(bed: Bed) -> None:
+    """A trial that a race creates beyond the last never trains, and is none of the sweep's."""
+    launcher = FakeTrials()
+    done = bed.work(launcher, trials=2)
+    _, study, objective = done.studies[0]
+    study.optimize(objective, n_trials=1, catch=(Exception,))
+    assert len(launcher.started) == len(found(done).outcomes) == 2
+    assert len(study.trials) == 3
+    assert trials.taken(study.trials) == 2
+
+
+def test_a_search_that_was_cut_goes_on_as_it_would_have(bed: Bed) -> None:
+    """Ended in good order: the trial is tried again in its folder, and all draws are the same."""
+    straight = rates(bed.work(FakeTrials(), trials=8))
+
+    cut = Bed(bed.image_root, bed.home.with_name("cut"), bed.space)
+    cut.home.mkdir()
+    launcher = FakeTrials({"erm-trial3": ["signal"], "erm-trial6": ["signal"]})
+    for _ in range(2):
+        one = Worker(cut.task(cut.plan(launcher, trials=8), trials=8), launcher, pause=0.001)
+        with pytest.raises(Interrupted):
+            one.run()
+        one.release()
+    last = cut.work(launcher, trials=8)
+    assert rates(last) == straight
+    assert Counter(launcher.started) == {f"erm-trial{place}": 1 + (place in (3, 6)) for place in range(8)}
+    folders = {command.name: command.log.parent for command in launcher.commands}
+    assert len(set(folders.values())) == 8
+    assert {trial.state.name for trial in found(last).outcomes.values()} == {"COMPLETE"}
+    assert trials.attempts(found(last).every, 3) == 2
+
+
+def test_the_trial_of_a_dead_worker_is_tried_again_but_not_for_ever(bed: Bed) -> None:
+    launcher = FakeTrials()
+    bed.home.mkdir()
+    first = Worker(bed.task(bed.plan(launcher)), launcher, pause=0.001)
+    search, study, _ = first.studies[0]
+    gone = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    name = signature(gone.pid)
+    assert not is_gone(name)
+    gone.kill()
+    gone.wait()
+    assert is_gone(name)
+    assert not is_gone(signature())
+    assert not is_gone("")
+    for _ in range(3):  # retries=2
+        trial = study.ask()
+        trial.set_user_attr(trials.WORKER, name)
+        trial.set_user_attr(trials.PLACE, 0)
+        trials.release_dead(study, limit=2)
+    assert [t.state.name for t in study.trials] == ["FAIL"] * 3
+    assert trials.outcomes(study.trials)[0].user_attrs[trials.DEATHS] == 2
+    assert trials.queue_failed(study, 2) == 1
+    first.run()
+    done = found(first)
+    assert done.outcomes[0].params == {"optim.lr": 0.1}
+    assert done.outcomes[0].user_attrs[trials.DEFAULT]
+    assert trials.counts(done.outcomes)["complete"] == search.trials
+
+
+def test_the_trial_of_a_silent_worker_is_taken_over(bed: Bed) -> None:
+    """One on another machine, which can't be looked at; and one that died before it could say who it is."""
+    launcher = FakeTrials()
+    bed.home.mkdir()
+    first = Worker(bed.task(bed.plan(launcher), heartbeat=1), launcher, pause=0.001)
+    _, study, _ = first.studies[0]
+    silent, unknown = study.ask(), study.ask()
+    silent.set_user_attr(trials.WORKER, "another-boot another-namespace 1 1")
+    study._storage.record_heartbeat(silent._trial_id)  # type: ignore[attr-defined]
+    assert trials.release_dead(study, 2) == []
+    first.run()
+    done = found(first)
+    assert trials.counts(done.outcomes)["complete"] == 6
+    assert {t.user_attrs[trials.AGAIN] for t in done.every if trials.AGAIN in t.user_attrs} == {
+        silent.number,
+        unknown.number,
+    }
+    assert sorted(launcher.started) == [f"erm-trial{place}" for place in range(6)]
+
+
+def test_pruned_trainings_are_stopped_and_counted_as_such(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the values in order, not by when we look: whatever the pause, the same trials end at the same epoch."""
+    ends = []
+    monkeypatch.setattr(samplers, "PRUNE_AFTER", 2)
+    for pause in (0.0, 0.05):
+        monkeypatch.setattr(runner, "LOOK", pause)
+        one = Bed(bed.image_root, bed.home.with_name(f"home{pause}"), bed.space)
+        launcher = FakeTrials()
+        done = found(one.work(launcher, trials=10, pruner="median", sampler="random"))
+        counted = trials.counts(done.outcomes)
+        assert counted["pruned"] >= 2
+        assert counted["complete"] + counted["pruned"] == 10
+        for trial in done.outcomes.values():
+            folder = RunFolder(Path(trial.user_attrs[trials.FOLDER]))
+            assert folder.is_done == (trial.state.name == "COMPLETE")
+            state = folder.read_state()["tags"]["biasbed.trial_state"]
+            assert state == trial.state.name.lower()
+        ends.append([(trial.params, trial.state, trial.last_step) for trial in done.outcomes.values()])
+        assert done.best is not None
+        assert done.best.state.name == "COMPLETE"
+    assert ends[0] == ends[1]
+
+
+def test_equal_parameters_are_trained_once(bed: Bed) -> None:
+    bed.space.write_text("optim.lr: {distribution: categorical, choices: [0.1, 0.2, 0.3, 0.4]}\n")
+    launcher = FakeTrials()
+    done = found(bed.work(launcher, trials=4, sampler="random", seed=3))
+    assert len(done.outcomes) == 4
+    drawn = {trial.params["optim.lr"] for trial in done.outcomes.values()}
+    assert len(launcher.started) == len(drawn) < 4
+    for trial in done.outcomes.values():
+        assert trial.value == score({"optim.lr": trial.params["optim.lr"]}) * (1 - 0.5**4)
+
+
+def test_a_training_that_fails_is_a_failed_trial_until_the_next_command(bed: Bed) -> None:
+    launcher = FakeTrials({"erm-trial2": ["fail"] * 3})
+    first = found(bed.work(launcher))
+    assert first.outcomes[2].state.name == "FAIL"
+    assert first.outcomes[2].user_attrs[trials.ERROR] == "the loss is not finite"
+    assert Counter(launcher.started)["erm-trial2"] == 3
+    assert len(launcher.started) == 8
+    again = FakeTrials()
+    second = bed.work(again)
+    assert again.started == []
+    trials.queue_failed(second.studies[0][1], 2)
+    assert trials.counts(found(bed.work(again)).outcomes)["complete"] == 6
+    assert again.started == ["erm-trial2"]
+
+
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("random", "gp", "qmc")]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "brute_force", *OTHERS])
+def test_samplers_stay_in_the_space_and_repeat_themselves(bed: Bed, sampler: str) -> None:
+    bed.space.write_text(
+        "optim.name: {distribution: categorical, choices: [sgd, adam]}\n"
+        "optim.lr: {distribution: uniform, low: 0.1, high: 0.5, step: 0.1}\n"
+        "optim.momentum: {distribution: uniform, low: 0.5, high: 0.9, step: 0.4, when: {optim.name: sgd}}\n"
+    )
+    drawn = []
+    for home in ("a", "b"):
+        one = Bed(bed.image_root, bed.home.with_name(home), bed.space)
+        launcher = FakeTrials()
+        done = found(one.work(launcher, trials=7, sampler=sampler))
+        drawn.append([trial.params for trial in done.outcomes.values()])
+        for trial in done.outcomes.values():
+            assert ("optim.momentum" in trial.params) == (trial.params["optim.name"] == "sgd")
+        if sampler == "brute_force":
+            assert len({str(sorted(params.items())) for params in drawn[-1]}) == len(drawn[-1]) == 7
+    assert drawn[0] == drawn[1]
+    assert len(drawn[0]) == 7
+
+
+@pytest.mark.parametrize("pruner", ["hyperband", "successive_halving"])
+def test_pruners_let_good_trainings_end(bed: Bed, pruner: str) -> None:
+    done = found(bed.work(FakeTrials(), trials=6, pruner=pruner, sampler="random"))
+    counted = trials.counts(done.outcomes)
+    assert counted["complete"] + counted["pruned"] == 6
+    assert counted["complete"] >= 1
+    assert counted["pruned"] >= 1
+
+
+def test_domainbed_s_search_is_random_and_repeated_with_new_seeds(bed: Bed) -> None:
+    launcher = FakeTrials()
+    options: dict[str, Any] = {"search": "domainbed", "trials": 4, "pruner": "auto", "sampler": "auto", "seed": 5}
+    done = bed.work(launcher, **options)
+    assert [search.name for search, _, _ in done.studies] == [f"sweep/erm/r{repeat}" for repeat in range(3)]
+    assert {(search.sampler, search.pruner) for search, _, _ in done.studies} == {("random", "none")}
+    assert [search.seed for search, _, _ in done.studies] == [5, 6, 7]
+    assert {command.words["seed"] for command in launcher.commands} == {"5", "6", "7"}
+    drawn = [{t.params["optim.lr"] for t in study.trials} for _, study, _ in done.studies]
+    assert len(set.union(*drawn)) == 3 * 3 + 1
+    assert "erm-trialr2-3" in launcher.started
+    assert searches.SweepOptions(search="domainbed").settled("trials") == 20
+
+
+# --- storage ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("mysql://u:secret@h/d", "storage=mysql: can't be used"),
+        ("redis://:secret@h", "storage=redis"),
+        ("journal.log", "can't be read"),
+        ("sqlite:///rel.db", "whole path"),
+        ("sqlite://", "whole path"),
+        ("postgresql://u:secret@h:port/d", "can't be read"),
+    ],
+)
+def test_storages_without_signs_of_life_are_refused(given: str, message: str, tmp_path: Path) -> None:
+    from biasbed.errors import UsageError
+
+    with pytest.raises(UsageError, match=message) as caught:
+        storages.storage_url(given, tmp_path)
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_storage_s_password_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from biasbed.errors import Failure
+
+    given = "postgresql://someone:se%2Fcret@127.0.0.1:1/trials?password=secret"
+    monkeypatch.setenv(storages.VARIABLE, given)
+    url = storages.storage_url("auto", tmp_path)
+    assert url.startswith("postgresql+psycopg://someone:")
+    assert storages.shown(url) == "postgresql://127.0.0.1:1/trials"
+    monkeypatch.setattr(storages.time, "sleep", lambda seconds: None)
+    with (
+        pytest.raises(Failure, match=r"postgresql://127.*/trials can't be") as caught,
+        storages.answering(url),
+    ):
+        storages.open_storage(url, 1, 1)
+    assert "cret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    monkeypatch.delenv(storages.VARIABLE)
+    assert storages.storage_url("auto", tmp_path) == f"sqlite:///{tmp_path}/sweep.db"
