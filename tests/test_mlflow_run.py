@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import children
 import pytest
 from conftest import ROOT
 from runs import all_runs, assert_equal, history, run_folders, stored, weights
@@ -43,9 +44,7 @@ def parameters(image_root: Path, epochs: int) -> list[str]:
     ]
 
 
-def test_killed_under_mlflow_run_and_run_again(
-    clone: Path, image_root: Path, tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_under_mlflow_run_and_run_again(clone: Path, image_root: Path, tracking: str, tmp_path: Path) -> None:
     """The fresh run of the second `mlflow run` becomes the training's; the interrupted one is deleted."""
     words = mlflow_run(clone, "train", "algorithm=infodrop", *parameters(image_root, 8))
     home = tmp_path / "home"
@@ -70,8 +69,9 @@ def test_killed_under_mlflow_run_and_run_again(
     assert run.info.run_id != killed.info.run_id
     assert run.info.status == "FINISHED"
 
-    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "straight"))
-    straight = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False, timeout=200)
+    flags = [word for p in parameters(image_root, 8) for word in (f"--{p.partition('=')[0]}", p.partition("=")[2])]
+    alone = {**environment(), "BIASBED_HOME": str(tmp_path / "straight")}
+    straight = children.run(["train", "--algorithm", "infodrop", *flags, "--tracking", "offline"], env=alone)
     assert straight.returncode == 0, straight.stderr
     (reference,) = run_folders(tmp_path / "straight")
     assert_equal(weights(folder), weights(reference))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# BiasBed (Kalischek et al. 2022), appendix A: one protocol for every method. The batch size is not given there. A rate
+# BiasBed (Kalischek et al. 2023), appendix A: one protocol for every method. The batch size is not given there. A rate
 # of 1e-4 from scratch does not reach the accuracies of that paper; the preset says what is printed.
 BIASBED_PAPER: Mapping[str, Any] = {
     "epochs": 100,

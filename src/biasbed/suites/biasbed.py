@@ -1,4 +1,4 @@
-"""BiasBed's protocol (Kalischek et al. 2022): trained on ImageNet-1k or Stylized ImageNet, tested on ten sets.
+"""BiasBed's protocol (Kalischek et al. 2023): trained on ImageNet-1k or Stylized ImageNet, tested on ten sets.
 
 Images are looked for under `data_dir` in the layouts that people have (`data/imagenet.py`, `data/geirhos.py`). Test
 sets that are not there are left out with a line each, or refused with `sets=all`. A seeded slice of the training images
