@@ -79,7 +79,7 @@ def test_a_dead_server_is_one_line_before_anything_is_trained(
 def test_offline_runs_are_sent_once(biasbed: Command, train_flags: list[str], tracking: str, tmp_path: Path) -> None:
     biasbed("train", *train_flags, "--tracking", "offline", "--log_model", "true")
     assert not all_runs(tracking)
-    assert "1 runs sent" in biasbed("sync").stdout
+    assert "runs: 1," in biasbed("sync").stdout
     assert "nothing to send" in biasbed("sync").stdout
     (run,) = all_runs(tracking, kind="train")
     (folder,) = run_folders(tmp_path / "home")

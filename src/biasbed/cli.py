@@ -309,6 +309,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"biasbed: {error}", file=sys.stderr)
         _report(error)
         return error.exit_code
+    except BrokenPipeError:  # whoever reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
         print("biasbed: interrupted", file=sys.stderr)
         return 130

@@ -293,6 +293,10 @@ def _settle_arithmetic(group: Group) -> None:
 
 def _farewell(folder: RunFolder, tracker: Tracker, engine: Engine) -> str:
     best = engine.state.best or {}
-    where = "offline; `biasbed sync` sends it" if tracker.offline else f"run {tracker.run_id} at {tracker.uri}"
+    where = (
+        "offline; `biasbed sync` sends it"
+        if tracker.offline
+        else f"run {tracker.run_id} at {record.public_uri(tracker.uri)}"
+    )
     epoch = f"{engine.config.unit} {best['number']:.0f}"
     return f"done: best {engine.monitor} {100 * best['value']:.2f} at {epoch}; {where}\n{folder.path}"

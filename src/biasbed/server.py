@@ -67,10 +67,11 @@ def writer(tracking_uri: str) -> MlflowClient:
 
 
 def _be_brief() -> None:
-    """Few retries against a dead server and no progress bars, unless the environment says otherwise."""
+    """Few retries against a dead server, no bars, no addresses with their passwords, unless told otherwise."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 
 @contextlib.contextmanager

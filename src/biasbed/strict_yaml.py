@@ -23,7 +23,9 @@ def read(path: Path, flag: str) -> Any:
     except OSError as error:
         raise UsageError(f"{flag}={path}: can't be read ({error.strerror})") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, a date that there is not
-        reason = " ".join(str(error).split())
+        mark = getattr(error, "problem_mark", None)
+        what = str(error) if mark is None else f"line {mark.line + 1}: {getattr(error, 'problem', '')}"
+        reason = " ".join(what.split())
         raise UsageError(f"{flag}={path}: can't be read as YAML ({reason[:200]})") from None
 
 

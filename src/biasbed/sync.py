@@ -9,7 +9,7 @@ from pathlib import Path
 from biasbed import record
 from biasbed.errors import Failure
 from biasbed.run_folder import RunFolder, all_folders
-from biasbed.server import resolve_uri
+from biasbed.server import find_runs, resolve_uri
 from biasbed.settings import setting
 from biasbed.tracking import Tracker
 
@@ -25,8 +25,10 @@ def sync(options: SyncOptions) -> int:
     """Send every finished run and study that the server lacks; returns how many runs were sent."""
     from biasbed.studies.tracked import send_studies
 
+    uri = resolve_uri()
+    find_runs(uri, kind="none")  # a server that is down is said once, not for every folder
     if options.output_dir == "auto":
-        roots = list(dict.fromkeys((record.home(resolve_uri()), record.home("offline"))))
+        roots = list(dict.fromkeys((record.home(uri), record.home("offline"))))
     else:
         roots = [Path(options.output_dir).expanduser().resolve()]
     sent, failed = 0, 0
@@ -41,8 +43,9 @@ def sync(options: SyncOptions) -> int:
         except Failure as failure:
             failed += 1
             print(f"{folder.path}: {failure}", file=sys.stderr)
-    studies = sum(send_studies(root, resolve_uri()) for root in roots)
-    print(f"{sent} runs sent to {resolve_uri()}" if sent or studies else "nothing to send: the server has it all")
+    studies = sum(send_studies(root, uri) for root in roots)
+    told = f"runs: {sent}, studies: {studies}, sent to {record.public_uri(uri)}"
+    print(told if sent or studies else "nothing to send: the server has it all")
     if failed:
         raise Failure(f"{failed} runs could not be sent: the same command tries again")
     return sent

@@ -198,14 +198,15 @@ class Tracker:
     def finish(self, log_model: Callable[[str], None] | None = None) -> None:
         """Send results and the model, and end the run. Waits a while for a server that is away, then raises Failure."""
         self.folder.mark_done()
+        self._forget_failures()
         if self.offline:
             return
         deadline = time.monotonic() + PATIENCE
         while not self._try(self._send_results):
             if time.monotonic() > deadline:
                 raise Failure(
-                    f"the training is done but {self.uri} does not answer; all is kept in {self.folder.path}: "
-                    "run `biasbed sync` when the server is back"
+                    f"the training is done but {record.public_uri(self.uri)} does not answer; all is kept in "
+                    f"{self.folder.path}: run `biasbed sync` when the server is back"
                 )
             time.sleep(RETRY_AFTER / 3)
         if log_model is not None:
@@ -213,6 +214,15 @@ class Tracker:
         with guarded(self.uri):
             self._client.set_terminated(self.run_id, "FINISHED")
         self.folder.write_state({**self.folder.read_state(), "sent": True})
+
+    def _forget_failures(self) -> None:
+        """A run that is whole in the end does not say why it once was not."""
+        state = self.folder.read_state()
+        stale = {record.ERROR, record.ENDED_BY, NOTE} & set(state["tags"])
+        if stale:
+            state["tags"] = {name: value for name, value in state["tags"].items() if name not in stale}
+            self.folder.write_state(state)
+            self._try(lambda: self._send_description(state))
 
     def _send_results(self) -> None:
         if self._behind:

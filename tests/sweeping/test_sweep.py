@@ -181,8 +181,12 @@ def test_an_objective_on_test_sets_is_marked_everywhere(
     assert parent.data.tags[record.ORACLE] == "test/accuracy/ink"
     assert f'"{record.ORACLE}": "test/accuracy/ink"' in launcher.commands[0].environment[record.GIVEN_TAGS]
     table = winners.fetch("peek", "auto")
-    given = benchmark._origin(table)[record.GIVEN_TAGS]
-    assert given == '{"biasbed.sweep": "peek", "biasbed.oracle": "test/accuracy/ink"}'
+    assert benchmark._origin(table) == {record.SWEEP: "peek", record.ORACLE: "test/accuracy/ink"}
+    for name, value in {"algorithms": "infodrop", "optim.lr": "0.5"}.items():
+        assert cli.main(["benchmark", "--from_study", "peek", f"--{name}", value, "--dry_run", "yes"]) == 2
+    refused = capsys.readouterr().err
+    assert "the sweep 'peek' has no infodrop; valid: erm" in refused
+    assert "optim.lr was chosen by the sweep 'peek'" in refused
 
 
 def test_the_direction_of_an_objective() -> None:

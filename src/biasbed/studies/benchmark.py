@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,6 @@ import yaml
 from biasbed import record, run_folder
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
-from biasbed.processes import Interrupted, ignore_signals, interruptible
 from biasbed.server import resolve_uri
 from biasbed.settings import build, specs
 from biasbed.studies import ledger, tracked
@@ -22,9 +20,8 @@ from biasbed.studies.launchers import Launcher, open_launcher
 from biasbed.studies.options import BenchmarkOptions, MainOptions, StudyOptions
 from biasbed.studies.plan import Plan, Records, estimate, make_plan, survey
 from biasbed.studies.runner import Item, Runner
-from biasbed.studies.tables import Table, distinct, parse_seeds, read_table, refuse_seen
+from biasbed.studies.tables import Table, distinct, parse_seeds, read_table, refuse_seen, refuse_unchosen
 from biasbed.studies.tracked import StudyRun, finished_runs
-from biasbed.tracking import take_run_id
 
 
 def benchmark(flags: Mapping[str, str]) -> None:
@@ -76,6 +73,7 @@ def _table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Table:
     if options.algorithms != "auto":
         names = distinct(options.algorithms, "algorithms")
         methods = {name: table.algorithms.get(name, {}) for name in names}
+    refuse_unchosen(table, methods, settings)
     if not methods:
         raise UsageError("say what to train: algorithms=erm,infodrop, or table=<a study's table>")
     # A duration in one unit stands in for one in the other.
@@ -100,52 +98,39 @@ def dry_run(plan: Plan) -> list[str]:
 
 def carry_out(plan: Plan, launcher: Launcher, options: StudyOptions) -> None:
     """Train what is not done, under the study's run. Raises Failure with the runs that failed or were not sent."""
-    run_folder.make(plan.folder)
+    name, tags = plan.table.study, _origin(plan.table)
     if (plan.folder / tracked.SWEPT).exists():
-        raise UsageError(f"the study '{plan.table.study}' is a sweep: name another with study=")
-    study_run, finished, environment = None, {}, _origin(plan.table)
+        raise UsageError(f"the study '{name}' is a sweep: name another with study=")
     if _is_tracked(plan):
-        study_run = _open(plan)
-        finished = finished_runs(study_run.uri, plan.table.study)
-        environment |= {"MLFLOW_TRACKING_URI": study_run.uri, "BIASBED_PARENT_RUN": study_run.run_id}
-        for name, value in json.loads(environment.get(record.GIVEN_TAGS, "{}")).items():
-            study_run.set_tag(name, value)
-    run_folder.write_whole(plan.folder / tracked.TABLE, yaml.safe_dump(_plain(plan.table), sort_keys=False))
-    note = functools.partial(tracked.keep_note, plan.folder, plan.table.study, plan.table.suite, plan.config.experiment)
-    note("RUNNING", sent=False)
-    display = Display(plan.table.study, plan.workers)
-    is_finished = study_run.is_finished if study_run is not None else lambda run: False
-    runner = Runner(survey(plan, finished), plan.workers, launcher, options.retries, display, environment, is_finished)
-    left = f"{len(runner.queue)} to train, {plan.workers} at a time" if runner.queue else "nothing is left to train"
-    display.say(f"{plan.table.study}: {len(runner.items)} runs; {left}")
-    status = "FAILED"
-    try:
-        with interruptible():
-            runner.run()
-        status = "FAILED" if any(item.state == "failed" for item in runner.items) else "FINISHED"
-    except (Interrupted, KeyboardInterrupt):
-        ignore_signals()
-        status = "KILLED"
-        raise
-    finally:
-        runner.stop()
-        display.close()
-        _write_ledger(plan, runner.items, study_run)
-        if study_run is not None:
-            study_run.log_kept(plan.folder)
-            study_run.finish(status)
-        note(status, sent=study_run is not None and not study_run.is_behind)
+        _server(plan)  # may refuse; only then the run of `mlflow run` is taken
+    with tracked.carried_out(plan.folder, name, plan.table.suite, plan.config, tags) as study:
+        environment = {**study.environment, record.GIVEN_TAGS: json.dumps(tags)}
+        finished = finished_runs(study.run.uri, name) if study.run is not None else {}
+        run_folder.write_whole(plan.folder / tracked.TABLE, yaml.safe_dump(_plain(plan.table), sort_keys=False))
+        display = Display(name, plan.workers)
+        is_finished = study.run.is_finished if study.run is not None else lambda run: False
+        standings = survey(plan, finished)
+        runner = Runner(standings, plan.workers, launcher, options.retries, display, environment, is_finished)
+        left = f"{len(runner.queue)} to train, {plan.workers} at a time" if runner.queue else "nothing is left to train"
+        display.say(f"{name}: {len(runner.items)} runs; {left}")
+
+        def end() -> None:
+            runner.stop()
+            display.close()
+            _write_ledger(plan, runner.items, study.run)
+
+        study.at_end.callback(end)
+        runner.run()
+        study.status = "FAILED" if any(item.state == "failed" for item in runner.items) else "FINISHED"
     _conclude(runner.items)
 
 
 def _origin(table: Table) -> dict[str, str]:
-    """For the trainings' environment: that a sweep chose their settings, and by test sets if it was so."""
+    """Tags of study and trainings: that a sweep chose their settings, and by test sets if it was so."""
     if not table.chosen_by:
         return {}
-    tags = {record.SWEEP: table.chosen_by["study"]}
-    if table.chosen_by["oracle"] == "true":
-        tags[record.ORACLE] = table.chosen_by["objective"]
-    return {record.GIVEN_TAGS: json.dumps(tags)}
+    oracle = {record.ORACLE: table.chosen_by["objective"]} if table.chosen_by["oracle"] == "true" else {}
+    return {record.SWEEP: table.chosen_by["study"], **oracle}
 
 
 def _conclude(items: list[Item]) -> None:
@@ -171,11 +156,6 @@ def _server(plan: Plan) -> str:
     hashes = {run.algorithm: run.config_hash for run in plan.runs}
     tracked.refuse_mixture(uri, plan.table.study, plan.table.suite, hashes)
     return uri
-
-
-def _open(plan: Plan) -> StudyRun:
-    uri = _server(plan)  # may refuse; only then the run of `mlflow run` is taken, for no child to take it for its own
-    return StudyRun(uri, plan.table.study, plan.table.suite, plan.config.experiment, take_run_id())
 
 
 # --- the ledger -------------------------------------------------------------------------------------------------------

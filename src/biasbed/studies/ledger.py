@@ -54,8 +54,11 @@ def cost(run: PlannedRun, records: Records) -> Cost:
 
 
 def write(path: Path, lines: Sequence[Line]) -> None:
-    """The ledger as CSV: a row per run."""
+    """The ledger as CSV: a row per run. Rows that are there already of other runs of the study stay."""
     names = [f"{name}_hours" for name in ("training", "evaluation", "other", "device")]
+    own = {line.run.name for line in lines}
+    with path.open(newline="") if path.exists() else io.StringIO() as there:
+        others = [row for row in list(csv.reader(there))[1:] if row and row[0] not in own]
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([*HEADER, *names])
@@ -64,6 +67,7 @@ def write(path: Path, lines: Sequence[Line]) -> None:
         what = [run.name, run.algorithm, run.seed, line.state, cost.attempts, line.reached, run.unit, run.processes]
         hours = (cost.training, cost.evaluation, cost.other, cost.total)
         writer.writerow([*what, *(f"{value:.5f}" for value in hours)])
+    writer.writerows(others)
     write_whole(path, file.getvalue())
 
 

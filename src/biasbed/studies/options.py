@@ -65,6 +65,9 @@ class StudyOptions:
     def __post_init__(self) -> None:
         if self.workers != "auto" and int(self.workers) < 1:
             raise ValueError(f"workers={self.workers}: should be at least 1")
+        for name, usual in (("docker", Docker()), ("slurm", Slurm())):
+            if getattr(self, name) != usual and self.launcher != name:
+                raise ValueError(f"{name}.* are settings of launcher={name}, and this is launcher={self.launcher}")
 
 
 @dataclass(frozen=True)

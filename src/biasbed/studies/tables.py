@@ -14,7 +14,7 @@ Read strictly: a misspelt line that is silently ignored would cost weeks of trai
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,13 +88,26 @@ def _origin(value: Any) -> dict[str, str]:
     return {str(name): word(entry) for name, entry in value.items()}
 
 
+def refuse_unchosen(table: Table, methods: Iterable[str], settings: Words) -> None:
+    """UsageError where methods or settings would stand in for what the table's sweep has chosen."""
+    if not table.chosen_by:
+        return
+    sweep = table.chosen_by["study"]
+    for method in methods:
+        if method not in table.algorithms:
+            raise UsageError(f"the sweep '{sweep}' has no {method}; valid: {', '.join(table.algorithms)}")
+        for name in settings:
+            if name in table.algorithms[method]:
+                raise UsageError(f"{name} was chosen by the sweep '{sweep}': leave it out, or train without from_study")
+
+
 def refuse_seen(table: Table) -> Table:
     """The table; UsageError where it would train with seeds by which its settings were chosen."""
     seen = parse_seeds(table.chosen_by["seeds"]) if table.chosen_by else ()
     both = [str(seed) for seed in table.seeds if seed in seen]
     if both:
         raise UsageError(
-            f"seeds {','.join(both)} were the sweep's: with them the chosen settings look better than they are; "
+            f"the sweep used seeds={','.join(both)}: with them the chosen settings look better than they are; "
             f"take others, from {max(seen) + 1} on"
         )
     return table

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from biasbed import record
+from biasbed import record, run_folder
+from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
-from biasbed.run_folder import write_whole
-from biasbed.server import experiment_id, find_runs, guarded, writer
+from biasbed.processes import Interrupted, ignore_signals, interruptible
+from biasbed.server import experiment_id, find_runs, guarded, resolve_uri, writer
 from biasbed.studies.plan import Finished, PlannedRun
-from biasbed.tracking import PARENT
+from biasbed.tracking import PARENT, take_run_id
 
 # In a study's folder: how it stands; what it is, of which only one is there; what it cost; what a sweep has besides.
 NOTE, TABLE, SWEPT, LEDGER = "study.json", "table.yaml", "sweep.yaml", "ledger.csv"
@@ -61,13 +64,26 @@ class StudyRun:
     `mlflow run` opens a run for each call; the first of them becomes the study's, later ones are filed under it.
     """
 
-    def __init__(self, uri: str, study: str, suite: str, experiment: str, given: str | None) -> None:
-        """Open it. Raises Failure where the server can't be reached: nothing has been started then."""
+    def __init__(
+        self,
+        uri: str,
+        study: str,
+        suite: str,
+        experiment: str,
+        given: str | None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Open it. Raises Failure where the server can't be reached: nothing has been started then.
+
+        given: the run that `mlflow run` opened for this call. tags: that it is to have besides.
+        """
         self.uri, self.study, self.given = uri, study, given
         self.is_behind = False  # the server lacks something
         with guarded(uri):
             self.run_id = self._opened({record.KIND: "study", record.STUDY: study, record.SUITE: suite}, experiment)
             writer(uri).update_run(self.run_id, status="RUNNING")
+            for name, value in (tags or {}).items():
+                writer(uri).set_tag(self.run_id, name, value)
             children = [run for kind in ("train", "trial") for run in find_runs(uri, kind=kind, study=study)]
             for child in children:
                 if child.data.tags.get(PARENT) != self.run_id:
@@ -83,6 +99,8 @@ class StudyRun:
             place = os.environ.get("MLFLOW_EXPERIMENT_ID") or experiment_id(client, self.uri, name)
             own = client.create_run(place, tags={**tags, "mlflow.runName": f"study-{self.study}"}).info.run_id
         oldest = self._candidates()[0]
+        if own == oldest:
+            client.set_tag(own, "mlflow.runName", f"study-{self.study}")
         if own is not None and own != oldest:  # another command was first
             if own == self.given:
                 client.set_tag(own, PARENT, oldest)
@@ -106,9 +124,6 @@ class StudyRun:
                     writer(self.uri).log_artifact(self.run_id, str(path), under)
 
         self._try(send)
-
-    def set_tag(self, name: str, value: str) -> None:
-        self._try(lambda: writer(self.uri).set_tag(self.run_id, name, value))
 
     def is_finished(self, run: PlannedRun) -> bool:
         """Whether somebody has finished this run, as far as the server answers."""
@@ -142,13 +157,59 @@ class StudyRun:
             print(f"warning: {failure}; no training is lost, and `biasbed sync` mends the study's run", file=sys.stderr)
 
 
-# --- studies without a server, or whose server went away --------------------------------------------------------------
+# --- from beginning to end --------------------------------------------------------------------------------------------
 
 
-def keep_note(folder: Path, study: str, suite: str, experiment: str, status: str, sent: bool) -> None:
-    """Write how a study stands into its folder, for `sync`. status: RUNNING, FINISHED, FAILED or KILLED."""
-    note = {"study": study, "suite": suite, "experiment": experiment, "status": status, "sent": sent}
-    write_whole(folder / NOTE, json.dumps(note, indent=1))
+@dataclass
+class Study:
+    """A study that a command carries out."""
+
+    run: StudyRun | None = None  # on the server
+    status: str = "FAILED"  # that it ends with: FINISHED, FAILED or KILLED
+    # What is to be done before its run is ended, however that comes about.
+    at_end: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables by which its trainings find server and parent."""
+        if self.run is None:
+            return {}
+        return {"MLFLOW_TRACKING_URI": self.run.uri, "BIASBED_PARENT_RUN": self.run.run_id}
+
+
+@contextlib.contextmanager
+def carried_out(folder: Path, study: str, suite: str, config: Config, tags: Mapping[str, str]) -> Iterator[Study]:
+    """Open a study's run, and end it with the status that the block leaves, or as KILLED after a signal.
+
+    How it stands is noted in its folder, for `sync`. Raises Failure where the server can't be reached: nothing has been
+    started then.
+    """
+    run_folder.make(folder)
+    note = {"study": study, "suite": suite, "experiment": config.experiment, "tags": dict(tags)}
+    given, found, begun = take_run_id(), Study(), False
+    try:
+        with interruptible():
+            if config.tracking == "on":
+                found.run = StudyRun(resolve_uri(), study, suite, config.experiment, given, tags)
+            begun = True
+            _keep_note(folder, {**note, "status": "RUNNING", "sent": False})
+            yield found
+    except (Interrupted, KeyboardInterrupt):
+        ignore_signals()
+        found.status = "KILLED"
+        raise
+    finally:
+        found.at_end.close()
+        if found.run is not None:
+            found.run.log_kept(folder)
+            found.run.finish(found.status)
+        if begun:
+            is_sent = found.run is not None and not found.run.is_behind
+            _keep_note(folder, {**note, "status": found.status, "sent": is_sent})
+
+
+def _keep_note(folder: Path, note: Mapping[str, Any]) -> None:
+    run_folder.write_whole(folder / NOTE, json.dumps(note, indent=1))
 
 
 def send_studies(root: Path, uri: str) -> int:
@@ -162,12 +223,12 @@ def send_studies(root: Path, uri: str) -> int:
         note = json.loads(path.read_text())
         if note["sent"] or note["status"] == "RUNNING":
             continue
-        study_run = StudyRun(uri, note["study"], note["suite"], note["experiment"], None)
+        study_run = StudyRun(uri, note["study"], note["suite"], note["experiment"], None, note["tags"])
         study_run.log_kept(path.parent, ledger_under=f"machines/{record.slug(socket.gethostname())}")
         study_run.finish(note["status"])
         if study_run.is_behind:
             raise Failure(f"the study {note['study']} could not be sent: the same command tries again")
-        keep_note(path.parent, **{**note, "sent": True})
+        _keep_note(path.parent, {**note, "sent": True})
         print(f"study {note['study']} -> run {study_run.run_id}")
         sent += 1
     return sent

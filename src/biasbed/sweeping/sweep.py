@@ -14,14 +14,12 @@ import yaml
 
 from biasbed import record, run_folder
 from biasbed.errors import Failure, UsageError
-from biasbed.processes import Interrupted, ignore_signals, interruptible
 from biasbed.server import resolve_uri
 from biasbed.settings import build, specs
 from biasbed.studies import ledger, tracked
 from biasbed.studies.display import Display
 from biasbed.studies.launchers import open_launcher
 from biasbed.studies.runner import GRACE
-from biasbed.studies.tracked import StudyRun
 from biasbed.sweeping import plots, results, trials, winners
 from biasbed.sweeping import storage as storages
 from biasbed.sweeping.options import SweepOptions
@@ -29,12 +27,12 @@ from biasbed.sweeping.results import Found
 from biasbed.sweeping.searches import Sweep, make_sweep
 from biasbed.sweeping.table import News, lines
 from biasbed.sweeping.worker import Task, work
-from biasbed.tracking import take_run_id
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
     from optuna import Study
+    from optuna.storages import RDBStorage
 
 LOOK = 1.0  # seconds between looks at workers and trials
 DEATHS = 3  # of workers in a row, without a trial that ended in between, after which something is wrong
@@ -96,51 +94,42 @@ class Command:
         self.deaths = 0
         self.away_since: float | None = None  # the storage
         self.environment: dict[str, str] = {}
-        self.study_run: StudyRun | None = None
         self.studies: list[Study] = []
 
     def run(self) -> None:
         """All of it. Raises Failure where workers can't work, and where a method has no complete trial."""
         for message in self.plan.messages:
             self.display.say(message)
-        self._open()
-        status = "FAILED"
-        try:
-            with interruptible():
-                self._watch()
+        plan, storage = self.plan, self._storage()
+        tags = {record.ORACLE: plan.oracle} if plan.oracle else {}
+        with tracked.carried_out(plan.folder, plan.study, plan.suite, plan.config, tags) as study:
+            self.environment = study.environment
+            self._join(storage)
+            study.at_end.callback(self._end)
+            self._watch()
             results.refuse_nothing(self.found())
-            status = "FINISHED"
-        except (Interrupted, KeyboardInterrupt):
-            ignore_signals()
-            status = "KILLED"
-            raise
-        finally:
-            self._stop()
-            self.display.close()
-            self._conclude(status)
+            study.status = "FINISHED"
+
+    def _end(self) -> None:
+        self._stop()
+        self.display.close()
+        self._conclude()
 
     # --- beginning ---------------------------------------------------------------------------------------------------
 
-    def _open(self) -> None:
-        """Storage and server, or one line that says which can't be used; then what was cut off is queued again."""
+    def _storage(self) -> RDBStorage:
+        """The storage, if it can be used and has no other search of this name."""
         limit = self.options.retries
         with storages.answering(self.url):
             storage = storages.open_storage(self.url, self.options.heartbeat, limit)
             storages.refuse_others(storage, self.plan.searches)
             for search in self.plan.searches:
                 storages.find(storage, search)  # may refuse
-        if self.plan.config.tracking == "on":
-            self.study_run = StudyRun(
-                resolve_uri(), self.plan.study, self.plan.suite, self.plan.config.experiment, take_run_id()
-            )
-            self.environment = {
-                "MLFLOW_TRACKING_URI": self.study_run.uri,
-                "BIASBED_PARENT_RUN": self.study_run.run_id,
-            }
-            if self.plan.oracle:
-                self.study_run.set_tag(record.ORACLE, self.plan.oracle)
-        run_folder.make(self.plan.folder)
-        self._note("RUNNING", sent=False)
+        return storage
+
+    def _join(self, storage: RDBStorage) -> None:
+        """Make the searches that are not there, and queue again what was cut off."""
+        limit = self.options.retries
         with storages.answering(self.url):
             self.studies = [storages.join(storage, search) for search in self.plan.searches]
             for study in self.studies:
@@ -250,7 +239,7 @@ class Command:
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
-    def _conclude(self, status: str) -> None:
+    def _conclude(self) -> None:
         """Tables, pictures and ledger: on the terminal, in the sweep's folder and on the server."""
         try:
             found = self.found()
@@ -262,14 +251,6 @@ class Command:
             self._keep(found)
             if results.winners(found):
                 print(f"train the best with fresh seeds: biasbed benchmark --from_study {self.plan.study}")
-        if self.study_run is not None:
-            self.study_run.log_kept(self.plan.folder)
-            self.study_run.finish(status)
-        self._note(status, sent=self.study_run is not None and not self.study_run.is_behind)
-
-    def _note(self, status: str, sent: bool) -> None:
-        plan = self.plan
-        tracked.keep_note(plan.folder, plan.study, plan.suite, plan.config.experiment, status, sent)
 
     def _keep(self, found: Sequence[Found]) -> None:
         """Write all that the sweep has come to into its folder."""

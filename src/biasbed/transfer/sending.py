@@ -40,7 +40,7 @@ def export(options: ExportOptions) -> Path:
         print(f"left out, as it has not ended: {run.info.run_name} ({run.info.run_id})")
     without = "" if options.checkpoints else "; without checkpoints and models (checkpoints=yes takes them along)"
     print(f"{len(archive.runs)} runs in {path}, {path.stat().st_size / 2**20:.1f} MiB{without}")
-    print(f"elsewhere: mlflow run . -e import -P source={path.name}", flush=True)
+    print(f"elsewhere: mlflow run . -e import -P source={path.absolute()}", flush=True)
     return path
 
 
