@@ -1,9 +1,9 @@
 """Runs a biasbed command and kills itself with SIGKILL, or signals itself, at a chosen moment.
 
 usage: kill_at.py <moment> <count> <signal> -- <biasbed words>
-moments: step (before the count-th update), evaluation (while the count-th set of images is decided), long evaluation
-(the same where any evaluation takes long), saved (after the count-th evaluation's checkpoint, before its record reaches
-journal and server).
+moments: step (before the count-th update), evaluation (while the count-th set of images is decided), evaluation of much
+(the same where any training before it took long), saved (after the count-th evaluation's checkpoint, before its record
+reaches journal and server).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def arm(moment: str, count: int, number: str) -> None:
     moments: dict[str, tuple[Any, str]] = {
         "step": (engine.Engine, "_update"),
         "evaluation": (evaluate.Evaluator, "_decide"),
-        "long evaluation": (evaluate.Evaluator, "_decide"),
+        "evaluation of much": (evaluate.Evaluator, "_decide"),
         "saved": (tracking.Tracker, "log"),
     }
-    if moment == "long evaluation":
+    if moment == "evaluation of much":
         engine.LONG = 0.0
     owner, name = moments[moment]
     setattr(owner, name, _counted(getattr(owner, name), count, signal.Signals[number]))

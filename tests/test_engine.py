@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from conftest import Command
 from runs import history, run_folders
 from torch import nn
 
-from biasbed import cli, config
+from biasbed import checkpoint, cli, config, engine
 from biasbed.algorithms.base import Algorithm, Progress, Setup
 from biasbed.batch import Batch
 from biasbed.config import Optim
@@ -39,6 +41,36 @@ def test_a_training_in_steps(tracking: str, train_flags: list[str], tmp_path: Pa
 def test_cadence_in_epochs(tracking: str, train_flags: list[str], tmp_path: Path) -> None:
     folder = train(tmp_path / "home", [*train_flags, "--evaluate_every", "2"])
     assert list(history(folder)) == [2, 3]
+
+
+def test_only_long_training_is_saved_before_its_evaluation(
+    tracking: str, train_flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All evaluations take long, and of the three epochs the second."""
+    skipped, saved = 0.0, []
+    update, decide, save = engine.Engine._update, engine.Evaluator.decide, checkpoint.save
+
+    def slow_update(self: engine.Engine, stage: Any, step: int, *rest: Any) -> None:
+        nonlocal skipped
+        skipped += 2 * engine.LONG * (step == self.steps_per_epoch)
+        update(self, stage, step, *rest)
+
+    def slow_decide(self: engine.Evaluator, predict: Any) -> Any:
+        nonlocal skipped
+        skipped += 2 * engine.LONG
+        return decide(self, predict)
+
+    def note(folder: Path, state: dict[str, Any]) -> None:
+        saved.append((len(state["history"]), state["position"]["due"]))
+        save(folder, state)
+
+    clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + skipped, time=time.time)
+    monkeypatch.setattr(engine, "time", clock)
+    monkeypatch.setattr(engine.Engine, "_update", slow_update)
+    monkeypatch.setattr(engine.Evaluator, "decide", slow_decide)
+    monkeypatch.setattr(checkpoint, "save", note)
+    train(tmp_path / "home", train_flags)
+    assert saved == [(1, False), (1, True), (2, False), (3, False)]
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

@@ -28,7 +28,7 @@ from biasbed.run_folder import RunFolder
 from biasbed.schedules import rate_factor
 from biasbed.tracking import Record
 
-LONG = 60.0  # seconds of an evaluation before which a checkpoint is worth its time
+LONG = 60.0  # seconds of training that an evaluation must not put at risk: more are saved before it
 
 
 @dataclass
@@ -104,12 +104,14 @@ class Engine:
         self.skipped: set[str] = set()
         self.steps_per_epoch = loader.plan.steps_per_epoch
         self._seconds, self._since, self._waited = 0.0, time.perf_counter(), 0.0
+        self._saved = time.perf_counter()  # when the last checkpoint was written, or training began
         self._postponed = Postponed()
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Every stage to its end; the last one is evaluated whenever that is due."""
+        self._saved = time.perf_counter()
         stages = self.algorithm.stages()
         for number in range(self.state.stage, len(stages)):
             self.state.stage = number
@@ -189,7 +191,7 @@ class Engine:
         self._check_finite()
         self._seconds, self._since = self._elapsed(), time.perf_counter()
         if is_last:
-            if self.group.any(torch.tensor(self._evaluation_seconds() > LONG)):
+            if self.group.any(torch.tensor(time.perf_counter() - self._saved > LONG)):
                 self.save()
             metrics = self._training_metrics()
             began = time.perf_counter()
@@ -208,10 +210,6 @@ class Engine:
             self.on_record(entry)
             bar.line(self._summary(entry))
         self._since = time.perf_counter()
-
-    def _evaluation_seconds(self) -> float:
-        """Of the last evaluation, 0 before the first."""
-        return float(self.state.history[-1]["metrics"]["time/evaluation_seconds"]) if self.state.history else 0.0
 
     def _elapsed(self) -> float:
         """Seconds of training since the last evaluation, also over a cut."""
@@ -309,6 +307,7 @@ class Engine:
                 "best": self.state.best,
             }
             checkpoint.save(self.folder.path, state)
+        self._saved = time.perf_counter()
 
     def _description(self) -> dict[str, Any]:
         return {"config": plain(self.config), **self.describe, "algorithm": self.algorithm.state_dict()}

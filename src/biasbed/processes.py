@@ -208,6 +208,12 @@ class Postponed:
             self._at_once = False
 
 
+def last_line(output: str) -> str:
+    """What a process that has ended said last."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it ended without a word"
+
+
 @contextlib.contextmanager
 def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     previous = {number: signal.signal(number, handler) for number in ENDING}

@@ -190,6 +190,17 @@ def test_what_is_missing_is_said_in_a_line(
     assert "\n" not in str(caught.value)
 
 
+def test_an_engine_that_goes_away_is_said_in_a_line(engine: Engine, tmp_path: Path) -> None:
+    engine.execute = script("import time; time.sleep(60)")
+    found = launcher()
+    training = found.start(command(tmp_path))
+    engine.close()
+    with pytest.raises(Failure, match=r"the Docker engine can't start erm-seed0: .+") as caught:
+        found.start(command(tmp_path))
+    assert "\n" not in str(caught.value)
+    training.stop()  # nobody hears it
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["python", "image"])
 def test_a_study_in_containers_has_the_numbers_of_train(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_runs import FakeLauncher, Notes, begin, lines_of, planned, runner, train, wait_for
+from fake_runs import Fake, FakeLauncher, Notes, begin, lines_of, planned, runner, train, wait_for
 
+from biasbed.errors import Failure
 from biasbed.processes import Interrupted
 from biasbed.run_folder import RunFolder
 from biasbed.studies import attempts, ledger
 from biasbed.studies import runner as running
 from biasbed.studies.display import Display, lines, listing
-from biasbed.studies.launchers import local, share
+from biasbed.studies.launchers import Command, local, share
 from biasbed.studies.plan import estimate, standing
 
 
@@ -70,6 +72,36 @@ def test_a_failed_run_is_retried_as_often_as_said_and_nothing_else_stops(tmp_pat
     after = FakeLauncher(tmp_path)
     runner(runs, after).run()
     assert sorted(after.started) == ["erm-seed0", "erm-seed2"]
+
+
+class Shy(FakeLauncher):
+    """Refuses each run's first start, and fails its second at the first look."""
+
+    def start(self, command: Command) -> Fake:
+        training = super().start(command)
+        count = self.started.count(command.name)
+        if count == 1:
+            raise Failure("the engine does not answer: i/o timeout")
+        return replace(training, act=self.fail) if count == 2 else training
+
+    def fail(self) -> None:
+        raise Failure("Slurm refuses the job: socket timed out")
+
+
+def test_what_a_launcher_refuses_is_an_attempt_like_any_other(tmp_path: Path) -> None:
+    runs = [planned(tmp_path, seed=seed) for seed in range(3)]
+    patient, hasty = runner(runs[:2], Shy(tmp_path), retries=2), runner(runs[2:], Shy(tmp_path), retries=1)
+    patient.run()
+    hasty.run()
+    assert [item.state for item in patient.items] == ["done", "done"]
+    assert [attempt["code"] for attempt in attempts.read(runs[0].folder())] == [1, 1, 0]
+    (item,) = hasty.items
+    assert (item.state, item.failure) == ("failed", "Slurm refuses the job: socket timed out")
+    said = "erm-seed2 failed (the engine does not answer: i/o timeout); attempt 2 follows"
+    assert said in hasty.report.said  # type: ignore[attr-defined]
+    claim = runs[2].folder().claim()
+    assert claim is not None  # nobody has it
+    claim.close()
 
 
 def test_a_run_that_somebody_else_trains_is_waited_for(tmp_path: Path) -> None:

@@ -72,6 +72,11 @@ def state(cluster: Path, job: str) -> str:
     return str(json.loads((cluster / f"{job}.json").read_text())["state"])
 
 
+def silence(cluster: Path) -> None:
+    """squeue answers no more."""
+    (cluster / "bin" / "squeue").write_text("#!/bin/sh\necho 'slurm_load_jobs error: no controller' >&2\nexit 1\n")
+
+
 def test_what_is_started_together_is_one_array_that_a_second_command_finds(cluster: Path, tmp_path: Path) -> None:
     first = launcher(partition="gpu", minutes="90", parameters="gres=gpu:a100:1,exclusive", setup="module load cuda")
     trainings = [first.start(command(tmp_path, name)) for name in "ab"]
@@ -126,10 +131,40 @@ def test_what_slurm_refuses_is_said_in_a_line(cluster: Path, tmp_path: Path) -> 
     assert "\n" not in str(caught.value)
 
 
+def test_an_array_that_slurm_refuses_fails_each_of_its_runs_and_none_goes_on(cluster: Path, tmp_path: Path) -> None:
+    (cluster / "bin" / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: socket timed out' >&2\nexit 1\n")
+    runs = [planned(tmp_path, seed=seed) for seed in (0, 1)]
+    study = runner(runs, launcher(), retries=0)
+    study.run()
+    assert [item.state for item in study.items] == ["failed"] * 2
+    assert all("Slurm refuses the job: " in item.failure for item in study.items)
+
+
+def test_nothing_is_submitted_before_the_queue_has_answered(cluster: Path, tmp_path: Path) -> None:
+    silence(cluster)
+    training = launcher().start(command(tmp_path, "a"))
+    with pytest.raises(Failure, match=r"squeue does not answer, so nothing is submitted: slurm_load_jobs error"):
+        training.poll()
+    assert not list(cluster.glob("*.sh"))
+    training.kill()  # there is no job to end
+
+
+def test_what_is_stopped_before_it_is_submitted_never_is(cluster: Path, tmp_path: Path) -> None:
+    runs = [planned(tmp_path, seed=seed) for seed in (0, 1)]
+    study = runner(runs, launcher())
+    study._fill()
+    study.stop()
+    assert not any("go on" in line for line in study.report.said)  # type: ignore[attr-defined]
+    assert [item.active for item in study.items] == [None] * 2
+    study.launcher.start(command(tmp_path, "c")).poll()
+    (script,) = cluster.glob("*.sh")
+    assert "--array" not in script.read_text()  # of the third alone
+
+
 def test_a_queue_that_does_not_answer_is_taken_for_neither_full_nor_empty(cluster: Path, tmp_path: Path) -> None:
     training = launcher().start(command(tmp_path, "a"))
     assert training.poll() is None
-    (cluster / "bin" / "squeue").write_text("#!/bin/sh\necho 'slurm_load_jobs error: no controller' >&2\nexit 1\n")
+    silence(cluster)
     time.sleep(0.3)
     assert training.poll() is None
     assert training.missed is None

@@ -10,18 +10,18 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from biasbed import provenance, record
 from biasbed.errors import Failure, UsageError
-from biasbed.processes import die_with_parent
+from biasbed.processes import die_with_parent, last_line
 from biasbed.reproduce import probe
 from biasbed.reproduce.original import Original
+from biasbed.studies.runner import GRACE
 
 HERE = provenance.PACKAGE.parent  # what PYTHONPATH is for this checkout's code
-GRACE = 60.0  # seconds that a training has to end in good order
 
 
 def commit(original: Original) -> str:
@@ -44,7 +44,7 @@ def worktree(commit: str, folder: Path) -> Iterator[Path]:
     _remove(folder)  # what a killed command left
     made = _git("worktree", "add", "--force", "--detach", str(folder), commit)
     if made.returncode:
-        raise Failure(f"git can't check {commit} out: {_last_line(made.stderr)}")
+        raise Failure(f"git can't check {commit} out: {last_line(made.stderr)}")
     try:
         if not (folder / "src" / "biasbed").is_dir():
             raise UsageError(f"code=recorded: commit {commit} has no src/biasbed")
@@ -66,7 +66,7 @@ def describe(source: Path, words: Mapping[str, str]) -> dict[str, Any]:
         check=False,
     )
     if done.returncode:
-        raise Failure(f"code=recorded: that commit's code can't start here: {_last_line(done.stderr)}")
+        raise Failure(f"code=recorded: that commit's code can't start here: {last_line(done.stderr)}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     if "refused" in found:
         raise UsageError(found["refused"])
@@ -113,8 +113,3 @@ def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["git", *arguments], cwd=provenance.PACKAGE, capture_output=True, text=True, check=False, timeout=300
     )
-
-
-def _last_line(text: str) -> str:
-    lines: Sequence[str] = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it ended without a word"

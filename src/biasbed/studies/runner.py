@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TextIO
 
+from biasbed.errors import Failure
 from biasbed.run_folder import RunFolder
 from biasbed.studies import attempts
 from biasbed.studies.launchers import Command, Launcher, Training
 from biasbed.studies.plan import PlannedRun, Standing, standing
 
 LOOK = 1.0  # seconds between looks at the journal of a training
-ELSEWHERE = 5.0  # seconds between looks at a run that another command has
+ELSEWHERE = 5.0  # seconds between looks at a run that another command has, or that the launcher refused
 GRACE = 60.0  # seconds that trainings have to end in good order
 REFUSED = 2  # exit code of a command that is wrong: it would be wrong again
 
@@ -32,6 +33,22 @@ class Reporter(Protocol):
 
     def update(self, items: list[Item]) -> None:
         """The present state; called several times a second."""
+
+
+@dataclass
+class Refused:
+    """A training that the launcher would not start."""
+
+    failure: Failure
+
+    def poll(self) -> int | None:
+        raise self.failure
+
+    def stop(self) -> None:
+        """There is nothing to end."""
+
+    def kill(self) -> None:
+        """There is nothing to end."""
 
 
 @dataclass
@@ -88,7 +105,7 @@ class Runner:
         while True:
             for item in self._running():
                 assert item.active is not None
-                code = item.active.training.poll()
+                code = self._poll(item, item.active)
                 if code is not None:
                     self._ended(item, item.active, code)
                 else:
@@ -102,20 +119,19 @@ class Runner:
     def stop(self, cancel: bool = False) -> None:
         """End what is running, in good order; then nothing of this command's is left.
 
-        Detached trainings go on unless they are to be cancelled.
+        Detached trainings that their launcher finds again go on, unless they are to be cancelled.
         """
-        if self.launcher.detached and not cancel:
-            if any(self._running()):
-                self.report.say("the trainings go on; the same command watches them")
-            return
-        for item in self._running():
+        ending = [item for item in self._running() if cancel or not self._goes_on(item)]
+        if len(ending) < len(list(self._running())):
+            self.report.say("the trainings go on; the same command watches them")
+        for item in ending:
             assert item.active is not None
             item.active.training.stop()
         deadline = time.monotonic() + GRACE
-        while any(self._running()):
-            for item in list(self._running()):
+        while ending := [item for item in ending if item.active is not None]:
+            for item in ending:
                 assert item.active is not None
-                code = item.active.training.poll()
+                code = self._poll(item, item.active)
                 if code is None and time.monotonic() > deadline:
                     item.active.training.kill()
                 elif code is not None:
@@ -127,6 +143,21 @@ class Runner:
 
     def _running(self) -> Iterator[Item]:
         return (item for item in self.items if item.active is not None)
+
+    def _goes_on(self, item: Item) -> bool:
+        """Whether the training outlives this command: not one whose job is still to be submitted."""
+        assert item.active is not None
+        return self.launcher.detached and self.launcher.ongoing(item.active.folder.path) is not None
+
+    def _poll(self, item: Item, active: Active) -> int | None:
+        """The training's exit code, 1 where the launcher fails it: the log then says why, and a next attempt waits."""
+        try:
+            return active.training.poll()
+        except Failure as failure:
+            with attempts.log_file(active.folder).open("a") as log:
+                log.write(f"biasbed: {failure}\n")
+            item.look_again = time.monotonic() + ELSEWHERE
+            return 1
 
     def _fill(self) -> None:
         """Start what can be started. Each waiting run is looked at once."""
@@ -176,8 +207,11 @@ class Runner:
             slots=self.workers,
             processes=item.run.processes,
         )
-        active = Active(self.launcher.start(command), folder, claim, slot, log_start)
         item.starts += 1
+        try:
+            active = Active(self.launcher.start(command), folder, claim, slot, log_start)
+        except Failure as failure:
+            return Active(Refused(failure), folder, claim, slot, log_start)
         verb = "started" if not item.standing.reached else f"continued from {item.run.unit} {item.standing.reached}"
         self.report.say(f"{item.run.name} {verb}; its lines are in {log}")
         return active

@@ -79,7 +79,7 @@ class Launcher(Protocol):
         """How many trainings like this one fit at a time, for `workers=auto`."""
 
     def start(self, command: Command) -> Training:
-        """Start a training. What can't be started says so at its first `poll`, at the latest."""
+        """Start a training. Failure where that can't be done, here or at its first `poll`: a failed attempt."""
 
     def ongoing(self, folder: Path) -> Training | None:
         """The training in this folder that an earlier process started and that is still to run, runs, or just ended."""

@@ -54,9 +54,10 @@ class DockerTraining:
         self._signal("SIGKILL")
 
     def _signal(self, name: str) -> None:
-        from docker.errors import APIError
+        from docker.errors import DockerException
+        from requests.exceptions import RequestException
 
-        with contextlib.suppress(APIError):  # it has ended
+        with contextlib.suppress(DockerException, RequestException):  # it has ended, or the engine has
             self.container.kill(signal=name)
 
     def _write_log(self) -> None:
@@ -114,16 +115,17 @@ class DockerLauncher(Launcher):
         return max(1, places // int(config.nproc))
 
     def start(self, command: Command) -> DockerTraining:
-        """Raises Failure where the engine refuses it."""
+        """Raises Failure where the engine refuses it, or does not answer."""
         from docker.errors import DockerException
+        from requests.exceptions import RequestException
 
         container = None
         try:
             container = self._create(command)
             return DockerTraining(container, command.log)
-        except DockerException as error:
+        except (DockerException, RequestException) as error:
             if container is not None:  # the engine removes only what has run
-                with contextlib.suppress(DockerException):
+                with contextlib.suppress(DockerException, RequestException):
                     container.remove(force=True)
             raise Failure(f"the Docker engine can't start {command.name}: {_reason(error)}") from None
 

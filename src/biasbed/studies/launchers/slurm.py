@@ -22,6 +22,7 @@ from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.processes import ENDING, PARENT_PROCESS, SHUTDOWN, die_with_parent, settle
+from biasbed.run_folder import write_whole
 from biasbed.studies.launchers import Command, Launcher, Training, require_server, with_device
 from biasbed.studies.options import Slurm, StudyOptions
 
@@ -75,7 +76,7 @@ class Job:
                 log.write(f"biasbed: {error} (slurm.minutes, slurm.timeouts)\n".encode())
                 code = 1
         if job.global_rank == 0:
-            _write(end, {"job": job.job_id, "code": code})
+            write_whole(end, json.dumps({"job": job.job_id, "code": code}))
         return code
 
     def checkpoint(self) -> DelayedSubmission:
@@ -145,6 +146,11 @@ class Queue:
             self._ask()
         return job_id in self.jobs
 
+    def require(self) -> None:
+        """Failure where it has never answered: what is submitted could not be watched."""
+        if self.options.cluster == "slurm" and self.asked == float("-inf"):
+            self._ask()
+
     def add(self, job_id: str) -> None:
         self.jobs.add(job_id)
 
@@ -177,11 +183,14 @@ class SlurmTraining:
 
     def __init__(self, launcher: SlurmLauncher, folder: Path, job_id: str | None = None) -> None:
         self.launcher, self.folder, self.job_id = launcher, folder, job_id
+        self.refusal = ""  # why there is no job, and won't be
         self.missed: float | None = None  # since when the queue does not know it
 
     def poll(self) -> int | None:
-        if self.job_id is None:
+        if self.job_id is None and not self.refusal:
             self.launcher.submit()
+        if self.refusal:
+            raise Failure(self.refusal)
         assert self.job_id is not None
         if (code := _code(self.folder, self.job_id)) is not None:
             return code
@@ -205,9 +214,9 @@ class SlurmTraining:
 
     def _cancel(self, number: signal.Signals | None) -> None:
         if self.job_id is None:
-            self.launcher.submit()
-        assert self.job_id is not None
-        self.launcher.queue.signal(self.job_id, number)
+            self.launcher.withdraw(self)
+        else:
+            self.launcher.queue.signal(self.job_id, number)
 
 
 class SlurmLauncher(Launcher):
@@ -255,20 +264,37 @@ class SlurmLauncher(Launcher):
         return SlurmTraining(self, folder, found["job"]) if self.queue.has(found["job"]) else None
 
     def submit(self) -> None:
-        """Submit what was started since the last time, as one array. Failure where Slurm refuses it."""
+        """Submit what was started since the last time, as one array, or tell each why it was refused."""
         waiting, self.unsubmitted = self.unsubmitted, []
-        words = waiting[0][0].words
-        executor = self._executor(waiting[0][0].home / "slurm", f"biasbed-{record.slug(words.get('study', 'study'))}")
+        try:
+            self.queue.require()
+            jobs = self._submitted([command for command, _ in waiting])
+        except Failure as failure:
+            for _, training in waiting:
+                training.refusal = str(failure)
+            return
+        for (_, training), job_id in zip(waiting, jobs, strict=True):
+            training.job_id = job_id
+            self.queue.add(job_id)
+            state = {"job": job_id, "cluster": self.options.cluster}
+            write_whole(training.folder / STATE, json.dumps(state))
+
+    def withdraw(self, training: SlurmTraining) -> None:
+        """Don't submit what was started."""
+        self.unsubmitted = [(command, other) for command, other in self.unsubmitted if other is not training]
+        training.refusal = training.refusal or "stopped before its job was submitted"
+
+    def _submitted(self, commands: Sequence[Command]) -> list[str]:
+        """The ids of their jobs. Failure where Slurm refuses them."""
+        words = commands[0].words
+        executor = self._executor(commands[0].home / "slurm", f"biasbed-{record.slug(words.get('study', 'study'))}")
         try:
             with executor.batch():
-                jobs = [executor.submit(self._job(command)) for command, _ in waiting]
+                jobs = [executor.submit(self._job(command)) for command in commands]
         except Exception as error:  # submitit's and subprocess's, several kinds
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise Failure(f"Slurm refuses the job: {reason[-1]}") from None
-        for (_, training), job in zip(waiting, jobs, strict=True):
-            training.job_id = str(job.job_id)
-            self.queue.add(training.job_id)
-            _write(training.folder / STATE, {"job": training.job_id, "cluster": self.options.cluster})
+        return [str(job.job_id) for job in jobs]
 
     def _job(self, command: Command) -> Job:
         return Job(command.arguments, dict(command.environment), command.log, self.options, command.processes)
@@ -318,9 +344,3 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, json.JSONDecodeError):
         return {}
     return found
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content))
-    os.replace(temporary, path)
