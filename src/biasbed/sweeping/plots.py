@@ -113,7 +113,7 @@ def _importance(axes: Axes, repeats: Sequence[Found], ended: Sequence[FrozenTria
     if not ordered:
         axes.text(0.5, 0.5, "not to be told from these trials", ha="center", transform=axes.transAxes)
     few = ": too few to rely on" if len(complete) < 10 * max(1, len(names)) else ""
-    _title(axes, f"{one.search.algorithm}: which setting matters for {_label(one)}; {len(complete)} trials{few}")
+    _title(axes, f"{one.search.algorithm}: importance of each setting ({len(complete)} trials{few})")
 
 
 def _parallel(axes: Axes, repeats: Sequence[Found], ended: Sequence[FrozenTrial]) -> None:
@@ -135,7 +135,7 @@ def _parallel(axes: Axes, repeats: Sequence[Found], ended: Sequence[FrozenTrial]
         axes.plot(range(len(heights)), heights, color=colour, lw=1.8 if is_default else 1.2, marker="o", ms=3)
     for index, dimension in enumerate(dimensions):
         _axis(axes, index, [(_height(dimension, value), text) for value, text in _ticks(dimension)])
-    _axis(axes, len(dimensions), [(h, f"{low + h * (high - low):.4g}") for h in (0.0, 0.25, 0.5, 0.75, 1.0)])
+    _axis(axes, len(dimensions), [(h, f"{low + h * (high - low):.3g}") for h in (0.0, 0.25, 0.5, 0.75, 1.0)])
     axes.set_xticks(range(len(dimensions) + 1), [*one.search.space.names, _label(one)], fontsize=8)
     axes.set(yticks=[], xlim=(-0.35, len(dimensions) + 0.55), ylim=(-0.05, 1.05))
     axes.spines["left"].set_visible(False)
