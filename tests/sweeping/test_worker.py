@@ -146,6 +146,18 @@ def test_the_trial_of_a_silent_worker_is_taken_over(bed: Bed) -> None:
     assert sorted(launcher.started) == [f"erm-trial{place}" for place in range(6)]
 
 
+def test_a_worker_that_ends_before_it_says_who_it_is_costs_no_trial(bed: Bed) -> None:
+    """Whichever place it had, and however often: no training had begun."""
+    bed.home.mkdir()
+    study = Worker(bed.task(bed.plan(FakeTrials())), FakeTrials()).studies[0][1]
+    study.ask()
+    study.ask()
+    for _ in range(4):  # retries=2
+        trials.release_unstamped(study, 0.0, limit=2)
+        assert trials.counts(trials.outcomes(study.trials))["waiting"] == 2
+        assert {trials.place(study.trials[study.ask().number], study.trials) for _ in range(2)} == {0, 1}
+
+
 def test_pruned_trainings_are_stopped_and_counted_as_such(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the values in order, not by when we look: whatever the pause, the same trials end at the same epoch."""
     ends = []

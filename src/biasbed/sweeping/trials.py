@@ -123,12 +123,15 @@ def release_own(study: Study, worker: str, limit: int) -> None:
             give_up(study, trial, limit, died=False)
 
 
-def release_unstamped(study: Study, seconds: float) -> None:
-    """Give up trials that were taken so long ago by a worker that died before it could say who it is."""
+def release_unstamped(study: Study, seconds: float, limit: int) -> None:
+    """Give up trials that were taken so long ago by a worker that ended before it could say who it is.
+
+    It may have been asked to end, and no training had begun: that counts as no death.
+    """
     since = datetime.datetime.now() - datetime.timedelta(seconds=seconds)
     for trial in _running(study):
         if WORKER not in trial.user_attrs and trial.datetime_start is not None and trial.datetime_start < since:
-            give_up(study, trial, limit=trial.number)
+            give_up(study, trial, limit, died=False)
 
 
 def queue_failed(study: Study, limit: int) -> int:

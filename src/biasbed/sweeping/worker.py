@@ -133,10 +133,10 @@ class Worker:
         from optuna.storages import fail_stale_trials
 
         if time.monotonic() - self.stale_looked > STALE:
-            self.stale_looked = time.monotonic()
+            self.stale_looked, options = time.monotonic(), self.task.options
             for _, study, _ in self.studies:
                 fail_stale_trials(study)
-                trials.release_unstamped(study, 2.0 * self.task.options.heartbeat)
+                trials.release_unstamped(study, 2.0 * options.heartbeat, options.retries)
 
 
 def _has_work(search: Search, study: Study) -> bool:
