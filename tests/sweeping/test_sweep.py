@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -131,6 +132,7 @@ def test_a_sweep_from_start_to_winners(
         ({"seed": "1"}, "the sweep was made with seed=0, not 1"),
         ({"sampler": "random"}, "the sweep was made with sampler=tpe, not random"),
         ({"objective": "val/loss/val"}, "the sweep was made with objective=val/accuracy/val, not val/loss/val"),
+        ({"heartbeat": "20"}, "the sweep was made with heartbeat=60, not 20"),
         ({"suite": "demo", "data_dir": "none", "train": "auto"}, "is one of the suite folders"),
     ):
         assert bed.run(again, monkeypatch, **{**common, **changed, "tracking": "on"}) == 2
@@ -157,6 +159,11 @@ def test_winners_that_can_t_be_had(tracking: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="several studies"):
         winners.fetch("mine", "demo")
     one = client.create_run("0", tags={record.KIND: "study", record.STUDY: "other", record.SUITE: "demo"})
+    for status in ("RUNNING", "KILLED", "FAILED"):
+        client.update_run(one.info.run_id, status=status)
+        with pytest.raises(Failure, match=f"'other' is {status}.*call the same `sweep` again"):
+            winners.fetch("other", "auto")
+    client.update_run(one.info.run_id, status="FINISHED")
     with pytest.raises(Failure, match="no trial is complete yet"):
         winners.fetch("other", "auto")
     content = winners.table(
@@ -167,6 +174,18 @@ def test_winners_that_can_t_be_had(tracking: str, tmp_path: Path) -> None:
     assert winners.fetch("other", "auto").seeds == (2, 3, 4)
     assert cli.main(["benchmark", "--from_study", "other", "--seeds", "1,2", "--dry_run", "yes"]) == 2
     assert cli.main(["benchmark", "--from_study", "other", "--table", "main"]) == 2
+
+
+def test_a_queue_that_takes_everything_gets_eight_workers(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = FakeTrials()
+    both: dict[str, Any] = {"algorithms": ("erm", "infodrop"), "trials": 20}
+    assert bed.plan(launcher, **both, workers="auto").workers == 2
+    monkeypatch.setattr(FakeTrials, "capacity", lambda *arguments: sys.maxsize)
+    assert bed.plan(launcher, **both, workers="auto").workers == 40
+    monkeypatch.setattr(FakeTrials, "detached", True)
+    assert bed.plan(launcher, **both, workers="auto").workers == 8
+    assert bed.plan(launcher, **both, workers=20).workers == 20
+    assert bed.plan(launcher, trials=3, workers="auto").workers == 3
 
 
 def test_an_objective_on_test_sets_is_marked_everywhere(
