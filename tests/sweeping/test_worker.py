@@ -16,7 +16,7 @@ from biasbed.errors import Failure, UsageError
 from biasbed.processes import Interrupted
 from biasbed.run_folder import RunFolder
 from biasbed.studies import runner
-from biasbed.sweeping import samplers, searches, trials
+from biasbed.sweeping import samplers, searches, trials, worker
 from biasbed.sweeping import storage as storages
 from biasbed.sweeping.liveness import is_gone, signature
 from biasbed.sweeping.results import Found
@@ -157,6 +157,69 @@ def test_a_worker_that_ends_before_it_says_who_it_is_costs_no_trial(bed: Bed) ->
         trials.release_unstamped(study, 0.0, limit=2)
         assert trials.counts(trials.outcomes(study.trials))["waiting"] == 2
         assert {trials.place(study.trials[study.ask().number], study.trials) for _ in range(2)} == {0, 1}
+
+
+class Away:
+    """A storage that goes away when a trial's end is stored, and comes back at once."""
+
+    def __init__(self, storage: Any) -> None:
+        self.tell = storage.set_trial_state_values
+        self.is_away = False
+
+    def __call__(self, trial: int, state: Any, values: Any = None) -> bool:
+        from optuna.exceptions import StorageInternalError
+
+        self.is_away = state.is_finished()
+        if self.is_away:
+            raise StorageInternalError("the server closed the connection")
+        return bool(self.tell(trial, state, values))
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_storage_that_is_away_at_a_trial_s_end_is_one_line(
+    bed: Bed, is_back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Optuna's own clearing up raises other errors then. The trial is another worker's, and nothing is lost."""
+    from optuna.exceptions import StorageInternalError
+
+    bed.home.mkdir()
+    launcher = FakeTrials()
+    one = Worker(bed.task(bed.plan(launcher)), launcher, pause=0.001)
+    with monkeypatch.context() as patched:
+        storage = one.studies[0][1]._storage
+        inner = getattr(storage, "_backend", storage)  # Optuna's cache around it
+        away = Away(inner)
+        patched.setattr(inner, "set_trial_state_values", away)
+        if not is_back:
+            read = inner.get_trial
+
+            def get_trial(trial: int) -> Any:
+                if away.is_away:
+                    raise StorageInternalError("connection refused")
+                return read(trial)
+
+            patched.setattr(inner, "get_trial", get_trial)
+        with pytest.raises(
+            Failure, match=r"^the storage sqlite:///.* can't be used: (the server|connection)"
+        ) as caught:
+            one.run()
+    assert "\n" not in str(caught.value)
+    one.release()
+    assert trials.counts(found(bed.work(launcher)).outcomes)["complete"] == 6
+    assert Counter(launcher.started) == {f"erm-trial{place}": 1 for place in range(6)}
+
+
+def test_a_worker_says_in_one_line_what_it_can_t_use(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = bed.task(bed.plan(FakeTrials()))
+
+    def refuse(options: object) -> None:
+        raise UsageError("no sbatch here")
+
+    monkeypatch.setattr(worker, "open_launcher", refuse)
+    assert worker._work(task) == 2
+    assert capsys.readouterr().err == "biasbed: no sbatch here\n"
 
 
 def test_pruned_trainings_are_stopped_and_counted_as_such(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:

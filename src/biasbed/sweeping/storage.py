@@ -83,6 +83,19 @@ def answering(url: str) -> Iterator[None]:
         raise Failure(f"the storage {shown(url)} can't be used: {record.public_uri(reason)[:300]}") from None
 
 
+def beneath(error: Exception) -> Exception:
+    """The error of the storage that this one came up in, where it did; else itself."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    context: BaseException | None = error
+    while context is not None:
+        if isinstance(context, SQLAlchemyError | StorageInternalError):
+            return context
+        context = context.__context__
+    return error
+
+
 def open_storage(url: str, heartbeat: int, limit: int) -> RDBStorage:
     """Connect, and make the tables where there are none, one process at a time.
 
