@@ -17,13 +17,14 @@ from runs import all_runs
 
 from biasbed import cli, record
 from biasbed.errors import Failure, UsageError
+from biasbed.run_folder import RunFolder
 from biasbed.settings import build, specs
 from biasbed.studies import benchmark, tracked
 from biasbed.studies.launchers import Command
 from biasbed.studies.launchers.local import LocalLauncher
 from biasbed.studies.tables import read_table, refuse_seen
 from biasbed.studies.tracked import finished_runs
-from biasbed.sweeping import samplers, storage, winners
+from biasbed.sweeping import samplers, sending, storage, winners
 from biasbed.sweeping.options import SweepOptions, sweep_settings
 from biasbed.sweeping.searches import choose_objective
 
@@ -144,6 +145,36 @@ def test_a_sweep_from_start_to_winners(
     words = [w for name, value in settings.items() for w in (f"--{name}", value)]
     assert cli.main(["benchmark", *words]) == 2
     assert "the study 'mine' is a sweep: name another" in capsys.readouterr().err
+
+
+def test_a_trial_that_could_not_be_sent_is_named_and_sent_later(
+    bed: Bed, tracking: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is complete: what it was trained for is known. Only the server lacks it."""
+    flags = {"trials": "3", "study": "mine", "tracking": "on"}
+    launcher = FakeTrials({"erm-trial1": ["unsent"]})
+
+    def refuse(folder: RunFolder) -> bool:
+        raise Failure(f"{folder.path.name}: the server does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sending, "send_unless_sent", refuse)
+        assert bed.run(launcher, monkeypatch, **flags) == 1
+    printed = capsys.readouterr()
+    assert "erm: 3 trials: 3 complete" in printed.out
+    assert "biasbed: trained, but not sent to the server: erm-trial1. The same command" in printed.err
+    assert all_runs(tracking, kind="trial") == []
+    (parent,) = all_runs(tracking, kind="study")
+    assert parent.info.status == "FINISHED"  # its winners can be trained
+
+    assert bed.run(launcher, monkeypatch, **flags) == 0
+    assert launcher.started == ["erm-trial0", "erm-trial1", "erm-trial2"]
+    (sent,) = all_runs(tracking, kind="trial")
+    assert (sent.info.status, sent.data.tags[record.TRIAL_STATE]) == ("FINISHED", "complete")
+    assert len(_history(tracking, sent.info.run_id)) == 4
+    capsys.readouterr()
+    assert bed.run(launcher, monkeypatch, **flags) == 0
+    assert "-> run" not in capsys.readouterr().out
 
 
 def test_winners_that_can_t_be_had(tracking: str, tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ import sys
 import threading
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fake_trials import Bed, FakeTrials, score
 
+from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.processes import Interrupted
 from biasbed.run_folder import RunFolder
@@ -19,8 +21,10 @@ from biasbed.studies import runner
 from biasbed.sweeping import samplers, searches, trials, worker
 from biasbed.sweeping import storage as storages
 from biasbed.sweeping.liveness import is_gone, signature
-from biasbed.sweeping.results import Found
+from biasbed.sweeping.objective import Objective, note_run
+from biasbed.sweeping.results import Found, ledger_lines
 from biasbed.sweeping.worker import Worker
+from biasbed.tracking import NOTE, Tracker
 
 
 def found(worker: Worker) -> Found:
@@ -222,6 +226,54 @@ def test_a_worker_says_in_one_line_what_it_can_t_use(
     assert capsys.readouterr().err == "biasbed: no sbatch here\n"
 
 
+def test_whoever_takes_a_trial_over_ends_the_run_that_was_left_open(bed: Bed, tracking: str) -> None:
+    """A machine that is gone had a folder of its own, and its run still says that it is trained."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking)
+    run_id = client.create_run("0").info.run_id
+    bed.home.mkdir()
+    launcher = FakeTrials()
+    one = Worker(bed.task(bed.plan(launcher, {"tracking": "on"}, trials=1), trials=1), launcher, pause=0.001)
+    study = one.studies[0][1]
+    lost = study.ask()
+    folder = RunFolder(bed.home / "lost")
+    folder.path.mkdir()
+    folder.write_state({"run_id": run_id})
+    note_run(lost, folder)
+    assert trials.give_up(study, study.trials[0], 2)
+    one.run()
+    assert found(one).outcomes[0].state.name == "COMPLETE"
+    assert client.get_run(run_id).info.status == "KILLED"
+
+
+def test_a_complete_trial_keeps_nothing_of_what_ended_it_before(tracking: str, tmp_path: Path) -> None:
+    """Neither a note of ours, nor what the training said of a signal that came as it was being sent."""
+    from mlflow import MlflowClient
+
+    client, run, settle = MlflowClient(tracking), SimpleNamespace(tracked=True), Objective._settle
+    for number, end in enumerate(("failed", "aborted", "")):
+        folder = RunFolder(tmp_path / str(number))
+        folder.path.mkdir()
+        tracker = Tracker(folder)
+        tracker.start("erm-trial0", "trials", {record.KIND: "trial"}, {})
+        if end == "failed":
+            settle(None, run, folder, "failed", "killed by SIGKILL")  # type: ignore[arg-type]
+            assert client.get_run(tracker.run_id).data.tags[NOTE] == "killed by SIGKILL"
+            tracker.start("erm-trial0", "trials", {record.KIND: "trial"}, {})
+        elif end == "aborted":
+            tracker.abort("KILLED", {record.ENDED_BY: "SIGTERM"}, "ended by SIGTERM")
+        else:
+            client.set_tag(tracker.run_id, NOTE, "my own words")
+        settle(None, run, folder, "complete", "")  # type: ignore[arg-type]
+        tags = client.get_run(tracker.run_id).data.tags
+        assert tags.get(NOTE) == (None if end else "my own words")
+        for known in (tags, folder.read_state()["tags"]):
+            assert known[record.TRIAL_STATE] == "complete"
+            assert record.ENDED_BY not in known
+        assert NOTE not in folder.read_state()["tags"]
+
+
 def test_pruned_trainings_are_stopped_and_counted_as_such(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the values in order, not by when we look: whatever the pause, the same trials end at the same epoch."""
     ends = []
@@ -254,6 +306,16 @@ def test_equal_parameters_are_trained_once(bed: Bed) -> None:
     assert len(launcher.started) == len(drawn) < 4
     for trial in done.outcomes.values():
         assert trial.value == score({"optim.lr": trial.params["optim.lr"]}) * (1 - 0.5**4)
+
+    # Two workers that draw the same at once share a folder, too; folders of another machine can't be seen from here.
+    search, study, _ = bed.work(launcher, trials=4, sampler="random", seed=3).studies[0]
+    every = study.get_trials()
+    assert sum(trial.user_attrs.pop(trials.EQUAL, None) is not None for trial in every) == 4 - len(drawn)
+    lines = ledger_lines([Found(search, every)])
+    assert [line.cost.attempts for line in lines] == [1] * len(drawn)
+    every[0].user_attrs[trials.FOLDER] = str(bed.home / "elsewhere")
+    here = {trial.user_attrs[trials.FOLDER] for trial in every[1:]}
+    assert len(ledger_lines([Found(search, every)])) == len(here)
 
 
 def test_a_training_that_fails_is_a_failed_trial_until_the_next_command(bed: Bed) -> None:
