@@ -319,6 +319,8 @@ def test_equal_parameters_are_trained_once(bed: Bed) -> None:
 
 
 def test_a_training_that_fails_is_a_failed_trial_until_the_next_command(bed: Bed) -> None:
+    from optuna.trial import TrialState
+
     launcher = FakeTrials({"erm-trial2": ["fail"] * 3})
     first = found(bed.work(launcher))
     assert first.outcomes[2].state.name == "FAIL"
@@ -328,7 +330,12 @@ def test_a_training_that_fails_is_a_failed_trial_until_the_next_command(bed: Bed
     again = FakeTrials()
     second = bed.work(again)
     assert again.started == []
-    trials.queue_failed(second.studies[0][1], 2)
+    study = second.studies[0][1]
+    joined = study.ask()  # another command is at work
+    assert trials.queue_failed(study, 2) == 0
+    joined.set_user_attr(trials.SURPLUS, True)
+    study.tell(joined, state=TrialState.FAIL)
+    assert trials.queue_failed(study, 2) == 1
     assert trials.counts(found(bed.work(again)).outcomes)["complete"] == 6
     assert again.started == ["erm-trial2"]
 

@@ -135,7 +135,12 @@ def release_unstamped(study: Study, seconds: float, limit: int) -> None:
 
 
 def queue_failed(study: Study, limit: int) -> int:
-    """Queue what failed once more, with all its attempts; how many were."""
+    """Queue what failed once more, with all its attempts; how many were. None while another command is at work.
+
+    Else every command that joins would have a training that diverges start again.
+    """
+    if _running(study):
+        return 0
     found = [trial for trial in outcomes(study.get_trials(deepcopy=False)).values() if trial.state.name == "FAIL"]
     return sum(queue_again(study, trial, 0, limit) for trial in found)
 
