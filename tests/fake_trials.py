@@ -21,6 +21,7 @@ from biasbed.sweeping import sweep
 from biasbed.sweeping.options import SweepOptions
 from biasbed.sweeping.searches import Sweep, make_sweep
 from biasbed.sweeping.worker import Task, Worker
+from biasbed.tracking import Tracker
 
 MONITOR = "val/accuracy/val"
 
@@ -32,7 +33,7 @@ def score(words: Mapping[str, str]) -> float:
 
 @dataclass
 class FakeTraining:
-    """Writes an epoch at every look; `outcome`: done, fail or signal after its first epoch."""
+    """Writes an epoch at every look; `outcome`: done, unsent (done with the server away), fail or signal after one."""
 
     command: Command
     value: float
@@ -45,8 +46,9 @@ class FakeTraining:
             return 143
         reached, total = len(folder.read_journal()), int(self.command.words["epochs"])
         if not reached:
-            folder.write_state({"tags": {record.STUDY: self.command.words["study"]}})
-        if reached < total and (self.outcome == "done" or not reached):
+            tags = {record.STUDY: self.command.words["study"], record.KIND: "trial"}
+            Tracker(folder, offline=True).start(self.command.name, "trials", tags, {})
+        if reached < total and (self.outcome in ("done", "unsent") or not reached):
             value = self.value * (1 - 0.5 ** (reached + 1))
             entry = {"step": reached + 1, "timestamp": reached, "metrics": {MONITOR: value, "time/epoch_seconds": 1.0}}
             folder.append_journal(entry)
@@ -58,6 +60,7 @@ class FakeTraining:
         if self.outcome == "signal":  # our worker is asked to end
             raise Interrupted(15)
         folder.mark_done()
+        folder.write_state({**folder.read_state(), "sent": self.outcome == "done"})
         return 0
 
     def stop(self) -> None:

@@ -111,7 +111,8 @@ def test_a_default_outside_of_the_space_is_named(line: str, outside: str, tmp_pa
         ("hparams.dropout: {distribution: uniform, low: 0, high: 1}", "unknown setting 'hparams.dropout'"),
         ("workers: {distribution: int, low: 1, high: 2}", "workers can't be searched over"),
         ("seed: {distribution: int, low: 1, high: 2}", "seed can't be searched over"),
-        ("epochs: {distribution: int, low: 1, high: 2}", "epochs is searched over and given as epochs=3"),
+        ("epochs: {distribution: int, low: 1, high: 2}", "epochs can't be searched over"),
+        ("accumulate: {distribution: int, low: 1, high: 2}", "accumulate is searched over and given as accumulate=1"),
         ("optim.lr: 3", "optim.lr: give its distribution"),
         ("optim.lr: {distribution: unifrom, low: 0.1, high: 1}", "did you mean 'uniform'?"),
         ("optim.lr: {distribution: uniform, low: 0.1, hihg: 1}", "uniform has no 'hihg'; did you mean 'high'?"),
@@ -144,7 +145,7 @@ def test_a_default_outside_of_the_space_is_named(line: str, outside: str, tmp_pa
 )  # fmt: skip
 def test_wrong_spaces_are_refused_in_one_line(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        read_space(write(tmp_path, text), words("infodrop", epochs="3"))
+        read_space(write(tmp_path, text), words("infodrop", epochs="3", accumulate="1"))
     assert message in str(caught.value)
     assert str(tmp_path / "space.yaml") in str(caught.value)
     assert "\n" not in str(caught.value)

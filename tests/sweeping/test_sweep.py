@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,13 +17,14 @@ from runs import all_runs
 
 from biasbed import cli, record
 from biasbed.errors import Failure, UsageError
+from biasbed.run_folder import RunFolder
 from biasbed.settings import build, specs
 from biasbed.studies import benchmark, tracked
 from biasbed.studies.launchers import Command
 from biasbed.studies.launchers.local import LocalLauncher
 from biasbed.studies.tables import read_table, refuse_seen
 from biasbed.studies.tracked import finished_runs
-from biasbed.sweeping import samplers, storage, winners
+from biasbed.sweeping import samplers, sending, storage, winners
 from biasbed.sweeping.options import SweepOptions, sweep_settings
 from biasbed.sweeping.searches import choose_objective
 
@@ -131,6 +133,7 @@ def test_a_sweep_from_start_to_winners(
         ({"seed": "1"}, "the sweep was made with seed=0, not 1"),
         ({"sampler": "random"}, "the sweep was made with sampler=tpe, not random"),
         ({"objective": "val/loss/val"}, "the sweep was made with objective=val/accuracy/val, not val/loss/val"),
+        ({"heartbeat": "20"}, "the sweep was made with heartbeat=60, not 20"),
         ({"suite": "demo", "data_dir": "none", "train": "auto"}, "is one of the suite folders"),
     ):
         assert bed.run(again, monkeypatch, **{**common, **changed, "tracking": "on"}) == 2
@@ -142,6 +145,36 @@ def test_a_sweep_from_start_to_winners(
     words = [w for name, value in settings.items() for w in (f"--{name}", value)]
     assert cli.main(["benchmark", *words]) == 2
     assert "the study 'mine' is a sweep: name another" in capsys.readouterr().err
+
+
+def test_a_trial_that_could_not_be_sent_is_named_and_sent_later(
+    bed: Bed, tracking: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is complete: what it was trained for is known. Only the server lacks it."""
+    flags = {"trials": "3", "study": "mine", "tracking": "on"}
+    launcher = FakeTrials({"erm-trial1": ["unsent"]})
+
+    def refuse(folder: RunFolder) -> bool:
+        raise Failure(f"{folder.path.name}: the server does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sending, "send_unless_sent", refuse)
+        assert bed.run(launcher, monkeypatch, **flags) == 1
+    printed = capsys.readouterr()
+    assert "erm: 3 trials: 3 complete" in printed.out
+    assert "biasbed: trained, but not sent to the server: erm-trial1. The same command" in printed.err
+    assert all_runs(tracking, kind="trial") == []
+    (parent,) = all_runs(tracking, kind="study")
+    assert parent.info.status == "FINISHED"  # its winners can be trained
+
+    assert bed.run(launcher, monkeypatch, **flags) == 0
+    assert launcher.started == ["erm-trial0", "erm-trial1", "erm-trial2"]
+    (sent,) = all_runs(tracking, kind="trial")
+    assert (sent.info.status, sent.data.tags[record.TRIAL_STATE]) == ("FINISHED", "complete")
+    assert len(_history(tracking, sent.info.run_id)) == 4
+    capsys.readouterr()
+    assert bed.run(launcher, monkeypatch, **flags) == 0
+    assert "-> run" not in capsys.readouterr().out
 
 
 def test_winners_that_can_t_be_had(tracking: str, tmp_path: Path) -> None:
@@ -157,6 +190,11 @@ def test_winners_that_can_t_be_had(tracking: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="several studies"):
         winners.fetch("mine", "demo")
     one = client.create_run("0", tags={record.KIND: "study", record.STUDY: "other", record.SUITE: "demo"})
+    for status in ("RUNNING", "KILLED", "FAILED"):
+        client.update_run(one.info.run_id, status=status)
+        with pytest.raises(Failure, match=f"'other' is {status}.*call the same `sweep` again"):
+            winners.fetch("other", "auto")
+    client.update_run(one.info.run_id, status="FINISHED")
     with pytest.raises(Failure, match="no trial is complete yet"):
         winners.fetch("other", "auto")
     content = winners.table(
@@ -167,6 +205,18 @@ def test_winners_that_can_t_be_had(tracking: str, tmp_path: Path) -> None:
     assert winners.fetch("other", "auto").seeds == (2, 3, 4)
     assert cli.main(["benchmark", "--from_study", "other", "--seeds", "1,2", "--dry_run", "yes"]) == 2
     assert cli.main(["benchmark", "--from_study", "other", "--table", "main"]) == 2
+
+
+def test_a_queue_that_takes_everything_gets_eight_workers(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = FakeTrials()
+    both: dict[str, Any] = {"algorithms": ("erm", "infodrop"), "trials": 20}
+    assert bed.plan(launcher, **both, workers="auto").workers == 2
+    monkeypatch.setattr(FakeTrials, "capacity", lambda *arguments: sys.maxsize)
+    assert bed.plan(launcher, **both, workers="auto").workers == 40
+    monkeypatch.setattr(FakeTrials, "detached", True)
+    assert bed.plan(launcher, **both, workers="auto").workers == 8
+    assert bed.plan(launcher, **both, workers=20).workers == 20
+    assert bed.plan(launcher, trials=3, workers="auto").workers == 3
 
 
 def test_an_objective_on_test_sets_is_marked_everywhere(

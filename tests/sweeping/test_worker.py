@@ -7,19 +7,24 @@ import sys
 import threading
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fake_trials import Bed, FakeTrials, score
 
+from biasbed import record
+from biasbed.errors import Failure, UsageError
 from biasbed.processes import Interrupted
 from biasbed.run_folder import RunFolder
 from biasbed.studies import runner
-from biasbed.sweeping import samplers, searches, trials
+from biasbed.sweeping import samplers, searches, trials, worker
 from biasbed.sweeping import storage as storages
 from biasbed.sweeping.liveness import is_gone, signature
-from biasbed.sweeping.results import Found
+from biasbed.sweeping.objective import Objective, note_run
+from biasbed.sweeping.results import Found, ledger_lines
 from biasbed.sweeping.worker import Worker
+from biasbed.tracking import NOTE, Tracker
 
 
 def found(worker: Worker) -> Found:
@@ -146,6 +151,129 @@ def test_the_trial_of_a_silent_worker_is_taken_over(bed: Bed) -> None:
     assert sorted(launcher.started) == [f"erm-trial{place}" for place in range(6)]
 
 
+def test_a_worker_that_ends_before_it_says_who_it_is_costs_no_trial(bed: Bed) -> None:
+    """Whichever place it had, and however often: no training had begun."""
+    bed.home.mkdir()
+    study = Worker(bed.task(bed.plan(FakeTrials())), FakeTrials()).studies[0][1]
+    study.ask()
+    study.ask()
+    for _ in range(4):  # retries=2
+        trials.release_unstamped(study, 0.0, limit=2)
+        assert trials.counts(trials.outcomes(study.trials))["waiting"] == 2
+        assert {trials.place(study.trials[study.ask().number], study.trials) for _ in range(2)} == {0, 1}
+
+
+class Away:
+    """A storage that goes away when a trial's end is stored, and comes back at once."""
+
+    def __init__(self, storage: Any) -> None:
+        self.tell = storage.set_trial_state_values
+        self.is_away = False
+
+    def __call__(self, trial: int, state: Any, values: Any = None) -> bool:
+        from optuna.exceptions import StorageInternalError
+
+        self.is_away = state.is_finished()
+        if self.is_away:
+            raise StorageInternalError("the server closed the connection")
+        return bool(self.tell(trial, state, values))
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_storage_that_is_away_at_a_trial_s_end_is_one_line(
+    bed: Bed, is_back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Optuna's own clearing up raises other errors then. The trial is another worker's, and nothing is lost."""
+    from optuna.exceptions import StorageInternalError
+
+    bed.home.mkdir()
+    launcher = FakeTrials()
+    one = Worker(bed.task(bed.plan(launcher)), launcher, pause=0.001)
+    with monkeypatch.context() as patched:
+        storage = one.studies[0][1]._storage
+        inner = getattr(storage, "_backend", storage)  # Optuna's cache around it
+        away = Away(inner)
+        patched.setattr(inner, "set_trial_state_values", away)
+        if not is_back:
+            read = inner.get_trial
+
+            def get_trial(trial: int) -> Any:
+                if away.is_away:
+                    raise StorageInternalError("connection refused")
+                return read(trial)
+
+            patched.setattr(inner, "get_trial", get_trial)
+        with pytest.raises(
+            Failure, match=r"^the storage sqlite:///.* can't be used: (the server|connection)"
+        ) as caught:
+            one.run()
+    assert "\n" not in str(caught.value)
+    one.release()
+    assert trials.counts(found(bed.work(launcher)).outcomes)["complete"] == 6
+    assert Counter(launcher.started) == {f"erm-trial{place}": 1 for place in range(6)}
+
+
+def test_a_worker_says_in_one_line_what_it_can_t_use(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = bed.task(bed.plan(FakeTrials()))
+
+    def refuse(options: object) -> None:
+        raise UsageError("no sbatch here")
+
+    monkeypatch.setattr(worker, "open_launcher", refuse)
+    assert worker._work(task) == 2
+    assert capsys.readouterr().err == "biasbed: no sbatch here\n"
+
+
+def test_whoever_takes_a_trial_over_ends_the_run_that_was_left_open(bed: Bed, tracking: str) -> None:
+    """A machine that is gone had a folder of its own, and its run still says that it is trained."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking)
+    run_id = client.create_run("0").info.run_id
+    bed.home.mkdir()
+    launcher = FakeTrials()
+    one = Worker(bed.task(bed.plan(launcher, {"tracking": "on"}, trials=1), trials=1), launcher, pause=0.001)
+    study = one.studies[0][1]
+    lost = study.ask()
+    folder = RunFolder(bed.home / "lost")
+    folder.path.mkdir()
+    folder.write_state({"run_id": run_id})
+    note_run(lost, folder)
+    assert trials.give_up(study, study.trials[0], 2)
+    one.run()
+    assert found(one).outcomes[0].state.name == "COMPLETE"
+    assert client.get_run(run_id).info.status == "KILLED"
+
+
+def test_a_complete_trial_keeps_nothing_of_what_ended_it_before(tracking: str, tmp_path: Path) -> None:
+    """Neither a note of ours, nor what the training said of a signal that came as it was being sent."""
+    from mlflow import MlflowClient
+
+    client, run, settle = MlflowClient(tracking), SimpleNamespace(tracked=True), Objective._settle
+    for number, end in enumerate(("failed", "aborted", "")):
+        folder = RunFolder(tmp_path / str(number))
+        folder.path.mkdir()
+        tracker = Tracker(folder)
+        tracker.start("erm-trial0", "trials", {record.KIND: "trial"}, {})
+        if end == "failed":
+            settle(None, run, folder, "failed", "killed by SIGKILL")  # type: ignore[arg-type]
+            assert client.get_run(tracker.run_id).data.tags[NOTE] == "killed by SIGKILL"
+            tracker.start("erm-trial0", "trials", {record.KIND: "trial"}, {})
+        elif end == "aborted":
+            tracker.abort("KILLED", {record.ENDED_BY: "SIGTERM"}, "ended by SIGTERM")
+        else:
+            client.set_tag(tracker.run_id, NOTE, "my own words")
+        settle(None, run, folder, "complete", "")  # type: ignore[arg-type]
+        tags = client.get_run(tracker.run_id).data.tags
+        assert tags.get(NOTE) == (None if end else "my own words")
+        for known in (tags, folder.read_state()["tags"]):
+            assert known[record.TRIAL_STATE] == "complete"
+            assert record.ENDED_BY not in known
+        assert NOTE not in folder.read_state()["tags"]
+
+
 def test_pruned_trainings_are_stopped_and_counted_as_such(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the values in order, not by when we look: whatever the pause, the same trials end at the same epoch."""
     ends = []
@@ -179,8 +307,20 @@ def test_equal_parameters_are_trained_once(bed: Bed) -> None:
     for trial in done.outcomes.values():
         assert trial.value == score({"optim.lr": trial.params["optim.lr"]}) * (1 - 0.5**4)
 
+    # Two workers that draw the same at once share a folder, too; folders of another machine can't be seen from here.
+    search, study, _ = bed.work(launcher, trials=4, sampler="random", seed=3).studies[0]
+    every = study.get_trials()
+    assert sum(trial.user_attrs.pop(trials.EQUAL, None) is not None for trial in every) == 4 - len(drawn)
+    lines = ledger_lines([Found(search, every)])
+    assert [line.cost.attempts for line in lines] == [1] * len(drawn)
+    every[0].user_attrs[trials.FOLDER] = str(bed.home / "elsewhere")
+    here = {trial.user_attrs[trials.FOLDER] for trial in every[1:]}
+    assert len(ledger_lines([Found(search, every)])) == len(here)
+
 
 def test_a_training_that_fails_is_a_failed_trial_until_the_next_command(bed: Bed) -> None:
+    from optuna.trial import TrialState
+
     launcher = FakeTrials({"erm-trial2": ["fail"] * 3})
     first = found(bed.work(launcher))
     assert first.outcomes[2].state.name == "FAIL"
@@ -190,7 +330,12 @@ def test_a_training_that_fails_is_a_failed_trial_until_the_next_command(bed: Bed
     again = FakeTrials()
     second = bed.work(again)
     assert again.started == []
-    trials.queue_failed(second.studies[0][1], 2)
+    study = second.studies[0][1]
+    joined = study.ask()  # another command is at work
+    assert trials.queue_failed(study, 2) == 0
+    joined.set_user_attr(trials.SURPLUS, True)
+    study.tell(joined, state=TrialState.FAIL)
+    assert trials.queue_failed(study, 2) == 1
     assert trials.counts(found(bed.work(again)).outcomes)["complete"] == 6
     assert again.started == ["erm-trial2"]
 
@@ -254,11 +399,11 @@ def test_domainbed_s_search_is_random_and_repeated_with_new_seeds(bed: Bed) -> N
         ("sqlite:///rel.db", "whole path"),
         ("sqlite://", "whole path"),
         ("postgresql://u:secret@h:port/d", "can't be read"),
+        ("postgresql://u:p@secret@h:5432/d", "write an @ in its password as %40"),
+        ("postgresql://u:p@s/secret@h/d", "write an @ in its password as %40"),
     ],
 )
 def test_storages_without_signs_of_life_are_refused(given: str, message: str, tmp_path: Path) -> None:
-    from biasbed.errors import UsageError
-
     with pytest.raises(UsageError, match=message) as caught:
         storages.storage_url(given, tmp_path)
     assert "secret" not in str(caught.value)
@@ -266,8 +411,6 @@ def test_storages_without_signs_of_life_are_refused(given: str, message: str, tm
 
 
 def test_a_storage_s_password_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from biasbed.errors import Failure
-
     given = "postgresql://someone:se%2Fcret@127.0.0.1:1/trials?password=secret"
     monkeypatch.setenv(storages.VARIABLE, given)
     url = storages.storage_url("auto", tmp_path)
@@ -283,3 +426,34 @@ def test_a_storage_s_password_is_never_shown(tmp_path: Path, monkeypatch: pytest
     assert "\n" not in str(caught.value)
     monkeypatch.delenv(storages.VARIABLE)
     assert storages.storage_url("auto", tmp_path) == f"sqlite:///{tmp_path}/sweep.db"
+
+
+def test_looking_for_a_storage_makes_nothing(tmp_path: Path) -> None:
+    import sqlite3
+
+    file = tmp_path / "trials.db"
+    assert not storages.exists(f"sqlite:///{file}")
+    assert not file.exists()
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE experiments (a INTEGER)")  # somebody else's, MLflow's for instance
+    before = file.read_bytes()
+    assert not storages.exists(f"sqlite:///{file}")
+    assert file.read_bytes() == before
+    storages.open_storage(f"sqlite:///{file}", 60, 2)
+    assert storages.exists(f"sqlite:///{file}")
+    with pytest.raises(Failure, match=r"postgresql://127.0.0.1:1/d can't be used"):
+        storages.exists("postgresql+psycopg://u:p@127.0.0.1:1/d")
+
+
+def test_a_sweep_is_refused_for_searches_of_its_own_only(bed: Bed) -> None:
+    import optuna
+
+    bed.home.mkdir()
+    plan = bed.plan(FakeTrials(), study="a")
+    storage = storages.open_storage(f"sqlite:///{bed.home / 'sweep.db'}", 60, 2)
+    for name in ("a/erm", "a/b/erm", "a/b/erm/r0", "ab/infodrop"):
+        optuna.create_study(study_name=name, storage=storage)
+    storages.refuse_others(storage, plan.searches)
+    optuna.create_study(study_name="a/sagnet/r1", storage=storage)
+    with pytest.raises(UsageError, match="searches of sagnet/r1, too"):
+        storages.refuse_others(storage, plan.searches)

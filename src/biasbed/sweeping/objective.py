@@ -14,7 +14,7 @@ from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.run_folder import RunFolder
-from biasbed.server import guarded, writer
+from biasbed.server import find_run, guarded, resolve_uri, writer
 from biasbed.studies.launchers import Command, Launcher, Training
 from biasbed.studies.plan import PlannedRun, standing
 from biasbed.studies.runner import Item, Runner
@@ -78,6 +78,7 @@ class Watch:
 
         if items[0].standing.reached > self.seen:
             try:
+                note_run(self.trial, self.run.folder())
                 self.report()
             except StorageInternalError as error:
                 self.say(f"warning: the storage does not answer: {error}")
@@ -118,6 +119,7 @@ class Objective:
         except UsageError as error:
             self._fail(trial, str(error))
         trial.set_user_attr(trials.FOLDER, str(run.base))
+        self._end_earlier(trial, run)
         return self._trained(trial, run, place)
 
     def _take_place(self, trial: Trial) -> int:
@@ -155,7 +157,7 @@ class Objective:
         if folder.is_done:  # also where the end came before the order to stop
             watch.report(may_prune=False)
             is_pruned = False
-        self._note_run(trial, folder)
+        note_run(trial, folder)
         if is_pruned:
             self._settle(run, folder, "pruned", f"pruned at {run.unit} {watch.seen} by {self.search.pruner}")
             raise TrialPruned
@@ -196,10 +198,21 @@ class Objective:
         tags = {record.KIND: "trial", record.TRIAL: self.search.trial(place)}
         return tags | ({record.ORACLE: self.search.metric} if self.search.is_oracle else {})
 
-    def _note_run(self, trial: Trial, folder: RunFolder) -> None:
-        run_id = folder.read_state().get("run_id")
-        if run_id:
-            trial.set_user_attr(trials.RUN_ID, run_id)
+    def _end_earlier(self, trial: Trial, run: PlannedRun) -> None:
+        """End the run that a machine left open which is gone: without its folder the training begins another one."""
+        if trials.AGAIN not in trial.user_attrs or not run.tracked:
+            return
+        before = trial.study.get_trials(deepcopy=False)[trial.user_attrs[trials.AGAIN]]
+        run_id, uri = before.user_attrs.get(trials.RUN_ID), resolve_uri()
+        if run_id is None or run_id == run.folder().read_state().get("run_id"):
+            return
+        try:
+            found = find_run(uri, run_id)
+            if found is not None and found.info.status == "RUNNING":
+                with guarded(uri):
+                    writer(uri).set_terminated(run_id, "KILLED")
+        except Failure as failure:
+            print(f"warning: {failure}; the run {run_id} of the attempt before stays open", file=sys.stderr)
 
     def _settle(self, run: PlannedRun, folder: RunFolder, state: str, note: str) -> None:
         """Say in folder and run how the trial ended. A server that is away costs only that."""
@@ -207,15 +220,34 @@ class Objective:
         if not told:
             return
         tags = {record.TRIAL_STATE: state, **({NOTE: note} if note else {})}
-        folder.write_state({**told, "tags": {**told.get("tags", {}), **tags}})
+        before = told.get("tags", {})
+        outdated = _outdated(before) if state == "complete" else set()
+        kept = {name: value for name, value in before.items() if name not in outdated}
+        folder.write_state({**told, "tags": {**kept, **tags}})
         if not run.tracked or "run_id" not in told:
             return
         uri, run_id = told["tracking_uri"], told["run_id"]
         try:
             with guarded(uri):
+                outdated = _outdated(writer(uri).get_run(run_id).data.tags) if state == "complete" else set()
+                for name in outdated:
+                    writer(uri).delete_tag(run_id, name)
                 for name, value in tags.items():
                     writer(uri).set_tag(run_id, name, value)
                 if state in STATUS:
                     writer(uri).set_terminated(run_id, STATUS[state])
         except Failure as failure:
             print(f"warning: {failure}; its run does not say that it is {state}", file=sys.stderr)
+
+
+def note_run(trial: Trial, folder: RunFolder) -> None:
+    """Store the run of a trial that is trained, so that whoever takes it over can end it."""
+    run_id = folder.read_state().get("run_id")
+    if run_id and trial.user_attrs.get(trials.RUN_ID) != run_id:
+        trial.set_user_attr(trials.RUN_ID, run_id)
+
+
+def _outdated(tags: Mapping[str, str]) -> set[str]:
+    """Of the tags of a run that is complete, those that an attempt which ended early has left."""
+    why = {record.ENDED_BY, record.ERROR} & set(tags)
+    return why | ({NOTE} & set(tags) if why or tags.get(record.TRIAL_STATE) in STATUS else set())

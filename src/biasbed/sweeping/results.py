@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from biasbed.errors import Failure
 from biasbed.run_folder import RunFolder
 from biasbed.studies import ledger
+from biasbed.studies.plan import PlannedRun
 from biasbed.studies.tables import Words
 from biasbed.sweeping import trials
 from biasbed.sweeping.searches import Search
@@ -167,18 +168,27 @@ def _row(one: Found, where: int, trial: FrozenTrial) -> Mapping[str, object]:
     }
 
 
-def ledger_lines(found: Sequence[Found]) -> list[ledger.Line]:
-    """What each trial that was trained on this machine has cost."""
-    lines = []
+def trained(found: Sequence[Found]) -> Iterator[tuple[PlannedRun, FrozenTrial]]:
+    """The trainings whose folders are on this machine, or shared with it; each once, also where trials share one."""
+    seen = set()
     for one in found:
         for where, trial in one.outcomes.items():
             base = trial.user_attrs.get(trials.FOLDER)
-            if base is None or trials.EQUAL in trial.user_attrs:
+            if base is None or trials.EQUAL in trial.user_attrs or base in seen:
                 continue
             run = one.search.in_folder(base, where)
-            records = run.folder().read_journal()
-            reached = int(records[-1]["step"]) if records else trial.last_step or 0
-            lines.append(ledger.Line(run, trial.state.name.lower(), reached, ledger.cost(run, records)))
+            if run.folder().path.exists():
+                seen.add(base)
+                yield run, trial
+
+
+def ledger_lines(found: Sequence[Found]) -> list[ledger.Line]:
+    """What each training has cost, as far as its folder can be seen from this machine."""
+    lines = []
+    for run, trial in trained(found):
+        records = run.folder().read_journal()
+        reached = int(records[-1]["step"]) if records else trial.last_step or 0
+        lines.append(ledger.Line(run, trial.state.name.lower(), reached, ledger.cost(run, records)))
     return lines
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from biasbed.job import Job
 
 LOWER_IS_BETTER = ("loss", "ece")
+WAITING_WORKERS = 8  # that `auto` means where a cluster's queue takes any number of trainings
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,16 @@ def make_sweep(options: SweepOptions, settings: Words, launcher: Launcher) -> Sw
         searches += own
         configs.append(config)
         messages += said
-    fitting = min(map(launcher.capacity, configs)) if options.workers == "auto" else int(options.workers)
-    total = sum(search.trials for search in searches)
-    return Sweep(
-        options.study, options.suite, tuple(searches), settings, configs[0], min(fitting, total), tuple(messages)
-    )
+    workers = min(_workers(options, launcher, configs), sum(search.trials for search in searches))
+    return Sweep(options.study, options.suite, tuple(searches), settings, configs[0], workers, tuple(messages))
+
+
+def _workers(options: SweepOptions, launcher: Launcher, configs: Sequence[Config]) -> int:
+    """Each is a process of this machine, and learns only from trials that have ended: so few where a queue is long."""
+    if options.workers != "auto":
+        return int(options.workers)
+    fitting = min(map(launcher.capacity, configs))
+    return min(fitting, WAITING_WORKERS) if launcher.detached else fitting
 
 
 def _searches_of(options: SweepOptions, words: Words, launcher: Launcher) -> tuple[Config, list[Search], list[str]]:
@@ -155,12 +161,12 @@ def _searches_of(options: SweepOptions, words: Words, launcher: Launcher) -> tup
             default=default,
             description={},
         )
-        found.append(dataclasses.replace(search, description=_description(search, job)))
+        found.append(dataclasses.replace(search, description=_description(search, job, options.heartbeat)))
     return job.config, found, messages
 
 
-def _description(search: Search, job: Job) -> Mapping[str, Any]:
-    """As JSON gives it back."""
+def _description(search: Search, job: Job, heartbeat: int) -> Mapping[str, Any]:
+    """As JSON gives it back. Workers with unlike heartbeats would take trials from one another."""
     what = {name: value for name, value in plain(job.config).items() if name in job.config.what()}
     settings = {name: value for name, value in what.items() if name not in search.space.names}
     described = {
@@ -171,6 +177,7 @@ def _description(search: Search, job: Job) -> Mapping[str, Any]:
         "sampler": search.sampler,
         "pruner": search.pruner,
         "seed": search.seed,
+        "heartbeat": heartbeat,
     }
     found: Mapping[str, Any] = json.loads(json.dumps(described))
     return found

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 RANGES = {"uniform": ("low", "high", "step"), "loguniform": ("low", "high")}
 RANGES |= {"int": ("low", "high", "step"), "intlog": ("low", "high"), "categorical": ("choices",)}
 # Trials that differ in these would not be comparable, or are the sweep's own to set.
-FIXED = ("suite", "algorithm", "preset", "device", "nproc", "val_fraction", "corrupt")
+# Not searched over: another task, another place, or (durations) another budget, which pruners take for equal.
+FIXED = ("suite", "algorithm", "preset", "device", "nproc", "val_fraction", "corrupt", "epochs", "steps")
 
 Value = float | int | str
 Parameters = Mapping[str, Value]  # as Optuna has them; choices are words

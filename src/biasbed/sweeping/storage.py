@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -43,6 +44,8 @@ def storage_url(given: str, folder: Path) -> str:
         raise UsageError("storage: can't be read; give postgresql://<user>@<host>/<database>") from None
     kind = url.get_backend_name()
     if kind in ("postgresql", "postgres"):
+        if "@" in f"{url.host}{url.database}":  # what follows the password's first @ was taken for the host
+            raise UsageError("storage: can't be read; write an @ in its password as %40")
         return url.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
     if kind != "sqlite":
         raise UsageError(f"storage={kind}: can't be used, as it shows no dead worker; give postgresql:// or sqlite:///")
@@ -80,6 +83,19 @@ def answering(url: str) -> Iterator[None]:
         raise Failure(f"the storage {shown(url)} can't be used: {record.public_uri(reason)[:300]}") from None
 
 
+def beneath(error: Exception) -> Exception:
+    """The error of the storage that this one came up in, where it did; else itself."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    context: BaseException | None = error
+    while context is not None:
+        if isinstance(context, SQLAlchemyError | StorageInternalError):
+            return context
+        context = context.__context__
+    return error
+
+
 def open_storage(url: str, heartbeat: int, limit: int) -> RDBStorage:
     """Connect, and make the tables where there are none, one process at a time.
 
@@ -87,6 +103,7 @@ def open_storage(url: str, heartbeat: int, limit: int) -> RDBStorage:
     """
     import optuna
     from optuna.storages import RDBStorage
+    from sqlalchemy.exc import SQLAlchemyError
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -105,11 +122,18 @@ def open_storage(url: str, heartbeat: int, limit: int) -> RDBStorage:
                 if file is not None:
                     _lock_from_the_start(found)
                 return found
-            except Exception:  # on a server two may make the tables at the same time; then they are there
-                if wait is None or file is not None:
+            except SQLAlchemyError as error:
+                if wait is None or not _is_race(error):
                     raise
                 time.sleep(wait)
     raise AssertionError
+
+
+def _is_race(error: Exception) -> bool:
+    """Whether somebody else made the tables at the same time: then they are there."""
+    from sqlalchemy.exc import IntegrityError
+
+    return isinstance(error, IntegrityError) or "already exists" in str(error)
 
 
 def _lock_from_the_start(storage: RDBStorage) -> None:
@@ -128,9 +152,18 @@ def _lock_from_the_start(storage: RDBStorage) -> None:
 
 
 def exists(url: str) -> bool:
-    """Whether there is a storage to be asked; a local file is not made by looking."""
+    """Whether there is a storage to be asked: neither file nor tables are made by looking."""
+    from sqlalchemy import create_engine, inspect
+
     file = _file(url)
-    return file is None or file.exists()
+    if file is not None and not file.exists():
+        return False
+    with answering(url):
+        engine = create_engine(url)
+        try:
+            return bool(inspect(engine).has_table("studies"))  # Optuna's
+        finally:
+            engine.dispose()
 
 
 def _file(url: str) -> Path | None:
@@ -169,7 +202,8 @@ def refuse_others(storage: RDBStorage, searches: Sequence[Search]) -> None:
     from optuna import get_all_study_names
 
     sweep, names = searches[0].sweep, {search.name for search in searches}
-    others = [name for name in get_all_study_names(storage) if name.startswith(f"{sweep}/") and name not in names]
+    own = re.compile(rf"{re.escape(sweep)}/[^/]+(/r\d+)?")  # not `a/b/erm` for the sweep `a`
+    others = [name for name in get_all_study_names(storage) if own.fullmatch(name) and name not in names]
     if others:
         listed = ", ".join(name.removeprefix(f"{sweep}/") for name in others)
         raise UsageError(

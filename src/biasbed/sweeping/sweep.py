@@ -20,7 +20,7 @@ from biasbed.studies import ledger, tracked
 from biasbed.studies.display import Display
 from biasbed.studies.launchers import open_launcher
 from biasbed.studies.runner import GRACE
-from biasbed.sweeping import plots, results, trials, winners
+from biasbed.sweeping import plots, results, sending, trials, winners
 from biasbed.sweeping import storage as storages
 from biasbed.sweeping.options import SweepOptions
 from biasbed.sweeping.results import Found
@@ -95,6 +95,7 @@ class Command:
         self.away_since: float | None = None  # the storage
         self.environment: dict[str, str] = {}
         self.studies: list[Study] = []
+        self.unsent: list[str] = []  # trials that the server lacks something of
 
     def run(self) -> None:
         """All of it. Raises Failure where workers can't work, and where a method has no complete trial."""
@@ -109,6 +110,7 @@ class Command:
             self._watch()
             results.refuse_nothing(self.found())
             study.status = "FINISHED"
+            sending.refuse_unsent(self.unsent)
 
     def _end(self) -> None:
         self._stop()
@@ -155,6 +157,7 @@ class Command:
         left = sum(one.search.trials - len(one.outcomes) + _open_trials(one) for one in found)
         going = f"{left} to train, {self.plan.workers} at a time" if left else "nothing is left to train"
         self.display.say(f"{self.plan.study}: {sum(s.trials for s in self.plan.searches)} trials; {going}")
+        self.unsent = sending.send(found, self.display.say)
         if not left:
             return
         self.display.say(f"storage {storages.shown(self.url)}; workers write to {self.plan.folder}/worker-<n>.log")
@@ -172,8 +175,10 @@ class Command:
                 self.display.say(line)
             self.display.show(lambda now=found: lines(self.plan.study, now, self.plan.workers))  # type: ignore[misc]
             self._look_after_workers()
-        for line in news.since(self.found()):
+        found = self.found()
+        for line in news.since(found):
             self.display.say(line)
+        self.unsent = sending.send(found, self.display.say)
 
     def _looked(self) -> list[Found] | None:
         """How the searches stand; None while the storage is away, which may be for a while."""

@@ -123,16 +123,24 @@ def release_own(study: Study, worker: str, limit: int) -> None:
             give_up(study, trial, limit, died=False)
 
 
-def release_unstamped(study: Study, seconds: float) -> None:
-    """Give up trials that were taken so long ago by a worker that died before it could say who it is."""
+def release_unstamped(study: Study, seconds: float, limit: int) -> None:
+    """Give up trials that were taken so long ago by a worker that ended before it could say who it is.
+
+    It may have been asked to end, and no training had begun: that counts as no death.
+    """
     since = datetime.datetime.now() - datetime.timedelta(seconds=seconds)
     for trial in _running(study):
         if WORKER not in trial.user_attrs and trial.datetime_start is not None and trial.datetime_start < since:
-            give_up(study, trial, limit=trial.number)
+            give_up(study, trial, limit, died=False)
 
 
 def queue_failed(study: Study, limit: int) -> int:
-    """Queue what failed once more, with all its attempts; how many were."""
+    """Queue what failed once more, with all its attempts; how many were. None while another command is at work.
+
+    Else every command that joins would have a training that diverges start again.
+    """
+    if _running(study):
+        return 0
     found = [trial for trial in outcomes(study.get_trials(deepcopy=False)).values() if trial.state.name == "FAIL"]
     return sum(queue_again(study, trial, 0, limit) for trial in found)
 

@@ -36,7 +36,7 @@ def table(
 def fetch(sweep: str, suite: str) -> Table:
     """The table of winners of a sweep on the server, of this suite or of whichever (`auto`).
 
-    Raises UsageError where there is no such sweep or several, Failure where it has no winner yet.
+    Raises UsageError where there is no such sweep or several, Failure where it has not finished or has no winner.
     """
     uri = resolve_uri()
     studies = [run for run in find_runs(uri, kind="study") if PARENT not in run.data.tags]
@@ -50,6 +50,11 @@ def fetch(sweep: str, suite: str) -> Table:
     if len(found) > 1:
         listed = ", ".join(run.info.run_id for run in found)
         raise UsageError(f"from_study={sweep}: several studies {where} are called so ({listed}): delete all but one")
+    if (status := found[0].info.status) != "FINISHED":
+        raise Failure(
+            f"the study '{sweep}' is {status}, so its best trials may not be the last word: call the same `sweep` "
+            f"again until it is FINISHED, or take those of now with table=<its folder>/{WINNERS}"
+        )
     return _read(uri, found[0].info.run_id, sweep)
 
 

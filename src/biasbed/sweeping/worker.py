@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from biasbed.errors import Failure
+from biasbed.errors import Failure, UsageError
 from biasbed.processes import Interrupted, die_with_parent, ignore_signals, interruptible
 from biasbed.studies.launchers import Launcher, open_launcher
 from biasbed.sweeping import storage as storages
@@ -53,21 +53,22 @@ def work(task: Task) -> None:
         for number in (1, 2):
             os.dup2(log.fileno(), number)
     os.environ.update(task.environment)  # the server that its parent uses
-    sys.exit(_work(task, open_launcher(task.options)))
+    sys.exit(_work(task))
 
 
-def _work(task: Task, launcher: Launcher) -> int:
-    worker = Worker(task, launcher)
+def _work(task: Task) -> int:
     try:
-        with interruptible():
-            worker.run()
-    except Interrupted as error:
-        ignore_signals()
-        worker.release()
-        return 128 + int(error.signal)
-    except Failure as failure:
-        print(f"biasbed: {failure}", file=sys.stderr, flush=True)
-        return 1
+        worker = Worker(task, open_launcher(task.options))
+        try:
+            with interruptible():
+                worker.run()
+        except Interrupted as error:
+            ignore_signals()
+            worker.release()
+            return 128 + int(error.signal)
+    except (Failure, UsageError) as error:
+        print(f"biasbed: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
     return 0
 
 
@@ -108,13 +109,12 @@ class Worker:
                     time.sleep(WAIT)
 
     def _one(self, search: Search, study: Study, objective: Objective) -> None:
-        from optuna.exceptions import UpdateFinishedTrialError
-
         try:
             study.optimize(objective, n_trials=1, catch=(Failure,))
-        except (UpdateFinishedTrialError, ValueError):
+        except Exception as error:
+            # Whatever Optuna's own clearing up makes of it: a trial that was taken away, a storage that is away.
             if not self._was_given_up(study):
-                raise
+                raise storages.beneath(error) from None
             print(f"{search.title}: a trial was given to another worker, as this one gave no sign of life", flush=True)
 
     def _was_given_up(self, study: Study) -> bool:
@@ -125,18 +125,19 @@ class Worker:
 
     def release(self) -> None:
         """Queue again what this worker has."""
-        for _, study, _ in self.studies:
-            trials.release_own(study, signature(), self.task.options.retries)
+        with storages.answering(self.task.url):
+            for _, study, _ in self.studies:
+                trials.release_own(study, signature(), self.task.options.retries)
 
     def _look_for_stale(self) -> None:
         """Trials whose worker died on another machine."""
         from optuna.storages import fail_stale_trials
 
         if time.monotonic() - self.stale_looked > STALE:
-            self.stale_looked = time.monotonic()
+            self.stale_looked, options = time.monotonic(), self.task.options
             for _, study, _ in self.studies:
                 fail_stale_trials(study)
-                trials.release_unstamped(study, 2.0 * self.task.options.heartbeat)
+                trials.release_unstamped(study, 2.0 * options.heartbeat, options.retries)
 
 
 def _has_work(search: Search, study: Study) -> bool:
