@@ -38,7 +38,9 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
 
 
 def launcher(**flags: str) -> DockerLauncher:
-    return DockerLauncher(build(BenchmarkOptions, {f"docker.{name}": value for name, value in flags.items()}))
+    return DockerLauncher(
+        build(BenchmarkOptions, {"launcher": "docker", **{f"docker.{name}": value for name, value in flags.items()}})
+    )
 
 
 def command(home: Path, slot: int = 0, processes: int = 1, **words: str) -> Command:
@@ -185,7 +187,7 @@ def test_what_is_missing_is_said_in_a_line(
         launcher().start(command(tmp_path))
     assert not engine.containers
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
-    with pytest.raises(UsageError, match=r"the Docker engine does not answer") as caught:
+    with pytest.raises(UsageError, match=r"no Docker engine answers at .*is it running") as caught:
         launcher()
     assert "\n" not in str(caught.value)
 

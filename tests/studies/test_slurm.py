@@ -53,7 +53,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def launcher(script: str = "print('trained')", **flags: str) -> SlurmLauncher:
     """Its jobs run a script."""
-    found = SlurmLauncher(build(BenchmarkOptions, {f"slurm.{name}": value for name, value in flags.items()}))
+    found = SlurmLauncher(
+        build(BenchmarkOptions, {"launcher": "slurm", **{f"slurm.{name}": value for name, value in flags.items()}})
+    )
 
     def job(command: Command) -> Job:
         return fake_slurm.Script([], {"SCRIPT": script}, command.log, found.options, command.processes)

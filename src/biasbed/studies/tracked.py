@@ -199,13 +199,15 @@ def carried_out(folder: Path, study: str, suite: str, config: Config, tags: Mapp
         found.status = "KILLED"
         raise
     finally:
-        found.at_end.close()
-        if found.run is not None:
-            found.run.log_kept(folder)
-            found.run.finish(found.status)
-        if begun:
-            is_sent = found.run is not None and not found.run.is_behind
-            _keep_note(folder, {**note, "status": found.status, "sent": is_sent})
+        try:
+            found.at_end.close()
+        finally:
+            if found.run is not None:
+                found.run.log_kept(folder)
+                found.run.finish(found.status)
+            if begun:
+                is_sent = found.run is not None and not found.run.is_behind
+                _keep_note(folder, {**note, "status": found.status, "sent": is_sent})
 
 
 def _keep_note(folder: Path, note: Mapping[str, Any]) -> None:

@@ -100,7 +100,8 @@ class DockerLauncher(Launcher):
             name = self.options.image
             raise UsageError(f"docker.image={name}: the engine has no such image; `docker build -t {name} .`") from None
         except DockerException as error:
-            raise UsageError(f"launcher=docker: the Docker engine does not answer: {_reason(error)}") from None
+            where = os.environ.get("DOCKER_HOST", "its usual socket")
+            raise UsageError(f"launcher=docker: no Docker engine answers at {where}: is it running?") from error
         self._compare_code()
 
     def settle(self, config: Config) -> Config:
