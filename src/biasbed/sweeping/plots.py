@@ -137,7 +137,7 @@ def _parallel(axes: Axes, repeats: Sequence[Found], ended: Sequence[FrozenTrial]
         _axis(axes, index, [(_height(dimension, value), text) for value, text in _ticks(dimension)])
     _axis(axes, len(dimensions), [(h, f"{low + h * (high - low):.3g}") for h in (0.0, 0.25, 0.5, 0.75, 1.0)])
     axes.set_xticks(range(len(dimensions) + 1), [*one.search.space.names, _label(one)], fontsize=8)
-    axes.set(yticks=[], xlim=(-0.35, len(dimensions) + 0.55), ylim=(-0.05, 1.05))
+    axes.set(yticks=[], xlim=(-0.35, len(dimensions) + 0.55), ylim=(-0.05, 1.08))
     axes.spines["left"].set_visible(False)
     _title(axes, f"{one.search.algorithm}: settings and value of each complete trial (red: the default)")
 
@@ -146,7 +146,7 @@ def _axis(axes: Axes, where: int, ticks: Sequence[tuple[float, str]]) -> None:
     axes.axvline(where, color=GREY, lw=0.8, zorder=0)
     box = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
     for height, text in ticks:
-        place: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "zorder": 5}
+        place: dict[str, Any] = {"xytext": (4, 3), "textcoords": "offset points", "va": "bottom", "zorder": 5}
         axes.annotate(text, (where, height), fontsize=7, bbox=box, **place)
 
 
