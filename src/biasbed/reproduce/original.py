@@ -13,6 +13,7 @@ import yaml
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.server import active_run, find_runs, guarded, writer
+from biasbed.studies.tables import word
 
 KINDS = ("train", "trial", "reproduction")  # of runs that were trained
 History = Mapping[str, Mapping[int, float]]  # metric -> step -> value
@@ -38,7 +39,7 @@ class Original:
 
         Settings that its code does not have are left out. So is `preset`: all that one sets is there by itself.
         """
-        values = {name: _word(value) for name, value in self.config.items() if name != "preset"}
+        values = {name: word(value) for name, value in self.config.items() if name != "preset"}
         return values | {name: value for name, value in instead.items() if name in self.config}
 
 
@@ -110,10 +111,3 @@ def _texts(uri: str, run_id: str) -> dict[str, str]:
             for name in wanted
             if name in present
         }
-
-
-def _word(value: Any) -> str:
-    """A setting's value as it is typed."""
-    if isinstance(value, list | tuple):
-        return ",".join(map(_word, value))
-    return "none" if value is None else str(value)

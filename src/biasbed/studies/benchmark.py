@@ -17,7 +17,7 @@ from biasbed.settings import build, specs
 from biasbed.studies import ledger, tracked
 from biasbed.studies.display import Display, listing
 from biasbed.studies.launchers import Launcher, open_launcher
-from biasbed.studies.options import BenchmarkOptions, MainOptions, StudyOptions
+from biasbed.studies.options import BenchmarkOptions, MainOptions, StudyOptions, of_trainings
 from biasbed.studies.plan import Plan, Records, estimate, make_plan, survey
 from biasbed.studies.runner import Item, Runner
 from biasbed.studies.tables import Table, distinct, parse_seeds, read_table, refuse_seen, refuse_unchosen
@@ -31,9 +31,7 @@ def benchmark(flags: Mapping[str, str]) -> None:
     """
     known = specs(BenchmarkOptions)
     options = build(BenchmarkOptions, {name: value for name, value in flags.items() if name in known})
-    settings = {name: value for name, value in flags.items() if name not in known and value != "auto"}
-    if options.loader_workers != "auto":
-        settings["workers"] = str(options.loader_workers)
+    settings = of_trainings(flags, known, options.loader_workers)
     launcher = open_launcher(options)
     plan = make_plan(_table(options, settings), launcher, options.workers)
     if options.dry_run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -94,6 +94,12 @@ class MainOptions(StudyOptions):
 
 # Settings of `train` that a study has in another form; the others it passes on.
 OWN = ("algorithm", "seed", "resume", "workers", "suite", "study")
+
+
+def of_trainings(flags: Mapping[str, str], own: Container[str], loader_workers: int | Auto) -> dict[str, str]:
+    """The flags that go on to every training. own: names of those that are the command's."""
+    settings = {name: value for name, value in flags.items() if name not in own and value != "auto"}
+    return settings if loader_workers == "auto" else {**settings, "workers": str(loader_workers)}
 
 
 def benchmark_settings() -> Mapping[str, Spec]:

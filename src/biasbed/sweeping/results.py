@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import os
+import io
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from biasbed.errors import Failure
-from biasbed.run_folder import RunFolder
+from biasbed.run_folder import RunFolder, write_whole
 from biasbed.studies import ledger
 from biasbed.studies.plan import PlannedRun
 from biasbed.studies.tables import Words
@@ -138,14 +138,13 @@ def _gain(metric: str, best: FrozenTrial, default: float | None) -> str:
 def write_trials(path: Path, found: Sequence[Found]) -> None:
     """Every trial that counts, a row each, with a column per setting."""
     names = list(dict.fromkeys(name for one in found for name in one.search.space.names))
-    temporary = path.with_suffix(f".{os.getpid()}")
-    with temporary.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [*HEADER, *names, *TAIL], restval="")
-        writer.writeheader()
-        for one in found:
-            for where, trial in one.outcomes.items():
-                writer.writerow({**_row(one, where, trial), **one.settings(trial)})
-    os.replace(temporary, path)
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, [*HEADER, *names, *TAIL], restval="")
+    writer.writeheader()
+    for one in found:
+        for where, trial in one.outcomes.items():
+            writer.writerow({**_row(one, where, trial), **one.settings(trial)})
+    write_whole(path, file.getvalue())
 
 
 def _row(one: Found, where: int, trial: FrozenTrial) -> Mapping[str, object]:

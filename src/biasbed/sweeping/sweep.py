@@ -14,11 +14,13 @@ import yaml
 
 from biasbed import record, run_folder
 from biasbed.errors import Failure, UsageError
+from biasbed.processes import last_line
 from biasbed.server import resolve_uri
 from biasbed.settings import build, specs
 from biasbed.studies import ledger, tracked
 from biasbed.studies.display import Display
 from biasbed.studies.launchers import open_launcher
+from biasbed.studies.options import of_trainings
 from biasbed.studies.runner import GRACE
 from biasbed.sweeping import plots, results, sending, trials, winners
 from biasbed.sweeping import storage as storages
@@ -48,9 +50,7 @@ def sweep(flags: Mapping[str, str]) -> None:
     known = specs(SweepOptions)
     given = {name: value for name, value in flags.items() if not (name == "suite" and value == "auto")}
     options = build(SweepOptions, {name: value for name, value in given.items() if name in known})
-    settings = {name: value for name, value in given.items() if name not in known and value != "auto"}
-    if options.loader_workers != "auto":
-        settings["workers"] = str(options.loader_workers)
+    settings = of_trainings(given, known, options.loader_workers)
     launcher = open_launcher(options)
     plan = make_sweep(options, settings, launcher)
     url = storages.storage_url(options.storage, plan.folder)
@@ -220,7 +220,7 @@ class Command:
             if process.exitcode == 0:
                 continue
             self.deaths += 1
-            self.display.say(f"worker {slot} ended with {process.exitcode}: {_last_line(self._log(slot))}")
+            self.display.say(f"worker {slot} ended with {process.exitcode}: {self._last_line(slot)}")
             if self.deaths >= DEATHS + self.plan.workers:
                 raise Failure(f"workers die one after the other; what they say is in {self._log(slot)}")
             with storages.answering(self.url):
@@ -230,6 +230,10 @@ class Command:
 
     def _log(self, slot: int) -> Path:
         return self.plan.folder / f"worker-{slot}.log"
+
+    def _last_line(self, slot: int) -> str:
+        log = self._log(slot)
+        return last_line(log.read_text(errors="replace") if log.exists() else "")
 
     def _stop(self) -> None:
         """End the workers in good order: they queue again what they have."""
@@ -275,8 +279,3 @@ class Command:
 
 def _open_trials(one: Found) -> int:
     return sum(trial.state.name in ("WAITING", "RUNNING") for trial in one.outcomes.values())
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    return lines[-1][:300] if lines else "it said nothing"
