@@ -40,7 +40,7 @@ class CueCounts:
     arXiv 2603.10834); NaN where ranks were not recorded.
     """
 
-    images: int
+    decisions: int
     shape: int
     texture: int
     shape_mrr: float = float("nan")
@@ -52,16 +52,16 @@ class CueCounts:
 
     @property
     def shape_accuracy(self) -> float:
-        return measures.accuracy(self.shape, self.images)
+        return measures.accuracy(self.shape, self.decisions)
 
     @property
     def texture_accuracy(self) -> float:
-        return measures.accuracy(self.texture, self.images)
+        return measures.accuracy(self.texture, self.decisions)
 
     @property
     def coverage(self) -> float:
         """Share of decisions that are for either cue."""
-        return measures.accuracy(self.shape + self.texture, self.images)
+        return measures.accuracy(self.shape + self.texture, self.decisions)
 
 
 def count(

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
-from biasbed import decisions, evaluation_report, provenance, record
+from biasbed import decisions, evaluation_report, provenance, record, recorded
 from biasbed.config import Config, EvaluateOptions
 from biasbed.decisions import Answers
 from biasbed.errors import UsageError
@@ -39,7 +40,7 @@ def evaluate(flags: Mapping[str, Any]) -> dict[str, float]:
         raise UsageError(
             "say what to test: model=<checkpoint, run id, torchvision:<name>, timm:<name> or decisions.csv>"
         )
-    files = decisions.recorded_files(options.model)
+    files = recorded.files(options.model)
     if files:
         return evaluate_recorded(options, given, files)
     from biasbed.model_evaluation import evaluate_model
@@ -112,19 +113,23 @@ def finish(tracker: Tracker, metrics: Mapping[str, float]) -> None:
 
 
 def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files: Sequence[Path]) -> dict[str, float]:
-    """Score decisions that are on disk: each observer's, and those of all observers of a set together."""
+    """Score decisions that are on disk: each observer's, those of all people of a set, and those of all models."""
     for name in ("weights", "label_map", "compare"):
         if getattr(options, name) != "none":
             raise UsageError(f"{name}= is for a model that is tested here, and {files[0].name} holds decisions already")
     config = build(Config, given)
-    answers = decisions.read(files)
-    by_set = {name: [one for one in answers if one.set == name] for name in dict.fromkeys(one.set for one in answers)}
+    answers = recorded.read(files)
+    by_set = {
+        name: decisions.identified([one for one in answers if one.set == name])
+        for name in dict.fromkeys(one.set for one in answers)
+    }
     pairs = [pair for group in by_set.values() for pair in decisions.consistency(group)]
-    shown = {name: group if len(group) == 1 else [*group, decisions.pooled(group)] for name, group in by_set.items()}
-    whole = [group[-1] for group in shown.values()]
+    wholes = {name: _wholes(group) for name, group in by_set.items()}
+    shown = {name: [*group, *(one for one in wholes[name] if one not in group)] for name, group in by_set.items()}
     metrics: dict[str, float] = {}
-    for one in whole:
-        metrics |= {str(record.MetricName("test", key, one.set)): value for key, value in _measured(one).items()}
+    for one in (one for group in wholes.values() for one in group):
+        kind = one.kind if len(wholes[one.set]) > 1 else None
+        metrics |= {str(record.MetricName("test", key, one.set, kind)): value for key, value in _measured(one).items()}
     name = record.slug(files[0].stem)[:40]
     run = EvaluationRun(
         name=name,
@@ -137,7 +142,7 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
         home=home(config),
         settings=flatten(options),
         what={},
-        protocol=_protocol(whole),
+        protocol=_protocol(by_set),
         data=record.digest([hashlib.sha256(path.read_bytes()).hexdigest() for path in files]),
     )
     folder = run.folder()
@@ -152,6 +157,13 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
     return metrics
 
 
+def _wholes(answers: Sequence[Answers]) -> list[Answers]:
+    """The people among the observers of a set as one, and the models: never one number for both."""
+    kinds = dict.fromkeys(one.kind for one in answers)
+    groups = ([one for one in answers if one.kind == kind] for kind in kinds)
+    return [group[0] if len(group) == 1 else decisions.pooled(group) for group in groups]
+
+
 def _measured(one: Answers) -> dict[str, float]:
     """The measures that these decisions give, by name."""
     values = evaluation_report.set_row(one)
@@ -161,17 +173,19 @@ def _measured(one: Answers) -> dict[str, float]:
     return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
-def _protocol(answers: Sequence[Answers]) -> record.Protocol:
-    sets = tuple(
-        record.SetRecord(
-            name=one.set,
-            headline="accuracy",
-            images=len(one.label),
-            classes=len(one.classes),
-            chance=1 / len(one.classes),
-            measures=tuple(_measured(one)),
-            label_map=one.label_map,
+def _protocol(by_set: Mapping[str, Sequence[Answers]]) -> record.Protocol:
+    sets = []
+    for name, group in by_set.items():
+        classes = {label for one in group for label in one.classes}
+        sets.append(
+            record.SetRecord(
+                name=name,
+                headline="accuracy",
+                images=evaluation_report.distinct(np.concatenate([one.image_of_trial for one in group])),
+                classes=len(classes),
+                chance=1 / len(classes),
+                measures=tuple(dict.fromkeys(key for one in _wholes(group) for key in _measured(one))),
+                label_map=group[0].label_map if len(group) == 1 else "recorded",
+            )
         )
-        for one in answers
-    )
-    return record.Protocol(RECORDED_SUITE, sets, (), (), monitor="")
+    return record.Protocol(RECORDED_SUITE, tuple(sets), (), (), monitor="")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from biasbed import decisions, evaluation_report, job, label_maps, models, provenance, record, suites
+from biasbed import decisions, evaluation_report, job, label_maps, models, provenance, record, recorded, suites
 from biasbed.config import EVALUATE_SHARED, Config, EvaluateOptions, named_presets
 from biasbed.data.datasets import imagenet_classes
 from biasbed.data.source import Decoded
@@ -185,10 +185,10 @@ def _misfit(entry: EvaluationSet, model: models.Model) -> str:
 def _observers(compare: str) -> list[Answers]:
     if compare == "none":
         return []
-    files = decisions.recorded_files(compare)
+    files = recorded.files(compare)
     if not files:
         raise UsageError(f"compare={compare}: give files of decisions (.csv, .parquet), separated by commas")
-    return decisions.read(files)
+    return recorded.read(files)
 
 
 def _by_set(observers: Sequence[Answers], sets: Sequence[EvaluationSet]) -> dict[str, list[Answers]]:
