@@ -172,9 +172,27 @@ def slugs(names: Iterable[str]) -> dict[str, str]:
 # --- places -----------------------------------------------------------------------------------------------------------
 
 
+# Of a query, or of `name=value` words, what is a secret: from there on nothing is shown.
+_SECRET = re.compile(
+    r"((?:^|[?&;#\s])[\w.-]*(?:pass|pwd|token|secret|credential|auth|api_?-?key)[\w.-]*=).*", re.I | re.S
+)
+
+
 def public_uri(tracking_uri: str) -> str:
-    """A tracking URI as it may be printed and stored: without user name and password."""
-    return re.sub(r"(?<=://)[^/]*@", "", tracking_uri)
+    """A tracking URI as it may be printed and stored: without user name, password and secrets of its query.
+
+    Also one that is written wrongly (a slash or a space in its password, no scheme), of which too much may go.
+    """
+    scheme, mark, rest = tracking_uri.partition("://") if "://" in tracking_uri else ("", "", tracking_uri)
+    before, _, after = rest.rpartition("@")
+    if (mark or ":" in before) and not tracking_uri.startswith("sqlite"):
+        rest = after
+    return _SECRET.sub(r"\1...", scheme + mark + rest)
+
+
+def public_text(text: str) -> str:
+    """A message of somebody else's, with every URI in it as it may be printed."""
+    return re.sub(r"\S+", lambda word: public_uri(word[0]), text)
 
 
 def home(tracking_uri: str) -> Path:

@@ -40,9 +40,12 @@ def resolve_uri(tracking_uri: str = "auto") -> str:
     relative = re.match(r"sqlite(\+\w+)?:///(?!/|[A-Za-z]:)(?P<path>.*)", tracking_uri)
     if relative:
         path = Path(relative["path"]).absolute()
-        raise UsageError(f"the tracking URI {tracking_uri} is relative; give the whole path: sqlite:///{path}")
+        raise UsageError(
+            f"the tracking URI {record.public_uri(tracking_uri)} is relative; give the whole path: sqlite:///{path}"
+        )
     if tracking_uri.startswith("file:") or "://" not in tracking_uri:
-        raise UsageError(f"MLflow no longer keeps runs in folders ({tracking_uri}): give sqlite:////<path> or a server")
+        address = record.public_uri(tracking_uri)
+        raise UsageError(f"MLflow no longer keeps runs in folders ({address}): give sqlite:////<path> or a server")
     if re.match(r"(postgresql|mysql|mssql)\b", tracking_uri):
         address = record.public_uri(tracking_uri)
         raise UsageError(f"{address} is a database: start `mlflow server` on it (docs/servers.md) and give its address")
@@ -83,11 +86,12 @@ def guarded(tracking_uri: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, OSError) as error:
-        reason = str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
+        uri = record.public_uri(tracking_uri)
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if "Max retries exceeded" in reason:
             reason = "it does not answer"
-        uri = record.public_uri(tracking_uri)
-        raise Failure(f"the tracking server {uri} can't be used: {record.public_uri(reason)}") from error
+        reason = record.public_text(reason.replace(tracking_uri, uri))[:300]
+        raise Failure(f"the tracking server {uri} can't be used: {reason}") from error
 
 
 def database(tracking_uri: str) -> Path | None:
@@ -127,12 +131,26 @@ def find_runs(tracking_uri: str, **tags: str) -> list[Run]:
     file = database(tracking_uri)
     if file is not None and not file.exists():
         return []
-    wanted = " and ".join(f"tags.`biasbed.{name}` = '{value}'" for name, value in tags.items())
+    wanted = " and ".join(_clause(f"biasbed.{name}", value) for name, value in tags.items())
     with guarded(tracking_uri):
         client = writer(tracking_uri)
         experiments = [experiment.experiment_id for experiment in client.search_experiments(max_results=MAX_RUNS)]
         found = client.search_runs(experiments, wanted, max_results=MAX_RUNS) if experiments else []
+    exact = {f"biasbed.{name}": value for name, value in tags.items()}.items()
+    found = [run for run in found if exact <= run.data.tags.items()]
     return sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))
+
+
+def _clause(tag: str, value: str) -> str:
+    """What MLflow is asked for: all runs with this value, and perhaps some more.
+
+    Its filters have no way to write an apostrophe within quotes. Where there is one, `_` stands for it, which any
+    character fits; also for a backslash, which PostgreSQL's LIKE would take for an escape.
+    """
+    if "'" not in value:
+        return f"tags.`{tag}` = '{value}'"
+    pattern = re.sub(r"['\\]", "_", value)
+    return f"tags.`{tag}` LIKE '{pattern}'"
 
 
 def find_run(tracking_uri: str, run_id: str) -> Run | None:

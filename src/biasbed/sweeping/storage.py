@@ -80,7 +80,7 @@ def answering(url: str) -> Iterator[None]:
     except (SQLAlchemyError, StorageInternalError, ImportError) as error:
         cause = error.__cause__ or error
         reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
-        raise Failure(f"the storage {shown(url)} can't be used: {record.public_uri(reason)[:300]}") from None
+        raise Failure(f"the storage {shown(url)} can't be used: {record.public_text(reason)[:300]}") from None
 
 
 def beneath(error: Exception) -> Exception:
