@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from biasbed import strict_yaml
 from biasbed.errors import UsageError
@@ -21,6 +25,23 @@ from biasbed.errors import UsageError
         (b"a: \xff", "can't be read as YAML"),
         (b"[" * 5000, "can't be read as YAML"),
         (b"a: !!python/name:os.system", "can't be read as YAML"),
+        (b"a: !!bool maybe", "can't be read as YAML"),
+        (b"a: !!timestamp then", "can't be read as YAML"),
+        (b"a: !!int ''", "can't be read as YAML"),
+        (b"a: " + b"9" * 5000, "can't be read as YAML"),
+        (b"a: &l [1, *l]", "line 1: an alias refers to what it is in"),
+        (b"a: &m {b: *m}", "line 1: an alias refers to what it is in"),
+        (
+            b"a0: &a0 [1]\n"
+            + b"".join(b"a%d: &a%d [%s]\n" % (k, k, b",".join([b"*a%d" % (k - 1)] * 9)) for k in range(1, 40)),
+            "its aliases come to more than 100000 entries",
+        ),
+        (
+            b"m0: &m0 {k: 1}\n"
+            + b"".join(b"m%d: &m%d {<<: [%s]}\n" % (k, k, b",".join([b"*m%d" % (k - 1)] * 9)) for k in range(1, 40)),
+            "its aliases come to more than 100000 entries",
+        ),
+        (b"a: " + b"x" * 2**20, "has more than 1048576 characters"),
         (None, "can't be read (No such file or directory)"),
     ],
 )
@@ -40,3 +61,41 @@ def test_what_is_right_is_read_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text("usual: &usual {lr: 1, wd: 2}\nä: {<<: *usual, lr: 3}\n", encoding="utf-8")
     assert strict_yaml.read(path, "space") == {"usual": {"lr": 1, "wd": 2}, "ä": {"lr": 3, "wd": 2}}
+
+
+PIECES = (
+    *(
+        "a: 1",
+        "- ",
+        "[",
+        "]",
+        "{",
+        "}",
+        ": ",
+        "? ",
+        "|",
+        "\n",
+        "  ",
+        "&x ",
+        "*x",
+        "<<: *x",
+        "'",
+        '"',
+        "é",
+        "\t",
+        "\x85",
+    ),
+    *("!!int ", "!!bool ", "!!set ", "!!omap ", "!!binary ", "!!timestamp ", "!!float ", "!!python/name:os.system "),
+    *("2026-02-30", "1e999", "0x", ".nan", "-.inf", "0b", "1:99:99", "~", "=", "%YAML 9.9", "---", "...", "!!null x"),
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(
+    st.binary(max_size=40) | st.lists(st.sampled_from(PIECES), max_size=14).map(lambda parts: "".join(parts).encode())
+)
+def test_any_bytes_are_read_or_refused(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(UsageError):
+        path = Path(folder) / "own.yaml"
+        path.write_bytes(content)
+        strict_yaml.read(path, "table")

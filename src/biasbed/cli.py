@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import NoReturn
 from biasbed import __version__
 from biasbed.errors import Failure, UsageError
 from biasbed.processes import Interrupted, end_with_input, end_with_parent, follow_launcher
-from biasbed.settings import Spec, build, nearest, setting, specs
+from biasbed.settings import Spec, build, is_text, nearest, setting, specs
 
 Flags = dict[str, str]
 
@@ -290,13 +291,13 @@ def _overview() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 for a failure, 2 for a wrong command, 128 + n after signal n."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help"):
-        print(_overview())
-        return 0 if words else 2
-    if words[0] == "--version":
-        print(f"biasbed {__version__}")
-        return 0
     try:
+        _refuse_no_text(words)
+        if not words:
+            print(_overview())
+            raise UsageError("no command was given")
+        if words[0] in ("-h", "--help", "--version"):
+            return _show(*words)
         if words[0] not in COMMANDS:
             raise UsageError(f"unknown command '{words[0]}'{nearest(words[0], COMMANDS)}")
         flags = parse(words[0], words[1:])
@@ -312,12 +313,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        print(f"biasbed: a file's name is too long: {str(error.filename)[:60]}...", file=sys.stderr)
+        return UsageError.exit_code
     except KeyboardInterrupt:
         print("biasbed: interrupted", file=sys.stderr)
         return 130
     except Interrupted as error:
         print(f"biasbed: ended by {error.signal.name}; the same command continues", file=sys.stderr)
         return 128 + int(error.signal)
+
+
+def _refuse_no_text(words: Sequence[str]) -> None:
+    """UsageError for a word that could be neither recorded nor shown, as a path with bytes that are no UTF-8."""
+    wrong = next((word for word in words if not is_text(word)), None)
+    if wrong is not None:
+        raise UsageError(f"{wrong!a} is no UTF-8: rename what it names")
+
+
+def _show(flag: str, *more: str) -> int:
+    """Answer a question about the program itself; UsageError where there is more to it."""
+    if more:
+        raise UsageError(f"unexpected word '{more[0]}' after {flag}; of a command: biasbed <command> --help")
+    print(f"biasbed {__version__}" if flag == "--version" else _overview())
+    return 0
 
 
 def _report(error: Exception) -> None:

@@ -16,6 +16,7 @@ from biasbed.errors import UsageError
 from biasbed.settings import build, check, flatten, nearest, setting, specs
 
 Auto = Literal["auto"]
+LARGEST_SIDE = 4096  # pixels of an image; what nobody means, and no memory holds, is refused
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,17 @@ class Preprocess:
     interpolation: Literal["bilinear", "bicubic"] = setting("bilinear", "of every resizing, with antialiasing")
     crop_first: bool = setting(False, "crop the centre and then resize, in place of the other order")
     stimuli_resize: int | None = setting(
-        None, "of stimuli that have their size already: short side before a centre crop (none: as they are)", ge=8
+        None,
+        "of stimuli that have their size already: short side before a centre crop (none: as they are)",
+        ge=8,
+        le=LARGEST_SIDE,
     )
 
     def __post_init__(self) -> None:
         for name in ("size", "resize"):
             value = getattr(self, name)
-            if value != "auto" and value < 8:
-                raise ValueError(f"preprocess.{name}={value}: should be at least 8")
+            if value != "auto" and not 8 <= value <= LARGEST_SIDE:
+                raise ValueError(f"preprocess.{name}={value}: should be from 8 to {LARGEST_SIDE}")
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ class Config:
         "auto", "validation images: auto: held out of the training images; or an evaluation set's name", how=True
     )
     val_fraction: float = setting(0.2, "part of the training images held out for validation", gt=0, lt=1)
-    image_size: int = setting(224, "pixels per side", ge=8)
+    image_size: int = setting(224, "pixels per side", ge=8, le=LARGEST_SIDE)
     augment: Augment = Augment()
     preprocess: Preprocess = Preprocess()
     categories: Literal["prob_mean", "logit_mean", "prob_sum", "prob_max"] = setting(
@@ -105,8 +109,8 @@ class Config:
     )
     backbone: str = setting("resnet50", "torchvision or timm ResNet: resnet18, timm:resnet50, ...")
     init: str = setting("scratch", "initial weights: scratch, named:<weights>, a file, or a tracked run's id")
-    epochs: int | None = setting(100, "passes over the training data", ge=1)
-    steps: int | None = setting(None, "training steps, in place of epochs", ge=1)
+    epochs: int | None = setting(100, "passes over the training data", ge=1, le=10**6)
+    steps: int | None = setting(None, "training steps, in place of epochs", ge=1, le=10**9)
     evaluate_every: int | Auto = setting("auto", "epochs or steps between evaluations (auto: 1 epoch, 300 steps)")
     batch_size: int = setting(256, "images per step over all processes", ge=2)
     accumulate: int = setting(1, "parts of each batch whose gradients are added up before the step", ge=1)

@@ -96,6 +96,8 @@ def plan(config: Config) -> Job:
     networks.check_name(config.backbone)
     networks.check_init(config.backbone, config.init)
     suite = open_suite(config)
+    if len(suite.classes) < 2:
+        raise UsageError(f"there is one class alone, '{suite.classes[0]}': a classifier is trained on two or more")
     algorithm = algorithms.load(config.algorithm)
     training_data = suite.training_data(algorithm.training_data)
     protocol = dataclasses.replace(suite.protocol(config), start=networks.start(config.backbone, config.init))

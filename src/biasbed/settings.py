@@ -109,6 +109,11 @@ def flatten(instance: Any) -> dict[str, Any]:
     return result
 
 
+def is_text(word: str) -> bool:
+    """Whether a word of the command line, or a file's name, is text: one with bytes that are no UTF-8 is not."""
+    return word.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in word)
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """`; did you mean 'x'?`, or the list of valid names where none is near."""
     names = list(names)

@@ -11,30 +11,70 @@ import yaml
 from biasbed.errors import UsageError
 
 MERGE = "tag:yaml.org,2002:merge"  # of the key <<, whose entries may be replaced
+# A file is written by hand. A few lines of aliases of aliases come to more entries than any memory holds.
+MOST_CHARACTERS, MOST_ENTRIES = 2**20, 100_000
 
 
 def read(path: Path, flag: str) -> Any:
     """What is in the file. flag: the setting that names it, for the message.
 
-    Raises UsageError where it can't be read, is no YAML, or has a key twice.
+    Raises UsageError where it can't be read, is no YAML, has a key twice, refers to itself, or is too large.
     """
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_CHARACTERS + 1)
+        if len(text) > MOST_CHARACTERS:
+            raise UsageError(f"{flag}={path}: has more than {MOST_CHARACTERS} characters: is this the right file?")
+        return yaml.load(text, _Loader)
     except OSError as error:
         raise UsageError(f"{flag}={path}: can't be read ({error.strerror})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, a date that there is not
+    except _PROBLEMS as error:
         mark = getattr(error, "problem_mark", None)
         what = str(error) if mark is None else f"line {mark.line + 1}: {getattr(error, 'problem', '')}"
         reason = " ".join(what.split())
         raise UsageError(f"{flag}={path}: can't be read as YAML ({reason[:200]})") from None
 
 
+# ValueError: no UTF-8, a date that there is not. The others come from values that are not of the type that they name
+# (`!!bool maybe`, `!!timestamp then`).
+_PROBLEMS = (yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeError, TypeError, ArithmeticError)
+
+
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice, of which YAML's own loader would silently take the last."""
+    """Refuses endless aliases, and a key that is there twice: YAML's own loader would silently take the last."""
+
+    def get_single_data(self) -> Any:
+        node = self.get_single_node()
+        if node is None:
+            return None
+        _entries(node, {})
+        return self.construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != MERGE]
-        twice = [key for index, key in enumerate(keys) if key in keys[:index]]
-        if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"'{twice[0]}' is there twice", node.start_mark)
+        seen = set()
+        for key in keys:
+            if isinstance(key, Hashable) and key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"'{key}' is there twice", node.start_mark)
+            if isinstance(key, Hashable):
+                seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+def _entries(node: yaml.Node, known: dict[yaml.Node, int | None]) -> int:
+    """How many entries a node has, those of each alias again; a YAMLError where that is too many, or endless."""
+    if node in known:
+        count = known[node]
+        if count is None:
+            raise yaml.constructor.ConstructorError(None, None, "an alias refers to what it is in", node.start_mark)
+        return count
+    known[node] = None
+    below = node.value if isinstance(node, yaml.CollectionNode) else ()
+    parts = [part for entry in below for part in (entry if isinstance(entry, tuple) else (entry,))]
+    count = 1 + sum(_entries(part, known) for part in parts)
+    if count > MOST_ENTRIES:
+        raise yaml.constructor.ConstructorError(
+            None, None, f"its aliases come to more than {MOST_ENTRIES} entries", node.start_mark
+        )
+    known[node] = count
+    return count

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.errors import Failure
+from biasbed.errors import Failure, UsageError
 from biasbed.run_folder import RunFolder
-from biasbed.server import experiment_id, find_runs, guarded, resolve_uri, writer
+from biasbed.server import experiment_id, find_run, find_runs, guarded, resolve_uri, writer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -310,10 +310,12 @@ def report_usage_error(message: str) -> None:
 
 
 def download_checkpoint(run_id: str, folder: Path) -> Path:
-    """A tracked run's best checkpoint, as a local file; Failure where the run or its checkpoint is not there."""
+    """A tracked run's best checkpoint, as a local file; UsageError where there is no such run, Failure without one."""
     from mlflow.artifacts import download_artifacts
 
     uri = resolve_uri()
+    if find_run(uri, run_id) is None:
+        raise UsageError(f"there is no run {run_id} on {record.public_uri(uri)}")
     with guarded(uri):
         name = f"{record.CHECKPOINT_FOLDER}/{record.BEST_CHECKPOINT}"
         return Path(download_artifacts(run_id=run_id, artifact_path=name, dst_path=str(folder), tracking_uri=uri))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from biasbed.config import Augment, Preprocess
 from biasbed.data import transforms
 from biasbed.data.decoding import JpegFile, PillowFile, open_file
 from biasbed.data.source import CorruptImage, Decoded, Names
+from biasbed.prepare.check import _decode, _open
 
 
 @pytest.fixture(scope="module")
@@ -216,3 +218,13 @@ def test_deep_images_are_refused_rather_than_clipped(tmp_path: Path, mode: str) 
     path = saved(Image.fromarray(ramp.astype(kinds[mode])), tmp_path / "a.tif")
     with pytest.raises(CorruptImage, match="more than 8 bits per channel"):
         open_file(path)
+
+
+def test_a_pipe_by_an_image_s_name_is_not_waited_for(tmp_path: Path) -> None:
+    """Neither in training nor by the data doctor; nor is a link to one."""
+    os.mkfifo(tmp_path / "a.png")
+    (tmp_path / "b.png").symlink_to("a.png")
+    for path in (tmp_path / "a.png", tmp_path / "b.png"):
+        with pytest.raises(CorruptImage, match=r"\.png: it is no file"):
+            open_file(path)
+        assert _open(path).problem == _decode(path).problem == "is no file"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ROOT
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biasbed import config
@@ -73,6 +75,9 @@ def test_a_table_of_one_s_own(tmp_path: Path) -> None:
         (GOOD.replace("[erm, padain]", "[erm, erm]"), "algorithms: erm is there twice"),
         (GOOD.replace("demo", "[demo]"), "'suite' should be one word"),
         (GOOD.replace("0..2", "2..0"), "seeds=2..0: should be like 0..9"),
+        (GOOD.replace("0..2", "0..2147483647"), "seeds=0..2147483647: are more than 10000 of a method"),
+        (GOOD.replace("0..2", "[0..5000, 6000..20000]"), "are more than 10000 of a method"),
+        (GOOD.replace("0..2", "9" * 4000), "should be like 0..9"),
         (GOOD.replace("0..2", "ten"), "seeds=ten: should be like 0..9"),
         (GOOD.replace("0..2", "[1, 1]"), "1 is there twice"),
         (GOOD.replace("epochs: 3", "seed: 3"), "'settings' has 'seed', which a study sets itself"),
@@ -99,6 +104,27 @@ def test_a_table_that_is_not_there() -> None:
         read_table("/nowhere/table.yaml")
     with pytest.raises(UsageError, match="no such table"):
         read_table("erm")  # a search space
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(
+    st.text(st.sampled_from("0123456789.,- ab٣"), max_size=30)
+    | st.recursive(
+        st.none() | st.integers() | st.floats() | st.text(max_size=4), lambda inner: st.lists(inner, max_size=5)
+    )
+)
+def test_anything_is_seeds_or_refused(value: Any) -> None:
+    with contextlib.suppress(UsageError):
+        found = parse_seeds(value)
+        assert len(found) == len(set(found)) <= 10_000
+        assert all(0 <= seed < 2**31 for seed in found)
+
+
+def test_a_refusal_of_seeds_is_short() -> None:
+    for value in ("0..99999999", "1," * 50_000, list(range(20_000)), ["1"] * 5000):
+        with pytest.raises(UsageError) as caught:
+            parse_seeds(value)
+        assert len(str(caught.value)) < 200
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, unique=True))

@@ -123,6 +123,8 @@ def test_a_default_outside_of_the_space_is_named(line: str, outside: str, tmp_pa
         ("optim.lr: {distribution: uniform, low: 1, high: 0.1}", "low should be below high"),
         ("optim.lr: {distribution: uniform, low: 0.1, high: 0.1}", "low should be below high"),
         ("optim.lr: {distribution: uniform, low: 0.1, high: 0.2, step: 1}", "a step fit between"),
+        ("optim.lr: {distribution: uniform, low: 0.1, high: 0.2, step: 1e-300}", "step=1e-300 is too small to tell"),
+        ("optim.momentum: {distribution: uniform, low: 0, high: 0.9, step: 1e-300}", "step=1e-300 is too small"),
         ("optim.lr: {distribution: loguniform, low: 0, high: 1}", "needs a low above 0"),
         ("optim.lr: {distribution: uniform, low: 0.0, high: 1}", "optim.lr=0.0: input should be greater than 0"),
         ("optim.momentum: {distribution: uniform, low: 0.5, high: 1.0}", "optim.momentum=1.0: input should be less"),

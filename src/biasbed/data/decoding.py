@@ -7,9 +7,15 @@ JPEGs that it doesn't take (CMYK, or damaged), are Pillow's.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
+import os
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import simplejpeg
@@ -25,10 +31,20 @@ TOO_DEEP = "it has more than 8 bits per channel: convert it to 8"
 COLOURS = ("YCbCr", "RGB", "Gray")  # colour spaces of JPEG files that become RGB without a profile
 
 
+@contextlib.contextmanager
+def reading_file(path: Path) -> Iterator[BinaryIO]:
+    """The file, open for reading. OSError where it is none: a pipe by an image's name would be waited for for ever."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
+        yield file
+
+
 def open_file(path: Path) -> Picture:
     """The image in a file; `CorruptImage` where there is none."""
     try:
-        content = path.read_bytes()
+        with reading_file(path) as file:
+            content = file.read()
     except OSError as error:
         raise CorruptImage(f"can't read the image {path}: {error.strerror or error}") from None
     if content[:2] == b"\xff\xd8":

@@ -62,7 +62,8 @@ def class_folders(folder: Path) -> list[str]:
     if not folder.is_dir():
         beside = _neighbours(folder)
         raise UsageError(f"there is no folder {folder}{beside}")
-    classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    with reading():
+        classes = scan(folder)[0]
     if not classes:
         raise UsageError(f"{folder} has no class folders: expected {folder}/<class>/<image>")
     return classes
@@ -119,5 +120,5 @@ def _neighbours(folder: Path) -> str:
     """The folders that are there instead, for the message."""
     if not folder.parent.is_dir():
         return ""
-    names = sorted(entry.name for entry in os.scandir(folder.parent) if entry.is_dir())
+    names = sorted(entry.name for entry in os.scandir(folder.parent) if os.path.isdir(entry))
     return f"; {folder.parent} has: {', '.join(names[:20])}" if names else f"; {folder.parent} has no folders"

@@ -12,6 +12,7 @@ import numpy as np
 
 from biasbed.data.decoding import EXTENSIONS
 from biasbed.errors import UsageError
+from biasbed.settings import is_text
 
 THREADS = 16  # for waiting on a slow disk, not for computing
 
@@ -28,7 +29,8 @@ def reading() -> Iterator[None]:
 def scan(folder: Path) -> tuple[list[str], list[str]]:
     """Names of the folders and of the image files in a folder, sorted; without hidden ones and macOS's leftovers.
 
-    A file that can't be read is listed, so that it is reported rather than missing.
+    A file that can't be read is listed, so that it is reported rather than missing. UsageError for a name that is no
+    text: it could be neither recorded nor shown.
     """
     folders, images = [], []
     with os.scandir(folder) as entries:
@@ -37,6 +39,9 @@ def scan(folder: Path) -> tuple[list[str], list[str]]:
                 folders.append(entry.name)
             elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS and not entry.name.startswith("."):
                 images.append(entry.name)
+    wrong = next((name for name in (*folders, *images) if not is_text(name)), None)
+    if wrong is not None:
+        raise UsageError(f"{folder} has a name that is no UTF-8, {wrong!a}: rename it")
     return sorted(folders), sorted(images)
 
 

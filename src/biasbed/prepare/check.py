@@ -14,7 +14,7 @@ from PIL import Image, UnidentifiedImageError
 
 from biasbed import suites
 from biasbed.data.datasets import DataSet, some
-from biasbed.data.decoding import DEEP, PROBLEMS, TOO_DEEP, open_file
+from biasbed.data.decoding import DEEP, PROBLEMS, TOO_DEEP, open_file, reading_file
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS
 from biasbed.data.source import CorruptImage
@@ -118,7 +118,7 @@ def _open(path: Path) -> _Look:
     """Size and header."""
     size = 0
     try:
-        with path.open("rb") as file:
+        with reading_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             deep = bool(size) and Image.open(file).mode.startswith(DEEP)
         return _Look(size, problem=TOO_DEEP if deep else "" if size else "is empty")
@@ -130,7 +130,8 @@ def _decode(path: Path) -> _Look:
     """The whole content, decoded to pixels."""
     content = b""
     try:
-        content = path.read_bytes()
+        with reading_file(path) as file:
+            content = file.read()
         open_file(path).pixels()
         return _Look(len(content), content)
     except CorruptImage as error:
@@ -143,7 +144,7 @@ def _decode(path: Path) -> _Look:
 def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "is no image"
-    return getattr(error, "strerror", None) or str(error)
+    return (getattr(error, "strerror", None) or str(error)).removeprefix("it ")
 
 
 # --- words ------------------------------------------------------------------------------------------------------------

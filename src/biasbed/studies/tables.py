@@ -26,6 +26,7 @@ from biasbed.studies.options import OWN
 
 SWEEPS = Path(__file__).resolve().parents[1] / "sweeps"
 MAX_SEED = 2**31 - 1
+MOST_SEEDS = 10_000  # of a method
 
 Words = Mapping[str, str]  # settings as the command line gives them
 
@@ -123,23 +124,28 @@ def _algorithms(value: Any) -> dict[str, Words]:
 
 def distinct(names: Any, what: str) -> tuple[Any, ...]:
     """The names; UsageError where one is there twice."""
-    twice = [name for index, name in enumerate(names) if name in names[:index]]
-    if twice:
-        raise UsageError(f"{what}: {twice[0]} is there twice")
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise UsageError(f"{what}: {name} is there twice")
+        seen.add(name)
     return tuple(names)
 
 
 def parse_seeds(value: Any) -> tuple[int, ...]:
     """Seeds from `0..9`, `0,1,5..7`, a number or a list of numbers; UsageError for anything else."""
     parts = value if isinstance(value, list) else str(value).split(",")
+    words = ",".join(map(str, parts)) if len(parts) <= 20 else f"{parts[0]},...,{parts[-1]}"
     seeds: list[int] = []
     for part in parts:
-        match = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", str(part).strip())
+        match = re.fullmatch(r"(\d{1,10})(?:\.\.(\d{1,10}))?", str(part).strip())
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not low <= high <= MAX_SEED:
-            raise UsageError(f"seeds={value}: should be like 0..9 or 0,1,5, between 0 and {MAX_SEED}")
+            raise UsageError(f"seeds={words[:60]}: should be like 0..9 or 0,1,5, between 0 and {MAX_SEED}")
+        if len(seeds) + high - low >= MOST_SEEDS:
+            raise UsageError(f"seeds={words[:60]}: are more than {MOST_SEEDS} of a method")
         seeds += range(low, high + 1)
-    return distinct(seeds, f"seeds={value}")
+    return distinct(seeds, f"seeds={words[:60]}")
 
 
 def _words(value: Any, where: str) -> dict[str, str]:

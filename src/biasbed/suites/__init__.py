@@ -48,6 +48,7 @@ class Suite:
     store: Store | None = None  # what is prepared of them; `open_suite` sets it
     left_out: Mapping[str, str] = field(default_factory=dict)  # evaluation sets that are not there, and why
     remarks: tuple[str, ...] = ()  # what else a user should know about the images
+    domains: tuple[str, ...] = ()  # that `test_domains` may hold out
 
     @property
     def tested(self) -> tuple[EvaluationSet, ...]:
@@ -119,6 +120,10 @@ def presets(name: str) -> Mapping[str, Mapping[str, Any]]:
 def open_suite(config: Config) -> Suite:
     """The suite with its images; UsageError where they are missing or don't fit."""
     suite: Suite = _module(config.suite).build(config)
+    for name in config.test_domains or ():
+        if name not in suite.domains:
+            hint = nearest(name, suite.domains) if suite.domains else ": leave test_domains= out"
+            raise UsageError(f"test_domains={name}: the suite '{suite.name}' has no such domain to hold out{hint}")
     return replace(suite, store=open_store(config))
 
 

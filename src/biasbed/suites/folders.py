@@ -6,7 +6,6 @@ named). A seeded part of the training images is held out, for validation only.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from biasbed import record
 from biasbed.config import Config
 from biasbed.data import folders, transforms
 from biasbed.data.datasets import DataSet
+from biasbed.data.listing import reading, scan
 from biasbed.errors import UsageError
 from biasbed.evaluate import EvaluationSet
 from biasbed.settings import nearest
@@ -82,7 +82,8 @@ def build(config: Config) -> Suite:
 
 
 def _folder_names(root: Path) -> list[str]:
-    names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
+    with reading():
+        names = scan(root)[0]
     if not names:
         raise UsageError(f"data_dir={root} is empty: expected {root}/<folder>/<class>/<image>")
     return names

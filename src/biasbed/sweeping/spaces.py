@@ -232,6 +232,8 @@ def _dimension(name: str, entry: Any, spec: Spec, above: Mapping[str, Dimension]
     dimension = Dimension(name, kind, low, high, step, when=when)
     if not low < high or (step is not None and not 0 < step <= high - low):
         raise UsageError(f"{name}: low={low:g}, high={high:g}: low should be below high, and a step fit between them")
+    if step is not None and (low + step == low or high - step == high):
+        raise UsageError(f"{name}: step={step:g} is too small to tell values between {low:g} and {high:g} apart")
     if kind in ("loguniform", "intlog") and low <= 0:
         raise UsageError(f"{name}: low={low:g}: {kind} needs a low above 0")
     if dimension.is_int and any(number != int(number) for number in (low, high, step or 1)):

@@ -11,19 +11,25 @@ import csv
 import hashlib
 import io
 import json
+import lzma
 import os
+import posixpath
+import re
+import struct
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from biasbed import __version__
 from biasbed.errors import UsageError
+from biasbed.settings import is_text
 
 T = TypeVar("T")
 
@@ -37,18 +43,40 @@ BLOCK = 2**20
 Row = tuple[str, int, int, float]  # metric, step, timestamp in ms, value
 RunId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
+# What MLflow's stores take (mlflow.utils.validation and the columns of its tables, 3.17): what they would refuse in the
+# middle of an import is refused before it.
+LONGEST_NAME, LONGEST_PARAM, LONGEST_TAG = 250, 6000, 8000
+LARGEST_INT = 2**63 - 1
+Time = Annotated[int, Field(ge=0, le=LARGEST_INT)]
+_NAME = re.compile(r"[/\w.\- :]+")
+
+
+def _checked_name(name: str) -> str:
+    """A key of a parameter, tag or metric; ValueError for one that MLflow refuses."""
+    is_path = posixpath.normpath(name) == name and not name.startswith(("/", "..")) and name != "."
+    if not is_path or not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+        raise ValueError(f"{name[:60]!r} can't be a name")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_checked_name)]
+LONGEST_PART, LONGEST_PATH = 255, 1000  # bytes of a file's name, and of an artifact's whole path
+# What a zip file that is none, or no longer one, can make Python's reader raise.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, RuntimeError, ValueError)
+_DAMAGED += (LookupError, NotImplementedError, OverflowError)
+
 
 @dataclass(frozen=True)
 class Input:
     """A data set that a run names."""
 
-    name: str
-    digest: str
-    source_type: str
-    source: str
-    schema: str | None
-    profile: str | None
-    tags: dict[str, str]
+    name: Annotated[str, Field(max_length=500)]
+    digest: Annotated[str, Field(max_length=36)]
+    source_type: Annotated[str, Field(max_length=36)]
+    source: Annotated[str, Field(max_length=65_535)]
+    schema: Annotated[str, Field(max_length=1_048_575)] | None
+    profile: Annotated[str, Field(max_length=16_777_215)] | None
+    tags: dict[Annotated[str, Field(max_length=255)], Annotated[str, Field(max_length=500)]]
 
 
 @dataclass(frozen=True)
@@ -56,15 +84,15 @@ class ArchivedRun:
     """A run, metrics and artifacts aside. Ids are those of the server where it was trained."""
 
     run_id: RunId
-    server: str
-    name: str
-    experiment: str
+    server: Annotated[str, Field(max_length=LONGEST_TAG)]
+    name: Annotated[str, Field(max_length=LONGEST_NAME)]
+    experiment: Annotated[str, Field(min_length=1, max_length=256)]
     status: Literal["FINISHED", "FAILED", "KILLED"]
-    start_time: int
-    end_time: int | None
+    start_time: Time
+    end_time: Time | None
     parent: RunId | Literal[""]
-    params: dict[str, str]
-    tags: dict[str, str]
+    params: dict[Name, Annotated[str, Field(max_length=LONGEST_PARAM)]]
+    tags: dict[Name, Annotated[str, Field(max_length=LONGEST_TAG)]]
     inputs: list[Input]
 
 
@@ -151,27 +179,37 @@ class Archive:
         self.path = path
         try:
             self.zip = zipfile.ZipFile(path)
-        except (OSError, zipfile.BadZipFile) as error:
-            raise UsageError(f"{path} is no archive of runs: {error}") from None
+        except _DAMAGED as error:
+            raise UsageError(f"{path} is no archive of runs: {_one_line(error)}") from None
         try:
             self.manifest = self._checked()
             self.runs = [self._run(run_id) for run_id in self.manifest.runs]
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError) as error:
+            for run_id in self.manifest.runs:
+                self.metrics(run_id)
+        except _DAMAGED as error:
             self.zip.close()
-            raise UsageError(f"{path} is damaged ({error}): copy or export it again") from None
+            raise UsageError(f"{path} is damaged ({_one_line(error)}): copy or export it again") from None
         except BaseException:
             self.zip.close()
             raise
 
     def metrics(self, run_id: str) -> list[Row]:
-        """Every row of a run's metrics."""
-        text = self.zip.read(f"runs/{run_id}/{METRICS}").decode()
-        rows = csv.reader(io.StringIO(text, newline=""))
-        next(rows, None)
+        """Every row of a run's metrics; UsageError names a line that is none, or that MLflow would refuse."""
+        content = self.zip.read(f"runs/{run_id}/{METRICS}")
+        rows = csv.reader(io.StringIO(content.decode(errors="replace"), newline=""), strict=True)
+        found = []
         try:
-            return [(metric, int(step), int(time), float(value)) for metric, step, time, value in rows]
-        except ValueError as error:
-            raise UsageError(f"{self.path}: the metrics of run {run_id} can't be read: {error}") from None
+            content.decode()
+            next(rows, None)
+            for metric, step, time, value in rows:
+                _checked_name(metric)
+                if not (abs(int(step)) <= LARGEST_INT and 0 <= int(time) <= LARGEST_INT):
+                    raise ValueError(f"step {step[:30]} or time {time[:30]} is no 64-bit number")
+                found.append((metric, int(step), int(time), float(value)))
+        except (ValueError, csv.Error) as error:
+            where = f"the metrics of run {run_id} can't be read: line {rows.line_num}"
+            raise UsageError(f"{self.path}: {where}: {_one_line(error)}") from None
+        return found
 
     def unpack(self, run_id: str, folder: Path) -> None:
         """A run's artifacts, into a folder."""
@@ -201,7 +239,8 @@ class Archive:
             raise UsageError(f"{self.path} would unpack to far more than runs need: it is not unpacked")
         unsafe = [name for name in sizes if not _is_safe(name)]
         if unsafe:
-            raise UsageError(f"{self.path} holds the unsafe name {unsafe[0]!r}: it is not unpacked")
+            raise UsageError(f"{self.path} holds the unsafe name {unsafe[0][:200]!r}: it is not unpacked")
+        self._refuse_conflicts(sizes)
         manifest = self._manifest(sizes)
         wanted = {f"runs/{run_id}/{name}" for run_id in manifest.runs for name in (RUN, METRICS)}
         if len(sizes) != len(members) or set(sizes) != {MANIFEST, *manifest.files} or not wanted <= set(sizes):
@@ -215,13 +254,22 @@ class Archive:
                 raise UsageError(f"{self.path} is damaged (checksum of {name}): copy or export it again")
         return manifest
 
+    def _refuse_conflicts(self, names: Iterable[str]) -> None:
+        """UsageError where a name is a file's and a folder's."""
+        folders = {str(parent) for name in names for parent in PurePosixPath(name).parents}
+        both = sorted(folders & set(names))
+        if both:
+            raise UsageError(f"{self.path} holds a file and a folder of the name {both[0][:200]!r}: it is not unpacked")
+
     def _manifest(self, sizes: Mapping[str, int]) -> Manifest:
         if MANIFEST not in sizes:
             raise UsageError(f"{self.path} is no archive of runs: it has no {MANIFEST}")
         try:
             values = json.loads(self.zip.read(MANIFEST))
-        except ValueError as error:
-            raise UsageError(f"{self.path} is damaged ({MANIFEST}: {error}): copy or export it again") from None
+        except (ValueError, RecursionError) as error:
+            raise UsageError(
+                f"{self.path} is damaged ({MANIFEST}: {_one_line(error)}): copy or export it again"
+            ) from None
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             raise UsageError(f"{self.path} is no archive of runs: its {MANIFEST} has another format")
         if values.get("version") != VERSION:
@@ -229,17 +277,25 @@ class Archive:
                 f"{self.path} was written by biasbed {values.get('biasbed')} in version {values.get('version')} of the "
                 f"format; this one reads version {VERSION}"
             )
-        return self._parsed(TypeAdapter(Manifest), values, MANIFEST)
+        manifest = self._parsed(TypeAdapter(Manifest), values, MANIFEST)
+        twice = [run_id for run_id, count in Counter(manifest.runs).items() if count > 1]
+        if twice:
+            raise UsageError(f"{self.path} is damaged (the run {twice[0]} is there twice): copy or export it again")
+        return manifest
 
     def _run(self, run_id: str) -> ArchivedRun:
         name = f"runs/{run_id}/{RUN}"
         try:
             values = json.loads(self.zip.read(name))
-        except ValueError as error:
-            raise UsageError(f"{self.path}: {name} can't be read: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{self.path}: {name} can't be read: {_one_line(error)}") from None
+        if not _is_storable(values):
+            raise UsageError(f"{self.path}: {name} can't be read: it has characters that no database keeps")
         run = self._parsed(TypeAdapter(ArchivedRun), values, name)
         if run.run_id != run_id:
             raise UsageError(f"{self.path}: {name} is about another run")
+        if run.name and run.tags.get("mlflow.runName", run.name) != run.name:
+            raise UsageError(f"{self.path}: {name} can't be read: its run has two names")
         return run
 
     def _parsed(self, adapter: TypeAdapter[T], values: object, name: str) -> T:
@@ -247,11 +303,26 @@ class Archive:
             return adapter.validate_python(values)
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise UsageError(f"{self.path}: {name} can't be read: {place}: {first['msg']}") from None
+            place = ".".join(map(str, first["loc"]))[:80]
+            raise UsageError(f"{self.path}: {name} can't be read: {place!r}: {first['msg']}") from None
 
 
 def _is_safe(name: str) -> bool:
-    """Whether a member's name stays within the folder that it is unpacked to."""
-    path = PurePosixPath(name)
-    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\\" not in name
+    """Whether a member's name can be a file's, as it is, within the folder that it is unpacked to."""
+    path, content = PurePosixPath(name), name.encode(errors="replace")
+    if not path.parts or path.is_absolute() or ".." in path.parts or "\\" in name or str(path) != name:
+        return False
+    return len(content) <= LONGEST_PATH and max(len(part) for part in content.split(b"/")) <= LONGEST_PART
+
+
+def _is_storable(value: object) -> bool:
+    """Whether no text in a JSON value has a NUL or half a character."""
+    if isinstance(value, dict):
+        return all(_is_storable(part) for entry in value.items() for part in entry)
+    if isinstance(value, list):
+        return all(map(_is_storable, value))
+    return not isinstance(value, str) or ("\0" not in value and is_text(value))
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
