@@ -14,12 +14,13 @@ from torch import nn
 from biasbed import evaluation_report, measures
 from biasbed.data.source import CorruptImage, MemorySource, Picture
 from biasbed.data.transforms import fitted
-from biasbed.decisions import consistency, read
+from biasbed.decisions import consistency
 from biasbed.distributed import Group
 from biasbed.errors import Failure
 from biasbed.evaluate import CUE_MEASURES, Decisions, EvaluationSet, Evaluator, answers, measure, write_predictions
 from biasbed.label_maps import Grouped, LabelMap, Subset
 from biasbed.precision import Precision
+from biasbed.recorded import read
 from biasbed.tasks import MultiClass
 
 

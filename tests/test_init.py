@@ -249,12 +249,19 @@ def test_a_run_s_checkpoint_is_fetched_once(tracking: str, tmp_path: Path, monke
 
 
 def test_an_unknown_run_is_one_line(tracking: str) -> None:
-    with pytest.raises(Failure) as caught:
+    with pytest.raises(UsageError) as caught:
         networks.check_init("resnet10", "0" * 32)
-    message = str(caught.value)
-    assert message.startswith(f"init={'0' * 32}: the run has no best checkpoint to start from")
-    assert "not found" in message
-    assert "\n" not in message
+    assert str(caught.value) == f"init={'0' * 32}: there is no run {'0' * 32} on {tracking}"
+
+
+def test_a_run_without_a_checkpoint_is_one_line(tracking: str) -> None:
+    from mlflow import MlflowClient
+
+    run_id = MlflowClient(tracking).create_run("0").info.run_id
+    with pytest.raises(Failure) as caught:
+        networks.check_init("resnet10", run_id)
+    assert str(caught.value).startswith(f"init={run_id}: the run has no best checkpoint to start from")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ def check_init(name: str, init: str) -> None:
 def weights_file(init: str) -> Path:
     """The file of `init`: the one it names, or the best checkpoint of the tracked run that it names.
 
-    That is fetched once and kept on this machine. Raises UsageError where there is neither, Failure where the tracking
-    server can't be used.
+    That is fetched once and kept on this machine. Raises UsageError where there is neither file nor run, Failure where
+    the run has no checkpoint or the tracking server can't be used.
     """
     path = Path(init).expanduser()
     if path.is_file():
@@ -66,6 +66,8 @@ def weights_file(init: str) -> Path:
         with tempfile.TemporaryDirectory(dir=kept.parent) as folder:  # several processes may fetch at the same time
             try:
                 os.replace(download_checkpoint(init, Path(folder)), kept)
+            except UsageError as error:
+                raise UsageError(f"init={init}: {error}") from None
             except Failure as failure:
                 raise Failure(f"init={init}: the run has no best checkpoint to start from: {failure}") from None
     return kept
