@@ -232,7 +232,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, bytes]], None], str]] = {
     "cut manifest": (lambda m: replaced(m, "manifest", b"{"), "damaged (manifest.json"),
     "other zip": (lambda m: replaced(m, "manifest", b"[]"), "no archive of runs"),
     "version": (lambda m: in_manifest(m, version=2), "in version 2 of the format; this one reads version 1"),
-    "run id": (lambda m: in_manifest(m, runs=["../../x"]), "manifest.json can't be read: runs.0"),
+    "run id": (lambda m: in_manifest(m, runs=["../../x"]), "manifest.json can't be read: 'runs.0'"),
     "parent folder": (with_extra("runs/../../evil"), "unsafe name 'runs/../../evil'"),
     "absolute": (with_extra("/etc/evil"), "unsafe name '/etc/evil'"),
     "backslash": (with_extra("..\\evil"), "unsafe name"),

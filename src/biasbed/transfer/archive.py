@@ -62,8 +62,10 @@ def _checked_name(name: str) -> str:
 Name = Annotated[str, AfterValidator(_checked_name)]
 LONGEST_PART, LONGEST_PATH = 255, 1000  # bytes of a file's name, and of an artifact's whole path
 # What a zip file that is none, or no longer one, can make Python's reader raise.
-_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, RuntimeError, ValueError)
-_DAMAGED += (LookupError, NotImplementedError, OverflowError)
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, RuntimeError, ValueError),
+    *(LookupError, NotImplementedError, OverflowError),
+)
 
 
 @dataclass(frozen=True)
