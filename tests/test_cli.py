@@ -37,6 +37,21 @@ def test_help_loads_nothing_heavy(command: str) -> None:
     assert "biasbed" in done.stdout
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads what GNU's OpenMP says of itself")
+@pytest.mark.parametrize(("chosen", "expected"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "active"}, "ACTIVE")])
+def test_threads_that_wait_leave_their_core_to_others(chosen: dict[str, str], expected: str) -> None:
+    """OpenMP reads its settings when torch loads it, so they must be there before; the user's own choice stays."""
+    environment = {key: value for key, value in command_environment().items() if key != "OMP_WAIT_POLICY"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from biasbed import cli; cli.main(['no_command']); import torch"],
+        env={**environment, **chosen, "OMP_DISPLAY_ENV": "true"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"OMP_WAIT_POLICY = '{expected}'" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

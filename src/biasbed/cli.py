@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from biasbed import __version__
 from biasbed.errors import Failure, UsageError
-from biasbed.processes import Interrupted, end_with_input, end_with_parent, follow_launcher
+from biasbed.processes import Interrupted, end_with_input, end_with_parent, follow_launcher, yield_while_waiting
 from biasbed.settings import Spec, build, nearest, setting, specs
 
 Flags = dict[str, str]
@@ -215,6 +215,7 @@ def _test(flags: Flags, arguments: Sequence[str]) -> None:
         method = f"{Path(place).absolute()}:{name}" if place.endswith(".py") else options.algorithm
         load(method)
         words = ["tests/test_conformance.py", "--algorithm", method]
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest starts a process per core
     os.chdir(root)
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])
 
@@ -296,6 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] == "--version":
         print(f"biasbed {__version__}")
         return 0
+    yield_while_waiting()
     try:
         if words[0] not in COMMANDS:
             raise UsageError(f"unknown command '{words[0]}'{nearest(words[0], COMMANDS)}")
