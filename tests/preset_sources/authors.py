@@ -101,9 +101,13 @@ PADAIN_AUTHORS = Recipe(
         ),
         *says(f"{IMAGENET_PY}: adjust_learning_rate, no warm-up", optim__warmup=0.0, optim__restarts=()),
         *says(f"{IMAGENET_PY}: no autocast", precision="fp32"),
-        *own("padain", f"{SCRIPT}: --padain 0.01; classification/architectures/permuteAdaIN.py: eps"),
+        *own("padain", f"{SCRIPT}: --padain 0.01; permutedAdaIN.py: eps"),
     ),
-    ("four GPUs with 64 images each: batch norm and swaps are per process; give `nproc=4`",),
+    (
+        "four GPUs with 64 images each: batch norm and swaps are per process; give `nproc=4`",
+        "classification/architectures/permuteAdaIN.py adds 1e-5 to the receiver's deviation only; here, as in their "
+        "released module, to the variances as well",
+    ),
 )
 TRAIN_PY = "train.py"
 SAGNET_AUTHORS = Recipe(
@@ -169,7 +173,10 @@ DEBIASED_AUTHORS = Recipe(
             min_size=112,
         ),
     ),
-    ("eight GPUs with 64 images each: batch norm and permutations are per process; give `nproc=8`",),
+    (
+        "eight GPUs with 64 images each: batch norm and permutations are per process; give `nproc=8`",
+        "step m of the warm-up has m, not m + 1, parts of the rate there, so none at first",
+    ),
 )
 DEEPAUGMENT_PY = "DeepAugment/train.py"
 
