@@ -19,7 +19,11 @@ for folder in (ROOT / "src", ROOT / "tests"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
-import children  # noqa: E402  (needs the path set above)
+from biasbed.processes import yield_while_waiting  # noqa: E402  (needs the path set above)
+
+yield_while_waiting()  # as every command does; a test of numbers beside a test of commands is a busy neighbour
+
+import children  # noqa: E402
 from postgres import postgres  # noqa: E402, F401  (a fixture)
 
 

@@ -38,6 +38,21 @@ def test_help_loads_nothing_heavy(command: str) -> None:
     assert "biasbed" in done.stdout
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads what GNU's OpenMP says of itself")
+@pytest.mark.parametrize(("chosen", "expected"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "active"}, "ACTIVE")])
+def test_threads_that_wait_leave_their_core_to_others(chosen: dict[str, str], expected: str) -> None:
+    """OpenMP reads its settings when torch loads it, so they must be there before; the user's own choice stays."""
+    environment = {key: value for key, value in command_environment().items() if key != "OMP_WAIT_POLICY"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from biasbed import cli; cli.main(['no_command']); import torch"],
+        env={**environment, **chosen, "OMP_DISPLAY_ENV": "true"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"OMP_WAIT_POLICY = '{expected}'" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -68,6 +83,9 @@ def test_help_loads_nothing_heavy(command: str) -> None:
         (["train", "--epochs", "0"], "epochs=0: input should be greater than or equal to 1"),
         (["train", "--epochs", "3", "--steps", "10"], "exactly one unit: epochs or steps"),
         (["train", "--precision", "fp61"], "did you mean 'fp16'?"),
+        (["train", "--augment.crop_ratio", "1.33"], "augment.crop_ratio=1.33: should be 2 values, separated by commas"),
+        (["train", "--augment.crop_ratio", "1.2,0.8"], "the smallest, above 0, and then the largest"),
+        (["train", "--optim.restarts", "0.9,0.2"], "optim.restarts=(0.9, 0.2): parts of the training, rising"),
         (["train", "--preset", "papr"], "erm has no preset 'papr'; did you mean 'paper'?"),
         (["train", "--batch_size", "9", "--nproc", "2"], "not divisible by processes x accumulate = 2: take 8"),
         (["train", "--sets", "silhoutte"], "there is no evaluation set 'silhoutte'; did you mean 'silhouette'?"),

@@ -194,6 +194,42 @@ def test_warm_up_and_cosine() -> None:
     assert all(a > b for a, b in itertools.pairwise(factors[10:]))
 
 
+@pytest.mark.parametrize("schedule", ["step", "cosine", "constant"])
+@pytest.mark.parametrize("warmup", [0.0, 1.0])
+def test_between_restarts_the_schedule_is_that_of_a_training_of_its_own(schedule: Any, warmup: float) -> None:
+    """Of 35, 20 and 45 of 100 steps, whatever the schedule."""
+    alone = Optim(schedule=schedule, warmup=warmup)
+    joined = dataclasses.replace(alone, restarts=(0.35, 0.55))
+    expected = [rate_factor(alone, step, total, 5) for total in (35, 20, 45) for step in range(total)]
+    assert [rate_factor(joined, step, 100, 5) for step in range(100)] == expected
+
+
+def test_restarts_rise_within_the_training() -> None:
+    for wrong in ((0.5, 0.2), (0.0,), (1.0,)):
+        with pytest.raises(ValueError, match=r"optim\.restarts"):
+            Optim(restarts=wrong)
+
+
+def test_momenta_begin_anew_with_the_schedule(
+    tracking: str, train_flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all three optimizers of a method: those of 18 steps before which none has a momentum yet."""
+    fresh: dict[str, list[int]] = {}
+    update = engine.Engine._update
+
+    def noting(self: engine.Engine, stage: Any, step: int, *rest: Any) -> None:
+        for name, state in self.algorithm.optimizer_states().items():
+            fresh.setdefault(name, [])
+            fresh[name] += [step] if not state["state"] else []
+        update(self, stage, step, *rest)
+
+    monkeypatch.setattr(engine.Engine, "_update", noting)
+    train(tmp_path / "home", [*train_flags, "--algorithm", "toys:SagNetLike", "--optim.restarts", "0.3,0.8"])
+    assert len(fresh) == 3
+    for steps in fresh.values():
+        assert steps == [0, 5, 14]  # of 18
+
+
 def test_the_rate_scales_with_the_global_batch() -> None:
     assert Optim(lr=0.1).rate(512) == pytest.approx(0.2)
     assert Optim(lr=0.1, lr_batch=None).rate(512) == 0.1

@@ -17,12 +17,12 @@ from PIL import Image
 from runs import all_runs, run_folders
 
 from biasbed import models
-from biasbed.config import EvaluateOptions
+from biasbed.config import Config, EvaluateOptions
 from biasbed.data.datasets import imagenet_classes
 from biasbed.errors import UsageError
 from biasbed.label_maps import CATEGORIES_16, IDENTITY, LabelMap
 from biasbed.model_evaluation import _config, _fitted
-from biasbed.settings import build
+from biasbed.settings import build, flatten
 from biasbed.suites import open_suite
 
 
@@ -128,6 +128,11 @@ def library_model(**changes: Any) -> models.Model:
     return replace(models.Model(network, network, "some", 0, None, 1000, brought), **changes)
 
 
+def brought(tested: Config) -> dict[str, Any]:
+    """What a model of ours that was tested so brings."""
+    return {name: value for name, value in flatten(tested).items() if name.startswith("preprocess.")}
+
+
 def test_precedence_of_the_settings_that_a_model_brings() -> None:
     suite = {"suite": "biasbed", "data_dir": "data"}
     plain = _config(options(), suite, library_model())
@@ -136,11 +141,16 @@ def test_precedence_of_the_settings_that_a_model_brings() -> None:
     assert (scaled.image_size, scaled.preprocess.size, scaled.preprocess.resize) == (448, 448, 464)
     chosen = _config(options(), {**suite, "preprocess.resize": "300"}, library_model())
     assert chosen.preprocess.resize == 300
-    preset = _config(options(), {**suite, "preset": "biasbed256"}, library_model())
+    preset = _config(options(), {**suite, "preset": "biasbed_code"}, library_model())
     assert preset.preprocess.crop_first
     assert preset.categories == "logit_mean"
-    with pytest.raises(UsageError, match="no preset 'biasbed25'"):
-        _config(options(), {**suite, "preset": "biasbed25"}, library_model())
+    assert (preset.preprocess.size, preset.preprocess.stimuli_size) == (256, 224)
+    assert (preset.image_size, preset.validation) == (224, "auto"), "of a recipe counts here what it says of testing"
+    smaller = {**brought(preset), "image_size": 256}
+    halved = _config(options(image_size="128"), suite, library_model(preprocessing=smaller))
+    assert (halved.image_size, halved.preprocess.size, halved.preprocess.stimuli_size) == (128, 128, 112)
+    with pytest.raises(UsageError, match="no preset 'biasbed_cod'"):
+        _config(options(), {**suite, "preset": "biasbed_cod"}, library_model())
 
 
 def fitted(root: Path, model: models.Model, **given: str) -> tuple[dict[str, LabelMap], Mapping[str, str]]:

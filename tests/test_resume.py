@@ -12,8 +12,8 @@ import torch
 from conftest import Command
 from runs import all_runs, assert_equal, history, run_folders, stored, weights
 
-# Loader workers, batch norm, augmentation and InfoDrop's randomness are all on.
-FLAGS = ("--algorithm", "infodrop", "--workers", "1", "--seed", "3")
+# Loader workers, batch norm, augmentation, InfoDrop's randomness and a schedule that begins anew are all on.
+FLAGS = ("--algorithm", "infodrop", "--workers", "1", "--seed", "3", "--optim.restarts", "0.6667")
 EPOCHS, STEPS_PER_EPOCH, DECISIONS_PER_EPOCH = 3, 6, 3
 
 

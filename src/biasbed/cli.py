@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from biasbed import __version__
 from biasbed.errors import Failure, UsageError
-from biasbed.processes import Interrupted, end_with_input, end_with_parent, follow_launcher
+from biasbed.processes import Interrupted, end_with_input, end_with_parent, follow_launcher, yield_while_waiting
 from biasbed.settings import Spec, build, is_text, nearest, setting, specs
 
 Flags = dict[str, str]
@@ -216,6 +216,7 @@ def _test(flags: Flags, arguments: Sequence[str]) -> None:
         method = f"{Path(place).absolute()}:{name}" if place.endswith(".py") else options.algorithm
         load(method)
         words = ["tests/test_conformance.py", "--algorithm", method]
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest starts a process per core
     os.chdir(root)
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])
 
@@ -291,6 +292,7 @@ def _overview() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 for a failure, 2 for a wrong command, 128 + n after signal n."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    yield_while_waiting()
     try:
         _refuse_no_text(words)
         if not words:

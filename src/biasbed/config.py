@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from biasbed import record
+from biasbed import presets, record
 from biasbed.errors import UsageError
 from biasbed.settings import build, check, flatten, nearest, setting, specs
 
@@ -32,13 +32,20 @@ class Optim:
     beta2: float = setting(0.999, "decay of the squared gradient (adam, adamw)", ge=0, lt=1)
     weight_decay: float = setting(1e-4, "weight decay, on every parameter", ge=0)
     schedule: Literal["step", "cosine", "constant"] = setting("step", "course of the rate after warm-up")
-    milestones: tuple[float, ...] = setting((0.3, 0.6, 0.9), "step: parts of the training after which lr drops")
+    milestones: tuple[float, ...] = setting(
+        (0.3, 0.6, 0.9), "step: parts of the training (between restarts) after which lr drops"
+    )
     gamma: float = setting(0.1, "step: factor of each drop", gt=0, le=1)
     warmup: float = setting(0.0, "epochs in which the rate grows linearly from zero", ge=0)
+    restarts: tuple[float, ...] = setting(
+        (), "parts of the training after which schedule, warm-up and momenta begin anew, each to last until the next"
+    )
 
     def __post_init__(self) -> None:
-        if not all(0 < m < 1 for m in self.milestones) or list(self.milestones) != sorted(self.milestones):
-            raise ValueError(f"optim.milestones={self.milestones}: parts of the training, rising, between 0 and 1")
+        for name in ("milestones", "restarts"):
+            parts = getattr(self, name)
+            if not all(0 < part < 1 for part in parts) or list(parts) != sorted(parts):
+                raise ValueError(f"optim.{name}={parts}: parts of the training, rising, between 0 and 1")
         if self.nesterov and not self.momentum:
             raise ValueError("optim.nesterov needs optim.momentum above 0")
 
@@ -53,8 +60,14 @@ class Augment:
 
     crop: bool = setting(True, "random resized crop")
     crop_scale: float = setting(0.08, "smallest part of the image's area that a crop keeps", gt=0, le=1)
-    crop_ratio: float = setting(4 / 3, "largest aspect ratio of a crop (and its inverse the smallest)", ge=1)
+    crop_ratio: tuple[float, float] = setting(
+        (3 / 4, 4 / 3), "smallest and largest aspect ratio of a crop, width by height"
+    )
     flip: bool = setting(True, "horizontal flip of every second image")
+
+    def __post_init__(self) -> None:
+        if not 0 < self.crop_ratio[0] <= self.crop_ratio[1]:
+            raise ValueError(f"augment.crop_ratio={self.crop_ratio}: the smallest, above 0, and then the largest")
 
 
 @dataclass(frozen=True)
@@ -71,9 +84,10 @@ class Preprocess:
         ge=8,
         le=LARGEST_SIDE,
     )
+    stimuli_size: int | Auto = setting("auto", "pixels of stimuli that have their size already (auto: image_size)")
 
     def __post_init__(self) -> None:
-        for name in ("size", "resize"):
+        for name in ("size", "resize", "stimuli_size"):
             value = getattr(self, name)
             if value != "auto" and not 8 <= value <= LARGEST_SIDE:
                 raise ValueError(f"preprocess.{name}={value}: should be from 8 to {LARGEST_SIDE}")
@@ -86,7 +100,7 @@ class Config:
     suite: str = setting("demo", "protocol: demo, folders, biasbed")
     algorithm: str = setting("erm", "training method")
     preset: tuple[str, ...] | None = setting(
-        None, "named settings of the algorithm (paper, authors) or the suite (biasbed256)", how=True
+        None, "recipes of the algorithm (paper, authors), the suite or both (biasbed_code); the last wins", how=True
     )
     # These two enter run_key by themselves.
     seed: int = setting(0, "seed of everything that is random", ge=0, le=2**31 - 1, how=True)
@@ -159,10 +173,11 @@ class Config:
         size = self.image_size if how.size == "auto" else int(how.size)
         if how.resize != "auto" and int(how.resize) < size:
             raise ValueError(f"preprocess.resize={how.resize} is smaller than the crop of {size} that is taken from it")
-        if how.stimuli_resize is not None and how.stimuli_resize < self.image_size:
+        size = self.image_size if how.stimuli_size == "auto" else int(how.stimuli_size)
+        if how.stimuli_resize is not None and how.stimuli_resize < size:
             raise ValueError(
-                f"preprocess.stimuli_resize={how.stimuli_resize} is smaller than the crop of {self.image_size} that is "
-                "taken from it"
+                f"preprocess.stimuli_resize={how.stimuli_resize} is smaller than the crop of {size} that is taken from "
+                "it"
             )
 
     @property
@@ -189,7 +204,7 @@ PREPARE_SHARED = (
 EVALUATE_SHARED = (
     *("suite", "preset", "data_dir", "sets", "train", "output_dir", "study", "experiment", "precision", "device"),
     *("workers", "eval_batch_size", "corrupt", "tracking", "categories", "preprocess.size", "preprocess.resize"),
-    *("preprocess.interpolation", "preprocess.crop_first", "preprocess.stimuli_resize"),
+    *("preprocess.interpolation", "preprocess.crop_first", "preprocess.stimuli_resize", "preprocess.stimuli_size"),
 )
 
 
@@ -210,8 +225,8 @@ class EvaluateOptions:
 def resolve(flags: Mapping[str, Any]) -> Config:
     """The config of one run from the command line's flags (dotted names to words or values).
 
-    Later layers win: defaults, suite, algorithm, preset, flags. `auto` leaves a setting to the layers below. Raises
-    UsageError for anything unknown, of a wrong type or out of range.
+    Later layers win: defaults, suite, algorithm, presets in their order, flags. `auto` leaves a setting to the layers
+    below. Raises UsageError for anything unknown, of a wrong type or out of range.
     """
     from biasbed import algorithms, suites
 
@@ -224,8 +239,9 @@ def resolve(flags: Mapping[str, Any]) -> Config:
     _refuse_unknown_general(given)
     algorithm = algorithms.load(name)
     cls = config_class(algorithm.HParams)
-    presets = named_presets(given.get("preset"), {**suites.presets(suite_name), **algorithm.presets}, name)
-    layers = [suite, algorithm.defaults, *presets, given]
+    owners = (suites.presets(suite_name), algorithm.presets)
+    recipes = presets.named(preset_names(given), owners, specs(cast(Any, cls)), name)
+    layers = [suite, algorithm.defaults, *recipes, given]
     values: dict[str, Any] = {}
     for layer in layers:
         for one, other in (("epochs", "steps"), ("steps", "epochs")):
@@ -250,16 +266,9 @@ def _refuse_unknown_general(given: Mapping[str, Any]) -> None:
             check(known[name], given[name])
 
 
-Presets = Mapping[str, Mapping[str, Any]]
-
-
-def named_presets(names: Any, known: Presets, whose: str) -> list[Mapping[str, Any]]:
-    """The settings of the named presets; UsageError for one that is not known. names: a setting's value, or words."""
-    words = check(specs(Config)["preset"], names) or ()
-    for word in words:
-        if word not in known:
-            raise UsageError(f"{whose} has no preset '{word}'{nearest(word, known) if known else ''}")
-    return [known[word] for word in words]
+def preset_names(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The presets that flags name, which may be words."""
+    return check(specs(Config)["preset"], given.get("preset")) or ()
 
 
 def plain(config: Config) -> dict[str, Any]:

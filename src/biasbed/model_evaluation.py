@@ -11,8 +11,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from biasbed import decisions, evaluation_report, job, label_maps, models, provenance, record, recorded, suites
-from biasbed.config import EVALUATE_SHARED, Config, EvaluateOptions, named_presets
+from biasbed import (
+    decisions,
+    evaluation_report,
+    job,
+    label_maps,
+    models,
+    presets,
+    provenance,
+    record,
+    recorded,
+    suites,
+)
+from biasbed.config import EVALUATE_SHARED, Config, EvaluateOptions, preset_names
 from biasbed.data.datasets import imagenet_classes
 from biasbed.data.source import Decoded
 from biasbed.data.streams import auto_workers
@@ -26,7 +37,7 @@ from biasbed.precision import Precision
 from biasbed.processes import interruptible
 from biasbed.progress import Progress
 from biasbed.run_folder import RunFolder, home
-from biasbed.settings import build, flatten
+from biasbed.settings import build, flatten, specs
 from biasbed.suites import Suite
 from biasbed.tracking import Tracker, take_run_id
 
@@ -96,15 +107,20 @@ def _check_sizes(model: models.Model, sets: Sequence[EvaluationSet]) -> None:
 
 
 def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.Model) -> Config:
-    """Settings by rising precedence: the suite's, those that the model brings, presets, the command line."""
+    """Settings by rising precedence: the suite's, those that the model brings, presets, the command line.
+
+    Of a preset counts what it says of testing.
+    """
     name = str(given.get("suite", Config.suite))
     brought = dict(model.preprocessing)
     if options.image_size != "auto":
-        for key in ("preprocess.size", "preprocess.resize"):
-            if brought[key] != "auto":
+        for key in ("preprocess.size", "preprocess.resize", "preprocess.stimuli_resize", "preprocess.stimuli_size"):
+            if brought.get(key) not in ("auto", None):
                 brought[key] = round(brought[key] * options.image_size / brought["image_size"])
         brought["image_size"] = options.image_size
-    layers = [suites.defaults(name), brought, *named_presets(given.get("preset"), suites.presets(name), name), given]
+    recipes = presets.named(preset_names(given), [suites.presets(name)], specs(Config), name)
+    tested = [{key: v for key, v in recipe.items() if presets.within(key, presets.TESTING)} for recipe in recipes]
+    layers = [suites.defaults(name), brought, *tested, given]
     values: dict[str, Any] = {"train": "none", "algorithm": model.algorithm, "seed": model.seed}
     for layer in layers:
         if "preprocess.size" in layer:

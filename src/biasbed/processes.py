@@ -24,6 +24,17 @@ SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"  # torchrun's: seconds that ranks ha
 PATIENCE = 10.0  # seconds in which further signals to end are taken for the first one's copies
 
 
+def yield_while_waiting() -> None:
+    """Let threads that have nothing to do sleep: beside a busy neighbour a step then takes its share longer, not eight
+    times as long (benchmarks/neighbour.py).
+
+    OpenMP reads this once, as torch loads it, so a command calls this before anything else; its children inherit it.
+    By default an OpenMP thread that has finished its part spins until the others have, on a core that the neighbour or
+    a loader process could use. Numbers don't depend on it. What the user has set stays.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
 def in_torchrun() -> bool:
     """Whether torchrun started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterable
 
@@ -12,7 +13,22 @@ from biasbed.config import Optim
 
 
 def rate_factor(optim: Optim, step: int, total: int, steps_per_epoch: int) -> float:
-    """Factor of the initial rate at a step of `total`: linear warm-up, then the schedule over the whole training."""
+    """Factor of the initial rate at a step of `total`: linear warm-up, then the schedule, over the whole training.
+
+    With `optim.restarts` over each stretch between two of them, as if it were a training of its own.
+    """
+    starts = [0, *restart_steps(optim, total)]
+    number = bisect.bisect_right(starts, step) - 1
+    end = (*starts, total)[number + 1]
+    return _factor(optim, step - starts[number], end - starts[number], steps_per_epoch)
+
+
+def restart_steps(optim: Optim, total: int) -> list[int]:
+    """The steps, of `total`, at which the schedule begins anew."""
+    return [round(part * total) for part in optim.restarts]
+
+
+def _factor(optim: Optim, step: int, total: int, steps_per_epoch: int) -> float:
     warm = round(optim.warmup * steps_per_epoch)
     if step < warm:
         return (step + 1) / warm

@@ -92,8 +92,7 @@ def check(spec: Spec, value: Any, prefix: str = "") -> Any:
     try:
         return adapter.validate_python(_from_word(spec.type, value))
     except ValidationError as error:
-        problems = [problem["msg"][:1].lower() + problem["msg"][1:] for problem in error.errors()]
-        message = " or ".join(dict.fromkeys(problems))
+        message = " or ".join(dict.fromkeys(_problem(problem, spec.type) for problem in error.errors()))
         raise UsageError(f"{prefix}{spec.name}={value}: {message}{_nearest_word(spec.type, value)}") from None
 
 
@@ -135,6 +134,13 @@ def _construct(cls: type[T], values: Mapping[str, Any]) -> T:
         return cls(**arguments)
     except ValueError as error:  # a __post_init__ that checks settings against each other
         raise UsageError(str(error)) from None
+
+
+def _problem(problem: Any, kind: Any) -> str:
+    """What is wrong, as pydantic says it, but for a list that is too short, of which it names the first gap."""
+    if problem["type"] == "missing":
+        return f"should be {len(typing.get_args(kind))} values, separated by commas"
+    return str(problem["msg"][:1].lower() + problem["msg"][1:])
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:

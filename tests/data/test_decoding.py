@@ -141,6 +141,12 @@ def test_stimuli_are_left_alone_unless_told_otherwise(photo: Image.Image) -> Non
     theirs = reference.Compose([reference.Resize(256), reference.CenterCrop(224)])
     expected = torch.from_numpy(np.array(theirs(photo.crop((0, 0, 224, 224))))).permute(2, 0, 1)
     assert (enlarged.int() - expected.int()).abs().max() <= 1
+    trained_larger, words = transforms.stimulus(256, Preprocess(stimuli_resize=256, stimuli_size=224))
+    assert torch.equal(trained_larger(stimulus), enlarged)
+    assert words == "short side 256, centre 224, bilinear"
+    fed, words = transforms.stimulus(256, Preprocess(stimuli_size=224))
+    assert fed(stimulus) is stimulus.image
+    assert words == "as it is, or resized to 224, bilinear"
 
 
 def test_biasbed_crops_first(photo: Image.Image, tmp_path: Path) -> None:
@@ -166,6 +172,27 @@ def test_training_crops_are_the_reference_s(photo: Image.Image, tmp_path: Path) 
         expected = torch.from_numpy(np.array(theirs(Image.open(path)))).permute(2, 0, 1)
         difference = (found.int() - expected.int()).abs().float()
         assert difference.mean() < 2.5  # decoded at half its size
+
+
+def test_both_ends_of_a_crop_s_ratio(photo: Image.Image, tmp_path: Path) -> None:
+    """BiasBed's crops, never wider than high, are torchvision's; the usual ones are what they were."""
+    path = saved(photo, tmp_path / "a.png")
+    ours = transforms.training(160, Augment(crop_scale=0.5, crop_ratio=(0.8, 1.0), flip=False))
+    theirs = reference.RandomResizedCrop(160, (0.5, 1.0), (0.8, 1.0))
+    boxes = []
+    for seed in range(20):
+        torch.manual_seed(seed)
+        boxes.append(reference.RandomResizedCrop.get_params(Image.open(path), [0.5, 1.0], [0.8, 1.0]))
+        torch.manual_seed(seed)
+        found = ours(open_file(path))
+        torch.manual_seed(seed)
+        expected = torch.from_numpy(np.array(theirs(Image.open(path)))).permute(2, 0, 1)
+        assert (found.int() - expected.int()).abs().max() <= 2
+    assert all(0.79 < width / height < 1.01 for _, _, height, width in boxes)
+    assert Augment().crop_ratio == (1 / (4 / 3), 4 / 3)  # as when the smaller end was the larger's inverse
+    for wrong in ((1.2, 0.8), (0.0, 1.0)):
+        with pytest.raises(ValueError, match=r"augment\.crop_ratio"):
+            Augment(crop_ratio=wrong)
 
 
 def test_small_crops_are_decoded_whole(photo: Image.Image, tmp_path: Path) -> None:

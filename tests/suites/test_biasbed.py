@@ -10,6 +10,7 @@ from typing import Any
 import children
 import numpy as np
 import pytest
+import torch
 from conftest import Command
 from imagenet_tree import make_tree
 from pyarrow import parquet
@@ -104,7 +105,7 @@ def test_each_set_names_its_label_map_and_preprocessing(tree: Path) -> None:
 
 
 def test_biasbed_s_own_choices_are_a_preset(tree: Path) -> None:
-    suite = opened(tree, preset="biasbed256")
+    suite = opened(tree, preset="biasbed_code")
     found = {entry.name: (entry.record(), entry) for entry in suite.sets}
     assert found["imagenet"][0].preprocessing == "centre 0.875 of the short side, resized to 256, bilinear"
     assert found["stylized_imagenet"][0].preprocessing == found["imagenet"][0].preprocessing
@@ -113,9 +114,11 @@ def test_biasbed_s_own_choices_are_a_preset(tree: Path) -> None:
     shapes = {name: tuple(entry.transform(entry.source.open(0)).shape) for name, (_, entry) in found.items()}
     assert shapes["imagenet"] == (3, 256, 256)
     assert shapes["cue_conflict"] == (3, 224, 224)
-    both = config.resolve({"suite": "biasbed", "algorithm": "infodrop", "preset": "paper,biasbed256"})
-    assert (both.preprocess.size, both.optim.lr) == (256, 1e-4)
-    assert "did you mean 'biasbed256'" in refusal(tree, preset="biasbed")
+    assert [entry.name for entry in suite.validation] == ["imagenet"]
+    assert len(suite.source("imagenet")) == 2000  # all of them: none is held out
+    torch.manual_seed(0)
+    assert tuple(suite.train_transform(suite.source("imagenet").open(0)).shape) == (3, 256, 256)
+    assert "did you mean 'biasbed_code'" in refusal(tree, preset="biasbed")
 
 
 # --- training and validation ------------------------------------------------------------------------------------------

@@ -222,6 +222,11 @@ class Algorithm(nn.Module):
 
     # --- what the engine uses ----------------------------------------------------------------------------------------
 
+    def reset_optimizers(self) -> None:
+        """Forget the momenta of all optimizers, where a schedule begins anew."""
+        for name in self._runtime.optimizers:
+            self.reset_optimizer(name)
+
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """`losses` under autocast; DDP wraps the algorithm with this as its forward."""
         with self.setup.precision.autocast():

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from biasbed.algorithms.base import Algorithm, Setup
-from biasbed.algorithms.presets import BIASBED_PAPER
+from biasbed.algorithms.presets import BIASBED_CODE, BIASBED_PAPER
 from biasbed.batch import Batch
 
 
 class ERM(Algorithm):
     """Minimises the mean loss of the training examples (Vapnik 1992)."""
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": BIASBED_PAPER}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": BIASBED_PAPER, "biasbed_code": BIASBED_CODE}
 
     def __init__(self, hparams: Any, setup: Setup) -> None:
         super().__init__(hparams, setup)

@@ -13,9 +13,18 @@ from torch.nn import functional
 from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import Drawn, HostDraws, armed
 from biasbed.algorithms.erm import ERM
-from biasbed.algorithms.presets import BIASBED_PAPER
+from biasbed.algorithms.presets import (
+    BIASBED_CODE,
+    BIASBED_PAPER,
+    IMAGENET_CROPS,
+    IMAGENET_WEIGHTS,
+    SGD,
+    STEPS,
+    epochs,
+)
 from biasbed.networks import surgery
 from biasbed.networks.surgery import Site, Window
+from biasbed.presets import OPEN, TRAINING
 from biasbed.settings import setting
 
 Offset = tuple[int, int]  # rows, columns
@@ -262,6 +271,20 @@ def insert_masks(resnet: torch.nn.Module, hparams: InfoDrop.HParams) -> list[Mas
 # --- the method -------------------------------------------------------------------------------------------------------
 
 
+# The authors' settings of the method on PACS, which are BiasBed's, too.
+PACS: Mapping[str, Any] = {
+    "hparams.drop_rate": 1.5,
+    "hparams.temperature": 0.03,
+    "hparams.band_width": 1.0,
+    "hparams.radius": 3,
+    "hparams.num_offsets": 9,
+    "hparams.layers": 0,
+    "hparams.finetune_epochs": 0,
+    "hparams.approximate": False,
+    "hparams.mask_in_eval": False,
+}
+
+
 class InfoDrop(ERM):
     """ERM, with features dropped in training where the image resembles its own neighbourhood.
 
@@ -285,17 +308,37 @@ class InfoDrop(ERM):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": BIASBED_PAPER,
-        "biasbed_code": {**BIASBED_PAPER, "optim.lr": 0.2, "hparams.mask_in_eval": True},
-        # PACS: 100 epochs with masks, 20 without, at one rate.
+        "biasbed_code": {**BIASBED_CODE, "optim.lr": 0.2, **PACS, "hparams.mask_in_eval": True},
+        # PACS: 100 epochs with masks, then 20 without, each with a schedule of its own. Their colour jitter (0.4), grey
+        # tiles (0.1) and scrambled images (a tenth, without a loss) have no counterpart here.
         "authors": {
-            "epochs": 120,
-            "optim.name": "sgd",
+            "backbone": "resnet18",
+            "init": IMAGENET_WEIGHTS,
+            **IMAGENET_CROPS,
+            "image_size": 222,
+            "augment.crop_scale": 0.8,
+            **epochs(120),
+            "batch_size": 128,
+            **SGD,
             "optim.lr": 1e-3,
-            "optim.lr_batch": "none",
+            "optim.lr_batch": None,
             "optim.weight_decay": 5e-4,
+            **STEPS,
+            "optim.milestones": (0.8,),
+            "optim.restarts": (100 / 120,),
+            "precision": "fp32",
+            **PACS,
             "hparams.finetune_epochs": 20,
         },
-        "authors_few_shot": {"hparams.drop_rate": 0.1, "hparams.temperature": 0.5},
+        # How much is dropped, for networks and a task that are not ours: training is open.
+        "authors_few_shot": {
+            **dict.fromkeys(TRAINING, OPEN),
+            **PACS,
+            "hparams.drop_rate": 0.1,
+            "hparams.temperature": 0.5,
+            "hparams.layers": OPEN,
+            "hparams.finetune_epochs": OPEN,
+        },
     }
 
     hparams: HParams

@@ -187,7 +187,12 @@ class Noise2Net(ERM):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": BIASBED_PAPER,
-        "authors": DEEPAUGMENT_AUTHORS,
+        "authors": {
+            **DEEPAUGMENT_AUTHORS,
+            "hparams.max_eps": 0.75,
+            "hparams.hidden": 16,
+            "hparams.share": 0.5,
+        },
     }
 
     hparams: HParams

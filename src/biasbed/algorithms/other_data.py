@@ -11,7 +11,16 @@ from typing import Any, ClassVar
 
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.noise2net import Noise2Net
-from biasbed.algorithms.presets import BIASBED_PAPER, DEEPAUGMENT_AUTHORS
+from biasbed.algorithms.presets import (
+    BIASBED_CODE,
+    BIASBED_PAPER,
+    DEEPAUGMENT_AUTHORS,
+    IMAGENET_CROPS,
+    IMAGENET_WEIGHTS,
+    SGD,
+    STEPS,
+    epochs,
+)
 
 
 class StylizedERM(ERM):
@@ -20,19 +29,21 @@ class StylizedERM(ERM):
     training_data: ClassVar[Mapping[str, float]] = {"stylized": 1.0}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": BIASBED_PAPER,
-        # Geirhos et al., appendix A.3 and their released models: from ImageNet weights.
+        "biasbed_code": BIASBED_CODE,
+        # Their model A: Geirhos et al., appendix A.5, and the page of their released models.
         "geirhos_a": {
-            "init": "named:IMAGENET1K_V1",
-            "epochs": 60,
+            "backbone": "resnet50",
+            "init": IMAGENET_WEIGHTS,
+            **IMAGENET_CROPS,
+            **epochs(60),
             "batch_size": 256,
-            "optim.name": "sgd",
+            **SGD,
             "optim.lr": 0.1,
             "optim.lr_batch": 256,
-            "optim.momentum": 0.9,
             "optim.weight_decay": 1e-4,
-            "optim.schedule": "step",
+            **STEPS,
             "optim.milestones": (1 / 3, 2 / 3),
-            "optim.gamma": 0.1,
+            "precision": "fp32",
         },
     }
 
@@ -41,14 +52,22 @@ class DeepAugCAE(ERM):
     """ERM, half of each batch being copies distorted by an autoencoder (Hendrycks et al., ICCV 2021, section 4)."""
 
     training_data: ClassVar[Mapping[str, float]] = {"train": 0.5, "deepaug_cae": 0.5}
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": BIASBED_PAPER, "authors": DEEPAUGMENT_AUTHORS}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": BIASBED_PAPER,
+        "biasbed_code": BIASBED_CODE,
+        "authors": DEEPAUGMENT_AUTHORS,
+    }
 
 
 class DeepAugEDSR(ERM):
     """ERM, half of each batch being copies distorted by a super-resolution network (Hendrycks et al., ICCV 2021)."""
 
     training_data: ClassVar[Mapping[str, float]] = {"train": 0.5, "deepaug_edsr": 0.5}
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": BIASBED_PAPER, "authors": DEEPAUGMENT_AUTHORS}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": BIASBED_PAPER,
+        "biasbed_code": BIASBED_CODE,
+        "authors": DEEPAUGMENT_AUTHORS,
+    }
 
 
 # The authors shuffle the clean images and both kinds of copies together, which makes each a third.

@@ -12,7 +12,7 @@ from torch import Tensor
 from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import Drawn, HostDraws, armed
 from biasbed.algorithms.erm import ERM
-from biasbed.algorithms.presets import BIASBED_PAPER
+from biasbed.algorithms.presets import BIASBED_CODE, BIASBED_PAPER, IMAGENET_CROPS, SGD, STEPS, epochs
 from biasbed.networks import surgery
 from biasbed.settings import setting
 
@@ -65,17 +65,23 @@ class PAdaIN(ERM):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": BIASBED_PAPER,
-        "biasbed_code": {**BIASBED_PAPER, "optim.lr": 0.2},
+        "biasbed_code": {**BIASBED_CODE, "optim.lr": 0.2, "hparams.p": 0.01, "hparams.eps": 1e-5},
+        # ImageNet, ResNet-50.
         "authors": {
-            "epochs": 300,
+            "backbone": "resnet50",
+            "init": "scratch",
+            **IMAGENET_CROPS,
+            **epochs(300),
             "batch_size": 256,
-            "optim.name": "sgd",
+            **SGD,
             "optim.lr": 0.1,
             "optim.lr_batch": 256,
             "optim.weight_decay": 1e-4,
-            "optim.schedule": "step",
+            **STEPS,
             "optim.milestones": (0.25, 0.5, 0.75),
-            "optim.gamma": 0.1,
+            "precision": "fp32",
+            "hparams.p": 0.01,
+            "hparams.eps": 1e-5,
         },
     }
 

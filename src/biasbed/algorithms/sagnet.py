@@ -11,7 +11,14 @@ from torch import Tensor
 
 from biasbed.algorithms.base import Algorithm, Objective, Optimizer, Setup
 from biasbed.algorithms.draws import Drawn, armed
-from biasbed.algorithms.presets import BIASBED_PAPER
+from biasbed.algorithms.presets import (
+    BIASBED_CODE,
+    BIASBED_PAPER,
+    COSINE,
+    IMAGENET_CROPS,
+    IMAGENET_WEIGHTS,
+    SGD,
+)
 from biasbed.batch import Batch
 from biasbed.errors import UsageError
 from biasbed.networks import surgery
@@ -118,6 +125,15 @@ class Dropout(Drawn):
 # --- the method -------------------------------------------------------------------------------------------------------
 
 
+# Settings of the method on which its authors and BiasBed agree.
+OWN: Mapping[str, Any] = {
+    "hparams.style_stage": 3,
+    "hparams.w_adv": 0.1,
+    "hparams.clip": 0.1,
+    "hparams.eps": 1e-5,
+}
+
+
 class SagNet(Algorithm):
     """A classifier of randomised style, whose encoder is trained against a classifier of style alone (section 3).
 
@@ -138,19 +154,24 @@ class SagNet(Algorithm):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": BIASBED_PAPER,
+        # The settings of that code, with the method as its authors have it: see docs/methods/sagnet.md.
+        "biasbed_code": {**BIASBED_CODE, "init": IMAGENET_WEIGHTS, **OWN, "hparams.dropout": 0.0},
         # PACS, leave-one-domain-out. Their colour jitter (0.4) has no counterpart here.
         "authors": {
-            "steps": 2000,
-            "batch_size": 96,
             "backbone": "resnet18",
-            "init": "named:IMAGENET1K_V1",
-            "optim.name": "sgd",
-            "optim.lr": 0.004,
-            "optim.lr_batch": "none",
-            "optim.momentum": 0.9,
-            "optim.weight_decay": 1e-4,
-            "optim.schedule": "cosine",
+            "init": IMAGENET_WEIGHTS,
+            **IMAGENET_CROPS,
             "augment.crop_scale": 0.5,
+            "steps": 2000,
+            "epochs": None,
+            "batch_size": 96,
+            **SGD,
+            "optim.lr": 0.004,
+            "optim.lr_batch": None,
+            "optim.weight_decay": 1e-4,
+            **COSINE,
+            "precision": "fp32",
+            **OWN,
             "hparams.dropout": 0.5,
         },
     }

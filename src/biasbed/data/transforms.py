@@ -39,9 +39,7 @@ def training(size: int, augment: Augment) -> Transform:
 
 
 def _random_crop(size: int, augment: Augment) -> Transform:
-    draw = v2.RandomResizedCrop(
-        size, scale=(augment.crop_scale, 1.0), ratio=(1 / augment.crop_ratio, augment.crop_ratio)
-    )
+    draw = v2.RandomResizedCrop(size, scale=(augment.crop_scale, 1.0), ratio=augment.crop_ratio)
 
     def transform(picture: Picture) -> Tensor:
         shape = torch.empty((3, picture.height, picture.width), device="meta")
@@ -98,11 +96,11 @@ def natural(image_size: int, how: Preprocess) -> tuple[Transform, str]:
 
 def stimulus(image_size: int, how: Preprocess) -> tuple[Transform, str]:
     """(transform of square stimuli that have their size already, the same in words)."""
+    size = image_size if how.stimuli_size == "auto" else int(how.stimuli_size)
     if how.stimuli_resize is not None:
         resize = how.stimuli_resize
-        words = f"short side {resize}, centre {image_size}, {how.interpolation}"
-        return centre_crop(image_size, resize, how.interpolation), words
-    return fitted(image_size, how.interpolation), f"as it is, or resized to {image_size}, {how.interpolation}"
+        return centre_crop(size, resize, how.interpolation), f"short side {resize}, centre {size}, {how.interpolation}"
+    return fitted(size, how.interpolation), f"as it is, or resized to {size}, {how.interpolation}"
 
 
 def shrunk(image: Tensor, size: int) -> Tensor:

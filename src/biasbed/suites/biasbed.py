@@ -15,6 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from biasbed.algorithms.presets import BIASBED_CODE
 from biasbed.config import Config
 from biasbed.data import geirhos, imagenet, transforms
 from biasbed.data.datasets import DataSet, imagenet_classes
@@ -24,6 +25,7 @@ from biasbed.data.source import Source
 from biasbed.errors import UsageError
 from biasbed.evaluate import CUE_MEASURES, EvaluationSet
 from biasbed.label_maps import IDENTITY, LabelMap, imagenet_subset, sixteen
+from biasbed.presets import OPEN
 from biasbed.settings import nearest
 from biasbed.suites import Suite, choose, data_root, folder_suite, open_store
 
@@ -36,12 +38,19 @@ DEFAULTS: Mapping[str, Any] = {
     "eval_batch_size": 256,
 }
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # BiasBed's own choice: FFCV's centre crop of 7/8 at 256 pixels; stimuli enlarged to 256 and cropped to 224;
-    # means of logits.
-    "biasbed256": {
+    # Training and testing as in BiasBed's code, for methods that are not in it, too; those that are have a recipe of
+    # this name with what is special to them.
+    "biasbed_code": {
+        **BIASBED_CODE,
+        "hparams": OPEN,
+        "validation": "imagenet",  # datasets/ImageNet1k/dataloader.py: trained on all of ImageNet's training images
+        # FFCV's centre crop of 7/8, resized to 256 pixels; stimuli enlarged to 256 and cropped to 224; means of logits.
         "preprocess.size": 256,
+        "preprocess.resize": "auto",
+        "preprocess.interpolation": "bilinear",
         "preprocess.crop_first": True,
         "preprocess.stimuli_resize": 256,
+        "preprocess.stimuli_size": 224,
         "categories": "logit_mean",
     },
 }

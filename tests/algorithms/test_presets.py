@@ -1,0 +1,193 @@
+"""Presets: each is its source, wherever it is used; `preset_sources` has the sources."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from conftest import ROOT
+from preset_sources import METHODS, RECIPES, SUITES, document, expected
+
+from biasbed import algorithms, config, suites
+from biasbed.errors import UsageError
+from biasbed.presets import OPEN, TESTING, TRAINING, fixed, within
+from biasbed.schedules import rate_factor
+from biasbed.settings import specs
+
+
+def resolved(**flags: Any) -> dict[str, Any]:
+    """All settings that count."""
+    found = config.resolve(flags)
+    return {**found.what(), "validation": found.validation}
+
+
+def settings_of(method: str) -> list[str]:
+    return list(specs(config.config_class(algorithms.load(method).HParams)))
+
+
+# --- against the sources ----------------------------------------------------------------------------------------------
+
+
+def test_suites_and_methods_are_all_in_the_tables() -> None:
+    assert set(SUITES) == set(suites.REGISTRY)
+    assert set(METHODS) == set(algorithms.names())
+    for recipe in RECIPES:
+        assert all(line.source for line in recipe.lines)
+        assert len({line.setting for line in recipe.lines}) == len(recipe.lines), recipe.title
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_preset_is_its_source_on_every_suite(suite: str, method: str) -> None:
+    """All settings: those that the source fixes, those that it leaves open, and those that no preset touches."""
+    assert resolved(suite=suite, algorithm=method) == expected(suite, method, [])
+    for preset in {*suites.presets(suite), *algorithms.load(method).presets}:
+        assert resolved(suite=suite, algorithm=method, preset=preset) == expected(suite, method, [preset]), preset
+
+
+@pytest.mark.parametrize("owner", [*METHODS, *(f"suite {suite}" for suite in SUITES)])
+def test_nothing_is_fixed_or_open_without_a_line(owner: str) -> None:
+    """Also where the value is what every suite has anyway."""
+    is_suite = owner.startswith("suite ")
+    presets = suites.presets(owner[6:]) if is_suite else algorithms.load(owner).presets
+    known = list(specs(config.Config)) if is_suite else settings_of(owner)
+    tables = {recipe.preset: recipe for recipe in RECIPES if owner in recipe.owners}
+    assert set(presets) == set(tables)
+    for name, preset in presets.items():
+        assert fixed(preset, known, name) == tables[name].fixed, name
+        said = {n for n in known if within(n, TRAINING) or (within(n, TESTING) and "categories" in preset)}
+        assert said - set(fixed(preset, known, name)) == tables[name].left_open, name
+
+
+def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suite that chooses every setting otherwise: what a source fixes stays, and only what it leaves open follows."""
+    otherwise: Mapping[str, Any] = {
+        "backbone": "resnet34",
+        "init": "elsewhere.pt",
+        "image_size": 99,
+        "augment.crop": False,
+        "augment.crop_scale": 0.33,
+        "augment.crop_ratio": (0.9, 1.1),
+        "augment.flip": False,
+        "steps": 77,
+        "batch_size": 36,
+        "optim.name": "adamw",
+        "optim.lr": 0.77,
+        "optim.lr_batch": 99,
+        "optim.momentum": 0.77,
+        "optim.nesterov": True,
+        "optim.beta1": 0.77,
+        "optim.beta2": 0.77,
+        "optim.weight_decay": 0.77,
+        "optim.schedule": "constant",
+        "optim.milestones": (0.77,),
+        "optim.gamma": 0.77,
+        "optim.warmup": 7.0,
+        "optim.restarts": (0.77,),
+        "precision": "bf16",
+        "epochs": None,
+    }
+    general = {name for name in specs(config.Config) if within(name, TRAINING)}
+    assert general == set(otherwise), "a new setting of training belongs in the line above and in the tables"
+    monkeypatch.setattr(suites, "defaults", lambda name: otherwise)
+    for recipe in RECIPES:
+        for method in set(recipe.owners) & set(METHODS):
+            found = resolved(suite="folders", algorithm=method, preset=recipe.preset)
+            for line in recipe.lines:
+                if not line.setting.startswith("hparams."):
+                    wanted = otherwise[line.setting] if line.open else line.value
+                    assert found[line.setting] == wanted, (method, recipe.preset, line.setting)
+
+
+def test_the_document_is_these_tables() -> None:
+    assert (ROOT / "docs" / "presets.md").read_text() == document(), "run: python tests/preset_sources"
+
+
+# --- what it comes to -------------------------------------------------------------------------------------------------
+
+
+def rates(settings: config.Config, steps_per_epoch: int) -> list[float]:
+    """The learning rate of every step."""
+    total = settings.steps or (settings.epochs or 0) * steps_per_epoch
+    rate = settings.optim.rate(settings.batch_size)
+    return [rate * rate_factor(settings.optim, step, total, steps_per_epoch) for step in range(total)]
+
+
+def test_two_thousand_steps_without_a_warm_up() -> None:
+    """SagNet's, on ImageNet, of which 2,000 steps of 96 images are less than a sixth of an epoch."""
+    settings = config.resolve({"suite": "biasbed", "algorithm": "sagnet", "preset": "authors"})
+    found = rates(settings, 13_344)
+    assert (len(found), found[0], found[1000]) == (2000, 0.004, pytest.approx(0.002))
+    assert all(a > b for a, b in itertools.pairwise(found))
+
+
+def test_infodrop_s_authors_train_twice() -> None:
+    settings = config.resolve({"suite": "biasbed", "algorithm": "infodrop", "preset": "authors"})
+    for steps_per_epoch in (1, 7, 13):
+        found = rates(settings, steps_per_epoch)[::steps_per_epoch]
+        assert found == pytest.approx([1e-3] * 80 + [1e-4] * 20 + [1e-3] * 16 + [1e-4] * 4)
+
+
+# --- how presets combine ----------------------------------------------------------------------------------------------
+
+
+def test_a_name_of_suite_and_method_means_both() -> None:
+    """The suite's images and tests, the method's rate and own settings."""
+    both = config.resolve({"suite": "biasbed", "algorithm": "infodrop", "preset": "biasbed_code"})
+    assert (both.preprocess.stimuli_resize, both.categories, both.optim.lr) == (256, "logit_mean", 0.2)
+    assert both.what()["hparams.mask_in_eval"]
+    without = config.resolve({"suite": "biasbed", "algorithm": "noise2net", "preset": "biasbed_code"})
+    assert (without.image_size, without.preprocess.size, without.optim.lr) == (256, 256, 1e-4)
+    elsewhere = config.resolve({"suite": "folders", "algorithm": "infodrop", "preset": "biasbed_code"})
+    assert (elsewhere.image_size, elsewhere.preprocess.size, elsewhere.optim.lr) == (256, "auto", 0.2)
+
+
+@pytest.mark.parametrize("method", ["infodrop", "sagnet", "deepaug_cae"])
+def test_the_last_preset_wins_where_it_fixes_something(method: str) -> None:
+    for order in itertools.permutations(["biasbed_code", "paper"]):
+        found = resolved(suite="biasbed", algorithm=method, preset=",".join(order))
+        assert found == expected("biasbed", method, order)
+    text_first = config.resolve({"suite": "biasbed", "algorithm": "infodrop", "preset": "biasbed_code,paper"})
+    assert (text_first.optim.lr, text_first.batch_size, text_first.image_size) == (1e-4, 128, 256)
+
+
+def test_flags_win_over_presets() -> None:
+    found = config.resolve({"algorithm": "sagnet", "preset": "authors", "epochs": "3", "optim.warmup": "1"})
+    assert (found.epochs, found.steps, found.optim.warmup, found.optim.lr) == (3, None, 1, 0.004)
+
+
+# --- a preset of one's own --------------------------------------------------------------------------------------------
+
+MINE = """
+from biasbed.algorithms.erm import ERM
+from biasbed.presets import OPEN, TRAINING
+class Mine(ERM):
+    presets = {
+        "bare": {"optim.lr": 0.3},
+        "whole": {**dict.fromkeys(TRAINING, OPEN), "optim.lr": 0.3},
+        "elsewhere": {"workers": 3},
+    }
+"""
+
+
+def test_a_preset_that_is_silent_about_a_setting_is_refused(tmp_path: Any) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    flags = {"suite": "folders", "algorithm": f"{tmp_path / 'mine.py'}:Mine"}
+    with pytest.raises(
+        UsageError, match=r"'bare' says nothing about .*backbone.*optim\.warmup.*or as biasbed"
+    ) as caught:
+        config.resolve({**flags, "preset": "bare"})
+    assert "\n" not in str(caught.value)
+    assert "optim.lr," not in str(caught.value)
+    whole = config.resolve({**flags, "preset": "whole"})
+    assert (whole.optim.lr, whole.optim.warmup, whole.image_size) == (0.3, 1.0, 112)
+    assert config.resolve({**flags, "preset": "elsewhere"}).workers == 3
+
+
+def test_open_is_said_and_not_a_value() -> None:
+    assert repr(OPEN) == "open"
+    assert fixed({"categories": "prob_sum", "preprocess": OPEN}, specs(config.Config), "x") == {
+        "categories": "prob_sum"
+    }

@@ -1,0 +1,114 @@
+"""Every preset against its source, line by line, written from the papers and programs and not from the product.
+
+`RECIPES` has one line per setting: what the source fixes and where it says so, or that it leaves the setting open and
+why. `SUITES` and `METHODS` say what an open setting then is. `python tests/preset_sources` writes all of it
+as docs/presets.md; tests/algorithms/test_presets.py compares it with what every preset comes to on every suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from preset_sources.authors import (
+    DEBIASED_AUTHORS,
+    DEEPAUGMENT,
+    FEW_SHOT,
+    GEIRHOS_A,
+    INFODROP_AUTHORS,
+    PADAIN_AUTHORS,
+    SAGNET_AUTHORS,
+)
+from preset_sources.biasbed import CODE, paper
+from preset_sources.lines import METHODS, SUITES, Recipe
+
+RECIPES: tuple[Recipe, ...] = (
+    paper(("erm", "stylized_erm", "deepaug_cae", "deepaug_edsr", "deepaug")),
+    *(paper((name,)) for name in ("infodrop", "padain", "sagnet", "debiased")),
+    paper(("noise2net", "deepaug_all")),
+    *CODE,
+    INFODROP_AUTHORS,
+    FEW_SHOT,
+    PADAIN_AUTHORS,
+    SAGNET_AUTHORS,
+    DEBIASED_AUTHORS,
+    *DEEPAUGMENT,
+    GEIRHOS_A,
+)
+
+
+def recipes(suite: str, method: str, preset: str) -> list[Recipe]:
+    """What a preset's name means there: the suite's recipe, then the method's on top."""
+    return [r for owner in (f"suite {suite}", method) for r in RECIPES if owner in r.owners and r.preset == preset]
+
+
+def expected(suite: str, method: str, presets: Sequence[str]) -> dict[str, Any]:
+    """Every setting of a training that counts, by its source or by what lies below."""
+    values = {**SUITES[suite], **{f"hparams.{name}": value for name, value in METHODS[method].items()}}
+    values |= {"suite": suite, "algorithm": method}
+    for preset in presets:
+        for recipe in recipes(suite, method, preset):
+            values |= recipe.fixed
+    return values
+
+
+# --- docs/presets.md --------------------------------------------------------------------------------------------------
+
+HEAD = """# Presets and their sources
+
+What each preset fixes, where its source says so, and what the source leaves open. Written by
+`python tests/preset_sources`; the tests resolve every preset of every method on every suite and compare all of its
+settings with these lines. [methods.md](methods.md) says how presets combine.
+
+Programs are cited by file and option or name, as read in the repositories D1noFuzi/BiasBed (499b912; its paths begin
+with `biasedbed/`), bfshi/InfoDrop (0dc1b24), onuriel/PermutedAdaIN (819cdb9), hyseob/SagNet (f87161c),
+LiYingwei/ShapeTextureDebiasedTraining (afdb8b7), hendrycks/imagenet-r (3131cac) and rgeirhos/texture-vs-shape
+(ccd0c01).
+"""
+
+
+def word(value: Any) -> str:
+    """A value as the command line takes it."""
+    if isinstance(value, tuple):
+        return ",".join(word(item) for item in value) or "(none)"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def below(setting: str, owners: Sequence[str]) -> str:
+    """What an open setting is, by suite where suites differ."""
+    if setting.startswith("hparams."):
+        return word(METHODS[owners[0]][setting.removeprefix("hparams.")])
+    given = {suite: word(values[setting]) for suite, values in SUITES.items()}
+    if len(set(given.values())) == 1:
+        return given["biasbed"]
+    return ", ".join(f"{suite} {value}" for suite, value in given.items())
+
+
+def table(recipe: Recipe, before: Sequence[Recipe]) -> str:
+    """The lines of a recipe, but for those that one before it, of the same name and much the same, has as well."""
+    like = next((other for other in before if _extends(recipe, other)), None)
+    same = set(like.lines) if like else set()
+    rows = [f"## `{recipe.preset}`: {recipe.title}", ""]
+    rows += [f'All of "{like.title}" but for what follows.', ""] if like else []
+    lines = [line for line in recipe.lines if line not in same]
+    rows += ["| setting | value | source |", "|---|---|---|"] if lines else []
+    for line in lines:
+        value = f"*open:* {below(line.setting, recipe.owners)}" if line.open else word(line.value)
+        rows.append(f"| `{line.setting}` | {value} | {line.source} |")
+    notes = [note for note in recipe.beyond if like is None or note not in like.beyond]
+    rows += ["", "Beyond what a setting can say:", "", *(f"- {note}" for note in notes)] if notes else []
+    return "\n".join(rows)
+
+
+def _extends(recipe: Recipe, other: Recipe) -> bool:
+    """Whether one has all settings of another of its name, many of them with the same lines."""
+    settings, others = ({line.setting for line in r.lines} for r in (recipe, other))
+    shared = len(set(recipe.lines) & set(other.lines))
+    return recipe.preset == other.preset and others <= settings and 3 * shared > len(others)
+
+
+def document() -> str:
+    tables = [table(recipe, RECIPES[:number]) for number, recipe in enumerate(RECIPES)]
+    return "\n".join([HEAD, *(f"{each}\n" for each in tables)])

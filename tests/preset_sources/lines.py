@@ -1,0 +1,164 @@
+"""The form of the tables: lines, recipes, and what lies below them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# --- what lies below: the suites' settings and the methods' own -------------------------------------------------------
+
+BELOW: Mapping[str, Any] = {
+    "val_fraction": 0.2,
+    "validation": "auto",
+    "image_size": 224,
+    "augment.crop": True,
+    "augment.crop_scale": 0.08,
+    "augment.crop_ratio": (0.75, 4 / 3),
+    "augment.flip": True,
+    "preprocess.size": "auto",
+    "preprocess.resize": "auto",
+    "preprocess.interpolation": "bilinear",
+    "preprocess.crop_first": False,
+    "preprocess.stimuli_resize": None,
+    "preprocess.stimuli_size": "auto",
+    "categories": "prob_mean",
+    "backbone": "resnet50",
+    "init": "scratch",
+    "epochs": 100,
+    "steps": None,
+    "evaluate_every": "auto",
+    "batch_size": 256,
+    "accumulate": 1,
+    "optim.name": "sgd",
+    "optim.lr": 0.1,
+    "optim.lr_batch": 256,
+    "optim.momentum": 0.9,
+    "optim.nesterov": False,
+    "optim.beta1": 0.9,
+    "optim.beta2": 0.999,
+    "optim.weight_decay": 1e-4,
+    "optim.schedule": "step",
+    "optim.milestones": (0.3, 0.6, 0.9),
+    "optim.gamma": 0.1,
+    "optim.warmup": 0.0,
+    "optim.restarts": (),
+    "precision": "fp32",
+    "device": "auto",
+    "nproc": "auto",
+    "corrupt": "stop",
+}
+SUITES: Mapping[str, Mapping[str, Any]] = {
+    "biasbed": {**BELOW, "val_fraction": 0.02, "optim.warmup": 5.0},
+    "folders": {
+        **BELOW,
+        "backbone": "resnet18",
+        "image_size": 112,
+        "epochs": 30,
+        "batch_size": 64,
+        "optim.warmup": 1.0,
+    },
+    "demo": {
+        **BELOW,
+        "backbone": "resnet10",
+        "image_size": 40,
+        "epochs": 10,
+        "batch_size": 64,
+        "augment.crop_scale": 0.7,
+        "augment.flip": False,
+    },
+}
+NOISE2NET: Mapping[str, Any] = {"max_eps": 0.75, "hidden": 16, "share": 0.5}
+METHODS: Mapping[str, Mapping[str, Any]] = {
+    "erm": {},
+    "stylized_erm": {},
+    "infodrop": {
+        "drop_rate": 1.5,
+        "temperature": 0.03,
+        "band_width": 1.0,
+        "radius": 3,
+        "num_offsets": 9,
+        "layers": 0,
+        "finetune_epochs": 0,
+        "approximate": False,
+        "mask_in_eval": False,
+    },
+    "padain": {"p": 0.01, "eps": 1e-5},
+    "sagnet": {"style_stage": 3, "w_adv": 0.1, "clip": 0.1, "dropout": 0.0, "eps": 1e-5},
+    "debiased": {
+        "alpha": 0.5,
+        "label_gamma": 0.8,
+        "multi_grid": False,
+        "milestones": (0.3, 0.6, 0.9),
+        "min_size": 32,
+    },
+    "deepaug_cae": {},
+    "deepaug_edsr": {},
+    "noise2net": NOISE2NET,
+    "deepaug": {},
+    "deepaug_all": NOISE2NET,
+}
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a source says of a setting. open: nothing, and why; the value is then what lies below."""
+
+    setting: str
+    value: Any
+    source: str
+    open: bool = False
+
+
+Lines = tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A preset of a suite or of methods. beyond: what the source fixes and no setting expresses."""
+
+    preset: str
+    owners: tuple[str, ...]
+    title: str
+    lines: Lines
+    beyond: tuple[str, ...] = ()
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        return {line.setting: line.value for line in self.lines if not line.open}
+
+    @property
+    def left_open(self) -> set[str]:
+        return {line.setting for line in self.lines if line.open}
+
+
+def says(source: str, **values: Any) -> Lines:
+    """Lines that one place of a source fixes. A double underscore stands for the dot of a setting's name."""
+    return tuple(Line(name.replace("__", "."), value, source) for name, value in values.items())
+
+
+def leaves(why: str, *settings: str) -> Lines:
+    """Lines about settings that a source leaves open."""
+    return tuple(Line(setting, None, why, open=True) for setting in settings)
+
+
+def own(method: str, source: str, **changes: Any) -> Lines:
+    """All of a method's own settings, at the values above but for the changes."""
+    return says(source, **{f"hparams__{name}": value for name, value in {**METHODS[method], **changes}.items()})
+
+
+UNREAD_BY_SGD = leaves("Adam's; SGD doesn't read it", "optim.beta1", "optim.beta2")
+UNREAD_BY_COSINE = leaves("of the schedule in steps; a cosine doesn't read it", "optim.milestones", "optim.gamma")
+AUGMENTATIONS = ("augment.crop", "augment.crop_scale", "augment.crop_ratio", "augment.flip")
+
+
+def crops(source: str, size: int = 224, scale: float = 0.08) -> Lines:
+    """torchvision's RandomResizedCrop, whose ratio is 3/4 to 4/3 unless given, and its RandomHorizontalFlip."""
+    ratio = f"{source}; torchvision's default ratio"
+    return (
+        *says(source, image_size=size, augment__crop=True, augment__crop_scale=scale),
+        *says(ratio, augment__crop_ratio=(0.75, 4 / 3)),
+        *says(source, augment__flip=True),
+    )
