@@ -166,7 +166,7 @@ def _curve(metric: str, section: str) -> dict[str, Any]:
 
 def _width(column: str) -> int:
     """Pixels that show the whole name; those that the pages choose show a dozen characters."""
-    return max(85, 36 + 7 * len(column.split("`")[1]))
+    return max(85, 24 + 7 * len(column.split("`")[1]))
 
 
 def packed(state: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from biasbed import record
 from biasbed.server import database, experiment_created, mlflow_version
 
 PORTS = range(5000, 5020)  # where `mlflow ui` is looked for, and would be started: its usual port first
+PATIENCE = 2.0  # seconds that what is there has to answer
 CLASSIC = "machine_learning"  # the mode of the pages; they open in the one for language models otherwise
 
 
@@ -74,7 +75,7 @@ def _read(address: str) -> str:
     """What a local address answers, empty where it does not; proxies are for other machines."""
     try:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(address, timeout=2) as answer:
+        with opener.open(address, timeout=PATIENCE) as answer:
             text: str = answer.read(1_000_000).decode()
             return text
     except (OSError, ValueError):

@@ -119,9 +119,9 @@ def experiment_id(client: MlflowClient, tracking_uri: str, name: str) -> str:
         return str(found.experiment_id)
 
 
-def experiment_created(tracking_uri: str, experiment_id: str) -> int:
+def experiment_created(tracking_uri: str, experiment_id: str) -> int | None:
     """When an experiment was made, in milliseconds: by it one is known among those of other servers."""
-    return int(writer(tracking_uri).get_experiment(experiment_id).creation_time)
+    return writer(tracking_uri).get_experiment(experiment_id).creation_time
 
 
 def artifact_text(tracking_uri: str, run_id: str, path: str) -> str | None:
