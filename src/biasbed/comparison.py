@@ -221,23 +221,29 @@ def _searched(runs: Iterable[Any]) -> tuple[str, ...]:
 
 def offer_study(uri: str, study: str) -> None:
     """Write a study's views and print their links. A server that fails costs a line: the numbers are safe without."""
-    with _forgiven():
+    with _forgiven(uri):
         for comparison in of_study(uri, study):
-            offer(uri, comparison)
+            _offer(uri, comparison)
 
 
 def offer(uri: str, comparison: Comparison) -> None:
     """The same of one comparison."""
-    with _forgiven(), guarded(uri):
-        print("\n".join(_offered(uri, comparison)), flush=True)
+    with _forgiven(uri):
+        _offer(uri, comparison)
 
 
 @contextlib.contextmanager
-def _forgiven() -> Iterator[None]:
+def _forgiven(uri: str) -> Iterator[None]:
     try:
-        yield
+        with guarded(uri):
+            yield
     except Failure as failure:
         print(f"warning: no link to compare the runs in MLflow's pages: {failure}", file=sys.stderr)
+
+
+def _offer(uri: str, comparison: Comparison) -> None:
+    for line in _offered(uri, comparison):
+        print(line, flush=True)
 
 
 def _offered(uri: str, comparison: Comparison) -> list[str]:
