@@ -72,8 +72,8 @@ def test_short_names_stay_apart() -> None:
 def test_the_table_has_a_row_per_method_and_a_column_for_what_counts() -> None:
     state = compared().state()
     columns = [f"metrics.`best/{name}`" for name in ("shape_bias", "silhouette", "cue_conflict", "val")]
-    assert state["selectedColumns"] == state["columnOrder"] == columns
-    assert set(state["columnWidths"]) == set(columns)
+    assert state["selectedColumns"] == columns
+    assert state["columnOrder"] == list(state["columnWidths"]) == ["attributes.`Run Name`", *columns]
     assert state["orderByKey"] == columns[0]
     assert not state["orderByAsc"]
     assert state["searchFilter"] == (
@@ -111,6 +111,7 @@ def test_trials_are_ordered_by_what_decides_and_show_what_was_searched() -> None
         "metrics.`best/shape_bias`",
     ]
     assert state["orderByKey"] == "metrics.`best/val`"
+    assert all(state["groupsExpanded"].values())
 
 
 def test_published_runs_are_shown_by_the_numbers_that_they_have() -> None:
@@ -119,7 +120,7 @@ def test_published_runs_are_shown_by_the_numbers_that_they_have() -> None:
     assert state["selectedColumns"] == [f"metrics.`{name}`" for name in names]
     assert [chart["metricKey"] for chart in state["compareRunCharts"]] == names
     assert {chart["type"] for chart in state["compareRunCharts"]} == {"BAR"}
-    assert min(state["columnWidths"].values()) >= 7 * len(names[0])
+    assert all(state["columnWidths"][f"metrics.`{name}`"] >= 7 * len(name) for name in names)
 
 
 def test_means_are_never_those_of_the_best_runs_alone() -> None:

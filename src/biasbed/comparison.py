@@ -27,6 +27,7 @@ from biasbed.server import artifact_text, find_runs, guarded, writer
 TRIED = "3.17.2"  # the MLflow whose pages the views are for
 TAG = "mlflow.sharedViewState."
 LOADED = 100  # runs that the table loads at a time: means are over those that are loaded
+NAME = "attributes.`Run Name`"  # the column of the methods, whose names would be cut
 SCOPE = (record.KIND, record.SUITE, record.STUDY, record.PROTOCOL_HASH)  # tags of what may stand in one table
 
 
@@ -66,13 +67,18 @@ class Comparison:
         best = self.protocol.best
         if self.is_published:  # only these numbers are known, and under no other name
             return tuple(str(record.MetricName("test", entry.headline, entry.name)) for entry in self.protocol.sets)
-        if self.tags[record.KIND] == "trial":  # what a search is decided by stands first
+        if self.is_search:  # what a search is decided by stands first
             return tuple(sorted(best, key=lambda name: best[name] != self.protocol.monitor))
         return tuple(best)
 
     @property
     def is_published(self) -> bool:
         return self.tags[record.KIND] == "published"
+
+    @property
+    def is_search(self) -> bool:
+        """Whether the runs are a sweep's trials."""
+        return self.tags[record.KIND] == "trial"
 
     # --- the view ----------------------------------------------------------------------------------------------------
 
@@ -92,13 +98,14 @@ class Comparison:
             "datasetsFilter": [],
             "modelVersionFilter": "All Runs",
             "selectedColumns": columns,
-            "columnOrder": columns,
-            "columnWidths": {name: _width(name) for name in columns},
+            "columnOrder": [NAME, *columns],
+            "columnWidths": {NAME: 240, **{name: _width(name) for name in columns}},
             "groupBy": {
                 "aggregateFunction": "average",
                 "groupByKeys": [{"mode": "tag", "groupByData": record.ALGORITHM}],
             },
-            "groupsExpanded": {f"tag.{record.ALGORITHM}.{name}": False for name in self.algorithms},
+            # Of trials the best one is looked for, and a mean of their parameters means nothing.
+            "groupsExpanded": {f"tag.{record.ALGORITHM}.{name}": self.is_search for name in self.algorithms},
             "useGroupedValuesInCharts": True,
             "runsHiddenMode": "SHOW_ALL",
             "viewMaximized": False,
@@ -257,7 +264,7 @@ def _offered(uri: str, comparison: Comparison) -> list[str]:
     writer(uri).set_experiment_tag(comparison.experiment, TAG + comparison.key, packed(comparison.state()))
     link = found.experiment(comparison.experiment, viewStateShareKey=comparison.key)
     return [
-        f"Compare in MLflow's pages, a row per method with its runs folded below{start}:",
+        f"Compare in MLflow's pages, a row per method and its runs below{start}:",
         f"  table:  {link}",
         f"  curves: {link}&compareRunsMode=CHART",
         *_caveats(found, comparison),
