@@ -1,7 +1,7 @@
 """A study's comparison in MLflow's own pages: a view that is ready when its link is opened.
 
 MLflow's pages keep a view that somebody shares as a tag of the experiment, and a link names the tag. We write such a
-tag: a row per method with the means of what counts and its runs folded below, and the same as mean curves with bands.
+tag: a row per method with the means of what counts, its runs folded below, and the same as mean curves with bands.
 All that is in it follows from the protocol that the runs carry. The form is that of the pages and no public interface,
 so it is written for the version that it was tried with; people with another get the link to the plain table.
 """
