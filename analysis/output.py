@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from biasbed import record
 from biasbed.analysis import AnalyzeOptions, Outcome, summary
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.store import Store
+from biasbed.comparison import SCOPE, Comparison, offer
 from biasbed.errors import Failure, UsageError
 from biasbed.server import experiment_id, guarded, resolve_uri
 from biasbed.settings import flatten
@@ -42,6 +44,7 @@ def analyze(options: AnalyzeOptions) -> Outcome:
         note_failure(store, failure)
         raise
     print(f"MLflow run of this analysis: {run_id}", flush=True)
+    offer(store.uri, compared(analysis))
     return Outcome(analysis, output_dir, run_id)
 
 
@@ -129,6 +132,21 @@ def log(store: Store, options: AnalyzeOptions, analysis: Analysis, text: str, fo
         if not attached:
             store.client.set_terminated(run_id, "FINISHED")
     return run_id
+
+
+def compared(analysis: Analysis) -> Comparison:
+    """The runs, for MLflow's pages: one's own, or where all are published, those of the rule."""
+    scope, runs = analysis.collection.scope, analysis.collection.own or analysis.collection.runs
+    tags = dict(zip(SCOPE, (scope.kind, scope.suite, scope.study, scope.protocol), strict=True))
+    if analysis.collection.published:
+        tags[record.SELECTION] = runs[0].selection
+        tags |= {record.SELECTION_N: str(runs[0].selection_n)} if runs[0].selection_n else {}
+    return Comparison(
+        tags=tags,
+        protocol=analysis.collection.protocol,
+        algorithms=tuple(dict.fromkeys(run.algorithm for run in runs)),
+        experiments=Counter(run.experiment for run in runs),
+    )
 
 
 def _new_run(store: Store, options: AnalyzeOptions, analysis: Analysis) -> str:

@@ -21,7 +21,7 @@ import pandas as pd
 from biasbed import record
 from biasbed.analysis import bulk
 from biasbed.progress import Progress
-from biasbed.server import database, guarded
+from biasbed.server import artifact_text, database, guarded
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -80,13 +80,7 @@ class Store:
 
     def text(self, run_id: str, path: str) -> str | None:
         """A text artifact, None where the run has none of this name."""
-        from mlflow.exceptions import MlflowException
-
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                return Path(self.client.download_artifacts(run_id, path, folder)).read_text(encoding="utf-8")
-            except (MlflowException, OSError):
-                return None
+        return artifact_text(self.uri, run_id, path)
 
     def histories(self, runs: Sequence[Any]) -> dict[str, History]:
         """The complete history of every finished run's val and test metrics: run id -> rows metric, step, value.

@@ -93,8 +93,22 @@ def test_a_default_training_logs_what_it_promises(tracking: str, train_flags: li
         *("test/accuracy/paint", "test/loss/paint", "val/ece/val", "test/ece/ink", "test/ece/paint"),
         *("time/epoch_seconds", "time/waiting_seconds", "time/evaluation_seconds"),
         *("time/images_per_second", "memory/peak_mb"),
+        *("best/val", "best/ink", "best/paint"),
     }
     assert record["metrics"]["train/lr"] == 0.02
+
+
+def test_short_names_have_the_numbers_of_the_best_epoch(tracking: str, train_flags: list[str], tmp_path: Path) -> None:
+    folder = train(tmp_path / "home", [*train_flags, "--epochs", "5"])
+    values = history(folder)
+    curve = {step: metrics["val/accuracy/val"] for step, metrics in values.items()}
+    best = max(curve, key=lambda step: (curve[step], -step))
+    having = [step for step, metrics in values.items() if "best/val" in metrics]
+    assert having == [step for step in curve if all(curve[step] > curve[other] for other in range(1, step))]
+    last = {name: value for step in having for name, value in values[step].items()}  # what MLflow's table shows
+    for name in ("ink", "paint"):
+        assert last[f"best/{name}"] == values[best][f"test/accuracy/{name}"]
+    assert last["best/val"] == curve[best]
 
 
 def test_images_alone_reach_a_method_that_declares_nothing(

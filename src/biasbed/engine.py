@@ -91,13 +91,15 @@ class Engine:
         evaluator: Evaluator,
         phases: Mapping[str, Sequence[str]],  # under which of val and test each set's numbers are recorded
         monitor: str,
+        best: Mapping[str, str],  # short name -> metric, of what is recorded a second time when it is the best so far
         group: Group,
         precision: Precision,
         folder: RunFolder,
         describe: dict[str, Any],
     ) -> None:
         self.config, self.algorithm, self.loader, self.evaluator = config, algorithm, loader, evaluator
-        self.phases, self.monitor, self.group, self.precision = phases, monitor, group, precision
+        self.phases, self.monitor, self.best = phases, monitor, best
+        self.group, self.precision = group, precision
         self.folder, self.describe = folder, describe
         self.on_record: Callable[[Record], None] = lambda entry: None  # rank 0's tracker
         self.state, self.tally = State(), Tally()
@@ -246,6 +248,7 @@ class Engine:
         kept = ["last"]
         if self.state.best is None or value > self.state.best["value"]:
             self.state.best = {"value": value, "number": number}
+            entry["metrics"] |= {short: entry["metrics"][name] for short, name in self.best.items()}
             checkpoint.save_best(self.folder.path, {**self._description(), "best": self.state.best})
             kept.append("best")
         for evaluation_set in self.evaluator.sets:

@@ -258,6 +258,7 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         evaluator=Evaluator(sets, group, precision, suite.task, config.eval_batch_size, workers, skip),
         phases={entry.name: [phase for phase, of in members.items() if entry in of] for entry in sets},
         monitor=suite.monitor,
+        best=job.protocol.best,
         group=group,
         precision=precision,
         folder=folder,

@@ -92,6 +92,7 @@ def predictions_file(set_name: str, which: str) -> str:
 # --- metrics ----------------------------------------------------------------------------------------------------------
 
 PHASES = ("train", "val", "test", "time", "memory")
+SHAPE_BIAS = "shape_bias"  # the measure that the whole is about
 
 # What each measure means and its unit; the phase says on which images it was taken.
 MEASURES = {
@@ -142,6 +143,11 @@ def parse_metric(name: str) -> MetricName | None:
     if match is None or match["phase"] not in PHASES:
         return None
     return MetricName(**match.groupdict())
+
+
+# Phase of short names for what counts, at the best evaluation so far (`Protocol.best`). It is none of PHASES: these
+# numbers have their own names too, and it is those that analysis reads.
+BEST = "best"
 
 
 def is_finite(value: float) -> bool:
@@ -262,6 +268,22 @@ class Protocol:
     @property
     def hash(self) -> str:
         return digest(self._values())
+
+    @property
+    def best(self) -> dict[str, str]:
+        """Short name -> metric of what counts: shape bias, every set's headline, the monitor; in that order.
+
+        MLflow's pages show the first dozen characters of a name: `test/accuracy/cue_conflict` looks like any other.
+        """
+        monitor = parse_metric(self.monitor)
+        last = {f"{BEST}/{monitor.set or monitor.measure}": self.monitor} if monitor else {}
+        found = {f"{BEST}/{entry.name}": str(MetricName("test", entry.headline, entry.name)) for entry in self.sets}
+        found = {name: metric for name, metric in found.items() if name not in last}  # validation on one of the sets
+        cues = [entry.name for entry in self.sets if SHAPE_BIAS in entry.measures]
+        short = f"{BEST}/{SHAPE_BIAS}"
+        sole = len(cues) == 1 and short not in {**found, **last}
+        shape = {short if sole else f"{short}:{name}": str(MetricName("test", SHAPE_BIAS, name)) for name in cues}
+        return {**shape, **found, **last}
 
     def to_json(self) -> str:
         return json.dumps(self._values(), indent=2, ensure_ascii=False) + "\n"

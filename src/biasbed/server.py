@@ -123,6 +123,35 @@ def experiment_id(client: MlflowClient, tracking_uri: str, name: str) -> str:
         return str(found.experiment_id)
 
 
+def experiment_created(tracking_uri: str, experiment_id: str) -> int | None:
+    """When an experiment was made, in milliseconds: by it one is known among those of other servers."""
+    return writer(tracking_uri).get_experiment(experiment_id).creation_time
+
+
+def artifact_text(tracking_uri: str, run_id: str, path: str) -> str | None:
+    """A run's text artifact, None where it has none of this name."""
+    from mlflow.exceptions import MlflowException
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            found = writer(tracking_uri).download_artifacts(run_id, path, folder)
+            return Path(found).read_text(encoding="utf-8")
+        except (MlflowException, OSError):
+            return None
+
+
+def mlflow_version(tracking_uri: str) -> str:
+    """The version of MLflow that a server runs; of a local database, the one that is installed."""
+    import mlflow
+    from mlflow.utils.credentials import get_default_host_creds
+    from mlflow.utils.rest_utils import http_request
+
+    if database(tracking_uri) is not None:
+        return str(mlflow.__version__)
+    answer = http_request(get_default_host_creds(tracking_uri), "/version", "GET")
+    return str(answer.text).strip() if answer.status_code == 200 else "unknown"
+
+
 def find_runs(tracking_uri: str, **tags: str) -> list[Run]:
     """The runs of all experiments with these tags (`study="main"` means biasbed.study), in the order of their start.
 

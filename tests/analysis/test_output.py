@@ -12,7 +12,10 @@ from scipy import stats
 from toy_runs import SETS, THREE, Recorder, fill
 
 from biasbed import record
-from biasbed.analysis import Outcome, summary
+from biasbed.analysis import AnalyzeOptions, Outcome, output, summary
+from biasbed.analysis.result import compute
+from biasbed.analysis.store import Store
+from biasbed.comparison import TAG, unpacked
 from biasbed.errors import Failure, UsageError
 
 quick = pytest.mark.usefixtures("without_figures")
@@ -233,6 +236,28 @@ def test_the_analysis_is_a_run_beside_the_runs(full: tuple[Outcome, Recorder]) -
     assert test is not None
     assert run.data.metrics["analysis/all/iman_davenport_p"] == test.p
     assert all(record.parse_metric(name) is None for name in run.data.metrics)
+
+
+@quick
+def test_it_ends_with_the_link_to_the_comparison(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    """The view is of the runs that were analysed: of one study and protocol."""
+    fill(recorder, THREE, seeds=1, study="mine")
+    recorder.train("other", study="theirs")
+    recorder.analyze(study="mine")
+    assert "&viewStateShareKey=mine-" in capsys.readouterr().out.splitlines()[-1]
+    tags = recorder.client.get_experiment(recorder.experiment).tags
+    (text,) = [text for name, text in tags.items() if name.startswith(TAG)]
+    view = unpacked(text)
+    assert "tags.`biasbed.study` = 'mine'" in view["searchFilter"]
+    assert [name.rpartition(".")[2] for name in view["groupsExpanded"]] == list(THREE)
+
+
+def test_of_published_runs_those_of_the_rule_are_compared(published_uri: str) -> None:
+    options = AnalyzeOptions(tracking_uri=published_uri, study="published_biasbed", selection="best_validation")
+    found = output.compared(compute(Store(published_uri), options))
+    assert found.tags[record.SELECTION] == "best_validation"
+    assert set(found.algorithms) >= {"erm", "infodrop"}
+    assert found.size == 79
 
 
 @quick

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from biasbed import record, run_folder
+from biasbed.comparison import offer_study
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.processes import Interrupted, ignore_signals, interruptible
@@ -205,6 +206,8 @@ def carried_out(folder: Path, study: str, suite: str, config: Config, tags: Mapp
             if found.run is not None:
                 found.run.log_kept(folder)
                 found.run.finish(found.status)
+                if not found.run.is_behind:  # else `sync` does it
+                    offer_study(found.run.uri, study)
             if begun:
                 is_sent = found.run is not None and not found.run.is_behind
                 _keep_note(folder, {**note, "status": found.status, "sent": is_sent})
@@ -232,5 +235,6 @@ def send_studies(root: Path, uri: str) -> int:
             raise Failure(f"the study {note['study']} could not be sent: the same command tries again")
         _keep_note(path.parent, {**note, "sent": True})
         print(f"study {note['study']} -> run {study_run.run_id}")
+        offer_study(uri, note["study"])
         sent += 1
     return sent

@@ -1,0 +1,399 @@
+"""The ready-made comparison in MLflow's pages: what is in it, where it is written, which link leads there."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from mlflow import MlflowClient
+from postgres import free_port
+
+from biasbed import comparison, pages, record
+from biasbed.comparison import LOADED, TAG, TRIED, Comparison, packed, unpacked
+from biasbed.server import resolve_uri
+
+
+def protocol(*sets: str, cues: tuple[str, ...] = ("cue_conflict",), **changes: Any) -> record.Protocol:
+    entries = []
+    for name in sets or ("silhouette", "cue_conflict"):
+        measures = ("accuracy", "loss", *(("shape_bias",) if name in cues else ()))
+        entries.append(record.SetRecord(name, "accuracy", 100, 10, 0.1, measures))
+    values = dict(suite="toy", training_sets=("train",), validation_sets=("val",), monitor="val/accuracy/val")
+    return record.Protocol(sets=tuple(entries), **(values | changes))  # type: ignore[arg-type]
+
+
+PROTOCOL = protocol()
+
+
+def compared(kind: str = "train", study: str = "main", num_runs: int = 6, **changes: Any) -> Comparison:
+    values = (kind, PROTOCOL.suite, study, PROTOCOL.hash)
+    tags = dict(zip(comparison.SCOPE, values, strict=True))
+    given = {"tags": tags, "protocol": PROTOCOL, "algorithms": ("erm", "mine"), "experiments": {"1": num_runs}}
+    return Comparison(**{**given, **changes})
+
+
+# --- short names ------------------------------------------------------------------------------------------------------
+
+
+def test_short_names_are_of_what_counts_shape_bias_first() -> None:
+    assert PROTOCOL.best == {
+        "best/shape_bias": "test/shape_bias/cue_conflict",
+        "best/silhouette": "test/accuracy/silhouette",
+        "best/cue_conflict": "test/accuracy/cue_conflict",
+        "best/val": "val/accuracy/val",
+    }
+    assert not any(record.parse_metric(name) for name in PROTOCOL.best)  # nobody takes them for measurements
+    assert "best/shape_bias" not in protocol("a", "b").best
+    assert not record.Protocol("toy", (), (), (), monitor="").best
+
+
+def test_short_names_stay_apart() -> None:
+    two = protocol("a", "b", cues=("a", "b")).best
+    assert two["best/shape_bias:a"] == "test/shape_bias/a"
+    assert two["best/shape_bias:b"] == "test/shape_bias/b"
+    named = protocol("shape_bias", "b", cues=("b",)).best
+    assert named["best/shape_bias"] == "test/accuracy/shape_bias"
+    assert named["best/shape_bias:b"] == "test/shape_bias/b"
+    on_a_set = protocol("a", "b", monitor="val/accuracy/a").best
+    assert on_a_set == {"best/b": "test/accuracy/b", "best/a": "val/accuracy/a"}
+
+
+# --- the view ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_has_a_row_per_method_and_a_column_for_what_counts() -> None:
+    state = compared().state()
+    columns = [f"metrics.`best/{name}`" for name in ("shape_bias", "silhouette", "cue_conflict", "val")]
+    assert state["selectedColumns"] == columns
+    assert state["columnOrder"] == list(state["columnWidths"]) == ["attributes.`Run Name`", *columns]
+    assert state["orderByKey"] == columns[0]
+    assert not state["orderByAsc"]
+    assert state["searchFilter"] == (
+        "tags.`biasbed.kind` = 'train' and tags.`biasbed.suite` = 'toy' and tags.`biasbed.study` = 'main' and "
+        f"tags.`biasbed.protocol` = '{PROTOCOL.hash}' and attributes.status = 'FINISHED'"
+    )
+    by_method = {"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": "biasbed.algorithm"}]}
+    assert state["groupBy"] == by_method
+    assert state["groupsExpanded"] == {"tag.biasbed.algorithm.erm": False, "tag.biasbed.algorithm.mine": False}
+
+
+def test_charts_go_from_the_answer_to_the_details() -> None:
+    state = compared().state()
+    sections, charts = state["compareRunSections"], state["compareRunCharts"]
+    names = [section["name"] for section in sections]
+    assert names[:5] == ["test/shape_bias", "test/accuracy", "val/accuracy", "best", "train"]
+    assert names[-2:] == ["time", "memory"]
+    assert [section["name"] for section in sections if section["display"]] == names[:5]
+    assert state["isAccordionReordered"]  # or the pages sort them by name
+    curves = [chart["metricKey"] for chart in charts if chart["type"] == "LINE"]
+    assert curves == list(PROTOCOL.best.values())
+    assert [chart["metricKey"] for chart in charts if chart["type"] == "BAR"] == list(PROTOCOL.best)
+    assert len({chart["uuid"] for chart in charts}) == len(charts)
+    for chart in charts:  # in the section in which the pages themselves would put that metric
+        assert chart["metricSectionId"] == chart["metricKey"].rpartition("/")[0]
+    assert {chart["metricSectionId"] for chart in charts} <= {section["uuid"] for section in sections}
+    assert not any(chart["isGenerated"] for chart in charts)  # or the pages make curves of the bars
+
+
+def test_trials_are_ordered_by_what_decides_and_show_what_was_searched() -> None:
+    state = compared("trial", settings=("config/hparams.strength",)).state()
+    assert state["selectedColumns"][:3] == [
+        "metrics.`best/val`",
+        "params.`config/hparams.strength`",
+        "metrics.`best/shape_bias`",
+    ]
+    assert state["orderByKey"] == "metrics.`best/val`"
+    assert all(state["groupsExpanded"].values())
+
+
+def test_published_runs_are_shown_by_the_numbers_that_they_have() -> None:
+    state = compared("published").state()
+    names = ["test/accuracy/silhouette", "test/accuracy/cue_conflict"]
+    assert state["selectedColumns"] == [f"metrics.`{name}`" for name in names]
+    assert [chart["metricKey"] for chart in state["compareRunCharts"]] == names
+    assert {chart["type"] for chart in state["compareRunCharts"]} == {"BAR"}
+    assert all(state["columnWidths"][f"metrics.`{name}`"] >= 7 * len(name) for name in names)
+
+
+def test_means_are_never_those_of_the_best_runs_alone() -> None:
+    """The table loads so many runs in its order, and takes means over those."""
+    assert compared(num_runs=LOADED).state()["orderByKey"].startswith("metrics.")
+    assert compared(num_runs=LOADED + 1).state()["orderByKey"] == "attributes.run_id"
+
+
+def test_the_key_stays_and_differs_between_studies_and_kinds() -> None:
+    assert compared().key == compared(num_runs=9, algorithms=("other",)).key
+    assert compared().key.startswith("main-")
+    others = [compared(study="mai n"), compared("trial"), compared(study="Main"), compared(study="m" * 300)]
+    assert len({other.key for other in [compared(), *others]}) == 5
+    for other in others:
+        assert len(TAG + other.key) <= 250
+        assert other.key == record.slug(other.key)
+
+
+def test_a_tag_has_room_for_many_sets() -> None:
+    many = protocol(*(f"an_evaluation_set_with_a_long_name_{number}" for number in range(60)))
+    state = compared(protocol=many).state()
+    text = packed(state)
+    assert len(text) < 20_000 < len(json.dumps(state))
+    assert unpacked(text) == state
+
+
+# --- writing it -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ports(monkeypatch: pytest.MonkeyPatch) -> range:
+    """Ports that nobody uses, as those at which pages are looked for."""
+    first = free_port()
+    monkeypatch.setattr(pages, "PORTS", range(first, first + 1))
+    return pages.PORTS
+
+
+class Store:
+    """A tracking database with runs as training leaves them."""
+
+    def __init__(self, uri: str) -> None:
+        self.client = MlflowClient(uri)
+
+    def experiment(self, name: str) -> str:
+        return str(self.client.create_experiment(name))
+
+    def run(self, experiment: str, algorithm: str = "erm", kind: str = "train", **given: Any) -> str:
+        tags = {record.KIND: kind, record.SUITE: "toy", record.STUDY: given.get("study", "main")}
+        tags |= {record.PROTOCOL_HASH: PROTOCOL.hash, record.ALGORITHM: algorithm}
+        run_id = str(self.client.create_run(experiment, tags=tags).info.run_id)
+        self.client.log_text(run_id, given.get("protocol", PROTOCOL.to_json()), record.PROTOCOL_FILE)
+        for name, value in given.get("params", {}).items():
+            self.client.log_param(run_id, name, value)
+        self.client.set_terminated(run_id, given.get("status", "FINISHED"))
+        return run_id
+
+    def views(self, experiment: str) -> dict[str, dict[str, Any]]:
+        tags = self.client.get_experiment(experiment).tags
+        return {name.removeprefix(TAG): unpacked(text) for name, text in tags.items() if name.startswith(TAG)}
+
+
+@pytest.fixture
+def store(tracking: str) -> Store:
+    return Store(tracking)
+
+
+def test_a_study_writes_its_view_and_says_how_to_see_it(
+    store: Store, tracking: str, ports: range, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = store.experiment("toy")
+    store.run(experiment)
+    store.run(experiment, "mine")
+    store.run(experiment, "broken", status="FAILED")
+    store.run(experiment, "else", study="other")
+    store.run(experiment, "none", kind="evaluate")
+    comparison.offer_study(tracking, "main")
+    ((key, view),) = store.views(experiment).items()
+    assert set(view["groupsExpanded"]) == {"tag.biasbed.algorithm.erm", "tag.biasbed.algorithm.mine"}
+    first, table, curves = capsys.readouterr().out.splitlines()
+    command = first.partition("start them: ")[2].removesuffix("):")
+    port = str(ports[0])
+    assert shlex.split(command) == ["mlflow", "ui", "--backend-store-uri", tracking, "--port", port]
+    link = (
+        f"http://127.0.0.1:{port}/#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey={key}"
+    )
+    assert table == f"  table:  {link}"
+    assert curves == f"  curves: {link}&compareRunsMode=CHART"
+
+
+def test_a_later_view_replaces_its_own_and_no_other(
+    store: Store, tracking: str, ports: range, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = store.experiment("toy")
+    store.run(experiment)
+    store.run(experiment, study="other")
+    for study in ("main", "other"):
+        comparison.offer_study(tracking, study)
+    before = store.views(experiment)
+    assert len(before) == 2
+    store.run(experiment, "mine")
+    comparison.offer_study(tracking, "main")
+    after = store.views(experiment)
+    assert after.keys() == before.keys()
+    (changed,) = [key for key in after if after[key] != before[key]]
+    assert changed.startswith("main-")
+    comparison.offer_study(tracking, "nothing")
+    assert store.views(experiment) == after
+
+
+def test_of_a_search_the_parameters_that_it_chose_are_columns(store: Store, tracking: str) -> None:
+    experiment = store.experiment("toy")
+    for algorithm, rate, decay in (("erm", "0.1", "1"), ("erm", "0.2", "1"), ("mine", "0.3", "2")):
+        params = {"config/optim.lr": rate, "config/optim.decay": decay, "optim.lr": rate}
+        store.run(experiment, algorithm, "trial", params=params)
+    (found,) = comparison.of_study(tracking, "main")
+    assert found.settings == ("config/optim.lr",)
+    assert found.tags[record.KIND] == "trial"
+
+
+def test_runs_in_several_experiments_are_told_of(
+    store: Store, tracking: str, ports: range, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = store.experiment("one"), store.experiment("two")
+    for experiment in (one, two, two):
+        store.run(experiment)
+    comparison.offer_study(tracking, "main")
+    assert (len(store.views(one)), len(store.views(two))) == (0, 1)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "1 of 3 runs are in other experiments" in last
+    query = parse_qs(urlsplit(last.rpartition(" ")[2]).fragment.partition("?")[2])
+    assert set(json.loads(query["experiments"][0])) == {one, two}
+    assert query["searchFilter"] == [compared().filter]
+
+
+def test_of_more_runs_than_are_loaded_a_line_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = pages.Pages("http://h", TRIED)
+    assert not comparison._caveats(shown, compared(num_runs=LOADED))
+    (line,) = comparison._caveats(shown, compared(num_runs=LOADED + 1))
+    assert "'Load more'" in line
+
+
+@pytest.mark.parametrize("harm", ["server", "protocol"])
+def test_what_can_t_be_written_costs_a_line(
+    harm: str, store: Store, tracking: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    store.run(store.experiment("toy"), protocol=PROTOCOL.to_json() if harm == "server" else '{"suite": 1}')
+    uri = tracking if harm == "protocol" else f"http://127.0.0.1:{free_port()}"
+    comparison.offer_study(resolve_uri(uri), "main")
+    if harm == "server":
+        comparison.offer(uri, compared())
+    printed = capsys.readouterr()
+    assert not printed.out
+    for line in printed.err.splitlines():
+        assert line.startswith("warning: no link to compare the runs in MLflow's pages: ")
+    assert len(printed.err.splitlines()) == (2 if harm == "server" else 1)
+
+
+# --- where the pages are ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def serving() -> Iterator[Callable[[dict[str, Any]], tuple[int, list[str]]]]:
+    """Starts a server that has these answers by path; returns its port and what is sent to it."""
+    servers = []
+
+    def serve(answers: dict[str, Any]) -> tuple[int, list[str]]:
+        sent: list[str] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._answer()
+
+            def do_POST(self) -> None:
+                sent.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+                self._answer()
+
+            def _answer(self) -> None:
+                found = answers.get(urlsplit(self.path).path)
+                self.send_response(404 if found is None else 200)
+                self.end_headers()
+                self.wfile.write((found if isinstance(found, str) else json.dumps(found)).encode())
+
+            def log_message(self, *args: object) -> None:
+                """Be silent."""
+
+        server = HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return server.server_port, sent
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+SET_TAG = "/api/2.0/mlflow/experiments/set-experiment-tag"
+GET = "/api/2.0/mlflow/experiments/get"
+
+
+def test_a_server_s_own_address_is_the_link(
+    serving: Callable[..., Any], capsys: pytest.CaptureFixture[str], tracking: str
+) -> None:
+    port, sent = serving({"/version": TRIED, SET_TAG: {}})
+    comparison.offer(f"http://127.0.0.1:{port}/", compared())
+    (body,) = map(json.loads, sent)
+    assert (body["experiment_id"], body["key"]) == ("1", TAG + compared().key)
+    assert unpacked(body["value"]) == compared().state()
+    first, table, _ = capsys.readouterr().out.splitlines()
+    assert "start" not in first
+    assert f" http://127.0.0.1:{port}/#/experiments/1/runs?" in table
+
+
+def test_passwords_are_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "mlflow_version", lambda uri: TRIED)
+    found = pages.pages("https://me:secret@host/path/", "3")
+    assert found == pages.Pages("https://host/path", TRIED)
+    assert found.experiment("3") == "https://host/path/#/experiments/3/runs?workflowType=machine_learning"
+    assert pages.pages("databricks", "3") is None
+
+
+@pytest.mark.parametrize("version", ["3.18.0", None])
+def test_another_mlflow_gets_the_plain_table(
+    version: str | None, serving: Callable[..., Any], capsys: pytest.CaptureFixture[str], tracking: str
+) -> None:
+    port, sent = serving({"/version": version, SET_TAG: {}} if version else {SET_TAG: {}})
+    comparison.offer(f"http://127.0.0.1:{port}", compared())
+    assert not sent
+    _, link = capsys.readouterr().out.splitlines()
+    assert link == f"  http://127.0.0.1:{port}/#/experiments/1/runs?workflowType=machine_learning"
+
+
+def test_pages_that_are_open_are_found_and_other_programs_passed_over(
+    serving: Callable[..., Any], store: Store, tracking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = store.experiment("toy")
+    created = store.client.get_experiment(experiment).creation_time
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    ours, _ = serving({GET: {"experiment": {"creation_time": created}}, "/version": TRIED})
+    theirs, _ = serving({GET: {"experiment": {"creation_time": created + 1}}, "/version": "2.0"})
+    page, _ = serving({GET: "<html>"})
+    free = free_port()
+    monkeypatch.setattr(pages, "PORTS", (page, theirs, ours, free))
+    assert pages.pages(tracking, experiment) == pages.Pages(f"http://127.0.0.1:{ours}", TRIED)
+    monkeypatch.setattr(pages, "PORTS", (page, theirs, free, ours))
+    found = pages.pages(tracking, experiment)
+    assert found is not None
+    assert found.start.endswith(f" --port {free}")
+    assert found.base.endswith(f":{free}")
+
+
+def test_a_program_that_does_not_answer_is_passed_over(
+    store: Store, tracking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        free = free_port()
+        monkeypatch.setattr(pages, "PORTS", (silent.getsockname()[1], free))
+        monkeypatch.setattr(pages, "PATIENCE", 0.2)
+        found = pages.pages(tracking, store.experiment("toy"))
+    assert found is not None
+    assert found.base == f"http://127.0.0.1:{free}"
+
+
+def test_a_path_with_a_space_is_quoted(
+    tmp_path: Path, tracking: str, ports: range, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "my runs"
+    folder.mkdir()
+    (tmp_path / "mlflow.db").rename(folder / "mlflow.db")
+    uri = f"sqlite:///{folder}/mlflow.db"
+    store = Store(uri)
+    store.run(store.experiment("toy"))
+    comparison.offer_study(uri, "main")
+    command = capsys.readouterr().out.splitlines()[0].partition("start them: ")[2].removesuffix("):")
+    assert shlex.split(command)[3] == uri
