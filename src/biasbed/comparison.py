@@ -22,7 +22,7 @@ from typing import Any
 from biasbed import record
 from biasbed.errors import Failure
 from biasbed.pages import Pages, pages
-from biasbed.server import artifact_text, find_runs, guarded, writer
+from biasbed.server import artifact_text, clause, find_runs, guarded, writer
 
 TRIED = "3.17.2"  # the MLflow whose pages the views are for
 TAG = "mlflow.sharedViewState."
@@ -58,7 +58,7 @@ class Comparison:
     @property
     def filter(self) -> str:
         """What finds the runs, in MLflow's language."""
-        wanted = [f"tags.`{name}` = '{value}'" for name, value in self.tags.items()]
+        wanted = [clause(name, value) for name, value in self.tags.items()]
         return " and ".join([*wanted, "attributes.status = 'FINISHED'"])
 
     @cached_property

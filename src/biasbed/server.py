@@ -160,7 +160,7 @@ def find_runs(tracking_uri: str, **tags: str) -> list[Run]:
     file = database(tracking_uri)
     if file is not None and not file.exists():
         return []
-    wanted = " and ".join(_clause(f"biasbed.{name}", value) for name, value in tags.items())
+    wanted = " and ".join(clause(f"biasbed.{name}", value) for name, value in tags.items())
     with guarded(tracking_uri):
         client = writer(tracking_uri)
         experiments = [experiment.experiment_id for experiment in client.search_experiments(max_results=MAX_RUNS)]
@@ -170,7 +170,7 @@ def find_runs(tracking_uri: str, **tags: str) -> list[Run]:
     return sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))
 
 
-def _clause(tag: str, value: str) -> str:
+def clause(tag: str, value: str) -> str:
     """What MLflow is asked for: all runs with this value, and perhaps some more.
 
     Its filters have no way to write an apostrophe within quotes. Where there is one, `_` stands for it, which any
