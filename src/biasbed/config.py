@@ -199,6 +199,7 @@ class EvaluateOptions:
     )
     weights: str = setting("none", "for a library's model: weights file, or name of published weights")
     label_map: str = setting("none", "YAML file that says what the model's outputs stand for")
+    algorithm: str = setting("auto", "the checkpoint's method, where it is your own: <file>.py:<Class>")
     compare: str = setting("none", "files of others' decisions on the same images, for error consistency")
     image_size: int | Auto = setting("auto", "pixels per side (auto: as the model was trained or published)")
 

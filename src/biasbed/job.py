@@ -123,7 +123,7 @@ def train(config: Config) -> RunFolder:
             if group.is_main:
                 print(f"{folder.path.name} is finished already; resume=never trains it anew")
                 if config.tracking == "on":
-                    send_unless_sent(folder, take_run_id())
+                    send_unless_sent(folder, take_run_id(), config.algorithm)
             return folder
         engine = _engine(job, folder, group)
         with folder.locked() if group.is_main else contextlib.nullcontext():
@@ -157,8 +157,9 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         _report_skipped(engine, tracker)
         if tracker is not None:
             best = folder.path / checkpoint.BEST
-            log_model = (lambda run_id: models.log_model(best, run_id, tracker.uri)) if job.config.log_model else None
-            tracker.finish(log_model)
+            named = job.config.algorithm
+            log_model = lambda run_id: models.log_model(best, run_id, tracker.uri, named)  # noqa: E731
+            tracker.finish(log_model if job.config.log_model else None)
             print(_farewell(folder, tracker, engine), file=sys.stderr)
 
 
