@@ -59,16 +59,29 @@ def from_checkpoint(path: Path, named: str = "auto") -> tuple[Algorithm, Config,
         raise UsageError(
             f"{path} is no checkpoint of biasbed; for other weights give model=torchvision:<name> weights="
         )
-    values = state["config"]
-    method = algorithms.vouched(values["algorithm"], named, str(path))
+    state = checkpoint.load(path, parts=checkpoint.DESCRIPTION)
+    values, classes = state["config"], tuple(map(str, state["classes"]))
+    method = algorithms.vouched(values.get("algorithm"), named, str(path))
     cls = config_class(algorithms.load(method).HParams)
     config = build(cls, {**values, "algorithm": method, "init": "scratch"})
-    algorithm = make_algorithm(config, MultiClass(), Group(), Precision(), TrainData(**state["train_data"]))
     try:
+        data = _train_data(state["train_data"], len(classes))
+        algorithm = make_algorithm(config, MultiClass(), Group(), Precision(), data)
         algorithm.load_state_dict(state["algorithm"])
-    except RuntimeError as error:
-        raise Failure(f"{path} was written by other code: {str(error).splitlines()[0]}") from None
-    return algorithm.eval(), config, tuple(state["classes"])
+    except (UsageError, Failure):
+        raise
+    except Exception as error:  # a file may hold anything, and so may a method of the user's own
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise Failure(f"{path} was written by other code: {reason}") from None
+    return algorithm.eval(), config, classes
+
+
+def _train_data(values: Mapping[str, Any], classes: int) -> TrainData:
+    """What the method learnt of its data; ValueError where that would make a network of another size."""
+    data = TrainData(**values)
+    if data.num_classes != classes or not all(isinstance(n, int) and n > 0 for n in values.values()):
+        raise ValueError(f"it has {classes} classes, and its training data is said to be {data}")
+    return data
 
 
 class Predict(nn.Module):
