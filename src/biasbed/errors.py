@@ -13,3 +13,10 @@ class Failure(Exception):
     """The command was right but its work failed: what was computed before is kept. Exit code 1."""
 
     exit_code = 1
+
+
+def os_reason(error: OSError) -> str:
+    """What the operating system refused, in a line: a full disk, a file of somebody else's."""
+    if error.strerror is None:  # raised by a library, with words of its own
+        return (str(error).splitlines() or [type(error).__name__])[0]
+    return f"{error.strerror}: {error.filename}" if error.filename is not None else error.strerror
