@@ -8,10 +8,10 @@ from pathlib import Path
 
 from biasbed import record
 from biasbed.errors import Failure
-from biasbed.run_folder import RunFolder, all_folders
+from biasbed.run_folder import JOURNAL, STATE, RunFolder, all_folders
 from biasbed.server import find_runs, resolve_uri
 from biasbed.settings import setting
-from biasbed.tracking import Tracker
+from biasbed.tracking import Tracker, is_at
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,10 @@ def sync(options: SyncOptions) -> int:
     for folder in [folder for root in roots for folder in all_folders(root)]:
         if folder.read_state().get("tags", {}).get(record.TRIAL_STATE) == "pruned":
             continue  # it never will be, and that is no news
+        if folder.is_damaged:
+            failed += 1
+            print(f"{folder.path}: its {STATE} is damaged; the command that made it mends that", file=sys.stderr)
+            continue
         if not folder.is_done:
             print(f"{folder.path}: not finished; the command that made it continues it", file=sys.stderr)
             continue
@@ -60,9 +64,10 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
     from biasbed import algorithms, models
 
     state = folder.read_state()
-    if state.get("sent") and state.get("tracking_uri") == resolve_uri():
+    if state.get("sent") and is_at(state, resolve_uri()):
         return False
     with folder.locked():
+        _mend_journal(folder)
         tracker = Tracker(folder, run_id)
         tracker.reopen()
         best = folder.path / record.BEST_CHECKPOINT
@@ -73,3 +78,15 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
         tracker.finish(log_model if params.get("log_model") == "True" else None)
     print(f"{folder.path.name} -> run {tracker.run_id}")
     return True
+
+
+def _mend_journal(folder: RunFolder) -> None:
+    """A damaged journal is written anew from the checkpoint, which has all its records."""
+    if folder.has_whole_journal:
+        return
+    from biasbed import checkpoint
+
+    state, _ = checkpoint.load_newest(folder.path)
+    if state is None:
+        raise Failure(f"its {JOURNAL} is damaged, and no checkpoint has the records")
+    folder.write_journal(state["history"])
