@@ -14,7 +14,7 @@ import pandas as pd
 from biasbed import record
 from biasbed.analysis import aggregate, literature, statistics
 from biasbed.analysis.runs import Collection
-from biasbed.analysis.selection import AsPublished, History, Rule, make_rule, rule_names
+from biasbed.analysis.selection import AsPublished, History, Rule, known_rule, rule_names
 from biasbed.errors import Failure, UsageError
 
 ORACLE = "best_epoch"  # each set's own best epoch: no rule that takes one epoch can be better
@@ -56,7 +56,7 @@ def _under(
     protocol = dataclasses.replace(collection.protocol, sets=tuple(sets))
     runs = literature.runs_under(collection, name)
     try:
-        rule: Rule = AsPublished(name, n) if collection.published else make_rule(name, n, protocol)
+        rule: Rule = AsPublished(name, n) if collection.published else known_rule(name, n, protocol)
         selected, _ = literature.select(rule, runs, histories, sets, protocol.monitor)
     except (UsageError, Failure) as error:
         return RuleScores(name, False, None, None, str(error))

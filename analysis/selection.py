@@ -204,11 +204,18 @@ def make_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
 
     protocol.sets: those that count. UsageError where the protocol does not have the rule.
     """
-    name = protocol.default_selection if name == "auto" else name
     if ":" in name:
         from biasbed.analysis import custom
 
         return custom.load(name, protocol, n)
+    return known_rule(protocol.default_selection if name == "auto" else name, n, protocol)
+
+
+def known_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
+    """The rule of this name among ours: what a protocol names comes from a server, and is never imported.
+
+    UsageError where the protocol does not have the rule, or we don't.
+    """
     names = rule_names(protocol)
     if name not in names:
         advice = f"; valid: {', '.join(names)}" if name in RULES else nearest(name, names)

@@ -268,7 +268,8 @@ def test_methods_with_state_of_their_own_are_logged_and_found_again(
     assert run.info.status == "FINISHED"
     assert run.outputs.model_outputs
     words = ("--suite", "folders", "--data_dir", str(image_root), "--sets", "ink")
-    biasbed("evaluate", "--model", str(run_folders(tmp_path / "home")[0] / "best.ckpt"), *words)
+    model = ("--model", str(run_folders(tmp_path / "home")[0] / "best.ckpt"), "--algorithm", f"toys:{toy}")
+    biasbed("evaluate", *model, *words)
 
 
 def test_a_corrupt_image_ends_an_evaluation_in_one_line(

@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 import pickle
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from biasbed.errors import Failure
+from biasbed.run_folder import flush_folder
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
+DESCRIPTION: Mapping[str, type] = {"config": dict, "classes": list, "train_data": dict, "algorithm": dict}
+# What training goes on from besides; `Engine.save` says what is in it.
+PROGRESS: Mapping[str, type] = {
+    **{"optimizers": dict, "precision": dict, "random": list, "tallies": list, "position": dict, "history": list},
+    **{"seconds": float, "waited": float},
+}
 
 
 def save(folder: Path, state: dict[str, Any]) -> None:
@@ -21,36 +29,60 @@ def save(folder: Path, state: dict[str, Any]) -> None:
     if (folder / LAST).exists():
         os.replace(folder / LAST, folder / PREVIOUS)
     os.replace(temporary, folder / LAST)
-    _flush_folder(folder)
+    flush_folder(folder)
 
 
 def save_best(folder: Path, state: dict[str, Any]) -> None:
     """Write `best.ckpt`."""
     os.replace(write(folder / "saving.tmp", state), folder / BEST)
+    flush_folder(folder)
 
 
 def write(path: Path, state: dict[str, Any]) -> Path:
+    """Write a file through to the disk; OSError where that is full."""
     with path.open("wb") as file:
-        torch.save(state, file)
+        try:
+            torch.save(state, file)
+        except RuntimeError as error:
+            if isinstance(error.__context__, OSError):  # torch hides it behind the part that it broke
+                raise error.__context__ from None
+            raise
         file.flush()
         os.fsync(file.fileno())
     return path
 
 
-def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+def load(path: Path, device: torch.device | str = "cpu", parts: Mapping[str, type] = {}) -> dict[str, Any]:
     """A checkpoint's content; Failure where the file is damaged. Only plain values and tensors are ever loaded.
 
-    torch's format is a zip archive, which holds a CRC-32 of every tensor: reading all of it checks the file.
+    torch's format is a zip archive, which holds a CRC-32 of every tensor: reading all of it checks the file. parts:
+    what it must hold, and as what.
     """
     try:
         with zipfile.ZipFile(path) as archive:
+            _refuse_packed(archive, path.stat().st_size)
             damaged = archive.testzip()
-        if damaged is None:
-            state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-            return state
-    except (OSError, zipfile.BadZipFile, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise Failure(f"the checkpoint {path} can't be read: {error}") from None
-    raise Failure(f"the checkpoint {path} is damaged (checksum of {damaged})")
+        if damaged is not None:
+            raise ValueError(f"checksum of {damaged}")
+        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        if not isinstance(state, dict):
+            raise TypeError(f"it holds a {type(state).__name__}, no parts by name")
+        for name, kind in parts.items():
+            if not isinstance(state.get(name), kind):
+                raise TypeError(f"its part '{name}' is {'of another kind' if name in state else 'missing'}")
+    except pickle.UnpicklingError:  # torch would advise to run whatever is in the file
+        raise Failure(f"the checkpoint {path} holds more than values and tensors; nothing in it was run") from None
+    except Exception as error:  # of bytes that are no checkpoint, an unpickler raises nearly anything
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise Failure(f"the checkpoint {path} can't be read: {reason}") from None
+    return state
+
+
+def _refuse_packed(archive: zipfile.ZipFile, size: int) -> None:
+    """ValueError where the parts are said to be larger than the file: torch packs none, and unpacking has no end."""
+    parts = archive.infolist()
+    if any(part.compress_type != zipfile.ZIP_STORED for part in parts) or sum(part.file_size for part in parts) > size:
+        raise ValueError("its parts are packed")
 
 
 def load_newest(folder: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Any] | None, list[str]]:
@@ -59,16 +91,7 @@ def load_newest(folder: Path, device: torch.device | str = "cpu") -> tuple[dict[
     for name in (LAST, PREVIOUS):
         if (folder / name).exists():
             try:
-                return load(folder / name, device), problems
+                return load(folder / name, device, {**DESCRIPTION, **PROGRESS}), problems
             except Failure as failure:
                 problems.append(str(failure))
     return None, problems
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make the renames themselves durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,8 +12,15 @@ from pathlib import Path
 from typing import NoReturn
 
 from biasbed import __version__
-from biasbed.errors import Failure, UsageError
-from biasbed.processes import Interrupted, end_with_input, end_with_parent, follow_launcher, yield_while_waiting
+from biasbed.errors import Failure, UsageError, os_reason
+from biasbed.processes import (
+    Interrupted,
+    end_with_input,
+    end_with_parent,
+    follow_launcher,
+    ignore_signals,
+    yield_while_waiting,
+)
 from biasbed.settings import Spec, build, is_text, nearest, setting, specs
 
 Flags = dict[str, str]
@@ -66,8 +73,10 @@ def _train(flags: Flags, arguments: Sequence[str]) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
     if count > 1 and not processes.in_torchrun():
-        job.plan(config)  # a wrong command is refused here, once, rather than by every process
-        return processes.run_torchrun(count, ["train", *arguments])
+        planned = job.plan(config)  # a wrong command is refused here, once, rather than by every process
+        folder = job.find_folder(planned)
+        code = processes.run_torchrun(count, ["train", *arguments])
+        return 0 if job.is_settled(planned, folder) else code  # a signal may come when all is done
     job.train(config)
     return 0
 
@@ -307,7 +316,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         end_with_input()
         if "MLFLOW_RUN_ID" in os.environ:
             follow_launcher()
-        return COMMANDS[words[0]].run(flags, words[1:]) or 0
+        code = COMMANDS[words[0]].run(flags, words[1:]) or 0
+        if arguments is None and not code:
+            ignore_signals()  # all is done: what ends this process now has not ended its work
+        return code
     except (UsageError, Failure) as error:
         print(f"biasbed: {error}", file=sys.stderr)
         _report(error)
@@ -315,11 +327,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-        print(f"biasbed: a file's name is too long: {str(error.filename)[:60]}...", file=sys.stderr)
-        return UsageError.exit_code
+    except OSError as error:  # a full disk, a folder of somebody else's: the user's to mend
+        print(f"biasbed: {os_reason(error)}", file=sys.stderr)
+        return UsageError.exit_code if error.errno == errno.ENAMETOOLONG else Failure.exit_code
     except KeyboardInterrupt:
         print("biasbed: interrupted", file=sys.stderr)
         return 130

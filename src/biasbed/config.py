@@ -133,8 +133,11 @@ class Config:
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "cuda where there is a GPU")
     nproc: int | Auto = setting("auto", "processes: one per GPU, else one")
     corrupt: Literal["stop", "skip"] = setting("stop", "an image that can't be decoded: stop, or go on without it")
-    resume: Literal["auto", "never", "once"] = setting(
-        "auto", "auto: continue an unfinished run; never: start anew; once: also leave a finished one alone", how=True
+    resume: Literal["auto", "never", "once", "without_best"] = setting(
+        "auto",
+        "auto: continue an unfinished run; never: start anew; once: also leave a finished one alone; without_best: "
+        "continue one whose best weights are lost",
+        how=True,
     )
     study: str = setting(record.ADHOC, "study that the run belongs to", how=True)
     experiment: str | Auto = setting("auto", "MLflow experiment (auto: biasbed-<suite>)", how=True)
@@ -218,6 +221,7 @@ class EvaluateOptions:
     )
     weights: str = setting("none", "for a library's model: weights file, or name of published weights")
     label_map: str = setting("none", "YAML file that says what the model's outputs stand for")
+    algorithm: str = setting("auto", "the checkpoint's method, where it is your own: <file>.py:<Class>")
     compare: str = setting("none", "files of others' decisions on the same images, for error consistency")
     image_size: int | Auto = setting("auto", "pixels per side (auto: as the model was trained or published)")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from biasbed.processes import die_with_parent, in_torchrun, settle_device
+from biasbed.processes import STORE, die_with_parent, in_torchrun, settle_device
 
 
 class Group:
@@ -158,6 +159,31 @@ def _mix(seed: int, stream: int) -> int:
     return (z ^ (z >> 31)) >> 1
 
 
+# --- parting ---------------------------------------------------------------------------------------------------------
+
+# How torch words the end of a process that others wait for: its loaders', and gloo's and NCCL's of another rank.
+_LOADER = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: (\w+)|exited unexpectedly)")
+_RANK = re.compile(r"gloo/transport|Connection (?:closed|reset) by (?:remote )?peer|ncclRemoteError")
+
+
+def lost_process(error: Exception) -> str | None:
+    """What to tell the user where an error means that another process of the training is gone; None for any other."""
+    text = str(error)
+    loader = _LOADER.search(text)
+    if loader:
+        how = f"was killed ({loader[1]})" if loader[1] else "ended"
+        return (
+            f"a loader process {how}: if memory ran out (the kernel's log says so), lower `workers` or `batch_size`; "
+            "the same command continues"
+        )
+    if isinstance(error, dist.DistBackendError) or (isinstance(error, RuntimeError) and _RANK.search(text)):
+        return (
+            "another process of this training is gone, which has said why if it could (if memory ran out, the kernel's "
+            "log says so); the same command continues"
+        )
+    return None
+
+
 # --- joining ---------------------------------------------------------------------------------------------------------
 
 
@@ -175,7 +201,12 @@ def process_group(device: str = "auto") -> Iterator[Group]:
     if world > 1:
         die_with_parent(signal.SIGKILL)
         # Objects and what is on the CPU travel over gloo in any case.
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo")
+        backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
+        if STORE in os.environ:
+            store = dist.FileStore(os.environ[STORE], world)  # type: ignore[attr-defined]
+            dist.init_process_group(backend, store=store, rank=rank, world_size=world)
+        else:
+            dist.init_process_group(backend)
     try:
         yield Group(rank, world, device)
     finally:

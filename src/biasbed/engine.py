@@ -209,7 +209,7 @@ class Engine:
             self.state.history.append(entry)
         self.tally, self._seconds, self._waited, self._since = Tally(), 0.0, 0.0, time.perf_counter()
         self.state.due = False
-        self.save()
+        self.save(evaluated=is_last)
         if is_last and self.group.is_main:
             self.on_record(entry)
             bar.line(self._summary(entry))
@@ -251,11 +251,15 @@ class Engine:
             entry["metrics"] |= {short: entry["metrics"][name] for short, name in self.best.items()}
             checkpoint.save_best(self.folder.path, {**self._description(), "best": self.state.best})
             kept.append("best")
-        for evaluation_set in self.evaluator.sets:
-            for which in kept:
-                path = self.folder.path / record.predictions_file(evaluation_set.name, which)
-                assert self.decisions is not None
-                write_predictions(path, evaluation_set, self.decisions[evaluation_set.name], number)
+        for which in kept:
+            self.write_decisions(which, number)
+
+    def write_decisions(self, which: str, number: int) -> None:
+        """Write the newest decisions on every set as those of the `best` or the `last` evaluation."""
+        assert self.decisions is not None
+        for entry in self.evaluator.sets:
+            path = self.folder.path / record.predictions_file(entry.name, which)
+            write_predictions(path, entry, self.decisions[entry.name], number)
 
     def _check_finite(self) -> None:
         """All ranks stop together before anything is evaluated or saved with a spoilt model."""
@@ -291,8 +295,8 @@ class Engine:
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
-    def save(self) -> None:
-        """Write a checkpoint; every rank takes part."""
+    def save(self, evaluated: bool = False) -> None:
+        """Write a checkpoint; every rank takes part. evaluated: it has the weights of the last evaluation."""
         self._check_finite()
         self.group.share_buffers(self.algorithm)
         ranks = self.group.gather_objects(self.tally.state_dict())
@@ -309,6 +313,7 @@ class Engine:
                 "waited": self._waited,
                 "position": {"stage": self.state.stage, "step": self.state.step, "due": self.state.due},
                 "history": self.state.history,
+                "evaluated": self.state.history[-1]["step"] if evaluated else None,
                 "best": self.state.best,
             }
             checkpoint.save(self.folder.path, state)
@@ -320,11 +325,14 @@ class Engine:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint; on CPU the numbers are those of a training that was never cut."""
         try:
-            self.algorithm.load_state_dict(state["algorithm"])
-            self.algorithm.load_optimizer_states(state["optimizers"])
-        except (RuntimeError, ValueError, KeyError) as error:
-            reason = (str(error).splitlines() or [""])[0]
+            self._restore(state)
+        except Exception as error:  # whatever the objects make of states that are not theirs
+            reason = (str(error).splitlines() or [""])[0] or type(error).__name__
             raise Failure(f"the checkpoint was written by other code ({reason}): resume=never starts anew") from None
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        self.algorithm.load_state_dict(state["algorithm"])
+        self.algorithm.load_optimizer_states(state["optimizers"])
         self.precision.load_state_dict(state["precision"])
         self.group.load_random_states([{n: t.cpu() for n, t in own.items()} for own in state["random"]])
         own = state["tallies"][self.group.rank]

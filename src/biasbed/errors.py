@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+LONGEST_NAME = 300  # characters of a path that a message holds
+
 
 class UsageError(Exception):
     """The command can't be carried out as given: nothing was started. Exit code 2."""
@@ -13,3 +15,12 @@ class Failure(Exception):
     """The command was right but its work failed: what was computed before is kept. Exit code 1."""
 
     exit_code = 1
+
+
+def os_reason(error: OSError) -> str:
+    """What the operating system refused, in a line: a full disk, a file of somebody else's."""
+    if error.strerror is None:  # raised by a library, with words of its own
+        return (str(error).splitlines() or [type(error).__name__])[0]
+    name = "" if error.filename is None else str(error.filename)
+    shown = name if len(name) <= LONGEST_NAME else f"{name[:60]}..."
+    return f"{error.strerror}: {shown}" if name else error.strerror

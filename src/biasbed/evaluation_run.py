@@ -114,8 +114,8 @@ def finish(tracker: Tracker, metrics: Mapping[str, float]) -> None:
 
 def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files: Sequence[Path]) -> dict[str, float]:
     """Score decisions that are on disk: each observer's, those of all people of a set, and those of all models."""
-    for name in ("weights", "label_map", "compare"):
-        if getattr(options, name) != "none":
+    for name in ("weights", "label_map", "compare", "algorithm"):
+        if getattr(options, name) not in ("none", "auto"):
             raise UsageError(f"{name}= is for a model that is tested here, and {files[0].name} holds decisions already")
     config = build(Config, given)
     answers = recorded.read(files)

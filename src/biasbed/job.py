@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import yaml
 
-from biasbed import algorithms, checkpoint, distributed, models, networks, provenance, record, run_folder
+from biasbed import algorithms, best, checkpoint, distributed, models, networks, provenance, record, run_folder
 from biasbed import config as configs
 from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.config import Config
@@ -24,7 +24,7 @@ from biasbed.data.source import CorruptImage
 from biasbed.data.streams import MAIN, Plan, TrainLoader, auto_workers
 from biasbed.distributed import Group
 from biasbed.engine import Engine
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure, UsageError, os_reason
 from biasbed.evaluate import Evaluator
 from biasbed.networks import prepared
 from biasbed.precision import Precision
@@ -120,12 +120,12 @@ def train(config: Config) -> RunFolder:
     """
     job = plan(config)
     with interruptible(), distributed.process_group(config.device) as group:
-        folder = RunFolder(Path(group.share_object(str(_folder(job).path) if group.is_main else None)))
+        folder = RunFolder(Path(group.share_object(str(find_folder(job).path) if group.is_main else None)))
         if folder.is_done:
             if group.is_main:
                 print(f"{folder.path.name} is finished already; resume=never trains it anew")
                 if config.tracking == "on":
-                    send_unless_sent(folder, take_run_id())
+                    send_unless_sent(folder, take_run_id(), config.algorithm)
             return folder
         engine = _engine(job, folder, group)
         with folder.locked() if group.is_main else contextlib.nullcontext():
@@ -135,9 +135,15 @@ def train(config: Config) -> RunFolder:
     return folder
 
 
-def _folder(job: Job) -> RunFolder:
+def find_folder(job: Job) -> RunFolder:
+    """Where it is to be trained, or has been."""
     config = job.config
     return run_folder.find(job.base, config.resume, config.tracking == "on", config.study)
+
+
+def is_settled(job: Job, folder: RunFolder) -> bool:
+    """Whether it is trained, and the server has all of it."""
+    return folder.is_done and (job.config.tracking == "offline" or bool(folder.read_state().get("sent")))
 
 
 def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
@@ -153,14 +159,15 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
             engine.on_record = tracker.log
         if state is not None:
             engine.restore(state)
+            best.mend(engine, state.get("evaluated"))
         engine.run()
         engine.loader.close()
         engine.evaluator.close()
         _report_skipped(engine, tracker)
         if tracker is not None:
-            best = folder.path / checkpoint.BEST
-            log_model = (lambda run_id: models.log_model(best, run_id, tracker.uri)) if job.config.log_model else None
-            tracker.finish(log_model)
+            weights, named = folder.path / checkpoint.BEST, job.config.algorithm
+            log_model = lambda run_id: models.log_model(weights, run_id, tracker.uri, named)  # noqa: E731
+            tracker.finish(log_model if job.config.log_model else None)
             print(_farewell(folder, tracker, engine), file=sys.stderr)
 
 
@@ -173,16 +180,22 @@ def settled(tracker: Tracker | None) -> Iterator[None]:
         _abort(tracker, f"{error}; corrupt=skip goes on without such files")
     except Failure as error:
         _abort(tracker, str(error))
+    except OSError as error:
+        _abort(tracker, f"{os_reason(error)}; the same command continues it")
     except torch.OutOfMemoryError:
         _abort(tracker, "out of GPU memory: lower batch_size, or raise accumulate, which computes it in parts")
     except (Interrupted, KeyboardInterrupt) as error:
         ignore_signals()
+        if tracker is not None and tracker.is_finished:
+            return  # too late to end anything early
         name = error.signal.name if isinstance(error, Interrupted) else "SIGINT"
         if tracker is not None:
             tracker.abort("KILLED", {record.ENDED_BY: name}, f"ended by {name}; the same command continues it")
         raise
     except Exception as error:
         ignore_signals()
+        if (gone := distributed.lost_process(error)) is not None:
+            _abort(tracker, gone)
         if tracker is not None:
             tracker.abort("FAILED", {record.ERROR: f"{type(error).__name__}: {error}"[:5000]}, "an unforeseen error")
         raise
@@ -295,11 +308,13 @@ def _settle_arithmetic(group: Group) -> None:
 
 
 def _farewell(folder: RunFolder, tracker: Tracker, engine: Engine) -> str:
-    best = engine.state.best or {}
+    found = engine.state.best or {}
     where = (
         "offline; `biasbed sync` sends it"
         if tracker.offline
         else f"run {tracker.run_id} at {record.public_uri(tracker.uri)}"
     )
-    epoch = f"{engine.config.unit} {best['number']:.0f}"
-    return f"done: best {engine.monitor} {100 * best['value']:.2f} at {epoch}; {where}\n{folder.path}"
+    epoch = f"{engine.config.unit} {found['number']:.0f}"
+    if best.is_lost(engine):
+        epoch += ", whose weights are lost"
+    return f"done: best {engine.monitor} {100 * found['value']:.2f} at {epoch}; {where}\n{folder.path}"

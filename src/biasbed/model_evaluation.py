@@ -79,7 +79,7 @@ def _opened(options: EvaluateOptions, given: Mapping[str, Any]) -> Evaluation:
     """Everything that can be refused is refused here."""
     observers = _observers(options.compare)
     own = None if options.label_map == "none" else label_maps.read_own(Path(options.label_map).expanduser())
-    model = models.find(options.model, options.weights)
+    model = models.find(options.model, options.weights, options.algorithm)
     if own is not None:
         model = _described(model, own)
     config = _config(options, given, model)

@@ -49,22 +49,39 @@ def make_algorithm(
     return algorithm.to(group.device)
 
 
-def from_checkpoint(path: Path) -> tuple[Algorithm, Config, tuple[str, ...]]:
-    """The trained algorithm of one of our checkpoints, on the CPU, with its config and classes."""
+def from_checkpoint(path: Path, named: str = "auto") -> tuple[Algorithm, Config, tuple[str, ...]]:
+    """The trained algorithm of one of our checkpoints, on the CPU, with its config and classes.
+
+    named: the method, where it is the user's own; the file's own word for it is never imported.
+    """
     state = checkpoint.load(path)
     if "config" not in state or "algorithm" not in state:
         raise UsageError(
             f"{path} is no checkpoint of biasbed; for other weights give model=torchvision:<name> weights="
         )
-    values = state["config"]
-    cls = config_class(algorithms.load(values["algorithm"]).HParams)
-    config = build(cls, {**values, "init": "scratch"})
-    algorithm = make_algorithm(config, MultiClass(), Group(), Precision(), TrainData(**state["train_data"]))
+    state = checkpoint.load(path, parts=checkpoint.DESCRIPTION)
+    values, classes = state["config"], tuple(map(str, state["classes"]))
+    method = algorithms.vouched(values.get("algorithm"), named, str(path))
+    cls = config_class(algorithms.load(method).HParams)
+    config = build(cls, {**values, "algorithm": method, "init": "scratch"})
     try:
+        data = _train_data(state["train_data"], len(classes))
+        algorithm = make_algorithm(config, MultiClass(), Group(), Precision(), data)
         algorithm.load_state_dict(state["algorithm"])
-    except RuntimeError as error:
-        raise Failure(f"{path} was written by other code: {str(error).splitlines()[0]}") from None
-    return algorithm.eval(), config, tuple(state["classes"])
+    except (UsageError, Failure):
+        raise
+    except Exception as error:  # a file may hold anything, and so may a method of the user's own
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise Failure(f"{path} was written by other code: {reason}") from None
+    return algorithm.eval(), config, classes
+
+
+def _train_data(values: Mapping[str, Any], classes: int) -> TrainData:
+    """What the method learnt of its data; ValueError where that would make a network of another size."""
+    data = TrainData(**values)
+    if data.num_classes != classes or not all(isinstance(n, int) and n > 0 for n in values.values()):
+        raise ValueError(f"it has {classes} classes, and its training data is said to be {data}")
+    return data
 
 
 class Predict(nn.Module):
@@ -78,8 +95,10 @@ class Predict(nn.Module):
         return self.algorithm.predict(x)
 
 
-def log_model(best: Path, run_id: str, uri: str) -> None:
+def log_model(best: Path, run_id: str, uri: str, named: str = "auto") -> None:
     """Log a checkpoint's weights to its run as an MLflow model with signature and input example.
+
+    named: the method, where it is the user's own.
 
     Exported by torch.export: no pickled code is needed to load it, and any batch size can be served.
     """
@@ -87,7 +106,7 @@ def log_model(best: Path, run_id: str, uri: str) -> None:
     from mlflow.models import ModelSignature
     from mlflow.types import Schema, TensorSpec
 
-    algorithm, config, _ = from_checkpoint(best)
+    algorithm, config, _ = from_checkpoint(best, named)
     algorithm.to(memory_format=torch.contiguous_format)  # torch.export packs no other order without warning
     size, classes = config.image_size, algorithm.setup.num_classes
     example = np.random.default_rng(0).random((2, 3, size, size), dtype=np.float32)
@@ -116,31 +135,33 @@ class Model:
     preprocessing: Mapping[str, Any]  # how it was tested in training or by its library: settings by dotted name
 
 
-def find(model: str, weights: str = "none") -> Model:
+def find(model: str, weights: str = "none", named: str = "auto") -> Model:
     """What `model=` names: a checkpoint file, a tracked run's id, `torchvision:<name>` or `timm:<name>`.
 
     weights: for a library's model, a file or the name of published weights, which may also be part of the model's name
-    (`torchvision:<name>:<weights>`, `timm:<name>.<tag>`). Raises UsageError for anything else, Failure where published
-    weights can't be fetched.
+    (`torchvision:<name>:<weights>`, `timm:<name>.<tag>`). named: the method of a checkpoint, where it is the user's
+    own. Raises UsageError for anything else, Failure where published weights can't be fetched.
     """
     path = Path(model).expanduser()
     if path.is_file():
-        return _ours(path)
+        return _ours(path, named)
     if model.startswith(("torchvision:", "timm:")):
+        if named != "auto":
+            raise UsageError(f"algorithm={named}: {model} was trained with no method of yours")
         return _library_model(model, weights)
     if is_run_id(model):
         from biasbed.tracking import download_checkpoint
 
         with tempfile.TemporaryDirectory() as folder:
-            return _ours(download_checkpoint(model, Path(folder)))
+            return _ours(download_checkpoint(model, Path(folder)), named)
     raise UsageError(
         f"model={model}: neither a checkpoint file, nor a run id (32 hex digits), nor torchvision:<name> or "
         "timm:<name>, nor a file of decisions (.csv, .parquet)"
     )
 
 
-def _ours(path: Path) -> Model:
-    algorithm, config, classes = from_checkpoint(path)
+def _ours(path: Path, named: str) -> Model:
+    algorithm, config, classes = from_checkpoint(path, named)
     values = flatten(config)
     tested = ("image_size", "categories", "preprocess.")
     preprocessing = {key: value for key, value in values.items() if key.startswith(tested)}

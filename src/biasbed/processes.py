@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import logging
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Literal
 
@@ -21,6 +25,8 @@ PARENT_PROCESS = "BIASBED_PARENT_PROCESS"  # environment variable of a child tha
 LIFELINE = "BIASBED_LIFELINE"  # environment variable of a command that must not outlive who holds its standard input
 ENDING = (signal.SIGTERM, signal.SIGUSR2)  # what asks to end; Slurm sends SIGUSR2 before it takes a node away
 SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"  # torchrun's: seconds that ranks have for their last checkpoint
+STORE = "BIASBED_STORE"  # environment variable: the file in which the processes of one machine find each other
+MEETING, MINUTE = "biasbed-torchrun-", 60.0  # what its folder's name begins with; the youngest that is looked at
 PATIENCE = 10.0  # seconds in which further signals to end are taken for the first one's copies
 
 
@@ -76,17 +82,40 @@ def run_torchrun(count: int, arguments: Sequence[str]) -> int:
     os.environ.setdefault("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR2")
     os.environ.setdefault(SHUTDOWN, "60")
     os.environ[PARENT_PROCESS] = str(os.getpid())
-    options = ["--standalone", "--nproc_per_node", str(count)]
-    options += ["--local-addr", "127.0.0.1"]  # a container's own name may not resolve, and torchrun would wait for it
-    try:
-        # The bare dashes keep torchrun from reading our flags as abbreviations of its own.
-        main([*options, "-m", "--", "biasbed", *arguments])
-    except ChildFailedError as error:
-        codes = [failure.exitcode for failure in error.failures.values()]
-        return next((code for code in codes if code > 0), 1)
-    except SignalException as error:
-        return 128 + int(error.sigval)
+    with _meeting_place() as folder:
+        options = ["--nproc_per_node", str(count), "--log-dir", str(folder)]
+        options += ["--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file"]
+        options += ["--rdzv-id", "biasbed", "--rdzv-endpoint", str(folder / "agent")]
+        options += ["--local-addr", "127.0.0.1"]  # a container's own name may not resolve, and torchrun would wait
+        try:
+            # The bare dashes keep torchrun from reading our flags as abbreviations of its own.
+            main([*options, "-m", "--", "biasbed", *arguments])
+        except ChildFailedError as error:
+            codes = [failure.exitcode for failure in error.failures.values()]
+            return next((code for code in codes if code > 0), 1)
+        except SignalException as error:
+            return 128 + int(error.sigval)
     return 0
+
+
+@contextlib.contextmanager
+def _meeting_place() -> Iterator[Path]:
+    """A folder in which torchrun and its processes find each other; those that were left by kills are removed.
+
+    In files: torch's other store is a server that listens to all networks, and asks nobody who they are.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{MEETING}*"):
+        with contextlib.suppress(OSError):  # somebody else's, one in use, or one that is removed at this moment
+            if left.stat().st_uid == os.getuid() and time.time() - left.stat().st_mtime > MINUTE:
+                with (left / "lock").open("a") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=MEETING) as name, (Path(name) / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.environ[STORE] = f"{name}/ranks"
+        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
+        yield Path(name)
 
 
 def follow_launcher(interval: float = 2.0) -> None:

@@ -6,8 +6,10 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import socket
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +22,7 @@ from biasbed.server import resolve_uri
 if TYPE_CHECKING:
     from biasbed.config import Config
 
-DONE, LOCK, JOURNAL, STATE = "done", "lock", "metrics.jsonl", "run.json"
+DONE, LOCK, JOURNAL, STATE, ID = "done", "lock", "metrics.jsonl", "run.json", "id"
 CLAIM = "claim"  # locked by the command that is about to train here, or whose training does
 
 
@@ -39,7 +41,8 @@ class RunFolder:
 
     @property
     def is_done(self) -> bool:
-        return (self.path / DONE).exists()
+        """Whether its training has ended. One whose state is damaged is continued at its end, which writes it anew."""
+        return (self.path / DONE).exists() and not self.is_damaged
 
     def mark_done(self) -> None:
         (self.path / DONE).touch()
@@ -61,32 +64,50 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def read_journal(self) -> list[dict[str, Any]]:
-        """All whole records; a line cut off by a kill is left out (the checkpoint has it)."""
-        if not self.journal.exists():
-            return []
-        records = []
-        for line in self.journal.read_text().splitlines():
-            with contextlib.suppress(json.JSONDecodeError):
-                records.append(json.loads(line))
-        return records
+        """All whole records; a line that is damaged, or was cut off by a kill, is left out (the checkpoint has it)."""
+        return [found for line in self._lines() if (found := _record(line)) is not None]
+
+    @property
+    def has_whole_journal(self) -> bool:
+        """Whether every line of the journal can be read."""
+        return all(_record(line) is not None for line in self._lines())
+
+    def _lines(self) -> list[str]:
+        return self.journal.read_text(errors="replace").splitlines() if self.journal.exists() else []
 
     # --- the run on the tracking server ------------------------------------------------------------------------------
 
     def read_state(self) -> dict[str, Any]:
-        """What the tracker wrote: run id, tags, parameters. Empty before the first start."""
-        path = self.path / STATE
-        state: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-        return state
+        """What the tracker wrote: run id, tags, parameters. Empty before the first start, and where it is damaged."""
+        state = mapping(self.path / STATE) or {}
+        return state if all(isinstance(state.get(name, {}), dict) for name in ("tags", "params")) else {}
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether what the tracker wrote is there, but can't be read."""
+        return (self.path / STATE).exists() and not self.read_state()
 
     def write_state(self, state: dict[str, Any]) -> None:
         write_whole(self.path / STATE, json.dumps(state, indent=1))
+
+    @property
+    def id(self) -> str:
+        """Drawn once for this folder and kept beside its state, so that its run is found again without that."""
+        path = self.path / ID
+        found = path.read_text(errors="replace").strip() if path.exists() else ""
+        if not re.fullmatch("[0-9a-f]{16}", found):
+            found = self.read_state().get("tags", {}).get(record.FOLDER_ID) or uuid.uuid4().hex[:16]
+            write_whole(path, f"{found}\n")
+        return found
 
     # --- one trainer at a time ---------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder; Failure names the holder."""
+        """Hold the folder; Failure names the holder. What processes that were killed left half-written is removed."""
         with exclusive(self.path, "trained"):
+            for path in (*self.path.glob("*.tmp"), *self.path.glob("predictions/*/*.tmp")):
+                path.unlink(missing_ok=True)
             yield
 
     def holder(self) -> str | None:
@@ -116,10 +137,42 @@ class RunFolder:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that is never there in half."""
+    """Write a file that is never there in half, and that a power cut does not empty."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text)
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(temporary, path)
+    flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make renames in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def mapping(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None where there is none, or it can't be read."""
+    try:
+        found = json.loads(path.read_text()) if path.exists() else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    """A line of a journal, None where it is none."""
+    try:
+        found = json.loads(line)
+        is_record = isinstance(found["step"], int) and isinstance(found["timestamp"], int)
+        return found if is_record and isinstance(found["metrics"], dict) else None
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 @contextlib.contextmanager

@@ -75,6 +75,28 @@ def _be_brief() -> None:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+    # It logs, with a traceback, what it raises as well.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+
+
+@contextlib.contextmanager
+def impatient(seconds: float) -> Iterator[None]:
+    """Within the block a request to a server that hangs is given up after so many seconds, and not made again.
+
+    At least one second, and no longer than is configured for any request.
+    """
+    names = ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES")
+    before = {name: os.environ.get(name) for name in names}
+    usual = int(before[names[0]] or 30)
+    os.environ |= {names[0]: str(max(1, min(usual, int(seconds)))), names[1]: "0"}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextlib.contextmanager

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from biasbed import record
 from biasbed.errors import Failure
-from biasbed.run_folder import RunFolder, all_folders
+from biasbed.run_folder import JOURNAL, STATE, RunFolder, all_folders
 from biasbed.server import find_runs, resolve_uri
 from biasbed.settings import setting
-from biasbed.tracking import Tracker
+from biasbed.tracking import Tracker, is_at
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class SyncOptions:
     """Where the journals are."""
 
     output_dir: str = setting("auto", "folder of runs (auto: this server's, and that of offline runs)")
+    algorithm: str = setting("auto", "<file>.py:<Class> of your own whose runs are also to be logged as MLflow models")
 
 
 def sync(options: SyncOptions) -> int:
@@ -35,11 +36,15 @@ def sync(options: SyncOptions) -> int:
     for folder in [folder for root in roots for folder in all_folders(root)]:
         if folder.read_state().get("tags", {}).get(record.TRIAL_STATE) == "pruned":
             continue  # it never will be, and that is no news
+        if folder.is_damaged:
+            failed += 1
+            print(f"{folder.path}: its {STATE} is damaged; the command that made it mends that", file=sys.stderr)
+            continue
         if not folder.is_done:
             print(f"{folder.path}: not finished; the command that made it continues it", file=sys.stderr)
             continue
         try:
-            sent += send_unless_sent(folder)
+            sent += send_unless_sent(folder, named=options.algorithm)
         except Failure as failure:
             failed += 1
             print(f"{folder.path}: {failure}", file=sys.stderr)
@@ -51,21 +56,37 @@ def sync(options: SyncOptions) -> int:
     return sent
 
 
-def send_unless_sent(folder: RunFolder, run_id: str | None = None) -> bool:
+def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = "auto") -> bool:
     """Send a finished run if this server does not have all of it; whether that was so.
 
-    run_id: the run that `mlflow run` opened for it.
+    run_id: the run that `mlflow run` opened for it. named: a method of the user's own, which may be its.
     """
-    from biasbed import models
+    from biasbed import algorithms, models
 
     state = folder.read_state()
-    if state.get("sent") and state.get("tracking_uri") == resolve_uri():
+    if state.get("sent") and is_at(state, resolve_uri()):
         return False
     with folder.locked():
+        _mend_journal(folder)
         tracker = Tracker(folder, run_id)
         tracker.reopen()
         best = folder.path / record.BEST_CHECKPOINT
-        wants_model = state["params"].get(f"{record.CONFIG_PARAMETER}log_model") == "True"
-        tracker.finish((lambda run: models.log_model(best, run, tracker.uri)) if wants_model else None)
+        params = {name.removeprefix(record.CONFIG_PARAMETER): word for name, word in state["params"].items()}
+        is_meant = algorithms.identifier(named) == algorithms.identifier(params.get("algorithm", ""))
+        own = named if is_meant else "auto"
+        log_model = lambda run: models.log_model(best, run, tracker.uri, own)  # noqa: E731
+        tracker.finish(log_model if params.get("log_model") == "True" else None)
     print(f"{folder.path.name} -> run {tracker.run_id}")
     return True
+
+
+def _mend_journal(folder: RunFolder) -> None:
+    """A damaged journal is written anew from the checkpoint, which has all its records."""
+    if folder.has_whole_journal:
+        return
+    from biasbed import checkpoint
+
+    state, _ = checkpoint.load_newest(folder.path)
+    if state is None:
+        raise Failure(f"its {JOURNAL} is damaged, and no checkpoint has the records")
+    folder.write_journal(state["history"])

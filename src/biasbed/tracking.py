@@ -12,7 +12,6 @@ import json
 import os
 import sys
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.run_folder import RunFolder
-from biasbed.server import experiment_id, find_run, find_runs, guarded, resolve_uri, writer
+from biasbed.server import experiment_id, find_run, find_runs, guarded, impatient, resolve_uri, writer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Run
 
 NOTE = "mlflow.note.content"
 PARENT = "mlflow.parentRunId"
@@ -31,6 +31,11 @@ PATIENCE = 90.0  # seconds that the end of a training waits for a server that is
 RETRY_AFTER = 15.0  # seconds between attempts to reach it before that
 
 Record = dict[str, Any]  # {"step": int, "timestamp": ms, "metrics": {name: value}}
+
+
+def is_at(state: Record, uri: str) -> bool:
+    """Whether what a folder knows of its run is about this server; passwords are no part of that."""
+    return record.public_uri(state.get("tracking_uri", "")) == record.public_uri(uri)
 
 
 def take_run_id() -> str | None:
@@ -48,6 +53,7 @@ class Tracker:
         self._behind = False  # the server lacks something that the folder has
         self.uri = "" if offline else resolve_uri()
         self.run_id = ""
+        self.is_finished = False  # nothing is left to do, and nothing that comes now ends it early
 
     # --- the run's beginning -----------------------------------------------------------------------------------------
 
@@ -66,8 +72,7 @@ class Tracker:
         """
         state = self.folder.read_state()
         attempts = int(state.get("attempts", 0)) + 1
-        folder_id = state.get("tags", {}).get(record.FOLDER_ID) or uuid.uuid4().hex[:16]
-        tags = {**tags, record.ATTEMPTS: str(attempts), record.FOLDER_ID: folder_id, "mlflow.runName": name}
+        tags = {**tags, record.ATTEMPTS: str(attempts), record.FOLDER_ID: self.folder.id, "mlflow.runName": name}
         words = {f"{record.CONFIG_PARAMETER}{key}": _word(value) for key, value in params.items()}
         state |= {"experiment": experiment, "tags": tags, "params": words, "attempts": attempts, "sent": False}
         state["inputs"] = [list(entry) for entry in inputs]
@@ -82,13 +87,14 @@ class Tracker:
 
     def _open(self, state: Record) -> None:
         """Every run that is given up for another stays in the state until it is deleted, whatever happens before."""
-        known = state.get("run_id") if state.get("tracking_uri") == self.uri else None
+        known = state.get("run_id") if is_at(state, self.uri) else None
         previous = known or self._found(state)
         self.run_id = self._given_run or self._revived(previous) or self._created(state)
         superseded = state.setdefault("superseded", [])
         if previous and previous != self.run_id:
             superseded.append(previous)
-        state |= {"run_id": self.run_id, "tracking_uri": self.uri}
+        superseded += self._orphans(state)
+        state |= {"run_id": self.run_id, "tracking_uri": record.public_uri(self.uri)}
         self.folder.write_state(state)
         self._send_everything(state)
         for run_id in superseded:
@@ -103,11 +109,27 @@ class Tracker:
         self._send_files(record.CONFIG_FILE, record.PROTOCOL_FILE, record.ENVIRONMENT_FILE, record.PICTURES_FOLDER)
 
     def _found(self, state: Record) -> str | None:
-        """The folder's run on a server that the folder does not know: opened just before a kill, or sent by a copy."""
+        """The folder's run on a server that the folder does not know: opened just before a kill, or sent by a copy.
+
+        Of several one with records, as the others are orphans.
+        """
+        found = sorted(self._of_folder(state), key=lambda run: not run.data.metrics)
+        return found[0].info.run_id if found else None
+
+    def _orphans(self, state: Record) -> list[str]:
+        """Empty runs of the folder: the server made them, but its answer was lost, and the client asked again."""
+        return [
+            run.info.run_id
+            for run in self._of_folder(state)
+            if run.info.run_id != self.run_id and run.info.status == "RUNNING" and not run.data.metrics
+        ]
+
+    def _of_folder(self, state: Record) -> list[Run]:
+        """The folder's runs on the server, but those that are given up already and copies that were imported."""
         folder_id = state["tags"].get(record.FOLDER_ID)
         left = set(state.get("superseded", ()))
         runs = find_runs(self.uri, folder=folder_id) if folder_id else []
-        return next((run.info.run_id for run in runs if run.info.run_id not in left), None)
+        return [run for run in runs if run.info.run_id not in left and record.ORIGIN_RUN not in run.data.tags]
 
     def _revived(self, run_id: str | None) -> str | None:
         """The interrupted run, running again, unless someone deleted it."""
@@ -188,32 +210,44 @@ class Tracker:
         self._try(lambda: self._catch_up() if self._behind else self._send_records([entry]))
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
-        state = self.folder.read_state()
-        state["tags"] = {**state["tags"], **tags}
+        state = self._tagged(tags)
         self.folder.write_state(state)
         self._try(lambda: self._send_description(state))
+
+    def _tagged(self, tags: Mapping[str, str]) -> Record:
+        """What the folder says of its run, with these tags besides."""
+        state = self.folder.read_state()
+        return {**state, "tags": {**state.get("tags", {}), **tags}, "params": state.get("params", {})}
 
     # --- the run's end -----------------------------------------------------------------------------------------------
 
     def finish(self, log_model: Callable[[str], None] | None = None) -> None:
         """Send results and the model, and end the run. Waits a while for a server that is away, then raises Failure."""
         self.folder.mark_done()
-        self._forget_failures()
-        if self.offline:
-            return
         deadline = time.monotonic() + PATIENCE
-        while not self._try(self._send_results):
-            if time.monotonic() > deadline:
+        with impatient(PATIENCE):
+            self._forget_failures()
+        if not self.offline:
+            self._deliver(deadline)
+            if log_model is not None:
+                self._log_model(log_model)
+            with guarded(self.uri), impatient(PATIENCE / 3):
+                self._client.set_terminated(self.run_id, "FINISHED")
+            self.folder.write_state({**self.folder.read_state(), "sent": True})
+        self.is_finished = True
+
+    def _deliver(self, deadline: float) -> None:
+        """Send the results, again and again until the deadline; Failure then."""
+        while True:
+            with impatient(deadline - time.monotonic()):
+                if self._try(self._send_results):
+                    return
+            if time.monotonic() + RETRY_AFTER / 3 > deadline:
                 raise Failure(
                     f"the training is done but {record.public_uri(self.uri)} does not answer; all is kept in "
                     f"{self.folder.path}: run `biasbed sync` when the server is back"
                 )
             time.sleep(RETRY_AFTER / 3)
-        if log_model is not None:
-            self._log_model(log_model)
-        with guarded(self.uri):
-            self._client.set_terminated(self.run_id, "FINISHED")
-        self.folder.write_state({**self.folder.read_state(), "sent": True})
 
     def _forget_failures(self) -> None:
         """A run that is whole in the end does not say why it once was not."""
@@ -245,10 +279,15 @@ class Tracker:
 
     def abort(self, status: str, tags: Mapping[str, str], note: str) -> None:
         """End the run early; what can't be sent now is sent when the training is resumed."""
-        if self.run_id:
-            self._away_since = None
-            self.set_tags({**tags, NOTE: note})
-            self._try(lambda: self._client.set_terminated(self.run_id, status))
+        if not self.run_id:
+            return
+        self._away_since = None
+        state = self._tagged({**tags, NOTE: note})
+        with contextlib.suppress(OSError):  # a full disk may be why it ends; the server learns of that in any case
+            self.folder.write_state(state)
+        with impatient(PATIENCE / 3):
+            if self._try(lambda: self._send_description(state)):
+                self._try(lambda: self._client.set_terminated(self.run_id, status))
 
     # --- sending -----------------------------------------------------------------------------------------------------
 

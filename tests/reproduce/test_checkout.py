@@ -101,7 +101,7 @@ def test_the_training_runs_that_code_with_these_words(
     monkeypatch.setenv("MLFLOW_RUN_ID", "x")
     seen = tmp_path / "seen"
     assert checkout.train(package.parent, {"seed": "3", "sets": "a,b"}, {"SEEN": str(seen)}) == 7
-    wanted = (["train", "--seed", "3", "--sets", "a,b"], str(package / "__main__.py"), None)
+    wanted = (["train", "--seed=3", "--sets=a,b"], str(package / "__main__.py"), None)
     assert seen.read_text() == repr(wanted)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from biasbed import user_file
 from biasbed.errors import UsageError
@@ -57,6 +57,26 @@ def load(name: str) -> type[Algorithm]:
             f"algorithm={name}: call the class otherwise, '{identifier(name)}' is one of biasbed's methods"
         )
     return found
+
+
+def vouched(recorded: Any, named: str, where: str, flag: str = "algorithm") -> str:
+    """The method to load where a file or a server says `recorded`: one of biasbed's, else the one that the user named.
+
+    What is read is only ever compared with names: no file and no server chooses which code is imported. named: the
+    word that the user gave on the command line with `flag`, or `auto`. Raises UsageError where one has to be given.
+    """
+    if not isinstance(recorded, str):
+        raise UsageError(f"{where} names no training method")
+    if named == "auto":
+        if recorded not in REGISTRY and ":" in recorded:
+            raise UsageError(
+                f"the method of {where} is {recorded}, which is not one of biasbed's: name it yourself, "
+                f"{flag}=<file>.py:{recorded.rpartition(':')[2]}, if you trust that file"
+            )
+        return recorded
+    if identifier(named) != identifier(recorded):
+        raise UsageError(f"{flag}={named}: the method of {where} is {recorded}")
+    return settled(named)
 
 
 def settled(name: str) -> str:

@@ -78,7 +78,8 @@ def train(source: Path, words: Mapping[str, str], variables: Mapping[str, str]) 
 
     It ends when this process does, however that ends.
     """
-    arguments = [word for name, value in words.items() for word in (f"--{name}", value)]
+    # In one word each: a recorded value that looks like a setting would otherwise be one.
+    arguments = [f"--{name}={value}" for name, value in words.items()]
     process = subprocess.Popen(
         [sys.executable, "-m", "biasbed", "train", *arguments],
         env=environment(source) | dict(variables),

@@ -22,6 +22,7 @@ class ReproduceOptions:
         "none", f"differences that don't stop it before the training: {', '.join(ALLOWANCES)}"
     )
     alpha: float = setting(0.05, "level at which a metric is called different from the run's", gt=0, lt=1)
+    algorithm: str = setting("auto", "the run's method, where it is one of your own: <file>.py:<Class>")
     data_dir: str = setting("auto", "folder of the images (auto: as recorded)")
     prepared_dir: str = setting("auto", "folder of prepared images and networks (auto: as recorded)")
     init: str = setting("auto", "initial weights, where their file lies elsewhere (auto: as recorded)")

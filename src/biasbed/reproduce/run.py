@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from biasbed import record, run_folder
+from biasbed import algorithms, record, run_folder
 from biasbed.errors import Failure, UsageError
 from biasbed.processes import interruptible
 from biasbed.reproduce import checkout, report, verdict
@@ -48,10 +48,11 @@ def reproduce(options: ReproduceOptions) -> int:
     """
     uri = resolve_uri()
     original = read(uri, options.run)
+    method = algorithms.vouched(original.config.get("algorithm"), options.algorithm, f"run {original.id}")
     root = _home(uri, options) / "reproductions" / f"{original.id}-{options.code}"
     with interruptible(), run_folder.exclusive(root, "reproduced"):
         with _source(options, original, root) as (source, code):
-            plan = _plan(options, original, root, source, code)
+            plan = _plan(options, original, method, root, source, code)
             print(_introduction(plan), flush=True)
             _refuse_others(options, plan)
             given = take_run_id()
@@ -82,10 +83,10 @@ def _source(options: ReproduceOptions, original: Original, root: Path) -> Iterat
         yield source, words
 
 
-def _plan(options: ReproduceOptions, original: Original, root: Path, source: Path, code: str) -> Plan:
+def _plan(options: ReproduceOptions, original: Original, method: str, root: Path, source: Path, code: str) -> Plan:
     from biasbed import provenance
 
-    own = {"study": STUDY, "tracking": "offline", "resume": "auto", "log_model": "false"}
+    own = {"algorithm": method, "study": STUDY, "tracking": "offline", "resume": "auto", "log_model": "false"}
     settings = original.words({**options.places, **own})
     try:
         described = checkout.describe(source, settings)

@@ -25,7 +25,7 @@ def read(folder: RunFolder) -> list[dict[str, Any]]:
     """
     path = folder.path / FILE
     attempts: list[dict[str, Any]] = []
-    for line in path.read_text().splitlines() if path.exists() else ():
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
         try:
             entry = json.loads(line)
         except json.JSONDecodeError:  # cut off by a kill

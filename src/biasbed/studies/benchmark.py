@@ -20,7 +20,7 @@ from biasbed.studies.launchers import Launcher, open_launcher
 from biasbed.studies.options import BenchmarkOptions, MainOptions, StudyOptions, of_trainings
 from biasbed.studies.plan import Plan, Records, estimate, make_plan, survey
 from biasbed.studies.runner import Item, Runner
-from biasbed.studies.tables import Table, distinct, parse_seeds, read_table, refuse_seen, refuse_unchosen
+from biasbed.studies.tables import Table, distinct, parse_seeds, read_table, refuse_seen, refuse_unchosen, vouched
 from biasbed.studies.tracked import StudyRun, finished_runs
 
 
@@ -67,6 +67,7 @@ def _table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Table:
         from biasbed.sweeping.winners import fetch
 
         table = fetch(options.from_study, options.suite)
+    table = vouched(table, options.algorithms)
     methods = dict(table.algorithms)
     if options.algorithms != "auto":
         names = distinct(options.algorithms, "algorithms")

@@ -14,10 +14,10 @@ Read strictly: a misspelt line that is silently ignored would cost weeks of trai
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from biasbed import algorithms, strict_yaml
 from biasbed.errors import UsageError
@@ -87,6 +87,20 @@ def _origin(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or set(value) != set(known):
         raise UsageError(f"'chosen_by' is written by `sweep`, with the entries {', '.join(known)}")
     return {str(name): word(entry) for name, entry in value.items()}
+
+
+def vouched(table: Table, named: Sequence[str] | Literal["auto"]) -> Table:
+    """The table of a sweep with the user's own words for its methods: none that it names is imported unasked.
+
+    A table that a user wrote is the user's own words. Raises UsageError for a method that has to be named.
+    """
+    if table.chosen_by and named == "auto":
+        for name in table.algorithms:
+            algorithms.vouched(name, "auto", f"the sweep '{table.chosen_by['study']}'", "algorithms")
+    if not table.chosen_by or named == "auto":
+        return table
+    own = {algorithms.identifier(name): name for name in named}
+    return replace(table, algorithms={own.get(algorithms.identifier(n), n): w for n, w in table.algorithms.items()})
 
 
 def refuse_unchosen(table: Table, methods: Iterable[str], settings: Words) -> None:

@@ -225,7 +225,10 @@ def send_studies(root: Path, uri: str) -> int:
     """
     sent = 0
     for path in sorted(root.glob(f"studies/*/{NOTE}")):
-        note = json.loads(path.read_text())
+        note = run_folder.mapping(path)
+        if note is None or not {"study", "suite", "experiment", "tags", "status", "sent"} <= set(note):
+            print(f"{path} is damaged; the study's own command mends it", file=sys.stderr)
+            continue
         if note["sent"] or note["status"] == "RUNNING":
             continue
         study_run = StudyRun(uri, note["study"], note["suite"], note["experiment"], None, note["tags"])

@@ -226,7 +226,7 @@ class Objective:
         folder.write_state({**told, "tags": {**kept, **tags}})
         if not run.tracked or "run_id" not in told:
             return
-        uri, run_id = told["tracking_uri"], told["run_id"]
+        uri, run_id = resolve_uri(), told["run_id"]
         try:
             with guarded(uri):
                 outdated = _outdated(writer(uri).get_run(run_id).data.tags) if state == "complete" else set()

@@ -17,7 +17,7 @@ def send(found: Sequence[Found], say: Callable[[str], None]) -> list[str]:
         is_owed = trial.state.name == "COMPLETE" and folder.is_done and not folder.read_state().get("sent")
         if run.tracked and is_owed and folder.holder() is None:  # else another command is just sending it
             try:
-                send_unless_sent(folder)
+                send_unless_sent(folder, named=run.words["algorithm"])
             except Failure as failure:
                 left.append(run.name)
                 say(f"{run.name} is done, but not sent: {failure}")

@@ -63,4 +63,7 @@ def _read(uri: str, run_id: str, sweep: str) -> Table:
     with guarded(uri), tempfile.TemporaryDirectory() as folder:
         if WINNERS not in [file.path for file in client.list_artifacts(run_id)]:
             raise Failure(f"the study '{sweep}' has no {WINNERS}: it is no sweep, or no trial is complete yet")
-        return read_table(str(Path(client.download_artifacts(run_id, WINNERS, folder))))
+        found = read_table(str(Path(client.download_artifacts(run_id, WINNERS, folder))))
+    if not found.chosen_by:
+        raise Failure(f"the {WINNERS} of the study '{sweep}' was not written by a sweep: it does not say what chose it")
+    return found

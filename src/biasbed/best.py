@@ -1,0 +1,94 @@
+"""What is kept of the best and the last evaluation, looked at before a training goes on: mended, or said to be lost."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from biasbed import checkpoint, record
+from biasbed.engine import Engine
+from biasbed.errors import Failure
+
+
+def mend(engine: Engine, evaluated: int | None) -> None:
+    """Make the best weights and all decisions be there, before a training goes on; every rank takes part.
+
+    Weights are taken from a checkpoint that has them still, decisions are made again by the weights that made them.
+    Raises Failure where the best weights are lost, unless `resume=without_best` accepts that. evaluated: the evaluation
+    whose weights the training has at the moment, if any.
+    """
+    best, group, path = engine.state.best, engine.group, engine.folder.path
+    if best is None:
+        return
+    whole = group.share_object(_mended(engine, best) if group.is_main else None)
+    if not whole:
+        name = f"{engine.config.unit} {best['number']:.0f}"
+        if engine.config.resume != "without_best":
+            raise Failure(
+                f"{path / checkpoint.BEST} is lost or damaged, and no other file has the weights of {name}, the best "
+                "one: resume=without_best trains on without them, resume=never starts anew"
+            )
+        if group.is_main:
+            print(f"warning: going on without the weights of {name}, the best one", file=sys.stderr)
+            (path / checkpoint.BEST).unlink(missing_ok=True)
+    if whole and group.share_object(_lacks(engine, "best") if group.is_main else None):
+        _decide_again(engine, best)
+    if evaluated is not None and group.share_object(_lacks(engine, "last") if group.is_main else None):
+        engine.evaluate()
+        if group.is_main:
+            engine.write_decisions("last", evaluated)
+
+
+def is_lost(engine: Engine) -> bool:
+    """Whether the best weights are not there."""
+    return not (engine.folder.path / checkpoint.BEST).exists()
+
+
+def _mended(engine: Engine, best: Mapping[str, float]) -> bool:
+    """Whether the best weights are whole, after they were taken from another checkpoint if need be."""
+    folder = engine.folder.path
+    kept = _whole(folder / checkpoint.BEST)
+    # A later one was written just before a kill: its evaluation comes again.
+    if kept is not None and kept["best"]["number"] >= best["number"]:
+        return True
+    for name in (checkpoint.LAST, checkpoint.PREVIOUS):
+        state = _whole(folder / name)
+        if state is not None and state.get("evaluated") == best["number"]:
+            checkpoint.save_best(folder, {**{part: state[part] for part in checkpoint.DESCRIPTION}, "best": dict(best)})
+            print(f"warning: {checkpoint.BEST} was lost or damaged; {name} has its weights", file=sys.stderr)
+            return True
+    return False
+
+
+def _whole(path: Path) -> dict[str, Any] | None:
+    with contextlib.suppress(Failure):
+        return checkpoint.load(path, parts={**checkpoint.DESCRIPTION, "best": dict})
+    return None
+
+
+def _lacks(engine: Engine, which: str) -> bool:
+    """Whether the decisions on some set are not there, or cut off."""
+    from pyarrow import ArrowException, parquet
+
+    for entry in engine.evaluator.sets:
+        try:
+            parquet.read_metadata(engine.folder.path / record.predictions_file(entry.name, which))
+        except (OSError, ArrowException):
+            return True
+    return False
+
+
+def _decide_again(engine: Engine, best: Mapping[str, float]) -> None:
+    """Write the decisions of the best weights once more; those of training are put back."""
+    kept = checkpoint.load(engine.folder.path / checkpoint.BEST)
+    if kept["best"]["number"] != best["number"]:
+        return  # its evaluation, which comes again, writes them
+    current = {name: tensor.clone() for name, tensor in engine.algorithm.state_dict().items()}
+    engine.algorithm.load_state_dict(kept["algorithm"])
+    engine.evaluate()
+    engine.algorithm.load_state_dict(current)
+    if engine.group.is_main:
+        engine.write_decisions("best", int(best["number"]))
