@@ -19,6 +19,9 @@ for folder in (ROOT / "src", ROOT / "tests"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
+# Small convolutions: threads that wait for each other on a busy machine take longer than they save. Before torch loads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import children  # noqa: E402  (needs the path set above)
 from postgres import postgres  # noqa: E402, F401  (a fixture)
 
@@ -116,9 +119,9 @@ Command = Callable[..., children.Done]
 
 
 def command_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a new Python that runs this checkout, single-threaded."""
+    """The environment of a new Python that runs this checkout."""
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **(extra or {})}
+    return {**os.environ, "PYTHONPATH": path, **(extra or {})}
 
 
 @pytest.fixture

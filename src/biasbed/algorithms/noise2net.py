@@ -206,7 +206,7 @@ class Noise2Net(ERM):
         with armed([self.distortion], [self._draw(len(x), x.dtype)]):
             return super().logits(x)
 
-    def _draw(self, num_images: int, dtype: torch.dtype) -> Draw | None:
+    def _draw(self, num_images: int, dtype: torch.dtype = torch.float32) -> Draw | None:
         count = int(self.hparams.share * num_images + 1e-9)
         if count == 0 or not self.training:
             return None
