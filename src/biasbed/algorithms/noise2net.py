@@ -203,14 +203,14 @@ class Noise2Net(ERM):
         self._host = HostDraws(setup.group)
 
     def logits(self, x: Tensor) -> Tensor:
-        with armed([self.distortion], [self._draw(len(x), x.dtype)]):
+        with armed([self.distortion], [self._draw(len(x))]):
             return super().logits(x)
 
-    def _draw(self, num_images: int, dtype: torch.dtype = torch.float32) -> Draw | None:
+    def _draw(self, num_images: int) -> Draw | None:
         count = int(self.hparams.share * num_images + 1e-9)
         if count == 0 or not self.training:
             return None
-        generator = self.group.generator
+        generator, dtype = self.group.generator, next(self.parameters()).dtype
         strength = uniform((), self.hparams.max_eps / 2, self.hparams.max_eps, generator, dtype)
         shapes = draw_shapes(self._host.epoch_generator(self.progress))
         return Draw(draw_blocks(count, self.hparams.hidden, shapes, generator, dtype), strength)
