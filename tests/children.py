@@ -73,7 +73,7 @@ def _child(
 
     from biasbed import cli
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))  # the fork server's is that of whoever started it
     if kill is not None:
         import kill_at
 

@@ -21,6 +21,8 @@ for folder in (ROOT / "src", ROOT / "tests"):
 
 from biasbed.processes import yield_while_waiting  # noqa: E402  (needs the path set above)
 
+# Before torch loads. Small convolutions: threads that wait for each other on a busy machine take longer than they save.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 yield_while_waiting()  # as every command does; a test of numbers beside a test of commands is a busy neighbour
 
 import children  # noqa: E402
@@ -120,9 +122,9 @@ Command = Callable[..., children.Done]
 
 
 def command_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a new Python that runs this checkout, single-threaded."""
+    """The environment of a new Python that runs this checkout."""
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **(extra or {})}
+    return {**os.environ, "PYTHONPATH": path, **(extra or {})}
 
 
 @pytest.fixture

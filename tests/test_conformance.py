@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,15 +19,6 @@ from biasbed.models import Predict
 from biasbed.settings import specs
 from conformance.making import BUSY, CLASSES, SHAPES, batch_for, images, make, steps, task_for
 from conformance.ranks import gradients, half, in_two_processes
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small convolutions: threads that wait for each other on a busy machine take longer than they save."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -95,10 +85,11 @@ def test_trains_on_every_shape_of_batch(name: str, shape: str) -> None:
 
 
 def test_learns_a_batch_by_heart(name: str) -> None:
-    algorithm = make(name, lr=0.02)
+    """At a rate that is small enough for rounding not to decide: at 0.02, SagNet's losses jump about."""
+    algorithm = make(name, lr=0.005)
     batch = batch_for(algorithm)
     totals = [sum(terms.values()) for terms in steps(algorithm, batch, 0, 20)]
-    assert np.mean(totals[-5:]) < np.mean(totals[:5])
+    assert np.mean(totals[-5:]) < 0.9 * np.mean(totals[:5])
 
 
 def test_a_step_in_parts_sees_every_example(name: str) -> None:

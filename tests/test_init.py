@@ -21,8 +21,6 @@ from biasbed.networks import lineage
 from biasbed.networks.weights import read_file, weights_file
 from conformance import making
 
-torch.set_num_threads(1)
-
 
 def trained(classes: int = 4, name: str = "resnet10") -> networks.Network:
     """A network with values that no fresh one has."""

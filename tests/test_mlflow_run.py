@@ -34,7 +34,7 @@ def mlflow_run(clone: Path, entry: str, *parameters: str) -> list[str]:
 
 def environment() -> dict[str, str]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+    return {**os.environ, "PATH": path}
 
 
 def parameters(image_root: Path, epochs: int) -> list[str]:

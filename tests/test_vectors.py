@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from replays import load, walk
 
@@ -18,7 +17,6 @@ def test_every_vector_has_a_replay() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_ours_is_as_the_authors_have_it(name: str) -> None:
-    torch.set_num_threads(1)
     replay, uncompared = walk.replay_of(name)
     case = load(FILES[name])
     replay(case)

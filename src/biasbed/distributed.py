@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from biasbed.precision import at_least_fp32
 from biasbed.processes import STORE, die_with_parent, in_torchrun, settle_device
 
 
@@ -70,7 +71,7 @@ class Group:
         """Each tensor's mean over ranks, by one all-reduce of all of them together."""
         if self.world == 1 or not tensors:
             return list(tensors)
-        flat = torch.cat([tensor.reshape(-1).float() for tensor in tensors])
+        flat = torch.cat([at_least_fp32(tensor.reshape(-1)) for tensor in tensors])
         dist.all_reduce(flat)
         flat /= self.world
         parts = flat.split([tensor.numel() for tensor in tensors])

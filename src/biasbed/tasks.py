@@ -7,12 +7,14 @@ from typing import Protocol
 from torch import Tensor
 from torch.nn import functional
 
+from biasbed.precision import at_least_fp32
+
 
 class Task(Protocol):
     """The kind of label, as algorithms and evaluation see it."""
 
     def loss(self, logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
-        """Loss of logits [N,K] against labels, in fp32; `reduction` is `mean` or `none` ([N])."""
+        """Loss of logits [N,K] against labels, in fp32 at least; `reduction` is `mean` or `none` ([N])."""
         ...
 
     def right(self, logits: Tensor, y: Tensor) -> Tensor:
@@ -24,7 +26,7 @@ class MultiClass:
     """One class per image: cross-entropy."""
 
     def loss(self, logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
-        return functional.cross_entropy(logits.float(), y, reduction=reduction)
+        return functional.cross_entropy(at_least_fp32(logits), y, reduction=reduction)
 
     def right(self, logits: Tensor, y: Tensor) -> Tensor:
         return logits.argmax(dim=1) == y
@@ -34,7 +36,8 @@ class MultiLabel:
     """Any number of classes per image, y [N,K] of 0 and 1: binary cross-entropy, averaged over the classes."""
 
     def loss(self, logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
-        each = functional.binary_cross_entropy_with_logits(logits.float(), y.float(), reduction="none").mean(dim=1)
+        logits = at_least_fp32(logits)
+        each = functional.binary_cross_entropy_with_logits(logits, y.to(logits.dtype), reduction="none").mean(dim=1)
         return each.mean() if reduction == "mean" else each
 
     def right(self, logits: Tensor, y: Tensor) -> Tensor:

@@ -14,9 +14,6 @@ from conformance import making
 
 MakeAlgorithm = Callable[..., Algorithm]
 
-# Small convolutions: threads that wait for each other on a busy machine take longer than they save.
-torch.set_num_threads(1)
-
 
 @pytest.fixture
 def make_algorithm() -> MakeAlgorithm:

@@ -22,8 +22,6 @@ from biasbed.precision import Precision
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass, MultiLabel, Task
 
-torch.set_num_threads(1)
-
 
 def make(hparams: dict[str, Any] | None = None, backbone: str = "resnet10", task: Task | None = None) -> Debiased:
     torch.manual_seed(0)

@@ -59,7 +59,6 @@ def in_two_processes(names: Sequence[str], folder: Path, timeout: float = 200) -
 def _rank(rank: int, port: int, names: list[str], folder: Path) -> None:
     from torch import distributed as dist
 
-    torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     torch.save({name: _visit(name, rank) for name in names}, folder / f"{rank}.pt")
     dist.destroy_process_group()

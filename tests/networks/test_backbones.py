@@ -16,9 +16,6 @@ from torch import nn
 from biasbed.errors import Failure, UsageError
 from biasbed.networks import Network, Normalise, build, check_init, check_name
 
-torch.set_num_threads(1)
-
-
 # --- names ------------------------------------------------------------------------------------------------------------
 
 

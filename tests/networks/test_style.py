@@ -12,8 +12,6 @@ from biasbed.errors import UsageError
 from biasbed.networks import prepared
 from biasbed.networks.style import StyleTransfer, adain, blend, moments, restyle
 
-torch.set_num_threads(1)
-
 
 @pytest.fixture
 def network() -> StyleTransfer:

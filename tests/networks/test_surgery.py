@@ -15,8 +15,6 @@ from biasbed.errors import UsageError
 from biasbed.networks import build, surgery
 from biasbed.networks.surgery import Window
 
-torch.set_num_threads(1)
-
 # name -> convolutions of the main path
 COUNTS = {
     "resnet10": 9,

@@ -28,7 +28,6 @@ from biasbed.suites import open_suite
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
-    torch.set_num_threads(1)
     return tmp_path / "home"
 
 

@@ -19,7 +19,6 @@ from biasbed.prepare import style
 from biasbed.prepare.style import StyleTraining, losses, train_style
 from biasbed.prepare.training import fit, patches
 
-torch.set_num_threads(1)
 OPTIONS = StyleTraining(size=16, width=8, encoder_steps=6, steps=4, batch_size=2, seed=5)
 
 

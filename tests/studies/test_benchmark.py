@@ -202,7 +202,7 @@ def test_a_study_from_start_to_end(
 
     flags = [w for name, value in settings(image_root).items() for w in (f"--{name}", value)]
     alone = ["train", "--suite", "folders", "--workers", "0", "--seed", "3", *flags, "--tracking", "offline"]
-    environment = {"BIASBED_HOME": str(tmp_path / "alone"), "OMP_NUM_THREADS": "1"}
+    environment = {"BIASBED_HOME": str(tmp_path / "alone")}
     assert children.run([*alone, "--algorithm", "erm"], env=environment).returncode == 0
     (reference,) = run_folders(tmp_path / "alone")
     (erm,) = [folder for folder in run_folders(tmp_path / "home") if folder.name.startswith("erm")]
@@ -399,9 +399,7 @@ def _check(
             flags = {**settings(image_root, epochs=str(epochs)), "algorithm": algorithm, "seed": str(seed)}
             command = ["train", "--suite", "folders", "--workers", "0", "--tracking", "offline"]
             command += [word for name, value in flags.items() for word in (f"--{name}", value)]
-            done = children.run(
-                command, env={"BIASBED_HOME": str(straight), "OMP_NUM_THREADS": "1"}, processes=processes
-            )
+            done = children.run(command, env={"BIASBED_HOME": str(straight)}, processes=processes)
             assert done.returncode == 0, done.stderr
             (reference,) = straight.glob(f"folders/{algorithm}-s{seed}-*")
             (folder,) = home.glob(f"folders/{algorithm}-s{seed}-*")

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from biasbed.precision import at_least_fp32
+
 if TYPE_CHECKING:
     from biasbed.batch import Batch
     from biasbed.distributed import Group
@@ -137,10 +139,10 @@ class Algorithm(nn.Module):
             share = len(part) / len(batch)
             with self._synchronize(last=number == len(parts) - 1):
                 losses = (self._runtime.ddp or self)(part)
-                total = torch.stack([loss.float() for loss in losses.values()]).sum()
+                total = torch.stack([at_least_fp32(loss) for loss in losses.values()]).sum()
                 self.setup.precision.scale(total * (share * self.progress.weight)).backward()
             for name, loss in losses.items():
-                terms[name] = terms.get(name, 0.0) + loss.detach().float() * share
+                terms[name] = terms.get(name, 0.0) + at_least_fp32(loss.detach()) * share
         parameters = _parameters(self.optimizer("main"))
         unscaled = [None if p.grad is None else self.setup.precision.unscale(p.grad) for p in parameters]
         self.apply_gradients({"main": unscaled})
@@ -176,11 +178,11 @@ class Algorithm(nn.Module):
             last = list(found)[-1]
             for name, (loss, wanted) in found.items():
                 parameters = list(wanted)
-                scaled = self.setup.precision.scale(loss.float() * (share * self.progress.weight))
+                scaled = self.setup.precision.scale(at_least_fp32(loss) * (share * self.progress.weight))
                 raw = torch.autograd.grad(scaled, parameters, retain_graph=name != last, allow_unused=True)
                 dense = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, raw, strict=True)]
                 sums[name] = [a + b for a, b in zip(sums[name], dense, strict=True)] if name in sums else dense
-                terms[name] = terms.get(name, 0.0) + loss.detach().float() * share
+                terms[name] = terms.get(name, 0.0) + at_least_fp32(loss.detach()) * share
         averaged = iter(self.group.mean_all([g for values in sums.values() for g in values]))
         unscale = self.setup.precision.unscale
         return {name: [unscale(next(averaged)) for _ in values] for name, values in sums.items()}, terms

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from torch import Tensor
 
 if TYPE_CHECKING:
     from biasbed.algorithms.base import Progress
@@ -45,6 +46,18 @@ def armed(places: Sequence[Place], draws: Sequence[Any]) -> Iterator[None]:
     finally:
         for place in places:
             place.forget()
+
+
+def uniform(
+    size: Sequence[int], low: float, high: float, generator: torch.Generator, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Draws from [low, high), on the generator's device.
+
+    What is drawn are whole multiples of 2^-24, the same in every dtype and on every CPU; they are scaled in `dtype`.
+    `uniform_` rounds its product and sum to fp32 in one on some CPUs and in two on others.
+    """
+    unit = torch.rand(size, generator=generator, device=generator.device, dtype=torch.float32).to(dtype)
+    return torch.full_like(unit, low).add_(unit, alpha=high - low)
 
 
 class HostDraws:

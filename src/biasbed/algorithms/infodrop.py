@@ -24,6 +24,7 @@ from biasbed.algorithms.presets import (
 )
 from biasbed.networks import surgery
 from biasbed.networks.surgery import Site, Window
+from biasbed.precision import at_least_fp32
 from biasbed.presets import OPEN, TRAINING
 from biasbed.settings import setting
 
@@ -57,12 +58,12 @@ def drop_weights(
     what is self-informative (edges) is kept. Zero padding counts as content. With `pool`, weights become the minimum
     over the pooling window, to go with a max-pooled map.
 
-    s is one number per call, unless `per_image`. In fp32 whatever the autocast, and in logarithms: the exponent
-    1/temperature (33) multiplies relative errors and underflows for most positions. A batch without any contrast
-    gives equal weights.
+    s is one number per call, unless `per_image`. In fp32 at least, whatever the autocast, and in logarithms: the
+    exponent 1/temperature (33) multiplies relative errors and underflows for most positions. A batch without any
+    contrast gives equal weights.
     """
     with torch.autocast(u.device.type, enabled=False):
-        distances = patch_distances(u.float(), offsets, window)
+        distances = patch_distances(at_least_fp32(u), offsets, window)
         mean = distances.mean(dim=(1, 2, 3), keepdim=True) if per_image else distances.mean()
         relative = distances / mean.clamp_min(torch.finfo(torch.float32).tiny)
         log_weights = (relative / (-2 * band_width**2)).logsumexp(dim=1) / temperature
@@ -130,7 +131,7 @@ class AliasTable:
         rest = ONE + surplus - lacking.gather(1, last_filled)
         gives = scaled > ONE
         keep = torch.where(gives, rest, scaled).double() / ONE
-        return cls(keep.float(), torch.where(gives, successor, giver))
+        return cls(keep.to(weights.dtype), torch.where(gives, successor, giver))
 
     def draw(self, positions: Tensor, coins: Tensor) -> Tensor:
         """Draws [N,M] from uniform positions [N,M] in {0..L-1} and coins [N,M] in [0,1)."""

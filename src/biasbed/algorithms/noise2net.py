@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from biasbed.algorithms.base import Setup
-from biasbed.algorithms.draws import Drawn, HostDraws, armed
+from biasbed.algorithms.draws import Drawn, HostDraws, armed, uniform
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import BIASBED_PAPER, DEEPAUGMENT_AUTHORS
 from biasbed.networks import surgery
+from biasbed.precision import at_least_fp32
 from biasbed.settings import setting
 
 NUM_BLOCKS = 4
@@ -62,7 +63,7 @@ def distort(x: Tensor, blocks: Sequence[Block], strength: Tensor | float) -> Ten
     """
     device = x.device.type
     half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16
-    x = x.float()
+    x = at_least_fp32(x)
     with torch.autocast(device, enabled=False):
         for block in blocks:
             x = x + strength * residual(x.bfloat16() if half else x, block)
@@ -121,14 +122,17 @@ def draw_shapes(generator: torch.Generator) -> list[list[Shape]]:
 
 
 def draw_blocks(
-    num_images: int, hidden: int, shapes: Sequence[Sequence[Shape]], generator: torch.Generator
+    num_images: int,
+    hidden: int,
+    shapes: Sequence[Sequence[Shape]],
+    generator: torch.Generator,
+    dtype: torch.dtype = torch.float32,
 ) -> list[Block]:
     """Weights uniform within 1 / sqrt(fan in) of zero, for groups of `hidden` channels; on the generator's device."""
 
     def draw(outputs: int, inputs: int, kernel: int = 1) -> Tensor:
         bound = (inputs * kernel**2) ** -0.5
-        size = (num_images, outputs, inputs, kernel, kernel)
-        return torch.empty(size, device=generator.device).uniform_(-bound, bound, generator=generator)
+        return uniform((num_images, outputs, inputs, kernel, kernel), -bound, bound, generator, dtype)
 
     width = hidden * (NUM_CONVS + 1)
     return [
@@ -211,8 +215,7 @@ class Noise2Net(ERM):
         count = int(self.hparams.share * num_images + 1e-9)
         if count == 0 or not self.training:
             return None
-        generator = self.group.generator
-        strength = torch.empty((), device=generator.device)
-        strength.uniform_(self.hparams.max_eps / 2, self.hparams.max_eps, generator=generator)
+        generator, dtype = self.group.generator, next(self.parameters()).dtype
+        strength = uniform((), self.hparams.max_eps / 2, self.hparams.max_eps, generator, dtype)
         shapes = draw_shapes(self._host.epoch_generator(self.progress))
-        return Draw(draw_blocks(count, self.hparams.hidden, shapes, generator), strength)
+        return Draw(draw_blocks(count, self.hparams.hidden, shapes, generator, dtype), strength)

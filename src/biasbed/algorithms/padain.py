@@ -14,6 +14,7 @@ from biasbed.algorithms.draws import Drawn, HostDraws, armed
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import BIASBED_CODE, BIASBED_PAPER, IMAGENET_CROPS, SGD, STEPS, epochs
 from biasbed.networks import surgery
+from biasbed.precision import at_least_fp32
 from biasbed.settings import setting
 
 
@@ -23,12 +24,13 @@ def swap_statistics(x: Tensor, permutation: Tensor, eps: float = 1e-5) -> Tensor
     y = (x - mu) / (sqrt(v + eps) + eps) * sqrt(v[pi] + eps) + mu[pi], with mu and v (unbiased) the moments of each map
     of x [N,C,H,W] over its pixels and pi `permutation` [N]. No gradient flows into mu[pi] and v[pi]: the donor gives
     its style and isn't trained by the receiver. Maps of one pixel have no style, a batch of one image has no donor:
-    both come back as they are. Computed in fp32 whatever the autocast, because v overflows fp16 and eps is lost in it.
+    both come back as they are. Computed in fp32 at least, whatever the autocast, because v overflows fp16 and eps is
+    lost in it.
     """
     if len(x) == 1 or x.shape[2] * x.shape[3] == 1:
         return x
     with torch.autocast(x.device.type, enabled=False):
-        maps = x.float()
+        maps = at_least_fp32(x)
         variance, mean = torch.var_mean(maps, dim=(2, 3), keepdim=True)
         std = (variance + eps).sqrt()
         # The [N,C] moments are permuted, not the maps. Centred first: with the mean folded into the shift, a map that

@@ -22,6 +22,7 @@ from biasbed.algorithms.presets import (
 from biasbed.batch import Batch
 from biasbed.errors import UsageError
 from biasbed.networks import surgery
+from biasbed.precision import at_least_fp32
 from biasbed.settings import setting
 
 # --- the mathematics as functions of its draws ------------------------------------------------------------------------
@@ -29,7 +30,7 @@ from biasbed.settings import setting
 
 @dataclass(frozen=True, eq=False)
 class Maps:
-    """Feature maps [N,C,H,W] taken apart, for both randomisations: z = centred + mean, in fp32.
+    """Feature maps [N,C,H,W] taken apart, for both randomisations: z = centred + mean, in fp32 at least.
 
     `mean` and (unbiased) `variance` [N,C,1,1] over an image's pixels are its style.
     """
@@ -40,8 +41,9 @@ class Maps:
 
     @classmethod
     def of(cls, z: Tensor) -> Maps:
-        variance, mean = torch.var_mean(z.float(), dim=(2, 3), keepdim=True)
-        return cls(z.float() - mean, mean, variance)
+        z = at_least_fp32(z)
+        variance, mean = torch.var_mean(z, dim=(2, 3), keepdim=True)
+        return cls(z - mean, mean, variance)
 
 
 def randomise_content(maps: Maps, permutation: Tensor, eps: float = 1e-5) -> Tensor:
@@ -60,7 +62,7 @@ def randomise_style(maps: Maps, permutation: Tensor, alpha: Tensor, eps: float =
     n * sqrt(v' + eps) + mu' with mu' = alpha mu + (1 - alpha) mu[pi] and v' likewise: the authors' code
     interpolates variances, not standard deviations. alpha [N] in [0,1]. Nothing is detached.
     """
-    alpha = alpha.view(-1, 1, 1, 1)
+    alpha = alpha.view(-1, 1, 1, 1).to(maps.mean.dtype)
     mean = torch.lerp(maps.mean[permutation], maps.mean, alpha)
     variance = torch.lerp(maps.variance[permutation], maps.variance, alpha)
     scale = ((variance + eps) / (maps.variance + eps)).sqrt()
@@ -69,11 +71,11 @@ def randomise_style(maps: Maps, permutation: Tensor, alpha: Tensor, eps: float =
 
 
 def adversarial_loss(logits: Tensor, eps: float = 1e-5) -> Tensor:
-    """Cross-entropy of the uniform distribution with softmax(logits [N,K]) + eps, in fp32 (section 3.2).
+    """Cross-entropy of the uniform distribution with softmax(logits [N,K]) + eps, in fp32 at least (section 3.2).
 
     Smallest, log K, where every image's classes are equally likely.
     """
-    return -(logits.float().softmax(dim=1) + eps).log().mean()
+    return -(at_least_fp32(logits).softmax(dim=1) + eps).log().mean()
 
 
 # --- insertion points -------------------------------------------------------------------------------------------------
@@ -240,4 +242,4 @@ class SagNet(Algorithm):
             return [None, None]
         shape = (2, num_images, self.style_net.fc.in_features)
         kept = torch.rand(shape, generator=self.group.generator, device=self.group.device) >= rate
-        return list(kept.float() / (1 - rate))
+        return list(kept.to(self.style_net.fc.weight.dtype) / (1 - rate))

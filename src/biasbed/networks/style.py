@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from biasbed.errors import UsageError
 from biasbed.networks.prepared import PreparedNetwork
 from biasbed.networks.weights import load_weights
+from biasbed.precision import at_least_fp32
 
 EPS = 1e-5  # added to variances
 AUTHORS_WIDTH, AUTHORS_SIZE = 64, 256
@@ -97,9 +98,9 @@ class StyleTransfer(PreparedNetwork):
 
 
 def moments(f: Tensor, eps: float = EPS) -> Moments:
-    """Mean and sqrt(v + eps) of every map of f [N,C,h,w], v unbiased: two of [N,C,1,1], fp32 under any autocast."""
+    """Mean and sqrt(v + eps) of every map of f [N,C,h,w], v unbiased: two of [N,C,1,1], at least fp32."""
     with torch.autocast(f.device.type, enabled=False):
-        variance, mean = torch.var_mean(f.float(), dim=(2, 3), keepdim=True)
+        variance, mean = torch.var_mean(at_least_fp32(f), dim=(2, 3), keepdim=True)
         return mean, (variance + eps).sqrt()
 
 
@@ -107,7 +108,7 @@ def restyle(f: Tensor, own: Moments, target: Moments) -> Tensor:
     """f [N,C,h,w], whose moments are `own`, with those of `target` in their place."""
     with torch.autocast(f.device.type, enabled=False):
         # Centred first: a nearly constant map is scaled up by as much as 1/sqrt(eps), which rounding must not be.
-        return torch.addcmul(target[0], f.float() - own[0], target[1] / own[1])
+        return torch.addcmul(target[0], at_least_fp32(f) - own[0], target[1] / own[1])
 
 
 def adain(content: Tensor, style: Tensor, eps: float = EPS) -> Tensor:
@@ -118,7 +119,7 @@ def adain(content: Tensor, style: Tensor, eps: float = EPS) -> Tensor:
 def blend(content: Tensor, styled: Tensor, alpha: float) -> Tensor:
     """Features between content (alpha 0) and full style (alpha 1) (equation 14), in fp32."""
     with torch.autocast(content.device.type, enabled=False):
-        return torch.lerp(content.float(), styled.float(), alpha)
+        return torch.lerp(at_least_fp32(content), at_least_fp32(styled), alpha)
 
 
 def _conv(inputs: int, outputs: int) -> list[nn.Module]:

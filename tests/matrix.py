@@ -1,0 +1,130 @@
+"""What differs between machines and must not decide a test: each setting once, and the tests under it.
+
+`python tests/matrix.py`                  the golden traces and the vectors, as CI does (two minutes)
+`python tests/matrix.py --whole`          the whole default suite under each setting by itself (hours)
+`python tests/matrix.py --whole offline`  the whole default suite under one, or several
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+QUICK = ("tests/test_golden.py::test_numbers_are_what_they_were", "tests/test_vectors.py", "-n", "auto")
+WHOLE = ("tests", "-m", "not slow", "-n", "auto", "--dist", "loadfile")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A machine other than this one. `folder` and `home` are inside a scratch folder, "" standing for none."""
+
+    why: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    arithmetic: bool = False  # it changes how numbers are rounded
+    folder: str = ""  # where a copy of the checkout is tested
+    home: str = ""
+    offline: bool = False
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "old_cpu": Setting(
+        "no AVX: sums in another order, products and sums rounded one by one",
+        {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"},
+        arithmetic=True,
+    ),
+    "avx2_cpu": Setting(
+        "most desktops and older servers; AVX-512 has other convolutions",
+        {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "AVX2"},
+        arithmetic=True,
+    ),
+    "two_threads": Setting("sums in parts; tests have one thread else", {"OMP_NUM_THREADS": "2"}, arithmetic=True),
+    "time_zone": Setting("neither UTC nor whole hours from it", {"TZ": "Asia/Kathmandu"}),
+    "plain_locale": Setting("no UTF-8 by locale, as in a bare container", {"LC_ALL": "C"}),
+    "comma_locale": Setting("1,5 for 1.5", {"LC_ALL": "de_DE.UTF-8"}),
+    "empty_home": Setting("a new user: no caches, no settings", home="new"),
+    "read_only_home": Setting("a service account", {"HOME": "/sys"}),  # where not even root can make a folder
+    "no_home": Setting("a container's made-up user", {"HOME": "/nonexistent/home"}),
+    "space": Setting("a path with a space in it", folder="a folder/with spaces"),
+    "offline": Setting("a compute node: no network but this machine itself", offline=True),
+}
+
+
+def together(settings: Iterable[Setting]) -> Setting:
+    """All of them at once, later ones winning."""
+    parts = list(settings)
+    return Setting(
+        "; ".join(part.why for part in parts),
+        {name: value for part in parts for name, value in part.env.items()},
+        folder="".join(part.folder for part in parts),
+        offline=any(part.offline for part in parts),
+    )
+
+
+def run(setting: Setting, words: Iterable[str]) -> bool:
+    """Whether pytest passes on these words under the setting."""
+    with tempfile.TemporaryDirectory() as scratch:
+        environment = {"OMP_NUM_THREADS": "1", **os.environ, **setting.env}
+        if setting.home:
+            environment["HOME"] = str(Path(scratch, setting.home))
+            Path(environment["HOME"]).mkdir()
+        root = ROOT
+        if setting.folder:
+            root = Path(scratch, setting.folder)
+            left_out = shutil.ignore_patterns("__pycache__", ".venv", ".*_cache")
+            shutil.copytree(ROOT, root, symlinks=True, ignore=left_out)
+        command = [sys.executable, "-m", "pytest", *words, "-q", "-p", "no:cacheprovider"]
+        leave = leave_network if setting.offline else None
+        return subprocess.run(command, cwd=root, env=environment, preexec_fn=leave).returncode == 0
+
+
+def leave_network() -> None:
+    """Move this process into a network of its own, which has the loopback device alone."""
+    new_user, new_network, set_flags, up_and_running = 0x10000000, 0x40000000, 0x8914, 0x41
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(new_network if os.geteuid() == 0 else new_network | new_user):
+        raise OSError(ctypes.get_errno(), "a network of its own needs root, or user namespaces")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, set_flags, struct.pack("16sh14x", b"lo", up_and_running))
+
+
+def has_locale(setting: Setting) -> bool:
+    """Whether the machine has the setting's locale, which a program is not told when it lacks it."""
+    wanted = setting.env.get("LC_ALL", "C").lower().replace("-", "")
+    return wanted in subprocess.run(["locale", "-a"], capture_output=True, text=True).stdout.lower().split()
+
+
+def main(words: list[str]) -> int:
+    names = [word for word in words if word != "--whole"] or list(SETTINGS)
+    if unknown := set(names) - set(SETTINGS):
+        print(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(SETTINGS)}", file=sys.stderr)
+        return 2
+    missing = [name for name in names if not has_locale(SETTINGS[name])]
+    chosen = {name: SETTINGS[name] for name in names if name not in missing}
+    for name in missing:
+        print(f"left out: {name}, as this machine has no {SETTINGS[name].env['LC_ALL']}")
+    if "--whole" not in words and len(names) > 1:  # what doesn't round: all at once, to save time
+        others = {name: setting for name, setting in chosen.items() if not setting.arithmetic}
+        rounding = {name: setting for name, setting in chosen.items() if setting.arithmetic}
+        chosen = {**rounding, " + ".join(others): together(others.values())} if others else rounding
+    failed = []
+    for name, setting in chosen.items():
+        print(f"--- {name}: {setting.why}", flush=True)
+        if not run(setting, WHOLE if "--whole" in words else QUICK):
+            failed.append(name)
+    print(f"red under: {', '.join(failed)}" if failed else f"green under: {', '.join(chosen)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,174 @@
+"""Short trainings in float64, whose numbers follow from the mathematics and not from the CPU.
+
+What rounds differently on another CPU does so at 1e-16, and a few steps of a small network make 1e-12 of it at most. So
+nothing may be rounded to fp32 on the way there: weights and images are made in float64 of numpy's legacy generator,
+which is frozen. Draws are those of a training, fp32 and widened: a uniform draw is a whole multiple of 2^-24, or one
+product and one sum of such numbers, rounded once. A coin that lies within 1e-12 of its threshold would be another
+matter, and is as rare as that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import pkgutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from biasbed import algorithms
+from biasbed.algorithms.base import Algorithm, Progress, Setup, TrainData
+from biasbed.batch import Batch
+from biasbed.config import Optim
+from biasbed.distributed import Group
+from biasbed.engine import prepare
+from biasbed.networks import build, prepared
+from biasbed.precision import Precision
+from biasbed.schedules import make_optimizer, rate_factor
+from biasbed.settings import build as build_settings
+from biasbed.tasks import MultiClass, MultiLabel
+from replays import weights_by_formula
+
+BACKBONE, CLASSES, SIDE, EXAMPLES = "timm:test_resnet", 5, 33, 8
+EPOCHS, PER_EPOCH = 3, 2
+
+Trace = dict[str, list[float]]
+
+# Every setting is large enough for a millionth of it to be far above rounding.
+SGD = {"lr": 0.01, "lr_batch": 4, "momentum": 0.8, "weight_decay": 0.02, "warmup": 1.0, "gamma": 0.3}
+STEPPED = Optim(**SGD, milestones=(0.6,))
+ADAM = {**SGD, "lr": 0.001, "beta1": 0.8, "beta2": 0.95, "schedule": "constant"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training: a method with settings under which all of it acts, and an optimizer."""
+
+    algorithm: str
+    hparams: Mapping[str, Any] = field(default_factory=dict)
+    optim: Optim = STEPPED
+    accumulate: int = 1
+    multi_label: bool = False
+    side: int = SIDE  # pixels
+
+
+# Its temperature and band width act through coins alone, of which a millionth turns none: the weights are recorded.
+INFODROP = {"layers": 2, "temperature": 0.1}
+WATCHED: Mapping[str, str] = {"infodrop": "biasbed.algorithms.infodrop.drop_weights"}
+CASES: Mapping[str, Case] = {
+    **{name: Case(name) for name in algorithms.names()},
+    "infodrop": Case("infodrop", INFODROP),
+    "infodrop_approximate": Case("infodrop", {**INFODROP, "approximate": True, "mask_in_eval": True}),
+    "padain": Case("padain", {"p": 0.4, "eps": 0.01}),
+    "sagnet": Case("sagnet", {"w_adv": 2.0, "clip": 0.5, "dropout": 0.5, "eps": 0.05}),
+    "sagnet_in_parts": Case("sagnet", {"style_stage": 2, "w_adv": 2.0, "dropout": 0.2, "eps": 0.05}, accumulate=3),
+    "debiased_multi_grid": Case("debiased", {"multi_grid": True, "milestones": (0.4,), "min_size": 33}, side=48),
+    "erm_in_parts": Case("erm", optim=Optim(**SGD, nesterov=True, schedule="cosine"), accumulate=3),
+    "erm_multi_label": Case("erm", multi_label=True),
+    "erm_adam": Case("erm", optim=Optim(name="adam", **ADAM)),
+    "erm_adamw": Case("erm", optim=Optim(name="adamw", **ADAM)),
+}
+
+
+def train(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> Trace:
+    """Every loss of every step, then the logits of the trained network and the norms of its weights.
+
+    noise: relative change of the initial weights, each up or down.
+    """
+    algorithm = start(case, dtype, noise)
+    batch = batch_for(case, algorithm, dtype)
+    trace: Trace = {}
+    with watched(case.algorithm, trace):
+        for number in range(EPOCHS * PER_EPOCH):
+            for term, value in step(case, algorithm, batch, number).items():
+                trace.setdefault(f"loss/{term}", []).append(float(value))
+    state = [value.double().norm() for value in algorithm.state_dict().values() if value.is_floating_point()]
+    with torch.no_grad():
+        logits = algorithm.eval().predict(batch.x)
+    return {**trace, "logits": logits.flatten().tolist(), "norms": torch.stack(state).tolist()}
+
+
+def step(case: Case, algorithm: Algorithm, batch: Batch, number: int) -> Mapping[str, Tensor]:
+    """One update, as the engine prepares it; its terms."""
+    epoch, within = divmod(number, PER_EPOCH)
+    algorithm.progress = Progress("main", epoch, EPOCHS, within, PER_EPOCH)
+    algorithm.set_rate(rate_factor(case.optim, number, EPOCHS * PER_EPOCH, PER_EPOCH))
+    return algorithm.update(batch)
+
+
+@contextlib.contextmanager
+def watched(algorithm: str, trace: Trace) -> Iterator[None]:
+    """Records the norms of what the method's watched function returns inside the block."""
+    place = WATCHED.get(algorithm)
+    if place is None:
+        yield
+        return
+    function, name = pkgutil.resolve_name(place), place.rpartition(".")[2]
+
+    def spy(*given: Any, **named: Any) -> Tensor:
+        result: Tensor = function(*given, **named)
+        trace.setdefault(name, []).append(float(result.norm()))
+        return result
+
+    with mock.patch(place, spy):
+        yield
+
+
+def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> Algorithm:
+    """The algorithm of a case before its first step."""
+    cls = algorithms.load(case.algorithm)
+    group, numbers = Group(), itertools.count()
+    setup = Setup(
+        num_classes=CLASSES,
+        task=MultiLabel() if case.multi_label else MultiClass(),
+        network=lambda: _filled(build(BACKBONE, CLASSES), next(numbers), dtype, noise),
+        optimizer=functools.partial(make_optimizer, case.optim, EXAMPLES),
+        group=group,
+        precision=Precision(),
+        accumulate=case.accumulate,
+        prepared=lambda kind: _filled(prepared.network_class(kind)(width=4, size=SIDE), 0, dtype).requires_grad_(False),
+    )
+    algorithm = cls(build_settings(cls.HParams, case.hparams), setup)
+    algorithm.on_train_data(TrainData(EXAMPLES, CLASSES, num_domains=2))
+    group.seed(11)
+    algorithm.start()
+    return algorithm.train()
+
+
+def _filled(network: nn.Module, seed: int, dtype: torch.dtype, noise: float = 0) -> nn.Module:
+    weights_by_formula(network.double(), seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in network.parameters() if noise else ():
+            signs = torch.randint(2, parameter.shape, generator=generator).double() * 2 - 1
+            parameter.mul_(1 + noise * signs)
+    return network.to(dtype)
+
+
+def batch_for(case: Case, algorithm: Algorithm, dtype: torch.dtype = torch.float64) -> Batch:
+    """Images of noise of different strength, with the columns that the method may see."""
+    random = np.random.RandomState(7)
+    shape = (EXAMPLES, algorithm.views, 3, case.side, case.side)
+    x = random.random_sample(shape) * np.linspace(0.3, 1, EXAMPLES)[:, None, None, None, None]
+    index = torch.arange(EXAMPLES)
+    y = torch.from_numpy(random.randint(0, 2, (EXAMPLES, CLASSES))) if case.multi_label else index % CLASSES
+    batch = Batch(torch.from_numpy(x if algorithm.views > 1 else x[:, 0]).to(dtype), y, index, index % 2, index % 2)
+    return prepare(batch, algorithm.uses, torch.device("cpu"))
+
+
+def distance(found: Trace, stored: Trace) -> float:
+    """The largest difference between two traces, each line's by the largest number of that line; inf: other terms."""
+    if {key: len(line) for key, line in found.items()} != {key: len(line) for key, line in stored.items()}:
+        return np.inf
+    return max(_distance(found[key], line) for key, line in stored.items())
+
+
+def _distance(found: Iterable[float], stored: Iterable[float]) -> float:
+    ours, theirs = np.array(found), np.array(stored)
+    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
