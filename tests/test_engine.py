@@ -208,6 +208,17 @@ def test_optimizers_by_name(name: Any, kind: type) -> None:
     assert optimizer.param_groups[0]["lr"] == 0.5
 
 
+def test_every_setting_of_an_optimizer_reaches_it() -> None:
+    settings: dict[str, Any] = dict(lr=0.5, momentum=0.7, nesterov=True, beta1=0.8, beta2=0.95, weight_decay=0.01)
+    made = {
+        name: make_optimizer(Optim(name=name, **settings), 256, nn.Linear(2, 2).parameters()).param_groups[0]
+        for name in ("sgd", "adam", "adamw")
+    }
+    assert [made["sgd"][key] for key in ("lr", "momentum", "nesterov", "weight_decay")] == [0.5, 0.7, True, 0.01]
+    for name in ("adam", "adamw"):
+        assert [made[name][key] for key in ("lr", "betas", "weight_decay")] == [0.5, (0.8, 0.95), 0.01]
+
+
 def test_progress_within_a_stage() -> None:
     assert Progress(epoch=3, epochs=4, step=5, steps_per_epoch=10).fraction == pytest.approx(3.5 / 4)
 

@@ -85,6 +85,12 @@ def test_cliffs_delta() -> None:
     assert pairs["cliffs_delta"].iloc[0] == pytest.approx((1 + 2 - 2) / 6)
 
 
+def test_cliffs_delta_counts_ties_for_neither() -> None:
+    data = {"a": pd.DataFrame({"one": [1.0, 2.0]}), "b": pd.DataFrame({"one": [1.0, 2.0, 2.0]})}
+    _, pairs = persets.per_set(data, 0.05, (("a", "b"),))
+    assert pairs["cliffs_delta"].iloc[0] == pytest.approx((1 - 2) / 6)
+
+
 def test_what_cannot_be_tested_says_why() -> None:
     data = runs()
     data["c"] = data["c"].iloc[:1]

@@ -133,6 +133,12 @@ def test_variance_components_are_found_again() -> None:
     assert np.sqrt(np.mean([model.interaction**2 for model in estimates])) == pytest.approx(2.0, abs=0.08)
 
 
+def test_interactions_of_few_sets_are_not_too_small() -> None:
+    """Residuals of three algorithms on three sets have 4 degrees of freedom where there are 9 numbers."""
+    estimates = [simulation.estimate(*example(k=3, n=3, r=4, run=0.1, noise=0.1, seed=seed)) for seed in range(300)]
+    assert np.sqrt(np.mean([model.interaction**2 for model in estimates])) == pytest.approx(2.0, abs=0.15)
+
+
 def test_simulated_tables_have_the_models_variances() -> None:
     model = simulation.estimate(*example())
     for num_runs in (1, 4):

@@ -114,6 +114,19 @@ def test_conclusions_are_those_of_the_analysis() -> None:
     }
 
 
+def test_pairs_are_told_apart_under_the_omnibus_test_only() -> None:
+    """`a` leads by a hair on nearly all sets: Wilcoxon's test of the pair sees it, Friedman's of nine doesn't."""
+    generator = np.random.default_rng(3)
+    scores = pd.DataFrame({f"noise{i}": generator.normal(0, 10, 9) for i in range(7)})
+    scores["b"] = generator.normal(0, 10, 9)
+    scores["a"] = scores["b"] + 0.01 * np.arange(1, 10)
+    scores = scores[["a", "b", *(f"noise{i}" for i in range(7))]]
+    assert pairwise.compare_pairs(scores, "b").set_index("a").loc["a", "p_holm"] < 0.05
+    said = stability.conclusions(scores, 0.05, "b")
+    assert said[stability.OMNIBUS, "", ""] == stability.NOT_SHOWN
+    assert {text for claim, text in said.items() if claim[0] != stability.OMNIBUS} == {stability.SAME}
+
+
 def test_a_set_that_decides_is_found() -> None:
     scores = matrix([[3, 2, 1]] * 3 + [[1, 2, 3]])
     found, checks = stability.flips(scores, 0.3, stability.variants(scores, {}, {}, 0.3))

@@ -35,7 +35,6 @@ def draws_of(case: Case) -> Iterator[Given]:
         for name in ("conv1", *(f"convs_{i}" for i in range(NUM_CONVS)), "conv3"):
             grouped = torch.from_numpy(case[f"block{block}_{name}_weight"])  # in the layout of grouped convolutions
             bound = grouped[0].numel() ** -0.5
-            assert 0.9 * bound < grouped.abs().max() < 1.011 * bound
             yield uniform(grouped.view(len(case["x"]), -1, *grouped.shape[1:]), -bound, bound)
 
 

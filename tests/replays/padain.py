@@ -67,5 +67,5 @@ REPLAYS = {
     "padain_*": replay_module,
 }
 UNCOMPARED = {
-    "padain_*": {key: "a step on the way, which y and grad_x hang on" for key in ("mean", "std")},
+    "padain_*": dict.fromkeys(("mean", "std"), "a step on the way, which y and grad_x hang on"),
 }
