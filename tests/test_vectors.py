@@ -34,7 +34,7 @@ def test_ours_is_as_the_authors_have_it(name: str) -> None:
     assert list(walk.compared_keys(case, uncompared))
 
 
-# --- what the authors' code could as well have given, expected values by other routes -----------------------------------
+# --- what the authors' code could as well have given, expected values by other routes ---------------------------------
 
 
 def test_a_step_whose_gradient_is_clipped() -> None:

@@ -222,7 +222,7 @@ MUTANTS: list[Mutant] = [
         (
             "sampling: cells by their size",
             "drawn = generator.integers(len(self.sizes), size=DRAWS)",
-            "drawn = np.repeat(np.arange(len(self.sizes)), self.sizes)[generator.integers(self.sizes.sum(), size=DRAWS)]",
+            "drawn = generator.choice(len(self.sizes), DRAWS, p=self.sizes / self.sizes.sum())",
             "large cells are drawn more often",
             "::test_cells_are_equally_likely_and_so_are_the_rows_of_a_cell",
         ),

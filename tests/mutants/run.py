@@ -76,9 +76,9 @@ def survives(mutant: Mutant, tree: Path, log: Path) -> str:
         code = tests_of(tree, [mutant.killer], log)
     finally:
         path.write_text(text)
-    return (
-        "" if code == FAILED else "SURVIVED" if code == 0 else f"pytest ended with {code}:\n{log.read_text()[-2000:]}"
-    )
+    if code in (0, FAILED):
+        return "SURVIVED" if code == 0 else ""
+    return f"pytest ended with {code}: {log.read_text()[-2000:]}"
 
 
 def main(patterns: Sequence[str]) -> int:

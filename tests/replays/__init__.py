@@ -6,7 +6,6 @@ which a change of one per cent need not be noticed, with the reason.
 
 from __future__ import annotations
 
-import functools
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -44,7 +43,7 @@ def close_network(ours: Tensor, reference: np.ndarray) -> None:
 def setup(
     num_classes: int,
     network: Callable[[], nn.Module],
-    optimizer: Any = functools.partial(torch.optim.SGD, lr=0.0),
+    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
     prepared: Mapping[str, nn.Module] | None = None,
 ) -> Setup:
     """What the engine hands to a method, with a network of the vector's in place of the configured one."""
