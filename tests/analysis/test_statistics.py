@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -265,6 +266,14 @@ def test_groups_are_maximal_and_hold_only_pairs_that_are_not_told_apart() -> Non
     for group in groups:
         assert all(comparison.nemenyi.loc[a, b] >= 0.05 for a, b in itertools.combinations(group, 2))
     assert not any(set(one) < set(two) for one, two in itertools.permutations(groups, 2))
+
+
+def test_two_are_in_one_group_while_their_p_is_at_least_alpha() -> None:
+    comparison = statistics.compare(DEMSAR, 0.05)
+    for a, b in itertools.combinations(DEMSAR, 2):
+        for factor, together in ((0.99, True), (1.01, False)):
+            groups = replace(comparison, alpha=factor * comparison.p(a, b)).groups()
+            assert any({a, b} <= set(group) for group in groups) == together
 
 
 @pytest.mark.parametrize(("k", "n", "cd"), [(5, 10, 1.93), (7, 5, 4.03), (10, 20, 3.03), (5, 3, 3.52)])

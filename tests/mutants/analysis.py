@@ -103,7 +103,7 @@ MUTANTS: list[Mutant] = [
             ">= self.alpha:\n                end += 1",
             ">= self.alpha / 2:\n                end += 1",
             "groups that hold pairs which the test tells apart",
-            "::test_groups_are_maximal_and_hold_only_pairs_that_are_not_told_apart",
+            "::test_two_are_in_one_group_while_their_p_is_at_least_alpha",
         ),
         (
             "pair: the loser is better",

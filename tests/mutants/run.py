@@ -25,7 +25,7 @@ if __name__ == "__main__":
 
 from mutants import ROOT, Mutant, every  # noqa: E402
 
-LIBRARIES = ("torch", "torchvision", "timm", "numpy", "pandas", "scipy.stats", "hypothesis.strategies", "pytest")
+LIBRARIES = ("torch", "torchvision", "timm", "pydantic", "pandas", "scipy.stats", "hypothesis.strategies", "pytest")
 COPIED = ("src", "analysis", "sweeps", "tests", "docs", "benchmarks", "pyproject.toml")
 SECONDS = 120  # for one trial
 FAILED = 1  # pytest's exit code where tests failed; others mean that it could not run them
