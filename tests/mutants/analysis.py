@@ -188,7 +188,7 @@ MUTANTS: list[Mutant] = [
             "2.0 ** (1 - len(scores)) * len(family)",
             "2.0 ** (1 - len(scores))",
             "says that something could have been significant which could not",
-            "::test_pairs_do_not_depend_on_the_pool_but_holm_does",
+            "::test_the_smallest_p_is_that_of_a_lead_on_every_set",
         ),
     ),
     *of(

@@ -81,14 +81,24 @@ def survives(mutant: Mutant, tree: Path, log: Path) -> str:
     return f"pytest ended with {code}: {log.read_text()[-2000:]}"
 
 
+def preload() -> None:
+    """The libraries that tests import; one failing example is enough, none is simplified."""
+    for library in LIBRARIES:
+        __import__(library)
+    import hypothesis
+
+    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+    hypothesis.settings.register_profile("mutants", phases=phases, database=None)
+    hypothesis.settings.load_profile("mutants")
+
+
 def main(patterns: Sequence[str]) -> int:
     chosen = [
         mutant
         for mutant in every()
         if any(fnmatch.fnmatch(text, pattern) for text in (mutant.name, mutant.file) for pattern in patterns or ["*"])
     ]
-    for library in LIBRARIES:
-        __import__(library)
+    preload()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         log = Path(folder) / "log"
         tree = copy_of_the_checkout(Path(folder))

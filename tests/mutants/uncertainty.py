@@ -22,7 +22,7 @@ MUTANTS: list[Mutant] = [
             "means = (d[:, None] + d) / 2",
             "means = d[:, None] + d",
             "the rope would be half as wide",
-            "::test_a_wider_rope_makes_equivalence_more_probable",
+            "::test_baycomps_numbers",
         ),
         (
             "bayes: decided on few sets",
@@ -36,7 +36,7 @@ MUTANTS: list[Mutant] = [
             "if p > 1 - alpha), ",
             "if p > 0.5), ",
             "`better` at even odds",
-            "::test_verdicts",
+            "::test_a_verdict_takes_more_than_1_minus_alpha",
         ),
     ),
     *of(
