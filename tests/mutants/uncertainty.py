@@ -143,7 +143,7 @@ MUTANTS: list[Mutant] = [
             "allowed, allowed and corrected < alpha))",
             "allowed, corrected < alpha))",
             "pairs of a set that shows no difference",
-            "::test_pairs_are_marked_where_the_set_shows_no_difference",
+            "::test_a_pair_is_significant_only_where_the_set_is",
         ),
     ),
     *of(

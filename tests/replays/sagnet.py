@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -57,19 +59,27 @@ class AsNamed(nn.Module):
         self.style_net, self.style_fc = algorithm.style_net.layers, algorithm.style_net.fc
 
 
-def make(case: Case) -> SagNet:
-    """The algorithm with the vector's weights, on images that are normalised already."""
+@functools.cache
+def weighted(depth: int, num_classes: int, style_stage: int, seed: int) -> SagNet:
+    """The algorithm with weights by the formula, on images that are normalised already."""
 
     def network() -> nn.Module:
-        built = build(f"resnet{case['depth']}", case["logits"].shape[1])
+        built = build(f"resnet{depth}", num_classes)
         built.normalise = nn.Identity()
         # Batch norm over the few values of the last maps amplifies rounding, so the order of memory is the reference's.
         return built.to(memory_format=torch.contiguous_format)
 
-    hparams = SagNet.HParams(int(case["style_stage"]), float(case["w_adv"]), float(case["clip"]))
-    algorithm = SagNet(hparams, setup(case["logits"].shape[1], network, Recorder))
-    weights_by_formula(algorithm.network.backbone, int(case["seed"]))
-    weights_by_formula(AsNamed(algorithm), int(case["seed"]))
+    algorithm = SagNet(SagNet.HParams(style_stage), setup(num_classes, network, Recorder))
+    weights_by_formula(algorithm.network.backbone, seed)
+    weights_by_formula(AsNamed(algorithm), seed)
+    return algorithm
+
+
+def make(case: Case) -> SagNet:
+    """Started with the vector's settings."""
+    stage = int(case["style_stage"])
+    algorithm = copy.deepcopy(weighted(int(case["depth"]), case["logits"].shape[1], stage, int(case["seed"])))
+    algorithm.hparams = SagNet.HParams(stage, float(case["w_adv"]), float(case["clip"]))
     algorithm.start()
     return algorithm.train()
 
