@@ -20,6 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 if __name__ == "__main__":
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    os.environ.pop("PYTEST_ADDOPTS", None)
     sys.dont_write_bytecode = True  # a mutant of the same length and second would be taken for what was compiled before
     sys.path[:] = [str(HERE.parent), *(entry for entry in sys.path if Path(entry).resolve() != HERE)]
 

@@ -179,7 +179,7 @@ MUTANTS: list[Mutant] = [
             "math.sqrt(max(0.0, 1 - per_mean / total))",
             "1.0",
             "the runs' spread would count twice",
-            "::test_variance_components_are_found_again",
+            "::test_what_two_runs_leave_to_chance_is_no_interaction",
         ),
         (
             "simulation: residuals are not unbiased",
