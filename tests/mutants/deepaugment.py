@@ -56,7 +56,7 @@ MUTANTS: list[Mutant] = [
             "if draws.fraction() < 0.2:",
             "if draws.fraction() < 0.02:",
             "channels move together",
-            "prepare/test_deepaugment.py::test_cae_kernels",
+            "prepare/test_deepaugment.py::test_cae_shifts_are_drawn_anew_for_one_channel_in_five",
         ),
         (
             "cae: layers of option 3 one too far",

@@ -195,6 +195,14 @@ def test_cae_kernels() -> None:
     assert 1 <= moves <= 14
 
 
+def test_cae_shifts_are_drawn_anew_for_one_channel_in_five() -> None:
+    """Of which one in nine draws the same shift again."""
+    kernel = deepaug_cae._KERNELS[8](400, Draws(seeded(0)))
+    own = kernel[range(400), range(400)].flatten(1)
+    moves = int((own[1:] != own[:-1]).any(1).sum())
+    assert abs(moves - 399 * 0.2 * 8 / 9) < 4 * 7.7
+
+
 def test_cae_codes() -> None:
     """All options but 0 end in bits; 0 leaves zeros and makes ones 3 to 7."""
     for option in range(deepaug_cae.NONE + 1):
