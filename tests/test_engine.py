@@ -239,6 +239,16 @@ def test_every_search_space_names_settings_that_exist() -> None:
                 config.resolve({"algorithm": name, key: bound})
 
 
+def test_parts_of_a_batch_are_its_examples_in_order() -> None:
+    columns = {"x": torch.rand(7, 3), "y": torch.arange(7), "index": 10 + torch.arange(7)}
+    extra = Batch(torch.rand(4, 3), torch.arange(4))
+    parts = Batch(**columns, extra={"more": extra}).split(3)
+    assert [len(part) for part in parts] == [3, 2, 2]
+    for name, column in columns.items():
+        assert torch.equal(torch.cat([getattr(part, name) for part in parts]), column)
+    assert torch.equal(torch.cat([part.extra["more"].y for part in parts]), extra.y)
+
+
 def test_accumulated_gradients_of_several_losses_are_those_of_the_whole_batch() -> None:
     whole, parts = make(), make()
     parts.setup = dataclasses.replace(parts.setup, accumulate=3)

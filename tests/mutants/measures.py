@@ -208,9 +208,9 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{PACKAGE}/batch.py",
-        "test_engine.py::test_accumulated_gradients_of_several_losses_are_those_of_the_whole_batch",
+        "test_engine.py::test_parts_of_a_batch_are_its_examples_in_order",
         (
-            "batch: parts overlap",
+            "batch: labels of other images in its parts",
             "chunks = {name: torch.tensor_split(value, parts)",
             "chunks = {name: torch.tensor_split(value.flip(0) if name == 'y' else value, parts)",
             "labels of other images",
@@ -231,7 +231,7 @@ MUTANTS: list[Mutant] = [
             "key = (number,) if len(self.sizes) == 1",
             "key = (0,) if len(self.sizes) == 1",
             "every epoch in the same order",
-            "test_streams.py::test_an_epoch_is_one_pass_in_a_new_order",
+            "::test_every_pass_is_in_an_order_of_its_own",
         ),
         (
             "sampling: turns in the order of cells",
