@@ -78,7 +78,7 @@ MUTANTS: list[Mutant] = [
             "::test_demsars_example",
         ),
         (
-            "kendall: over its square root",
+            "kendall: not over its largest value",
             "kendall_w=chi2 / (n * (k - 1))",
             "kendall_w=chi2 / (n * k)",
             "perfect agreement would not be 1",
@@ -99,7 +99,7 @@ MUTANTS: list[Mutant] = [
             "::test_rounding_errors_do_not_break_ties",
         ),
         (
-            "groups: pairs at alpha are told apart",
+            "groups: pairs told apart are joined",
             ">= self.alpha:\n                end += 1",
             ">= self.alpha / 2:\n                end += 1",
             "groups that hold pairs which the test tells apart",
@@ -152,7 +152,7 @@ MUTANTS: list[Mutant] = [
             "::test_holm_equals_statsmodels",
         ),
         (
-            "rank sum: draws with replacement",
+            "rank sum: choices counted wrongly",
             "ways[1:, value:] += ways[:-1, : ways.shape[1] - value]",
             "ways[1:, value:] += 2 * ways[:-1, : ways.shape[1] - value] - ways[1:, value:]",
             "another null distribution",

@@ -18,7 +18,7 @@ MUTANTS: list[Mutant] = [
             "test_vectors.py::test_ours_is_as_the_authors_have_it[shape_bias_synthetic]",
         ),
         (
-            "wilson: no continuity of the centre",
+            "wilson: another centre",
             "centre = (share + z**2 / (2 * images)) / shrink",
             "centre = (share + z**2 / images) / shrink",
             "an interval around another share",
@@ -67,7 +67,7 @@ MUTANTS: list[Mutant] = [
         f"{PACKAGE}/evaluate.py",
         "test_evaluate.py",
         (
-            "evaluate: accuracy among all outputs of the decision",
+            "evaluate: second places are right, too",
             "int((decisions.rank == 1).sum())",
             "int((decisions.rank <= 2).sum())",
             "top-2 would be called accuracy",

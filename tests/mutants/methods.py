@@ -25,7 +25,7 @@ MUTANTS: list[Mutant] = [
             "::test_multi_grid_takes_the_nearest_pixel",
         ),
         (
-            "debiased: only the stylised half counts twice",
+            "debiased: the clean half counts twice",
             "self.task.loss(clean, batch.y) / 2,",
             "self.task.loss(clean, batch.y),",
             "the loss is no mean over both halves",
@@ -39,7 +39,7 @@ MUTANTS: list[Mutant] = [
             "::test_labels_of_shape_and_texture",
         ),
         (
-            "debiased: stretches by steps instead of epochs",
+            "debiased: a third of the training for half of a stretch",
             "fraction < (start + end) / 2",
             "fraction < start + 1 / 3",
             "sizes change at the wrong time",
@@ -221,7 +221,7 @@ MUTANTS: list[Mutant] = [
             "test_vectors.py::test_ours_is_as_the_authors_have_it[noise2net_a]",
         ),
         (
-            "noise2net: the last images instead of the first",
+            "noise2net: more images than their share",
             "count = int(self.hparams.share * num_images + 1e-9)",
             "count = num_images - int(self.hparams.share * num_images + 1e-9) + 1",
             "more than half of a batch is distorted",
