@@ -98,14 +98,14 @@ MUTANTS: list[Mutant] = [
             "for start in range(rank, size, batch_size * world)",
             "for start in range(rank, size - 1, batch_size * world)",
             "a last image is never decided",
-            "::test_ranks_decide_every_image_once",
+            "::test_batch_size_does_not_matter",
         ),
         (
             "evaluate: rows in the order of arrival",
             "order = np.argsort(decisions.row)",
             "order = np.arange(len(decisions.row))",
             "decisions depend on the number of processes",
-            "::test_ranks_decide_every_image_once",
+            "::test_decisions_of_two_ranks_are_put_in_the_set_s_order",
         ),
     ),
     *of(
