@@ -168,7 +168,7 @@ MUTANTS: list[Mutant] = [
             "mean_ranks[b] - mean_ranks[a], differ",
             "mean_ranks[a] - mean_ranks[b], differ",
             "the verdict names the loser",
-            "::test_conclusions_are_those_of_the_analysis",
+            "::test_the_winner_is_named_first",
         ),
     ),
     *of(
