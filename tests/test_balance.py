@@ -124,6 +124,14 @@ def test_turns_within_a_round_are_in_random_order(seed: int) -> None:
     assert stats.chi2_contingency(by_place).pvalue > 0.001
 
 
+@pytest.mark.parametrize("num_cells", [1, 2])
+def test_every_pass_is_in_an_order_of_its_own(num_cells: int) -> None:
+    rows, numbers = Order((0, 0, 0), shuffled_cells([30] * num_cells)).read(0, 90 * num_cells)
+    passes = [rows[numbers == number].tolist() for number in range(3)]
+    assert sorted(passes[0]) == sorted(passes[1]) == sorted(passes[2])
+    assert passes[0] != passes[1] != passes[2] != passes[0]
+
+
 def test_orders_of_other_seeds_streams_parts_and_cells_differ() -> None:
     own = shuffled_cells([30, 30])
     keys = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]

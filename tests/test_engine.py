@@ -258,6 +258,17 @@ def test_optimizers_by_name(name: Any, kind: type) -> None:
     assert optimizer.param_groups[0]["lr"] == 0.5
 
 
+def test_every_setting_of_an_optimizer_reaches_it() -> None:
+    settings: dict[str, Any] = dict(lr=0.5, momentum=0.7, nesterov=True, beta1=0.8, beta2=0.95, weight_decay=0.01)
+    made = {
+        name: make_optimizer(Optim(name=name, **settings), 256, nn.Linear(2, 2).parameters()).param_groups[0]
+        for name in ("sgd", "adam", "adamw")
+    }
+    assert [made["sgd"][key] for key in ("lr", "momentum", "nesterov", "weight_decay")] == [0.5, 0.7, True, 0.01]
+    for name in ("adam", "adamw"):
+        assert [made[name][key] for key in ("lr", "betas", "weight_decay")] == [0.5, (0.8, 0.95), 0.01]
+
+
 def test_progress_within_a_stage() -> None:
     assert Progress(epoch=3, epochs=4, step=5, steps_per_epoch=10).fraction == pytest.approx(3.5 / 4)
 
@@ -276,6 +287,16 @@ def test_every_search_space_names_settings_that_exist() -> None:
         for key, entry in space.items():
             for bound in (entry["low"], entry["high"]):
                 config.resolve({"algorithm": name, key: bound})
+
+
+def test_parts_of_a_batch_are_its_examples_in_order() -> None:
+    columns = {"x": torch.rand(7, 3), "y": torch.arange(7), "index": 10 + torch.arange(7)}
+    extra = Batch(torch.rand(4, 3), torch.arange(4))
+    parts = Batch(**columns, extra={"more": extra}).split(3)
+    assert [len(part) for part in parts] == [3, 2, 2]
+    for name, column in columns.items():
+        assert torch.equal(torch.cat([getattr(part, name) for part in parts]), column)
+    assert torch.equal(torch.cat([part.extra["more"].y for part in parts]), extra.y)
 
 
 def test_accumulated_gradients_of_several_losses_are_those_of_the_whole_batch() -> None:

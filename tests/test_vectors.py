@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
 
+import replays.debiased
+import replays.sagnet
+from biasbed.networks.style import StyleTransfer
 from replays import load, walk
 
 FILES = walk.files()
@@ -24,3 +31,67 @@ def test_ours_is_as_the_authors_have_it(name: str) -> None:
     unnoticed = [key for key in walk.compared_keys(case, uncompared) if not walk.fails(replay, walk.changed(case, key))]
     assert not unnoticed
     assert list(walk.compared_keys(case, uncompared))
+
+
+# --- what the authors' code could as well have given, expected values by other routes ---------------------------------
+
+
+def test_a_step_whose_gradient_is_clipped() -> None:
+    case = load(FILES["sagnet_step_r18"])
+    total = float(case["adv_total_norm"])
+    factor = 0.5 * total / (total + 1e-6)  # torch's clipping adds 1e-6 to the norm
+    clipped = {
+        **case,
+        "clip": np.asarray(0.5 * total),
+        "adv_grad_norms_clipped": factor * case["adv_grad_norms_unclipped"],
+        "bn1_weight_adv_grad_clipped": np.float32(factor) * case["bn1_weight_adv_grad_clipped"],
+    }
+    replays.sagnet.replay_step(clipped)
+    assert walk.fails(replays.sagnet.replay_step, {**case, "clip": clipped["clip"]})
+
+
+def test_sizes_of_a_training_of_another_length() -> None:
+    """Half, 1/sqrt(2) and all of 224 pixels are 112, 158 and 224; nothing below 120."""
+    even, odd = [], []
+    for start, end in ((0, 14), (14, 40), (40, 50)):
+        for epoch in range(start, end):
+            early = 2 * epoch < start + end
+            even.append(120 if early else 158)
+            odd.append(158 if early else 224)
+    given = {"epochs": 50, "schedule": [14, 40], "min_size": 120, "size_even_batch": even, "size_odd_batch": odd}
+    replays.debiased.replay_sizes({key: np.asarray(value) for key, value in given.items()})
+
+
+def stylised_by_hand(x: Tensor, order: Tensor, alpha: float, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """relu4_1 and the decoded images (all rows and columns), from [weight, bias, ...] of VGG-19 and decoder."""
+    left = iter(weights)
+
+    def conv(h: Tensor) -> Tensor:
+        return functional.conv2d(functional.pad(h, (1, 1, 1, 1), mode="reflect"), next(left), next(left))
+
+    h = functional.conv2d(x, next(left), next(left))
+    for stage, convs in enumerate((2, 2, 4, 1)):
+        h = functional.max_pool2d(h, 2, ceil_mode=True) if stage else h
+        for _ in range(convs):
+            h = conv(h).relu()
+    mean, std = h.mean((2, 3), keepdim=True), (h.var((2, 3), keepdim=True) + 1e-5).sqrt()
+    styled = (h - mean) / std * std[order] + mean[order]
+    out = alpha * styled + (1 - alpha) * h
+    for convs in (1, 4, 2):
+        for _ in range(convs):
+            out = conv(out).relu()
+        out = out.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
+    return h, conv(conv(out).relu())
+
+
+@torch.no_grad()
+def test_images_whose_sides_are_no_multiples_of_8() -> None:
+    network = StyleTransfer()
+    replays.weights_by_formula(network.encoder, 3)
+    replays.weights_by_formula(network.decoder, 4)
+    x, order = torch.rand(2, 3, 20, 13, generator=torch.Generator().manual_seed(0)), torch.tensor([1, 0])
+    features, images = stylised_by_hand(x, order, 0.5, list(network.state_dict().values()))
+    assert images.shape == (2, 3, 24, 16)
+    case = {"seed_vgg": 3, "seed_decoder": 4, "alpha": 0.5, "x": x, "perm": order}
+    case |= {"relu4_1": features, "stylised": images}
+    replays.debiased.replay_network({key: np.asarray(value) for key, value in case.items()})

@@ -243,6 +243,42 @@ def test_images_are_stylised_before_they_are_normalised(batch: Batch, monkeypatc
     assert torch.equal(seen[0][0], batch.x)
 
 
+class Darker(nn.Module):
+    """A style network that remembers what it is given and makes images that are recognised."""
+
+    def permute(self, x: Tensor, permutation: Tensor, alpha: float) -> Tensor:
+        self.seen, self.strength = x, alpha
+        return x[permutation] / 2
+
+
+def seen_by_network(algorithm: Debiased, batch: Batch) -> Tensor:
+    seen: list[Tensor] = []
+    hook = algorithm.network.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    algorithm.losses(batch)
+    hook.remove()
+    return torch.cat([*seen])
+
+
+def test_the_style_network_is_given_images_as_they_are(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In [0,1], never normalised; the network gets what comes back, behind the images themselves."""
+    algorithm, style = make({"alpha": 0.3}), Darker()
+    calls = spied(algorithm, monkeypatch)
+    algorithm._style[:] = [style]
+    seen = seen_by_network(algorithm, batch)
+    assert torch.equal(style.seen, batch.x)
+    assert style.strength == 0.3
+    assert torch.equal(seen, torch.cat([batch.x, batch.x[calls[0][1]] / 2]))
+
+
+def test_multi_grid_takes_the_nearest_pixel(batch: Batch) -> None:
+    """Of 40 pixels 20 are left: every second one as it was, nothing between."""
+    algorithm, style = make({"multi_grid": True, "min_size": 9}), Darker()
+    algorithm._style[:] = [style]
+    algorithm.progress = Progress(epochs=10)
+    algorithm.losses(batch)
+    assert torch.equal(style.seen, batch.x[..., ::2, ::2])
+
+
 def test_permutations_follow_the_process_s_generator(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
     for seed in (1, 1, 2):

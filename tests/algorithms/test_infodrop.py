@@ -210,6 +210,15 @@ def test_masks_act_where_and_as_said(make_algorithm: Any, batch: Any) -> None:
     torch.testing.assert_close(seen[0], out, rtol=0, atol=0)
 
 
+def test_offsets_are_uniform_over_the_square(make_algorithm: Any) -> None:
+    """-radius to radius in rows and columns, both ends included, every pair as likely."""
+    algorithm = make_algorithm("infodrop", {"radius": 2, "num_offsets": 5000})
+    (draw,) = algorithm._draw()
+    counts = np.array([draw.offsets.count((i, j)) for i in range(-2, 3) for j in range(-2, 3)])
+    assert counts.sum() == 5000
+    assert ((counts - 200) ** 2 / 200).sum() < 60  # chi-square, 24 degrees of freedom, p < 1e-4
+
+
 def test_last_epochs_without_masks(make_algorithm: Any, batch: Any) -> None:
     algorithm = make_algorithm("infodrop", {"finetune_epochs": 2})
     algorithm.progress.epochs = 5

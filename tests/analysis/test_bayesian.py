@@ -83,6 +83,17 @@ def test_verdicts() -> None:
     assert against["verdict"].tolist() == ["b better", "b better"]
 
 
+@pytest.mark.parametrize(
+    ("posterior", "expected"),
+    [
+        *(((0.96, 0.02, 0.02), "a better"), ((0.02, 0.96, 0.02), "equivalent"), ((0.02, 0.02, 0.96), "b better")),
+        *(((0.94, 0.03, 0.03), "undecided"), ((0.03, 0.03, 0.94), "undecided"), ((0.03, 0.94, 0.03), "undecided")),
+    ],
+)
+def test_a_verdict_takes_more_than_1_minus_alpha(posterior: tuple[float, ...], expected: str) -> None:
+    assert bayesian.verdict(bayesian.Posterior(*posterior), 0.05) == expected
+
+
 def test_nothing_is_decided_on_few_sets() -> None:
     scores = pd.DataFrame({"a": [90.0, 91, 92, 93, 94], "b": [10.0, 11, 12, 13, 15]})
     assert bayesian.compare_pairs(scores, 1.0, 0.05)["verdict"].tolist() == ["undecided"]

@@ -111,3 +111,11 @@ def test_the_same_data_give_the_same_numbers() -> None:
     data = runs()
     first, second = (bootstrap.intervals(data, bootstrap.resample(data, 300), 0.05) for _ in range(2))
     pd.testing.assert_frame_equal(first, second)
+
+
+def test_a_run_without_a_score_is_no_score_of_zero() -> None:
+    """Means are over the drawn runs that have one; where none has, over all."""
+    frame = pd.DataFrame({"x": [10.0, 20.0, math.nan], "y": [1.0, 2.0, 3.0]})
+    counts = np.array([[1.0, 1.0, 1.0], [0.0, 1.0, 2.0], [0.0, 0.0, 3.0]])
+    expected = [[15.0, 2.0], [20.0, 8 / 3], [15.0, 3.0]]
+    assert bootstrap.cell_means(frame, counts) == pytest.approx(np.array(expected))

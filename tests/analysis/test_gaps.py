@@ -11,7 +11,7 @@ import pytest
 from toy_runs import PROTOCOL, SETS, Recorder, make_protocol
 
 from biasbed import record
-from biasbed.analysis import load, summary
+from biasbed.analysis import gaps, load, summary
 from biasbed.errors import Failure, UsageError
 
 TABLE_1 = Path(__file__).resolve().parents[1] / "published" / "biasbed_table1_selection_gap.csv"
@@ -51,6 +51,15 @@ def test_table_1_follows_from_curves_that_have_its_two_columns(recorder: Recorde
         if (row["algorithm"], row["dataset"]) != ("infodrop", "edge"):  # printed -11.7 between 31.7 and 19.0
             assert f"{ours['difference']:.1f}" == row["difference"]
         assert ours["std"] == pytest.approx(0.5 * 2**0.5)
+
+
+def test_a_gap_keeps_its_sign() -> None:
+    """A rule that averages epochs may be ahead of the best one in some run, and then by less than nothing."""
+    runs = pd.DataFrame({"algorithm": "a", "dataset": "x", "run_id": ["r", "s"], "score": [50.0, 42.0]})
+    oracle = runs.assign(score=[49.0, 45.0])
+    found = gaps._gaps(runs, oracle, {"x": 1.0})
+    assert (found["gap"].iloc[0], found["gap_std"].iloc[0]) == pytest.approx((1.0, 8**0.5))
+    assert gaps._gaps(runs, oracle, {"x": -1.0})["gap"].iloc[0] == pytest.approx(-1.0)
 
 
 def test_regret_is_the_mean_gap_and_names_the_worst_set(recorder: Recorder) -> None:

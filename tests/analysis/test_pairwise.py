@@ -145,6 +145,16 @@ def test_pairs_do_not_depend_on_the_pool_but_holm_does() -> None:
     assert whole["num_tests"].unique().tolist() == [15]
 
 
+def test_the_smallest_p_is_that_of_a_lead_on_every_set() -> None:
+    """With Holm's first step over all pairs; never above 1."""
+    generator = np.random.default_rng(0)
+    scores = matrix(generator.normal(size=(9, 3)))
+    scores["alg0"] += 100
+    frame = pairwise.compare_pairs(scores)
+    assert frame["smallest_p"].unique().tolist() == [frame["p_holm"].min()] == [3 * 2.0**-8]
+    assert pairwise.compare_pairs(scores.iloc[:2])["smallest_p"].unique().tolist() == [1.0]
+
+
 def test_a_control_is_compared_with_every_other() -> None:
     scores = matrix(np.random.default_rng(1).normal(size=(8, 4)))
     frame = pairwise.compare_pairs(scores, "alg2")

@@ -73,6 +73,20 @@ def test_pairs_are_marked_where_the_set_shows_no_difference() -> None:
     assert not two["significant"].any()
 
 
+def test_a_pair_is_significant_only_where_the_set_is() -> None:
+    """All runs of a lie below all of b; among forty sets that is no difference between the algorithms of the set."""
+    generator = np.random.default_rng(0)
+    columns = ["one", *(f"set{i}" for i in range(39))]
+    data = {name: pd.DataFrame(generator.normal(size=(6, 40)), columns=columns) for name in "abc"}
+    for name, values in {"a": range(6), "b": range(10, 16), "c": (0.5, 2.5, 4.5, 10.5, 12.5, 14.5)}.items():
+        data[name]["one"] = list(values)
+    sets, pairs = persets.per_set(data, 0.05, FAMILY)
+    assert sets.set_index("dataset").loc["one", "p_holm"] > 0.05
+    pair = pairs.set_index(["dataset", "a", "b"]).loc[("one", "a", "b")]
+    assert pair["p_holm"] < 0.05
+    assert not pair["significant"]
+
+
 def test_three_runs_cannot_show_anything_about_pairs() -> None:
     _, pairs = persets.per_set(runs(3, shift=100), 0.05, FAMILY)
     assert pairs["smallest_p"].unique().tolist() == pytest.approx([3 * 2 / math.comb(6, 3)])
@@ -83,6 +97,12 @@ def test_cliffs_delta() -> None:
     data = {"a": pd.DataFrame({"one": [1.0, 2.0]}), "b": pd.DataFrame({"one": [1.0, 0.0, 3.0]})}
     _, pairs = persets.per_set(data, 0.05, (("a", "b"),))
     assert pairs["cliffs_delta"].iloc[0] == pytest.approx((1 + 2 - 2) / 6)
+
+
+def test_cliffs_delta_counts_ties_for_neither() -> None:
+    data = {"a": pd.DataFrame({"one": [1.0, 2.0]}), "b": pd.DataFrame({"one": [1.0, 2.0, 2.0]})}
+    _, pairs = persets.per_set(data, 0.05, (("a", "b"),))
+    assert pairs["cliffs_delta"].iloc[0] == pytest.approx((1 - 2) / 6)
 
 
 def test_what_cannot_be_tested_says_why() -> None:

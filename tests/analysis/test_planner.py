@@ -133,6 +133,18 @@ def test_variance_components_are_found_again() -> None:
     assert np.sqrt(np.mean([model.interaction**2 for model in estimates])) == pytest.approx(2.0, abs=0.08)
 
 
+def test_what_two_runs_leave_to_chance_is_no_interaction() -> None:
+    """Left in, noise of 3 points would make interactions of 2 points 2.9."""
+    estimates = [simulation.estimate(*example(k=8, n=12, r=2, noise=3.0, seed=seed)) for seed in range(60)]
+    assert np.sqrt(np.mean([model.interaction**2 for model in estimates])) == pytest.approx(2.0, abs=0.25)
+
+
+def test_interactions_of_few_sets_are_not_too_small() -> None:
+    """Residuals of three algorithms on three sets have 4 degrees of freedom where there are 9 numbers."""
+    estimates = [simulation.estimate(*example(k=3, n=3, r=4, run=0.1, noise=0.1, seed=seed)) for seed in range(300)]
+    assert np.sqrt(np.mean([model.interaction**2 for model in estimates])) == pytest.approx(2.0, abs=0.15)
+
+
 def test_simulated_tables_have_the_models_variances() -> None:
     model = simulation.estimate(*example())
     for num_runs in (1, 4):

@@ -112,6 +112,15 @@ def test_select_says_what_is_missing_and_why(curves: dict[str, list[float]], why
     assert re.fullmatch(why, missing[0].why)
 
 
+def test_a_measure_that_is_missing_at_a_selected_epoch_is_empty() -> None:
+    """Not a mean over what there is, nor with a zero in its place."""
+    curves = history(val=[0.1, 0.2], edge=[0.2, 0.4], edge_loss=[3.0])
+    table, missing = select(LastN(2), {"r": curves}, [EDGE], MONITOR)
+    assert not missing
+    assert table["value"].iloc[0] == pytest.approx(0.3)
+    assert math.isnan(table["loss"].iloc[0])
+
+
 def test_the_oracle_on_a_set_without_finite_values() -> None:
     _, missing = select(BestEpoch(), {"r": history(edge=[math.nan])}, [EDGE], MONITOR)
     assert missing == [selection.Missing("r", "edge", "no finite value")]

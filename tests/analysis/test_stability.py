@@ -114,6 +114,29 @@ def test_conclusions_are_those_of_the_analysis() -> None:
     }
 
 
+def test_the_winner_is_named_first() -> None:
+    """Higher is better, and lower ranks are."""
+    scores = matrix([[5 + i, 9 + 2 * i, 1 + i / 2] for i in range(9)])
+    said = stability.conclusions(scores, 0.05)
+    for test in (stability.NEMENYI, stability.WILCOXON):
+        assert said[test, "alg0", "alg2"] in ("alg0 before alg2", stability.SAME)
+        assert said[test, "alg1", "alg2"] == "alg1 before alg2"
+    assert said[stability.WILCOXON, "alg0", "alg1"] == "alg1 before alg0"
+
+
+def test_pairs_are_told_apart_under_the_omnibus_test_only() -> None:
+    """`a` leads by a hair on nearly all sets: Wilcoxon's test of the pair sees it, Friedman's of nine doesn't."""
+    generator = np.random.default_rng(3)
+    scores = pd.DataFrame({f"noise{i}": generator.normal(0, 10, 9) for i in range(7)})
+    scores["b"] = generator.normal(0, 10, 9)
+    scores["a"] = scores["b"] + 0.01 * np.arange(1, 10)
+    scores = scores[["a", "b", *(f"noise{i}" for i in range(7))]]
+    assert pairwise.compare_pairs(scores, "b").set_index("a").loc["a", "p_holm"] < 0.05
+    said = stability.conclusions(scores, 0.05, "b")
+    assert said[stability.OMNIBUS, "", ""] == stability.NOT_SHOWN
+    assert {text for claim, text in said.items() if claim[0] != stability.OMNIBUS} == {stability.SAME}
+
+
 def test_a_set_that_decides_is_found() -> None:
     scores = matrix([[3, 2, 1]] * 3 + [[1, 2, 3]])
     found, checks = stability.flips(scores, 0.3, stability.variants(scores, {}, {}, 0.3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from biasbed.analysis import power, statistics
+from biasbed import record
+from biasbed.analysis import aggregate, power, statistics
 from biasbed.errors import Failure
 
 # Demsar 2006, table 6: area under the ROC curve of C4.5 and three variants (m and cf: parameters that were tuned).
@@ -240,6 +242,14 @@ def test_two_algorithms_that_tie_everywhere_but_once() -> None:
 # --- strict setting, groups, power ------------------------------------------------------------------------------------
 
 
+def test_the_better_of_two_has_the_larger_rank_sum() -> None:
+    """Though it wins on fewer sets."""
+    pair = statistics.compare_two(matrix([[9, 1], [8, 1], [1, 2], [1, 2.5], [1, 2.2]]))
+    assert (pair.wins, pair.losses, pair.rank_sum, pair.rank_sum_against) == (2, 3, 9, 6)
+    assert pair.better == "alg0"
+    assert statistics.compare_two(matrix([[1, 9], [1, 8], [2, 1], [2.5, 1], [2.2, 1]])).better == "alg1"
+
+
 def test_left_out_sets_are_left_out() -> None:
     scores = matrix([[3, 2, 1], [3, 2, 1], [1, 2, 3]])
     comparison = statistics.compare(scores, 0.05, setting="strict", left_out=["set2"])
@@ -256,6 +266,14 @@ def test_groups_are_maximal_and_hold_only_pairs_that_are_not_told_apart() -> Non
     for group in groups:
         assert all(comparison.nemenyi.loc[a, b] >= 0.05 for a, b in itertools.combinations(group, 2))
     assert not any(set(one) < set(two) for one, two in itertools.permutations(groups, 2))
+
+
+def test_two_are_in_one_group_while_their_p_is_at_least_alpha() -> None:
+    comparison = statistics.compare(DEMSAR, 0.05)
+    for a, b in itertools.combinations(DEMSAR, 2):
+        for factor, together in ((0.99, True), (1.01, False)):
+            groups = replace(comparison, alpha=factor * comparison.p(a, b)).groups()
+            assert any({a, b} <= set(group) for group in groups) == together
 
 
 @pytest.mark.parametrize(("k", "n", "cd"), [(5, 10, 1.93), (7, 5, 4.03), (10, 20, 3.03), (5, 3, 3.52)])
@@ -282,3 +300,22 @@ def test_the_sentence_says_when_nothing_could_have_been_shown() -> None:
     assert "no pair could have been told apart" in power.reach(5, 2, 0.05).sentence
     assert "near-total dominance" in power.reach(5, 4, 0.05).sentence
     assert "near-total" not in power.reach(8, 10, 0.05).sentence
+
+
+# --- score tables -----------------------------------------------------------------------------------------------------
+
+
+def test_the_spread_over_runs_is_that_of_a_sample() -> None:
+    runs = pd.DataFrame({"algorithm": "a", "dataset": ["x", "x", "x", "y"], "score": [1.0, 2.0, 6.0, 5.0]})
+    table = aggregate.score_table(runs, ["a"], ["x", "y"]).set_index("dataset")
+    assert table.loc["x", ["mean", "std", "num_runs"]].tolist() == pytest.approx([3.0, 7**0.5, 3])
+    assert table.loc["y", "mean"] == 5.0
+    assert math.isnan(table.loc["y", "std"])
+
+
+def test_the_interval_of_a_set_is_wilsons_of_its_images() -> None:
+    entry = record.SetRecord("x", "accuracy", 80, 2, 0.5, ("accuracy",))
+    expected = stats.binomtest(20, 80).proportion_ci(0.95, "wilson")
+    assert aggregate.binomial_interval(25.0, entry) == pytest.approx((100 * expected.low, 100 * expected.high))
+    loss = record.SetRecord("x", "loss", 80, 2, 0.5, ("loss",), higher_is_better=False)
+    assert all(math.isnan(value) for value in aggregate.binomial_interval(25.0, loss))

@@ -195,6 +195,15 @@ def test_both_ends_of_a_crop_s_ratio(photo: Image.Image, tmp_path: Path) -> None
             Augment(crop_ratio=wrong)
 
 
+def test_half_of_the_training_images_are_flipped() -> None:
+    ramp = torch.arange(8, dtype=torch.uint8).expand(3, 8, 8)
+    transform = transforms.training(8, Augment(crop=False))
+    torch.manual_seed(0)
+    flipped = [bool(transform(Decoded(ramp))[0, 0, 0] == 7) for _ in range(1000)]
+    assert 440 < sum(flipped) < 560  # nearly four standard deviations
+    assert not any(bool(transforms.training(8, Augment(crop=False, flip=False))(Decoded(ramp))[0, 0, 0]) for _ in "..")
+
+
 def test_small_crops_are_decoded_whole(photo: Image.Image, tmp_path: Path) -> None:
     asked: list[int] = []
 

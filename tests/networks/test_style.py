@@ -52,6 +52,14 @@ def test_styled_maps_have_the_moments_of_the_style() -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
+def test_variances_are_unbiased() -> None:
+    """So that maps of different sizes are compared as samples of one style."""
+    f = torch.tensor([0.0, 1.0, 2.0, 5.0]).view(1, 1, 2, 2)
+    mean, std = moments(f, eps=1e-5)
+    assert mean.item() == 2.0
+    assert std.item() == pytest.approx((14 / 3 + 1e-5) ** 0.5)
+
+
 def test_own_moments_change_nothing() -> None:
     f = torch.randn(2, 3, 6, 5)
     torch.testing.assert_close(restyle(f, moments(f), moments(f)), f)

@@ -12,6 +12,7 @@ from biasbed.networks.cae import CAE, LAYERS
 from biasbed.networks.edsr import BLOCKS, EDSR
 from biasbed.prepare import deepaug_cae, deepaug_edsr, distortion
 from biasbed.prepare.distortion import Draws, Weights, scaled
+from scripted import Script, whole
 
 
 def weights_of(network: torch.nn.Module, seed: int = 0) -> Weights:
@@ -90,6 +91,17 @@ def test_cae_filters_with_their_biases(option: int, most: int, layer: int) -> No
         else:
             once = -functional.gelu(before)
             assert sum(torch.allclose(after[f], once[f]) for f in found) > len(found) // 2
+
+
+@pytest.mark.parametrize(("option", "count"), [(1, 12), (2, 25), (3, 25)])
+def test_cae_numbers_of_filters_that_are_drawn(option: int, count: int) -> None:
+    """At the authors' width; layer 12, the fifth of 8 to 13 and the third of 10 to 13, has 128 filters."""
+    layers, place = (4, 2) if option == 3 else (6, 4)
+    picks = torch.arange(count) * 5
+    with Script(whole(place, layers), whole(0, layers), whole(picks, 128)):
+        result = deepaug_cae.distort_weights(FULL_CAE_WEIGHTS, option, Draws(seeded(0)), 64)
+    weight = f"{LAYERS[12]}.weight"
+    assert filters_changed(FULL_CAE_WEIGHTS[weight], result[weight]) == picks.tolist()
 
 
 def test_double_draws() -> None:
@@ -183,6 +195,14 @@ def test_cae_kernels() -> None:
     assert 1 <= moves <= 14
 
 
+def test_cae_shifts_are_drawn_anew_for_one_channel_in_five() -> None:
+    """Of which one in nine draws the same shift again."""
+    kernel = deepaug_cae._KERNELS[8](400, Draws(seeded(0)))
+    own = kernel[range(400), range(400)].flatten(1)
+    moves = int((own[1:] != own[:-1]).any(1).sum())
+    assert abs(moves - 399 * 0.2 * 8 / 9) < 4 * 7.7
+
+
 def test_cae_codes() -> None:
     """All options but 0 end in bits; 0 leaves zeros and makes ones 3 to 7."""
     for option in range(deepaug_cae.NONE + 1):
@@ -257,6 +277,32 @@ def test_edsr_convolved_kernels() -> None:
         assert blurred.abs().max() <= padded.abs().sum((1, 2, 3)).max()
         ((before, after),) = in_edsr(11, seed)
         assert (after - before).abs().max() <= 0.5 + 1e-6
+
+
+def test_edsr_redraws_three_options_in_turn() -> None:
+    """Options 0, 1 and 7, of blocks 3, 7 and 3: each acts on what the one before it left."""
+    network = EDSR(size=16, width=8)
+    made = deepaug_edsr.EDSRDistortion(network)
+    with Script(whole([0, 1, 7], 17), whole(1, 4), whole(2, 3), whole(1, 4)):
+        made.redraw(seeded(0))
+    expected = dict(network.state_dict())
+    for option, block in ((0, 3), (1, 7), (7, 3)):
+        expected = deepaug_edsr.ON_A_BLOCK[option][1](expected, block, Draws(seeded(0)))
+    assert not changed(made.distorted.state_dict(), expected)
+    assert {key.split(".")[1] for key in changed(network.state_dict(), expected)} == {"3", "7"}
+
+
+def test_edsr_blurs_have_most_of_their_mass_on_few_taps() -> None:
+    """A Dirichlet distribution of nine taps and concentration a has (a + 1) / (9 a + 1) as its mean sum of squares."""
+    width = 24
+    deltas = torch.zeros(width, width, 3, 3)
+    deltas[range(width), range(width), 1, 1] = 1  # convolved with a kernel, each gives the kernel back
+    weights = {f"body.{block}.body.2.weight": deltas for block in (1, 5, 9)}
+    result = deepaug_edsr.distort_weights(weights, 10, Draws(seeded(0)))
+    (key,) = changed(weights, result)
+    kernels = result[key].flatten(2)
+    torch.testing.assert_close(kernels.sum(2), torch.ones(width, width))
+    assert kernels.square().sum(2).mean() == pytest.approx(1.1 / 1.9, rel=0.05)
 
 
 def test_edsr_masks_and_signs() -> None:

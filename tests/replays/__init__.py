@@ -7,12 +7,18 @@ which a change of one per cent need not be noticed, with the reason.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from biasbed.algorithms.base import Setup
+from biasbed.distributed import Group
+from biasbed.precision import Precision
+from biasbed.tasks import MultiClass
 
 Case = dict[str, np.ndarray]
 
@@ -32,6 +38,16 @@ def close_network(ours: Tensor, reference: np.ndarray) -> None:
     """The vectors' tolerance for whole networks: 2e-3 of the largest value."""
     assert ours.shape == reference.shape
     assert np.abs(ours.detach().numpy() - reference).max() <= 2e-3 * np.abs(reference).max()
+
+
+def setup(
+    num_classes: int,
+    network: Callable[[], nn.Module],
+    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
+    prepared: Mapping[str, nn.Module] | None = None,
+) -> Setup:
+    """What the engine hands to a method, with a network of the vector's in place of the configured one."""
+    return Setup(num_classes, MultiClass(), network, optimizer, Group(), Precision(), prepared=dict(prepared or {}).get)
 
 
 def weights_by_formula(module: nn.Module, seed: int, gain: float = 1.0) -> None:

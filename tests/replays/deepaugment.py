@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from biasbed.networks.cae import CAE, binarise
+from biasbed.networks.cae import CAE
 from biasbed.networks.edsr import EDSR
 from biasbed.prepare import deepaug_cae as cae
 from biasbed.prepare import deepaug_edsr as edsr
-from biasbed.prepare.distortion import Weights, amplified
+from biasbed.prepare.distortion import Draws
 from replays import Case, close, weights_by_formula
+from scripted import Given, Script, permutation, uniform, whole
+
+WIDTH = 64
+
+
+def draws() -> Draws:
+    return Draws(torch.Generator())
+
+
+def signal_draws(case: Case) -> Iterator[tuple[int, str, str, list[Given]]]:
+    """(option, name of its code, name of its image, what it draws) of the autoencoder; the bits are drawn by all."""
+    bits, positions = uniform(case["binarise_uniform"]), uniform(case["mask_uniform"])
+    yield 0, "opt0", "opt0_scale", [bits, uniform(case["opt0_u"]), uniform(case["opt0_U"])]
+    yield 1, "opt1", "opt1_zero_mask", [positions, bits]
+    yield 2, "opt2", "opt2_negate_mask", [positions, bits]
+    yield 3, "opt3", "opt3_perm", [permutation(case["opt3_perm"]), bits]
+    yield 5, "opt5", "opt5_flip_dims_1_2", [permutation([1, 2, 0]), bits]
+    yield 5, "", "opt5_flip_dims_0_2", [permutation([0, 2, 1]), bits]
+    yield 6, "opt6", "opt6_conv", [uniform(case["opt6_U"]), bits]
+    kept = [uniform(0.5)] * case["binarise_uniform"].shape[1]  # every channel is shifted like the one before it
+    yield 8, "opt8", "opt8_shift_0_2", [whole(0, 3), whole(2, 3), *kept, bits]
+    yield cae.NONE, "none", "none", [bits]
 
 
 @torch.no_grad()
 def replay_cae(case: Case) -> None:
     network = CAE().eval()
     weights_by_formula(network, int(case["seed"]), float(case["gain"]))
-    bits, positions = torch.from_numpy(case["binarise_uniform"]), torch.from_numpy(case["mask_uniform"])
     latent = network.encode(torch.from_numpy(case["x"]))
     close(latent, case["latent"])
-    kernel = cae.identity_kernel(32)
-    shift = cae.with_taps(torch.zeros(32, 32, 3, 3), [(c, c, 0, 2) for c in range(32)])
-    distorted = {
-        ("none", "none"): latent,
-        ("opt1", "opt1_zero_mask"): cae.dropped_positions(latent, positions),
-        ("opt2", "opt2_negate_mask"): cae.negated_positions(latent, positions),
-        ("opt3", "opt3_perm"): cae.permuted(latent, case["opt3_perm"].tolist()),
-        ("opt5", "opt5_flip_dims_1_2"): cae.mirrored(latent, range(32), (1, 2)),
-        ("", "opt5_flip_dims_0_2"): cae.mirrored(latent, range(32), (0, 2)),
-        ("opt6", "opt6_conv"): functional.conv2d(
-            latent, cae.noisy(kernel, torch.from_numpy(case["opt6_U"])), padding=1
-        ),
-        ("opt8", "opt8_shift_0_2"): functional.conv2d(latent, shift, padding=1),
-    }
-    codes = {names: binarise(changed, bits) for names, changed in distorted.items()}
-    bright = amplified(codes["none", "none"], 3, 4, float(case["opt0_u"]), torch.from_numpy(case["opt0_U"]))
-    for (code_name, name), code in (codes | {("opt0", "opt0_scale"): bright}).items():
+    for option, code_name, name, drawn in signal_draws(case):
+        with Script(drawn):
+            code = cae.distort_signal(latent, option, draws(), WIDTH)
         if code_name:
             close(code, case[f"code_{code_name}"])
         close(network.decode(code), case[f"out_{name}"])
@@ -49,66 +54,61 @@ def replay_cae(case: Case) -> None:
 
 @torch.no_grad()
 def replay_edsr(case: Case) -> None:
+    """Ones of an option are what happens within the body, tens what happens before; one of three draws is the rarer
+    variant."""
     network = EDSR().eval()
     weights_by_formula(network, int(case["seed"]), float(case["gain"]))
-    x, uniform = torch.from_numpy(case["x"]), torch.from_numpy(case["pre_uniform"])
-    shallow = network.shallow(x)
+    x, elements = torch.from_numpy(case["x"]), uniform(case["pre_uniform"])
 
-    def image(deep: Tensor, features: Tensor = shallow) -> Tensor:
-        return network.enlarge(deep + features)
+    def distorted(option: int, *drawn: Given) -> Tensor:
+        with Script(drawn):
+            return edsr.distort_signal(network, x, option, draws())
 
-    def before(features: Tensor) -> Tensor:
-        return image(network.body(features), features)
-
-    def within(change: Callable[[Tensor], Tensor]) -> Tensor:
-        return image(edsr.within_body(network.body, shallow, change))
-
-    def skipping(skipped: np.ndarray) -> Tensor:
-        return image(edsr.last_module_only(network.body, shallow, skipped.tolist()))
-
+    first, second, third = (whole(number, 3) for number in range(3))
+    pairs = [whole(channel, WIDTH) for channel in case["pre1_pairs"].flatten()]
     made = {
-        "clean": network(x),
-        "pre1": before(edsr.copied(shallow, [(a, b) for a, b in case["pre1_pairs"].tolist()])),
-        "pre2": before(edsr.dropped(shallow, uniform)),
-        "pre3": before(edsr.with_signs(shallow, uniform)),
-        "body1": within(torch.neg),
-        "body2_relu": within(functional.relu),
-        "body2_gelu": within(functional.gelu),
-        "body3_axes_1_2": within(lambda features: features.flip((1, 2))),
-        "body3_axes_1_3": within(lambda features: features.flip((1, 3))),
-        "body4": skipping(case["body4_skip"]),
-        "body4_lastskipped": skipping(case["body4_lastskipped_skip"]),
+        "clean": [network(x), distorted(45, first)],
+        "pre1": [distorted(15, *pairs, first)],
+        "pre2": [distorted(25, elements, first)],
+        "pre3": [distorted(35, elements, first)],
+        "body1": [distorted(41, first)],
+        "body2_relu": [distorted(42, second)],
+        "body2_gelu": [distorted(42, first), distorted(42, third)],
+        "body3_axes_1_2": [distorted(43, second)],
+        "body3_axes_1_3": [distorted(43, first), distorted(43, third)],
+        "body4": [distorted(44, whole(case["body4_skip"] - 2, 15))],
+        "body4_lastskipped": [distorted(44, whole(case["body4_lastskipped_skip"] - 2, 15))],
     }
-    for name, result in made.items():
-        close(result, case[name])  # the mean of 105 would hide much under the tolerance for whole networks
+    for name, results in made.items():
+        for result in results:
+            close(result, case[name])  # the mean of 105 would hide much under the tolerance for whole networks
+
+
+def on_a_block(option: int, block: int) -> Given:
+    """The draw of the block that an option acts on."""
+    blocks = list(edsr.ON_A_BLOCK[option][0])
+    return whole(blocks.index(block), len(blocks))
 
 
 def replay_edsr_weights(case: Case) -> None:
     for option in (0, 1, 2, 3, 4, 5, 7):
         block = int(case[f"op{option}_block"])
-        blocks, operation = edsr.ON_A_BLOCK[option]
-        assert block in blocks
         kinds = [f"{conv}_{kind}" for conv in (0, 2) for kind in ("weight", "bias")]
         keys = {f"body.{block}.body.{kind.replace('_', '.')}": kind for kind in kinds}
         weights = {key: torch.from_numpy(case[f"op{option}_before_{kind}"]) for key, kind in keys.items()}
-        changed = operation(weights, block, None)
+        with Script(on_a_block(option, block)):
+            changed = edsr.distort_weights(weights, option, draws())
         assert {key for key in keys if changed[key] is not weights[key]} == set(
             case[f"op{option}_changed_keys"].tolist()
         )
         for key, kind in keys.items():
             close(changed[key], case[f"op{option}_after_{kind}"])
-    tensors = {
-        key: torch.from_numpy(case[key])
-        for key in ("op6_before", "op9_before", "op11_before", "op6_U", "op9_U", "op11_U")
-    }
-    sixth: Weights = {"body.0.body.2.weight": tensors["op6_before"]}
-    close(
-        edsr.amplified_second(sixth, 0, float(case["op6_u"]), tensors["op6_U"])["body.0.body.2.weight"],
-        case["op6_after"],
-    )
-    kernels = edsr.noise_kernels(float(case["op9_u"]), tensors["op9_U"])
-    close(edsr.convolved(tensors["op9_before"], kernels), case["op9_after"])
-    close(edsr.shaken(tensors["op11_before"], tensors["op11_U"]), case["op11_after"])
+    for option, conv in ((6, 2), (9, 0), (11, 2)):  # of one tensor, wherever it is
+        key = f"body.0.body.{conv}.weight"
+        drawn = [uniform(case[f"op{option}_{name}"]) for name in ("u", "U") if f"op{option}_{name}" in case]
+        with Script(on_a_block(option, 0), drawn):
+            changed = edsr.distort_weights({key: torch.from_numpy(case[f"op{option}_before"])}, option, draws())
+        close(changed[key], case[f"op{option}_after"])
 
 
 REPLAYS: dict[str, Callable[[Case], None]] = {

@@ -1,18 +1,22 @@
-"""InfoDrop against the authors' module: weights of the draws, and masks of given draws."""
+"""InfoDrop against the authors' module: offsets, weights of the draws, and masks of given draws."""
 
 from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from biasbed.algorithms.infodrop import drop_probability, drop_weights, mark
+from biasbed.algorithms import infodrop
+from biasbed.algorithms.draws import armed
+from biasbed.algorithms.infodrop import InfoDrop, Mask, Offset
+from biasbed.networks import build
 from biasbed.networks.surgery import Site, Window
-from replays import Case
-
-
-def offsets_of(case: Case) -> list[tuple[int, int]]:
-    return list(zip(case["offset_i"].tolist(), case["offset_j"].tolist(), strict=True))
+from replays import Case, setup
+from scripted import Script, whole
 
 
 def site_of(case: Case) -> Site:
@@ -20,37 +24,86 @@ def site_of(case: Case) -> Site:
     return Site(nn.Identity(), nn.Identity(), window, Window(3, 2, 1) if case["kind"] == "stem" else None)
 
 
-def weights_of(case: Case) -> Tensor:
-    site = site_of(case)
-    return drop_weights(
-        torch.from_numpy(case["x_old"]),
-        offsets_of(case),
-        site.window,
-        site.pool,
-        temperature=float(case["temperature"]),
-        band_width=float(case["band_width"]),
+def hparams_of(case: Case, approximate: bool = False) -> InfoDrop.HParams:
+    values = {key: float(case[key]) for key in ("drop_rate", "temperature", "band_width")}
+    return InfoDrop.HParams(
+        **values,
+        radius=int(case["radius"]),
+        num_offsets=int(case["patch_sampling_num"]),
+        approximate=approximate,
     )
 
 
+@functools.cache
+def method(hparams: InfoDrop.HParams) -> InfoDrop:
+    """The method on some network with one mask."""
+    return InfoDrop(hparams, setup(5, lambda: build("timm:test_resnet", 5)))
+
+
+def drawn(case: Case) -> infodrop.Draw:
+    """The draw of a training step in which the offsets come out as the vector's, -radius .. radius each."""
+    algorithm, radius = method(hparams_of(case)), int(case["radius"])
+    offsets = np.stack([case["offset_i"], case["offset_j"]], axis=-1)
+    with Script(whole(offsets[None], low=-radius, high=radius + 1)):
+        (draw,) = algorithm.train()._draw()
+    assert draw is not None
+    return draw
+
+
+def offsets_of(case: Case) -> Sequence[Offset]:
+    return drawn(case).offsets
+
+
+@dataclass(frozen=True)
+class Chosen(infodrop.Draw):
+    """A draw whose positions, [N,all draws of an image], are given; an alias is never taken."""
+
+    choice: Tensor = field(default_factory=lambda: torch.zeros(0))
+
+    def uniform(self, num_images: int, first: int, last: int, length: int, device: torch.device) -> Sequence[Tensor]:
+        positions = self.choice[:, first:last]
+        assert positions.shape == (num_images, last - first), "more draws than the authors'"
+        return [positions, torch.full(positions.shape, -1.0)]
+
+
+@dataclass(frozen=True)
+class Coins(infodrop.Draw):
+    """A draw whose coins, [N,all coins of an image], are given."""
+
+    thrown: Tensor = field(default_factory=lambda: torch.zeros(0))
+
+    def coins(self, num_images: int, first: int, last: int, device: torch.device) -> Tensor:
+        return self.thrown[:, first:last]
+
+
+def masked(case: Case, draw: infodrop.Draw, x: Tensor, approximate: bool = False) -> tuple[Tensor, Tensor]:
+    """The map that a training step passes on, and the weights of its draws."""
+    mask = Mask(site_of(case), hparams_of(case, approximate))
+    with armed([mask], [draw]):
+        mask.observe(torch.from_numpy(case["x_old"]))
+        assert mask.weights is not None
+        return mask.change(x), mask.weights
+
+
 def replay(case: Case) -> None:
-    weights = weights_of(case)
+    draw, x = drawn(case), torch.from_numpy(case["x"]).requires_grad_()
+    choice = torch.from_numpy(case["choice"])
+    assert choice.shape == (x.shape[0] * x.shape[1], case["sampling_num"])
+    y, weights = masked(case, Chosen(draw.offsets, draw.generator, choice.reshape(len(x), -1)), x)
     # rtol: the exponent 33 amplifies rounding; atol only for what underflowed to 0 in the reference, which does not
     # work in logarithms
     np.testing.assert_allclose(weights.numpy(), case["prob"], rtol=2e-4, atol=1e-15)
-    count = int(float(case["drop_rate"]) * weights[0].numel())
-    assert count == case["sampling_num"]
-    probability = drop_probability(weights.flatten(1) + 1e-8, count)
-    expected = case["derived_drop_probability"].reshape(probability.shape)
-    np.testing.assert_allclose(probability.numpy(), expected, rtol=3e-4)
-
-    x = torch.from_numpy(case["x"]).requires_grad_()
-    choice = torch.from_numpy(case["choice"]).view(*x.shape[:2], -1)
-    dropped = mark(choice, weights[0].numel()).view(x.shape)
-    y = x.masked_fill(dropped, 0)
     np.testing.assert_array_equal(y.detach().numpy(), case["y"])
     upstream = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
     y.backward(upstream)
     np.testing.assert_array_equal(x.grad, upstream * torch.from_numpy(case["y"] == case["x"]))
+
+    # Coins a little below the probability that a position is met drop it, coins a little above do not.
+    coins = Coins(draw.offsets, draw.generator)
+    met = torch.from_numpy(case["derived_drop_probability"]).flatten(1).repeat(1, x.shape[1])
+    for factor, dropped in ((1 - 3e-4, True), (1 + 3e-4, False)):
+        left, _ = masked(case, replace(coins, thrown=met * factor), torch.ones(x.shape), approximate=True)
+        assert bool((left == (0 if dropped else 1)).all())
 
 
 REPLAYS = {"infodrop_*": replay}
