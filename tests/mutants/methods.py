@@ -197,7 +197,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "sagnet: dropout is not scaled",
-            "return list(kept.float() / (1 - rate))",
+            "return list(kept.to(self.style_net.fc.weight.dtype) / (1 - rate))",
             "return list(kept.float())",
             "activations in training are smaller than in testing",
             "::test_dropout_is_drawn_from_the_group_s_generator",
@@ -229,8 +229,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "noise2net: strength from 0",
-            "strength.uniform_(self.hparams.max_eps / 2,",
-            "strength.uniform_(0,",
+            "strength = uniform((), self.hparams.max_eps / 2,",
+            "strength = uniform((), 0,",
             "the authors' is from half of the largest up",
             "::test_strength_is_uniform_from_half_of_the_largest_up",
         ),
@@ -260,8 +260,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "base: parts of an accumulated step count alike",
-            "scaled = self.setup.precision.scale(loss.float() * (share * self.progress.weight))",
-            "scaled = self.setup.precision.scale(loss.float() * (self.progress.weight / self.setup.accumulate))",
+            "scaled = self.setup.precision.scale(at_least_fp32(loss) * (share * self.progress.weight))",
+            "scaled = self.setup.precision.scale(loss * (self.progress.weight / self.setup.accumulate))",
             "a smaller last part would weigh as much as the others",
             "test_engine.py::test_accumulated_gradients_of_several_losses_are_those_of_the_whole_batch",
         ),
@@ -271,14 +271,14 @@ MUTANTS: list[Mutant] = [
         "networks/test_style.py",
         (
             "style: biased variance",
-            "torch.var_mean(f.float(), dim=(2, 3), keepdim=True)",
-            "torch.var_mean(f.float(), dim=(2, 3), keepdim=True, correction=0)",
+            "torch.var_mean(at_least_fp32(f), dim=(2, 3), keepdim=True)",
+            "torch.var_mean(at_least_fp32(f), dim=(2, 3), keepdim=True, correction=0)",
             "AdaIN's is unbiased",
             "::test_variances_are_unbiased",
         ),
         (
             "style: alpha of the content",
-            "torch.lerp(content.float(), styled.float(), alpha)",
+            "torch.lerp(at_least_fp32(content), at_least_fp32(styled), alpha)",
             "torch.lerp(styled.float(), content.float(), alpha)",
             "strength 0 would be the full style",
             "::test_strength_zero_is_the_decoded_content",
