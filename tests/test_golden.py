@@ -34,7 +34,7 @@ from traces import CASES, EPOCHS, PER_EPOCH, Case, Trace, batch_for, distance, s
 
 TRACES = HERE / "golden"
 # Of the largest number of a line. What rounds otherwise on another CPU or with more threads moves a trace by 1e-13 at
-# most, a millionth of any setting by 1e-9 at least (the tests below; as measured: 3e-14 and 3.7e-9).
+# most, a millionth of any setting by 1e-9 at least (the tests below; measured: 5e-14).
 TOLERANCE = 1e-10
 
 
