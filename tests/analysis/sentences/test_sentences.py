@@ -13,7 +13,7 @@ from sentences.facts import Facts
 from sentences.page import Piece, pieces
 from sentences.studies import ALL, Study
 
-QUICK = ("a_winner_with_a_lower_mean", "mixed_units")
+QUICK = ("a_winner_of_two_with_a_lower_mean", "mixed_units")
 CASES = [pytest.param(s, id=s.name, marks=[] if s.name in QUICK else [pytest.mark.slow]) for s in ALL]
 
 
