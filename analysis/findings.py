@@ -392,14 +392,8 @@ def _luck(luck: planner.Luck) -> str:
     """Said only where the simulations tell the rate from alpha and from the test's own rate without runs' luck."""
     return (
         f"Among equal methods whose runs differ as these do, {procedure(luck.procedure)} finds a difference in "
-        f"{rate_text(luck.with_it)} of the cases, not in {words.percent(luck.alpha)}, and would in "
-        f"{rate_text(luck.without_it)} if runs did not differ: {100 * luck.excess[0]:.1f} to "
+        f"{words.rate_text(luck.with_it)} of the cases, not in {words.percent(luck.alpha)}, and would in "
+        f"{words.rate_text(luck.without_it)} if runs did not differ: {100 * luck.excess[0]:.1f} to "
         f"{100 * luck.excess[1]:.1f} points of it are the luck of few runs, which passes for a difference between "
         "methods."
     )
-
-
-def rate_text(rate: planner.Rate) -> str:
-    """A simulated rate with what the simulation leaves open."""
-    low, high = rate.interval
-    return f"{rate.value:.1%} ({low:.1%} to {high:.1%})"

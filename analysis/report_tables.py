@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from biasbed.analysis import bootstrap, doubts, literature, stability, words
-from biasbed.analysis.findings import TEST_NAMES, procedure, rate_text
+from biasbed.analysis.findings import TEST_NAMES, procedure
 from biasbed.analysis.result import Analysis, number
 from biasbed.analysis.statistics import Comparison
 from biasbed.analysis.verdicts import Verdict, overturned, verdicts
@@ -135,11 +135,8 @@ def scores(analysis: Analysis, links: Links) -> Table:
 def deviations(analysis: Analysis, links: Links) -> Table | None:
     """Mean and the deviation over runs and epochs together (Kalischek et al. 2023), beside that between runs."""
     found = {(row["algorithm"], row["dataset"]): row for row in analysis.spread.to_dict("records")}
-    complete = [a for a in analysis.algorithms if all((a, name) in found for name in analysis.set_names)]
-    if not complete:
-        return None
     rows = []
-    for algorithm in complete:
+    for algorithm in [a for a in analysis.algorithms if all((a, name) in found for name in analysis.set_names)]:
         of_sets = [found[algorithm, name] for name in analysis.set_names]
         cells = [
             decimal(
@@ -153,7 +150,8 @@ def deviations(analysis: Analysis, links: Links) -> Table | None:
         "variance between runs (n) and the mean variance over their epochs, as BiasBed's table of the last 30 epochs "
         "has it. Below: the deviation between runs (n - 1), which every other table gives."
     )
-    return Table(caption, ("algorithm", *analysis.set_names), tuple(rows), analysis.rule.oracle, "spread.csv")
+    head = ("algorithm", *analysis.set_names)
+    return Table(caption, head, tuple(rows), analysis.rule.oracle, "spread.csv") if rows else None
 
 
 def per_set(analysis: Analysis) -> Table | None:
@@ -253,7 +251,7 @@ def power(analysis: Analysis) -> Table | None:
         rates = {entry.procedure: entry for entry in limits.false_positives}
         for entry in limits.detectable:
             found = rates.get(entry.procedure)
-            false = rate_text(found.rate) if found else "-"
+            false = words.rate_text(found.rate) if found else "-"
             sizes = (Entry(str(entry.smallest_num_sets), value=entry.smallest_num_sets), decimal(entry.difference))
             rows.append((text(procedure(entry.procedure)), text(limits.setting), *sizes, Entry(false)))
     if not rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+from biasbed.analysis.planner import Rate
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import ALL_SETS, Comparison, Friedman
 
@@ -115,6 +116,12 @@ def _pair_sentences(comparison: Comparison) -> list[str]:
         f"Sign test: exact two-sided p {p_value(test.sign_p)}.",
         verdict,
     ]
+
+
+def rate_text(rate: Rate) -> str:
+    """A simulated rate with what the simulation leaves open."""
+    low, high = rate.interval
+    return f"{rate.value:.1%} ({low:.1%} to {high:.1%})"
 
 
 def significant_pairs(comparison: Comparison) -> list[tuple[str, str]]:
