@@ -11,7 +11,7 @@ from biasbed.analysis.evidence import Limits
 from biasbed.analysis.findings import CHANGES, MOST, TEST_NAMES, count, listing, points, procedure
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import ALL_SETS, Comparison
-from biasbed.analysis.verdicts import Overturned, claims, overturned
+from biasbed.analysis.verdicts import Overturned, asked, claims, firm, overturned
 
 # --- what could flip it -----------------------------------------------------------------------------------------------
 
@@ -25,8 +25,13 @@ def flippable(analysis: Analysis, comparison: Comparison) -> list[str]:
     tried = own_checks[own_checks["claims"] > 0].drop_duplicates("change")
     if tried.empty:
         return []
-    names = dict(zip(tried["change"], tried["variants"].astype(int), strict=True))
-    lines = [f"Tried: {listing(_tried(change, number) for change, number in names.items())}."]
+    numbers = {str(row["change"]): (int(row["variants"]), int(row["not_testable"])) for _, row in tried.iterrows()}
+    lines = [f"Tried: {listing(_tried(change, number) for change, (number, _) in numbers.items())}."]
+    lines += [
+        f"Of these, {lost} of the kind '{CHANGES[change].kind}' could not be: nothing is left to test."
+        for change, (_, lost) in numbers.items()
+        if lost
+    ]
     lines += _untried(own_checks)
     found = overturned(analysis.evidence.flips, comparison.setting)
     changed = {(one.test, frozenset((one.a, one.b))): one for one in found}
@@ -37,19 +42,21 @@ def flippable(analysis: Analysis, comparison: Comparison) -> list[str]:
         says = "that the algorithms differ" if comparison.significant else "that no difference is shown"
         lines.append(_survival(f"The conclusion {says}", changed.get((stability.OMNIBUS, frozenset(("",)))), analysis))
     own = claims(analysis, comparison)
-    firm = [claim for claim in own if (claim[0], frozenset(claim[1:])) not in changed]
-    if firm:
+    held = firm(analysis, comparison)
+    if held:
         lines.append(
-            f"Survives all that was tried: {'; '.join(_claim(*claim) for claim in firm[:MOST])}{_more(len(firm))}."
+            f"Survives all that was tried: {'; '.join(_claim(*claim) for claim in held[:MOST])}{_more(len(held))}."
         )
     shaky = [changed[test, frozenset(pair)] for test, *pair in own if (test, frozenset(pair)) in changed]
     lines += [_survival(_claim(one.test, *_sides(one)), one, analysis) for one in shaky[:MOST]]
     if len(shaky) > MOST:
-        lines.append(f"{len(shaky) - MOST} more conclusions do not survive everything; the table has them.")
-    new = sum(not one.positive and one.test != stability.OMNIBUS for one in found)
+        lines.append(f"Further conclusions that do not survive everything: {len(shaky) - MOST}; the table has them.")
+    new = len(
+        {frozenset((one.a, one.b)) for one in found if one.before == stability.SAME and asked(analysis, (one.a, one.b))}
+    )
     if new and comparison.pair is None:
         lines.append(
-            f"{count(new, 'pair')} that a test does not tell apart here would be told apart by it after some change."
+            f"{count(new, 'pair')} that some test does not tell apart here would be told apart by it after some change."
         )
     return lines
 
@@ -105,8 +112,9 @@ def pool(analysis: Analysis, comparison: Comparison) -> list[str]:
     if not number:
         return []
     return [
-        f"Nemenyi's verdict depends on which algorithms are compared: on {number} of {count(len(own), 'pair')} it "
-        "would be another with fewer of them or with up to as many weak ones added. Wilcoxon's test sees only the two."
+        f"Nemenyi's verdict depends on which algorithms are compared: on {number} of {count(len(own), 'pair')} its "
+        "critical difference alone would decide otherwise with fewer of them, or with up to as many added that are "
+        "worst on every set. Wilcoxon's test sees only the two."
     ]
 
 
@@ -115,18 +123,28 @@ def pool(analysis: Analysis, comparison: Comparison) -> list[str]:
 
 def unseen(analysis: Analysis) -> list[str]:
     """What this design could not have shown, whatever the truth."""
-    lines = []
+    skipped = analysis.evidence.skipped
+    lines = [f"What these tests could have missed is not known: {skipped}."] if skipped and _tested(analysis) else []
     for limits in analysis.evidence.limits:
         where = "" if limits.setting == ALL_SETS else f"Strict setting ({limits.num_sets} sets): "
         lines += [where + line if where else line[0].upper() + line[1:] for line in _limits(limits)]
     for limits in analysis.evidence.limits[:1]:
         needed = limits.smallest_num_runs
-        if limits.num_runs < needed:
+        if limits.num_runs < needed and not _pairs_on_a_set(analysis):
             lines.append(
-                f"On a single set, {needed} runs of each algorithm are the fewest with which any pair can be told "
-                f"apart (Mann-Whitney with Holm's correction); here there are {limits.num_runs:.3g}."
+                "On a single set no pair could have been told apart with these runs (Mann-Whitney with Holm's "
+                f"correction): where all algorithms have the same number of runs, it takes {needed} of each."
             )
     return lines
+
+
+def _tested(analysis: Analysis) -> bool:
+    return any(not comparison.skipped for comparison in analysis.comparisons)
+
+
+def _pairs_on_a_set(analysis: Analysis) -> bool:
+    """Whether the clearest possible outcome would have told some pair apart on some set."""
+    return bool((analysis.evidence.set_pairs["smallest_p"].astype(float) < analysis.alpha).any())
 
 
 def _limits(limits: Limits) -> list[str]:
@@ -141,7 +159,7 @@ def _limits(limits: Limits) -> list[str]:
         others = "the other" if limits.num_algorithms == 2 else "all others"
         lines.append(
             f"to be found with a probability of {target} on {runs}, one algorithm must be better than {others} by "
-            f"{needed}; smaller differences would often have been missed."
+            f"{needed}; smaller differences would have been missed more often."
         )
     if blind:
         lines.append(
@@ -150,8 +168,8 @@ def _limits(limits: Limits) -> list[str]:
         )
     if math.isfinite(limits.pair_alone) and limits.num_algorithms > 2:
         lines.append(
-            f"even for a pair that is compared alone, half of the pairs here take more than {limits.pair_alone:.2g} "
-            "points, as they do better on some sets and worse on others."
+            f"even compared alone, half of the pairs here take {limits.pair_alone:.2g} points or more, given how "
+            "their differences vary over the sets."
         )
     return lines
 

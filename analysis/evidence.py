@@ -42,6 +42,7 @@ class Limits:
     model: simulation.Model
     detectable: tuple[planner.Detectable, ...]
     false_positives: tuple[planner.FalsePositives, ...]  # empty where runs' spread is not known
+    luck: planner.Luck | None  # what that spread does to the omnibus test; None where it is not known
     pair: float  # the median of the pairs' own detectable differences, with Holm's correction; may be infinite
     pair_alone: float  # the same without correction
 
@@ -50,7 +51,7 @@ class Limits:
         """What could not have been seen."""
         text = planner.sentence(list(self.detectable), self.num_sets, self.num_runs)
         if math.isfinite(self.pair_alone):
-            text += f"; half of the pairs, each compared alone, take more than {self.pair_alone:.2g} points"
+            text += f"; half of the pairs, each compared alone, take {self.pair_alone:.2g} points or more"
         return text
 
 
@@ -194,6 +195,7 @@ class _Setting:
             model=model,
             detectable=tuple(planner.detectable(model, *design)),
             false_positives=tuple(planner.false_positives(model, *design)) if model.knows_runs else (),
+            luck=planner.luck(model, *design) if model.knows_runs else None,
             pair=_median(self.effects["detectable"]),
             pair_alone=_median(self.effects["detectable_alone"]),
         )
@@ -271,11 +273,16 @@ def limits_fields(limits: Limits, alpha: float) -> dict[str, Any]:
         },
         "pair_detectable_difference": limits.pair if math.isfinite(limits.pair) else None,
         "pair_detectable_difference_alone": limits.pair_alone if math.isfinite(limits.pair_alone) else None,
-        "false_positives": {
-            entry.procedure: {"rate": entry.rate, "monte_carlo_error": entry.monte_carlo_error}
-            for entry in limits.false_positives
-        }
-        or None,
+        "false_positives": {entry.procedure: rate_fields(entry.rate) for entry in limits.false_positives} or None,
+        "false_positives_of_equal_runs": None
+        if limits.luck is None
+        else {limits.luck.procedure: rate_fields(limits.luck.without_it)},
         "smallest_num_runs_per_set": limits.smallest_num_runs,
         "sentence": limits.sentence,
     }
+
+
+def rate_fields(rate: planner.Rate) -> dict[str, float]:
+    """A simulated rate with what its simulation leaves open."""
+    low, high = rate.interval
+    return {"rate": rate.value, "monte_carlo_error": rate.monte_carlo_error, "low": low, "high": high}

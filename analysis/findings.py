@@ -9,20 +9,21 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
-from biasbed.analysis import aggregate, stability, words
+from biasbed.analysis import aggregate, planner, stability, words
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs import PUBLISHED_MARK
 from biasbed.analysis.statistics import Comparison
-from biasbed.analysis.verdicts import Verdict, claims, overturned, verdicts
+from biasbed.analysis.verdicts import Verdict, claims, firm, mean_lead, verdicts
 
 TEST_NAMES = {
     stability.OMNIBUS: "Friedman's test",
     stability.NEMENYI: "Nemenyi's test",
     stability.WILCOXON: "Wilcoxon tests with Holm's correction",
 }
+Claim = tuple[str, str, str]  # test, better, worse
 MOST = 6  # pairs that are put into words; the tables have all
 
 
@@ -73,13 +74,17 @@ CHANGES = {
 }
 
 
-def changes_of(analysis: Analysis, comparison: Comparison, tests: Iterable[str]) -> list[str]:
-    """The changes after which conclusions of all these tests were drawn again, in words; at least the level."""
+def changes_of(analysis: Analysis, comparison: Comparison, tests: Iterable[str]) -> str:
+    """The changes after which the conclusions of these tests were drawn again, in words: of all, then what some add."""
     frame = analysis.evidence.checks
     own = frame[(frame["setting"] == comparison.setting) & (frame["claims"] > 0)]
-    wanted = set(tests)
-    done = [change for change in own["change"].unique() if wanted <= set(own.loc[own["change"] == change, "test"])]
-    return [CHANGES[change].kind for change in done]
+    done = {test: list(own.loc[own["test"] == test, "change"].unique()) for test in tests}
+    common = [change for change in own["change"].unique() if all(change in changes for changes in done.values())]
+    text = listing(CHANGES[change].kind for change in common)
+    for test, changes in done.items():
+        more = [CHANGES[change].kind for change in changes if change not in common]
+        text += f"; for {TEST_NAMES[test]} also {listing(more)}" if more else ""
+    return text
 
 
 def compared(analysis: Analysis) -> list[str]:
@@ -126,37 +131,75 @@ def verdict(analysis: Analysis) -> str:
     if not comparison.significant:
         return "These runs do not show that the algorithms differ. That is no evidence that they are equal."
     found = claims(analysis, comparison)
+    if not found and analysis.options.control != "none":
+        return (
+            f"The algorithms differ, but no test tells any of them apart from the control {analysis.options.control}."
+        )
     if not found:
         return "The algorithms differ, but no test tells which: no single pair is told apart."
-    return f"Over these {len(comparison.sets)} sets the algorithms differ: {_before(found)}."
+    return f"Over these {len(comparison.sets)} sets the algorithms differ: {_before(analysis, comparison, found)}."
 
 
 def caveats(analysis: Analysis) -> list[str]:
     """What must be read together with the verdict."""
-    lines = []
     comparison = analysis.comparisons[0]
-    own = {(test, frozenset(pair)) for test, *pair in claims(analysis, comparison)}
-    if own:
-        shaky = {
-            (one.test, frozenset((one.a, one.b))) for one in overturned(analysis.evidence.flips, comparison.setting)
-        }
-        pairs = {pair for _, pair in own}
-        firm = {pair for claim in own - shaky for pair in claim[1:]}
-        lines.append(
-            f"Of {count(len(pairs), 'such pair')}, {len(firm)} would be told apart after every change that was tried: "
-            f"{listing(changes_of(analysis, comparison, {test for test, _ in own}))}."
-        )
-    for strict in analysis.comparisons[1:]:
-        kept = {pair for _, pair in own} & {frozenset(pair) for _, *pair in claims(analysis, strict)}
-        differ = "differ" if strict.significant else "are not shown to differ"
-        text = f"of these pairs {len(kept)} can still be told apart" if own else f"the algorithms {differ}"
-        if not strict.skipped:
-            lines.append(f"Without the sets whose makers also made training data ({len(strict.sets)} sets), {text}.")
+    found = claims(analysis, comparison)
+    lines = _survivors(analysis, found) if found else _strict_omnibus(analysis)
     if comparison.significant and aggregate.shared_images_note(analysis.sets):
         lines.append("All of this takes the sets for independent, and some of them show the same images.")
     if min(Counter(run.algorithm for run in analysis.collection.runs).values()) < 2:
         lines.append("Some algorithm has a single run: how much luck of one training is in its numbers is not known.")
     return lines
+
+
+def _survivors(analysis: Analysis, found: Sequence[Claim]) -> list[str]:
+    """How many of the pairs that are told apart are so after every change, in the strict setting, and in both."""
+    main = analysis.comparisons[0]
+    pairs = set(_pairs_of(found))
+    lines, kept = [], []
+    if len(analysis.evidence.checks):
+        kept.append(set(_pairs_of(firm(analysis, main))))
+        changes = changes_of(analysis, main, dict.fromkeys(test for test, _, _ in found))
+        lines.append(
+            f"Of {count(len(pairs), 'such pair')}, {len(kept[0])} would be told apart by the same test after every "
+            f"change that was tried ({changes}){_named(analysis, kept[0])}."
+        )
+    for strict in analysis.comparisons[1:]:
+        if strict.skipped:
+            continue
+        kept.append(pairs & set(_pairs_of(claims(analysis, strict))))
+        lines.append(
+            f"Without the sets whose makers also made training data ({len(strict.sets)} sets), {len(kept[-1])} of "
+            f"{count(len(pairs), 'such pair')} would be told apart in the same order{_named(analysis, kept[-1])}."
+        )
+    if len(kept) > 1:
+        both = kept[0] & kept[1]
+        lines.append(
+            f"Of {count(len(pairs), 'such pair')}, {len(both)} would survive both: every change, and the sets left "
+            f"out{_named(analysis, both)}."
+        )
+    return lines
+
+
+def _strict_omnibus(analysis: Analysis) -> list[str]:
+    return [
+        f"Without the sets whose makers also made training data ({len(strict.sets)} sets), the algorithms "
+        f"{'differ' if strict.significant else 'are not shown to differ'}."
+        for strict in analysis.comparisons[1:]
+        if not strict.skipped
+    ]
+
+
+def _pairs_of(found: Iterable[Claim]) -> list[tuple[str, str]]:
+    """(better, worse), each pair once."""
+    return list(dict.fromkeys((better, worse) for _, better, worse in found))
+
+
+def _named(analysis: Analysis, kept: Set[tuple[str, str]]) -> str:
+    """`: a over b; a over c`, best ranks first; nothing where there are none, or too many to read."""
+    order = list(analysis.comparisons[0].mean_ranks)
+    pairs = sorted(kept, key=lambda pair: (order.index(pair[0]), order.index(pair[1])))
+    return f": {'; '.join(f'{a} over {b}' for a, b in pairs)}" if 0 < len(pairs) <= MOST else ""
 
 
 def concluded(analysis: Analysis, comparison: Comparison) -> list[str]:
@@ -165,17 +208,35 @@ def concluded(analysis: Analysis, comparison: Comparison) -> list[str]:
         return [f"No tests: {comparison.skipped}."]
     found = claims(analysis, comparison)
     if comparison.pair is not None:
-        return words.test_sentences(comparison)
+        return [*words.test_sentences(comparison), *contradictions(analysis, comparison)]
     return [_omnibus(comparison), *_pairs(analysis, comparison, found)]
+
+
+def contradictions(analysis: Analysis, comparison: Comparison) -> list[str]:
+    """Where the means over the sets point the other way than the ranks, by which the tests go."""
+    pairs = _pairs_of(claims(analysis, comparison))
+    return [
+        f"{_ranks_before(analysis, comparison, *pair)}." for pair in pairs if _contradicts(analysis, comparison, pair)
+    ]
+
+
+def _contradicts(analysis: Analysis, comparison: Comparison, pair: tuple[str, str]) -> bool:
+    return mean_lead(analysis, comparison, *pair) <= 0
+
+
+def _ranks_before(analysis: Analysis, comparison: Comparison, better: str, worse: str) -> str:
+    lead = mean_lead(analysis, comparison, better, worse)
+    means = f"whose mean over the sets is {points(-lead)} better" if lead < 0 else "with the same mean over the sets"
+    return f"{better} ranks before {worse}, {means}"
 
 
 def _omnibus(comparison: Comparison) -> str:
     test = comparison.friedman
     if test is None:
         return ""
-    f = f"F = {test.f:.2f}" if math.isfinite(test.f) else "F is infinite, as every set ranks them alike"
+    f = f"F = {test.f:.2f}" if math.isfinite(test.f) else "F, which is infinite, as every set ranks them alike"
     how = f"Iman and Davenport's {f}" if test.permutation_p is None else "permutation of the ranks"
-    numbers = f"Friedman's test by {how}, p {words.p_value(test.p)}"
+    numbers = f"Friedman's test by {how}, {words.friedman_p(test)}"
     if comparison.significant:
         return f"Over these {len(comparison.sets)} sets the algorithms differ ({numbers})."
     return (
@@ -184,14 +245,15 @@ def _omnibus(comparison: Comparison) -> str:
     )
 
 
-def _pairs(analysis: Analysis, comparison: Comparison, found: Sequence[tuple[str, str, str]]) -> list[str]:
+def _pairs(analysis: Analysis, comparison: Comparison, found: Sequence[Claim]) -> list[str]:
     if not comparison.significant:
         return []
     alone = analysis.options.control != "none"
     number = len(comparison.algorithms) - 1 if alone else math.comb(len(comparison.algorithms), 2)
     nemenyi = [claim for claim in found if claim[0] == stability.NEMENYI]
     of_control = f" with {analysis.options.control}" if alone else ""
-    line = f"Nemenyi's test tells {len(nemenyi)} of {count(number, 'pair')}{of_control} apart{_colon(nemenyi)}."
+    named = _colon(analysis, comparison, nemenyi)
+    line = f"Nemenyi's test tells {len(nemenyi)} of {count(number, 'pair')}{of_control} apart{named}."
     return [line, *wilcoxon_sentences(analysis, comparison)]
 
 
@@ -208,19 +270,26 @@ def wilcoxon_sentences(analysis: Analysis, comparison: Comparison) -> list[str]:
     if smallest >= comparison.alpha:
         text += f". They could not have told any: with {tests} tests on {len(comparison.sets)} sets the clearest "
         text += f"possible outcome has p = {smallest:.2g}"
-    return [f"{text}{_colon(found)}."]
+    return [f"{text}{_colon(analysis, comparison, found)}."]
 
 
-def _colon(found: Sequence[tuple[str, str, str]]) -> str:
-    return f": {_before(found)}" if found else ""
+def _colon(analysis: Analysis, comparison: Comparison, found: Sequence[Claim]) -> str:
+    return f": {_before(analysis, comparison, found)}" if found else ""
 
 
-def _before(found: Sequence[tuple[str, str, str]]) -> str:
-    """`a ranks before b and c; d before c`, each pair once."""
-    pairs = list(dict.fromkeys((a, b) for _, a, b in found))
+def _before(analysis: Analysis, comparison: Comparison, found: Sequence[Claim]) -> str:
+    """`a is better than b and c; d is better than c`, each pair once; those that the means contradict with what they
+    say.
+    """
+    pairs = _pairs_of(found)
     groups = itertools.groupby(sorted(pairs, key=lambda pair: _first(pairs, pair[0])), key=lambda pair: pair[0])
-    parts = [(better, [worse for _, worse in group]) for better, group in groups]
-    return "; ".join(f"{better} is better than {listing(worse)}" for better, worse in parts)
+    parts = []
+    for better, group in groups:
+        of_one = list(group)
+        clear = [worse for _, worse in of_one if not _contradicts(analysis, comparison, (better, worse))]
+        parts += [f"{better} is better than {listing(clear)}"] if clear else []
+        parts += [_ranks_before(analysis, comparison, *pair) for pair in of_one if pair[1] not in clear]
+    return "; ".join(parts)
 
 
 def _first(pairs: Sequence[tuple[str, str]], name: str) -> int:
@@ -237,14 +306,14 @@ def on_single_sets(analysis: Analysis) -> list[str]:
     found = [str(name) for name in tested.loc[tested["significant"].astype(bool), "dataset"]]
     if not found:
         return [f"On no single set do the runs show that the algorithms differ ({count(len(tested), 'set')} tested)."]
-    where = "each of them" if len(found) == len(analysis.sets) else listing(found)
+    where = "each of them" if len(found) == len(tested) else listing(found)
     pairs = analysis.evidence.set_pairs
     apart = int(pairs["significant"].astype(bool).sum())
     return [
-        f"Set by set, the runs show that the algorithms differ on {len(found)} of {count(len(analysis.sets), 'set')} "
+        f"Set by set, the runs show that the algorithms differ on {len(found)} of {count(len(tested), 'tested set')} "
         f"(Kruskal-Wallis with Holm's correction): {where}. This holds for the set alone, not for others.",
-        f"Pair by pair on one set, {apart} of {len(pairs)} comparisons are told apart (Mann-Whitney with Holm's "
-        "correction within the set).",
+        f"Pair by pair on one set, {apart} of {count(len(pairs), 'comparison')} are told apart (Mann-Whitney with "
+        "Holm's correction within the set).",
     ]
 
 
@@ -255,7 +324,7 @@ def sure(analysis: Analysis, comparison: Comparison) -> list[str]:
     """Sizes with intervals of the pairs that are told apart, practical equivalence, and agreement of the sets."""
     pairs = verdicts(analysis, comparison)
     by_names = {frozenset((pair.a, pair.b)): pair for pair in pairs}
-    apart = list(dict.fromkeys((better, worse) for _, better, worse in claims(analysis, comparison)))
+    apart = _pairs_of(claims(analysis, comparison))
     # With a control some pairs have Nemenyi's verdict only.
     sized = [(*names, by_names[frozenset(names)]) for names in apart if frozenset(names) in by_names]
     lines = [_effect(*found, comparison) for found in sized[:MOST]]
@@ -273,17 +342,17 @@ def _effect(better: str, worse: str, pair: Verdict, comparison: Comparison) -> s
     sign = 1 if pair.a == better else -1
     difference, wins = sign * pair.difference, pair.wins if sign > 0 else pair.losses
     low, high = sorted((sign * pair.low, sign * pair.high))
-    chance = pair.improvement if sign > 0 else 1 - pair.improvement
-    interval = f" ({1 - comparison.alpha:.0%} interval {low:.1f} to {high:.1f})" if math.isfinite(low) else ""
+    chance = words.most(pair.improvement if sign > 0 else 1 - pair.improvement)
+    level = f"{words.percent(1 - comparison.alpha)} interval"
     where = f"on {wins} of {pair.num_sets} sets"
     if difference <= 0:
-        return (
-            f"{better} ranks before {worse} and is better {where}, yet its mean over the sets is {points(-difference)} "
-            f"lower{interval}: a few large losses weigh more than many small gains."
-        )
+        means = f"{points(-difference)} worse" if difference < 0 else "the same"
+        interval = f" ({level} of the difference {low:.1f} to {high:.1f})" if math.isfinite(low) else ""
+        return f"{better} ranks before {worse} and is better {where}, yet its mean over the sets is {means}{interval}."
+    interval = f" ({level} {low:.1f} to {high:.1f})" if math.isfinite(low) else ""
     return (
         f"{better} is better than {worse} by {points(difference)} on average over the sets{interval}, and {where}; "
-        f"a run of the one beats a run of the other in {chance:.0%} of the comparisons."
+        f"a run of the one beats a run of the other in {chance} of the comparisons (ties count half)."
     )
 
 
@@ -299,7 +368,8 @@ def _practical(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdi
     same = f" ({'; '.join(alike)})" if 0 < len(alike) <= MOST else ""
     return [
         f"If differences up to {rope:g} point{'s' * (rope != 1)} count as alike, then with a probability over "
-        f"{1 - comparison.alpha:.0%}: different in practice {len(different)} of {count(len(pairs), 'pair')}, alike "
+        f"{words.percent(1 - comparison.alpha)}: different in practice {len(different)} of "
+        f"{count(len(pairs), 'pair')}, alike "
         f"{len(alike)}{same}, undecided {undecided} (Bayesian signed-rank test, not corrected for the number of pairs)."
     ]
 
@@ -308,17 +378,22 @@ def weaknesses(analysis: Analysis) -> list[str]:
     """What makes the tests find more than they should: few runs, sets that share images."""
     lines = []
     for limits in analysis.evidence.limits[:1]:
-        omnibus = limits.false_positives[:1]
-        lines += [
-            f"Among equal methods whose runs differ as these do, {procedure(entry.procedure)} would find a difference "
-            f"in {entry.rate:.1%} of the cases (± {entry.monte_carlo_error:.1%}), not in {analysis.alpha:.0%}: the "
-            "luck of few runs passes for a difference between methods."
-            for entry in omnibus
-            if entry.rate > analysis.alpha + 2 * entry.monte_carlo_error
-        ]
+        if limits.luck is not None and limits.luck.passes_for_a_difference:
+            lines.append(_luck(limits.luck))
         if not limits.model.knows_runs:
             lines.append(
-                "Some algorithm has a single run, so the spread between runs is not known: a difference between two "
-                "trainings may be taken for one between methods."
+                "No algorithm has two runs with a score on every set, so the spread between runs is not known: a "
+                "difference between two trainings may be taken for one between methods."
             )
     return lines + [f"Not independent: {note}." for note in aggregate.shared_images_note(analysis.sets)]
+
+
+def _luck(luck: planner.Luck) -> str:
+    """Said only where the simulations tell the rate from alpha and from the test's own rate without runs' luck."""
+    return (
+        f"Among equal methods whose runs differ as these do, {procedure(luck.procedure)} finds a difference in "
+        f"{words.rate_text(luck.with_it)} of the cases, not in {words.percent(luck.alpha)}, and would in "
+        f"{words.rate_text(luck.without_it)} if runs did not differ: {100 * luck.excess[0]:.1f} to "
+        f"{100 * luck.excess[1]:.1f} points of it are the luck of few runs, which passes for a difference between "
+        "methods."
+    )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from biasbed.analysis import words
+from biasbed.analysis import gaps, words
 from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
 from biasbed.analysis.statistics import Comparison
 from biasbed.analysis.verdicts import Verdict, verdicts
@@ -35,6 +35,10 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
         if pairs:
             description = f"differences of all pairs with intervals and tests, {comparison.setting} sets, LaTeX"
             tables[f"tables/pairs{comparison.suffix}.tex"] = (pair_table(analysis, comparison, pairs), description)
+    if len(analysis.spread):
+        tables["tables/spread.tex"] = (spread_table(analysis), "scores with deviations over runs and epochs, LaTeX")
+    if len(analysis.selection_gap):
+        tables["tables/selection_gap.tex"] = (gap_table(analysis), "the selection rule beside the oracle, LaTeX")
     for name, (text, _) in tables.items():
         (folder / name).write_text(text, encoding="utf-8")
     return {name: description for name, (_, description) in tables.items()}
@@ -51,11 +55,53 @@ def score_table(analysis: Analysis) -> str:
         [escape(algorithm), *(_cell(analysis.cells[algorithm, name]) for name in analysis.set_names)]
         for algorithm in analysis.algorithms
     ]
-    caption = f"Scores in percent, mean $\\pm$ standard deviation over runs ({_provenance(analysis)}). Best in bold. "
+    caption = f"Scores in {analysis.units}, mean $\\pm$ standard deviation between runs ({_provenance(analysis)}). "
+    caption += "Best in bold. "
     caption += DAGGER_TEXT if analysis.daggers else ""
-    header = ["", *(rf"\rotatebox{{60}}{{{escape(name)}}}" for name in analysis.set_names)]
-    body = _tabular(header, rows, "l" + "r" * len(analysis.set_names))
-    return _float(body, caption, "scores", packages="booktabs, graphicx")
+    return _by_set(analysis, rows, caption, "scores")
+
+
+def spread_table(analysis: Analysis) -> str:
+    """The same means with the deviation over runs and epochs together (Kalischek et al. 2023, last 30 epochs)."""
+    found = {(row["algorithm"], row["dataset"]): row for row in analysis.spread.to_dict("records")}
+    rows = []
+    for algorithm in analysis.algorithms:
+        cells = [found.get((algorithm, name)) for name in analysis.set_names]
+        texts = ["--" if row is None else _plus_minus(row["mean"], row["std_pooled"]) for row in cells]
+        rows.append([escape(algorithm), *texts])
+    caption = (
+        f"Scores in {analysis.units}, mean $\\pm$ standard deviation over runs and epochs together: the root of the "
+        f"variance between runs and the mean variance over their epochs ({_provenance(analysis)}). "
+    )
+    return _by_set(analysis, rows, caption, "spread")
+
+
+def gap_table(analysis: Analysis) -> str:
+    """Each set's own best epoch, the rule in use, and their difference (Kalischek et al. 2023, table 1)."""
+    frame, rule = analysis.selection_gap, analysis.rule.name
+    found = {(row["algorithm"], row["dataset"]): row for row in frame.to_dict("records")}
+    rows = []
+    for algorithm in [name for name in analysis.algorithms if name in set(frame["algorithm"])]:
+        of_sets = [found.get((algorithm, name)) for name in analysis.set_names]
+        for column in (gaps.ORACLE, rule, "difference"):
+            values = ["--" if row is None else f"{round(row[column], 1) + 0.0:.1f}" for row in of_sets]
+            rows.append([escape(algorithm) if column == gaps.ORACLE else "", escape(column), *values])
+    caption = (
+        f"ORACLE: each set's own best epoch, chosen on the test images, beside {escape(rule)}, and the difference, in "
+        f"{analysis.units}, means over runs ({_provenance(analysis)}). "
+    )
+    return _by_set(analysis, rows, caption, "selection-gap", "ll")
+
+
+def _by_set(analysis: Analysis, rows: Sequence[Sequence[str]], caption: str, label: str, names: str = "l") -> str:
+    """A table with a column for every set after those that name the row."""
+    header = [*[""] * len(names), *(rf"\rotatebox{{60}}{{{escape(name)}}}" for name in analysis.set_names)]
+    body = _tabular(header, rows, names + "r" * len(analysis.set_names))
+    return _float(body, caption, label, packages="booktabs, graphicx")
+
+
+def _plus_minus(mean: float, std: float) -> str:
+    return rf"{number(mean)} {{\scriptsize$\pm$ {number(std)}}}"
 
 
 def rank_table(analysis: Analysis) -> str:
@@ -123,7 +169,7 @@ def run_table(analysis: Analysis) -> str:
     for run in analysis.shown_runs:
         values = [number(scores.get((run.id, name), math.nan)) for name in analysis.set_names]
         rows.append([escape(run.algorithm), escape(f"{run.seed} {run.test_domains}"), *values])
-    caption = f"Scores in percent of every run ({_provenance(analysis)}). "
+    caption = f"Scores in {analysis.units} of every run ({_provenance(analysis)}). "
     columns = "ll" + "r" * len(analysis.set_names)
     return _long(head, rows, columns, caption, "runs", "booktabs, longtable, graphicx")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.analysis import custom, literature
+from biasbed.analysis import custom, literature, names
 from biasbed.analysis.literature import Study
 from biasbed.analysis.runs import Collection, collect
 from biasbed.analysis.selection import AsPublished, History, Rule, make_rule
@@ -33,6 +33,7 @@ class Material:
 
 def gather(store: Store, options: AnalyzeOptions) -> Material:
     """UsageError for options that fit no run, Failure where runs must not be compared or a rule chooses none."""
+    names.check(store, options)
     collection, mlflow_runs = collect(store, options)
     sets = _chosen_sets(collection.protocol, options.sets)
     rule = _rule(collection, sets, options)

@@ -31,6 +31,16 @@ def friedman_p(ranks: Array) -> float:
     return float(_p(ranks.sum(axis=0)[None], rows)[0])
 
 
+def agreement_p(ranks: Array) -> float:
+    """The probability that all sets order equal algorithms alike, if they have the ties that the first has.
+
+    Each set after the first must fall on the same of k!/(t! ...) orders; ranks [sets, algorithms].
+    """
+    _, ties = np.unique(ranks[0], return_counts=True)
+    orders = math.factorial(ranks.shape[1]) / math.prod(math.factorial(number) for number in ties.tolist())
+    return float(orders ** (1 - len(ranks)))
+
+
 def untied_friedman_p(mean_ranks: Array, num_sets: int) -> Array:
     """`friedman_p` of many tables at once, from mean ranks (tables x algorithms) without ties."""
     ranks = tuple(range(1, mean_ranks.shape[1] + 1))

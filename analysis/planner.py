@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
+from biasbed import measures
 from biasbed.analysis import pairwise, power
 from biasbed.analysis.exact import Array
-from biasbed.analysis.simulation import SEED, Model, decide, draw, wilcoxon
+from biasbed.analysis.simulation import SEED, Flags, Model, decide, draw, omnibus, wilcoxon
 
 TARGET = 0.8  # the power that counts as enough (Cohen 1988)
 SIMULATIONS = 2000
+RATE_SIMULATIONS = 20_000  # of a rate that is compared with alpha: a standard error of 0.15 points at 5 %
+WORTH_SAYING = 0.1  # of alpha: by how much luck must at least raise the rate of false positives to be spoken of
 HALVINGS = 10
 LARGEST = 1e4  # no score differs by so many points
 NUM_SETS = (5, 6, 7, 8, 10, 12, 15, 20, 30)
@@ -29,12 +32,55 @@ PLAN_COLUMNS = ("num_sets", "num_runs", "difference", "procedure", "power", "mon
 
 
 @dataclass(frozen=True)
+class Rate:
+    """How often something happened in independent simulations."""
+
+    count: int
+    simulations: int
+
+    @property
+    def value(self) -> float:
+        return self.count / self.simulations
+
+    @property
+    def monte_carlo_error(self) -> float:
+        return math.sqrt(self.value * (1 - self.value) / self.simulations)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where the true rate lies, at 95 % (Wilson 1927)."""
+        return measures.wilson(self.count, self.simulations, 0.95)
+
+
+@dataclass(frozen=True)
 class FalsePositives:
     """How often a test finds something among equally good algorithms, given how much their runs differ."""
 
     procedure: str  # iman_davenport (on few sets by permutation), nemenyi, wilcoxon_holm; wilcoxon for two
-    rate: float
-    monte_carlo_error: float
+    rate: Rate
+
+
+@dataclass(frozen=True)
+class Luck:
+    """What the spread of runs does to the omnibus test: the same simulated tables with it and without."""
+
+    procedure: str  # iman_davenport; wilcoxon for two algorithms
+    alpha: float
+    with_it: Rate
+    without_it: Rate  # the test's own rate on so many sets, which need not be alpha (docs/analysis.md, "Calibration")
+    discordant: int  # tables that only one of the two rejects
+
+    @property
+    def excess(self) -> tuple[float, float]:
+        """Between which the difference of the two rates lies, at 95 %: of paired proportions (Agresti 2013, 11.1)."""
+        n, more = self.with_it.simulations, self.with_it.count - self.without_it.count
+        half = 1.96 * math.sqrt(self.discordant - more**2 / n) / n
+        return more / n - half, more / n + half
+
+    @property
+    def passes_for_a_difference(self) -> bool:
+        """Whether the simulations can tell that the rate exceeds alpha, and by luck, and by what is worth saying."""
+        return self.excess[0] > WORTH_SAYING * self.alpha and self.with_it.interval[0] > self.alpha
 
 
 @dataclass(frozen=True)
@@ -78,16 +124,36 @@ def power_of(tables: Array, difference: float, alpha: float, procedure: str) -> 
 
 def false_positives(model: Model, num_sets: int, num_runs: float, alpha: float) -> list[FalsePositives]:
     """The family-wise rates of one design. Above alpha: runs differ on all sets at once, and the tests over sets can't
-    know that a method's lead everywhere may be the luck of its few runs; more runs bring it down.
+    know that a method's lead everywhere may be the luck of its few runs; more runs bring it down. A test may miss its
+    level for other reasons too: `luck` tells these apart.
     """
-    decisions = decide(draw(model, SIMULATIONS, num_sets, num_runs, exchangeable=True), alpha)
+    decisions = decide(_null_tables(model, num_sets, num_runs), alpha)
     found = {"wilcoxon": decisions.omnibus}
     if decisions.nemenyi is not None:
         found = {"iman_davenport": decisions.omnibus}
         pairs = {"nemenyi": decisions.nemenyi, "wilcoxon_holm": decisions.wilcoxon}
         found |= {name: (told != 0).any(axis=1) & decisions.omnibus for name, told in pairs.items()}
-    rates = {name: float(flags.mean()) for name, flags in found.items()}
-    return [FalsePositives(name, rate, math.sqrt(rate * (1 - rate) / SIMULATIONS)) for name, rate in rates.items()]
+    return [FalsePositives(name, _rate(flags)) for name, flags in found.items()]
+
+
+def luck(model: Model, num_sets: int, num_runs: float, alpha: float) -> Luck:
+    """The omnibus test's rate of false positives beside that of the same tables with equal runs.
+
+    Both are drawn with the same random numbers, so tables that only one of them rejects are all that differs. Only the
+    runs' common part is taken out: what a run has on one set alone adds to the interactions, which the tests know of.
+    """
+    with_it = omnibus(_null_tables(model, num_sets, num_runs), alpha)
+    without_it = omnibus(_null_tables(replace(model, run=0.0), num_sets, num_runs), alpha)
+    name = "iman_davenport" if model.num_algorithms > 2 else "wilcoxon"
+    return Luck(name, alpha, _rate(with_it), _rate(without_it), int((with_it != without_it).sum()))
+
+
+def _null_tables(model: Model, num_sets: int, num_runs: float) -> Array:
+    return draw(model, RATE_SIMULATIONS, num_sets, num_runs, exchangeable=True)
+
+
+def _rate(flags: Flags) -> Rate:
+    return Rate(int(flags.sum()), len(flags))
 
 
 def detectable(model: Model, num_sets: int, num_runs: float, alpha: float) -> list[Detectable]:

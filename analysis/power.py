@@ -39,7 +39,7 @@ class Reach:
         if not self.possible:
             return f"{text}, so no pair could have been told apart: that takes at least {self.smallest_num_sets} sets"
         share = self.critical_difference / (k - 1)
-        weak = ", so only near-total dominance shows" if share > 0.6 else ""
+        weak = f", of which that is {share:.0%}" if share > 0.6 else ""
         return f"{text}{weak} (at least {self.smallest_num_sets} sets are needed to tell any pair of {k} apart)"
 
 

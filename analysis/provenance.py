@@ -58,7 +58,7 @@ def _word(value: object) -> str:
 def run_tables(analysis: Analysis, links: Links) -> Mapping[str, Any]:
     """Scores of every run, its origin, and the same of runs that do not count."""
     c = analysis.collection
-    caption = f"Every run's scores in percent, at the {c.protocol.step_unit} that the selection rule picks."
+    caption = f"Every run's scores in {analysis.units}, at the {c.protocol.step_unit} that the selection rule picks."
     other = "Finished runs that do not count, as another run has the same configuration, data and seed."
     return {
         "scores": _scores(analysis, links, analysis.shown_runs, analysis.runs, caption, "runs.csv", anchors=True),

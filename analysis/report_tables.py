@@ -91,6 +91,7 @@ def whole(analysis: Analysis, links: Links) -> Mapping[str, Any]:
     """The tables that are not of one setting; None where there is nothing to show."""
     return {
         "scores": scores(analysis, links),
+        "deviations": deviations(analysis, links),
         "sets": per_set(analysis),
         "card": card(analysis, links),
         "regret": regret(analysis, links),
@@ -120,7 +121,7 @@ def scores(analysis: Analysis, links: Links) -> Table:
                 )
             )
         rows.append(tuple(cells))
-    caption = "Mean ± standard deviation over runs, in percent. Bold: best of the column."
+    caption = f"Mean ± standard deviation between runs (n - 1), in {analysis.units}. Bold: best of the column."
     if any(cell.interval_text for cell in analysis.cells.values()):
         caption += (
             " Below: where a single model's accuracy lies (95 %, Wilson), given how many images the set has. A number "
@@ -129,6 +130,28 @@ def scores(analysis: Analysis, links: Links) -> Table:
     if analysis.daggers:
         caption += " Underlined†: the algorithm trained on data of the maker of this set."
     return Table(caption, ("algorithm", *analysis.set_names), tuple(rows), analysis.rule.oracle, "scores.csv")
+
+
+def deviations(analysis: Analysis, links: Links) -> Table | None:
+    """Mean and the deviation over runs and epochs together (Kalischek et al. 2023), beside that between runs."""
+    found = {(row["algorithm"], row["dataset"]): row for row in analysis.spread.to_dict("records")}
+    rows = []
+    for algorithm in [a for a in analysis.algorithms if all((a, name) in found for name in analysis.set_names)]:
+        of_sets = [found[algorithm, name] for name in analysis.set_names]
+        cells = [
+            decimal(
+                row["mean"], small=f"±{number(row['std_pooled'])}", below=f"runs ±{number(row['std_between_runs'])}"
+            )
+            for row in of_sets
+        ]
+        rows.append((links.algorithm(algorithm), *cells))
+    caption = (
+        f"The same means ± the standard deviation over runs and epochs together, in {analysis.units}: the root of the "
+        "variance between runs (n) and the mean variance over their epochs, as BiasBed's table of the last 30 epochs "
+        "has it. Below: the deviation between runs (n - 1), which every other table gives."
+    )
+    head = ("algorithm", *analysis.set_names)
+    return Table(caption, head, tuple(rows), analysis.rule.oracle, "spread.csv") if rows else None
 
 
 def per_set(analysis: Analysis) -> Table | None:
@@ -227,8 +250,8 @@ def power(analysis: Analysis) -> Table | None:
     for limits in analysis.evidence.limits:
         rates = {entry.procedure: entry for entry in limits.false_positives}
         for entry in limits.detectable:
-            rate = rates.get(entry.procedure)
-            false = f"{rate.rate:.1%} ± {rate.monte_carlo_error:.1%}" if rate else "-"
+            found = rates.get(entry.procedure)
+            false = words.rate_text(found.rate) if found else "-"
             sizes = (Entry(str(entry.smallest_num_sets), value=entry.smallest_num_sets), decimal(entry.difference))
             rows.append((text(procedure(entry.procedure)), text(limits.setting), *sizes, Entry(false)))
     if not rows:
@@ -236,7 +259,7 @@ def power(analysis: Analysis) -> Table | None:
     caption = (
         "What each test could have found: the fewest sets on which it can reject at all, the lead over all others in "
         "points that it finds in 80 % of the cases on these sets and runs (∞: none), and how often it finds something "
-        "among equal methods whose runs differ as these do."
+        "among equal methods whose runs differ as these do, with the 95 % interval of that simulation."
     )
     head = ("test", "sets", "fewest sets", "detectable", "false positives")
     return Table(caption, head, tuple(rows), analysis.rule.oracle, "power.json")
@@ -293,7 +316,9 @@ def ranks(analysis: Analysis, comparison: Comparison, links: Links) -> Table:
         rows.append((links.algorithm(name), *cells))
     caption = "Ranks, 1 is best; equal scores share their mean rank."
     if means:
-        caption += f" Mean over sets with its {1 - comparison.alpha:.0%} interval by bootstrap over sets and runs."
+        caption += (
+            f" Mean over sets with its {words.percent(1 - comparison.alpha)} interval by bootstrap over sets and runs."
+        )
     head = ("algorithm", "average rank", *(("mean over sets",) if means else ()), *sets)
     return Table(caption, head, tuple(rows), analysis.rule.oracle, "ranks.csv")
 
@@ -317,8 +342,9 @@ def pair_table(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdi
         ]
         rows.append(tuple(cells))
     caption = (
-        f"Pairs: mean difference a - b over {len(comparison.sets)} sets in points with its {1 - comparison.alpha:.0%} "
-        "bootstrap interval; sets on which a is better, worse, equal; exact Wilcoxon p with Holm's correction"
+        f"Pairs: mean difference a - b over {len(comparison.sets)} sets in points with its "
+        f"{words.percent(1 - comparison.alpha)} bootstrap interval; sets on which a is better, worse, "
+        "equal; exact Wilcoxon p with Holm's correction"
         f"{', Nemenyi p' * nemenyi} (bold: significant, under a significant omnibus test only); probability that a run "
         f"of a beats a run of b; in practice, where ±{rope:g} point{'s' * (rope != 1)} count as alike, by the "
         "Bayesian test of this pair alone, which errs more often than the others; and the difference that a test of "

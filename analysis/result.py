@@ -14,7 +14,7 @@ import pandas as pd
 
 import biasbed
 from biasbed import record
-from biasbed.analysis import aggregate, evidence, gaps, literature, statistics
+from biasbed.analysis import aggregate, evidence, gaps, literature, spread, statistics
 from biasbed.analysis.evidence import Evidence
 from biasbed.analysis.material import Material, gather
 from biasbed.analysis.runs import Collection, Run
@@ -86,6 +86,7 @@ class Analysis:
     comparisons: tuple[Comparison, ...]  # on all sets; then the strict setting where it differs
     evidence: Evidence  # effects, further tests, stability and power
     selection: pd.DataFrame  # gaps.table: the scores under every selection rule
+    spread: pd.DataFrame  # spread.table: deviations over runs and epochs, of last_n; else empty
     reproduction: pd.DataFrame | None  # literature.cards: one's own beside the published numbers, where asked for
     curves: pd.DataFrame  # columns algorithm, run_id, dataset, step, score; the headline of each set
     tracking_uri: str  # without password
@@ -137,6 +138,14 @@ class Analysis:
             interval = aggregate.binomial_interval(float(mean), entries[dataset])
             cells[algorithm, dataset] = Cell(float(mean), float(std), int(num_runs), is_best, dagger, interval)
         return cells
+
+    @property
+    def units(self) -> str:
+        """What the scores are measured in, in words."""
+        units = {aggregate.unit(entry.headline) for entry in self.sets}
+        if len(units) > 1:
+            return "percent, losses in nats"
+        return "nats" if units == {"nats"} else "percent"
 
     @property
     def title(self) -> str:
@@ -198,6 +207,7 @@ def compute(store: Store, options: AnalyzeOptions) -> Analysis:
         comparisons=comparisons,
         evidence=found,
         selection=gaps.table(rules, sets),
+        spread=spread.table(collection.runs, histories, sets, rule, options.n),
         reproduction=_reproduction(material, runs, options),
         curves=_curves(histories, collection.own or collection.runs, sets),
         tracking_uri=record.public_uri(store.uri),

@@ -128,13 +128,22 @@ def decide(tables: Array, alpha: float, control: bool = False) -> Decisions:
     balance, p = wilcoxon(tables, _pairs(num_algorithms, control))
     told = np.sign(balance) * (exact.holm(p) < alpha)
     if num_algorithms < 3:
-        return Decisions(told[:, 0] != 0, None, told)
+        return Decisions(omnibus(tables, alpha), None, told)
     ranks = row_ranks(-tables).mean(axis=1)
     first, second = np.array(_pairs(num_algorithms, False)).T
     critical = power.critical_difference(num_algorithms, num_sets, alpha)
     lead = ranks[:, second] - ranks[:, first]
     apart = np.sign(lead).astype(np.int64) * (np.abs(lead) > critical)
     return Decisions(omnibus_p(ranks, num_sets) < alpha, apart, told)
+
+
+def omnibus(tables: Array, alpha: float) -> Flags:
+    """Whether equality is rejected, of each simulation; for two algorithms by Wilcoxon's test."""
+    _, num_sets, num_algorithms = tables.shape
+    if num_algorithms < 3:
+        rejected: Flags = wilcoxon(tables, [(0, 1)])[1][:, 0] < alpha
+        return rejected
+    return omnibus_p(row_ranks(-tables).mean(axis=1), num_sets) < alpha
 
 
 def omnibus_p(mean_ranks: Array, num_sets: int) -> Array:

@@ -36,6 +36,7 @@ class Friedman:
     f_p: float
     permutation_p: float | None  # on few sets, where f's distribution does not hold
     kendall_w: float  # chi2 over its largest value: 0 no agreement between sets, 1 the same order on every set
+    agreement_p: float  # how probable it is that sets with these ties all agree, were the algorithms equal
 
     @property
     def p(self) -> float:
@@ -192,6 +193,7 @@ def friedman(ranks: pd.DataFrame) -> Friedman:
         f_p=float(stats.f.sf(f, *dof)),
         permutation_p=permutation.friedman_p(values) if n < permutation.FEWEST_SETS else None,
         kendall_w=chi2 / (n * (k - 1)),
+        agreement_p=permutation.agreement_p(values),
     )
 
 

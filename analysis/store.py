@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 PHASES_READ = ("val", "test")  # the metrics that analysis uses; the others may be many and are left on the server
 MAX_HTTP_THREADS = 16
 PAGE = 1000
+MANY_VALUES = 30  # of a tag; each is a join of the database's query, which allows 64
 MANY_RUNS = 100  # from here on reading shows its progress
 CACHE_VERSION = "1"
 HISTORY_COLUMNS = {"metric": "str", "step": "int64", "value": "float64"}
@@ -77,6 +78,32 @@ class Store:
                 if ids
                 else ()
             )
+
+    def find(self, tags: Mapping[str, str], without: Mapping[str, Sequence[str]] | None = None) -> Any | None:
+        """Any one run, trained or published, with these tags and without those values; None where there is none.
+
+        None, too, for values that MLflow's filters can't express.
+        """
+        wanted = [(key, "=", value) for key, value in tags.items()]
+        wanted += [(key, "!=", value) for key, values in (without or {}).items() for value in values]
+        if self.is_new or any("'" in value or "\\" in value for _, _, value in wanted):
+            return None
+        with guarded(self.uri):
+            experiments = list(_pages(lambda token: self.client.search_experiments(max_results=PAGE, page_token=token)))
+            ids = [experiment.experiment_id for experiment in experiments]
+            for kind in ("train", "published"):
+                text = " AND ".join(f"tags.`{key}` {sign} '{value}'" for key, sign, value in wanted)
+                found = self.client.search_runs(ids, f"tags.`{record.KIND}` = '{kind}' AND {text}", max_results=1)
+                if found:
+                    return found[0]
+        return None
+
+    def one_of_each(self, tag: str) -> Iterator[Any]:
+        """A run for every value of a tag, at most `MANY_VALUES`: each asked for by what it must not be."""
+        seen: list[str] = []
+        while len(seen) < MANY_VALUES and (run := self.find({}, {tag: seen or [""]})) is not None:
+            seen.append(run.data.tags[tag])
+            yield run
 
     def text(self, run_id: str, path: str) -> str | None:
         """A text artifact, None where the run has none of this name."""

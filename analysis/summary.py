@@ -47,7 +47,9 @@ def _scores(analysis: Analysis) -> str:
         [algorithm, *(_cell(analysis.cells[algorithm, name]) for name in analysis.set_names)]
         for algorithm in analysis.algorithms
     ]
-    text = "Scores, percent: mean ± standard deviation over runs\n" + table(["", *analysis.set_names], rows)
+    text = f"Scores, {analysis.units}: mean ± standard deviation between runs\n" + table(
+        ["", *analysis.set_names], rows
+    )
     return text + (f"\n  † {words.DAGGER_SENTENCE}" if analysis.daggers else "")
 
 
@@ -98,7 +100,7 @@ def _comparison(analysis: Analysis, comparison: Comparison) -> str:
     elif before:
         parts.append(_wrapped(before))
     power = words.power_sentence(comparison)
-    pairs = findings.wilcoxon_sentences(analysis, comparison)
+    pairs = [*findings.wilcoxon_sentences(analysis, comparison), *findings.contradictions(analysis, comparison)]
     parts.append(_wrapped([*words.test_sentences(comparison), *pairs, *([power] if power else [])]))
     return "\n".join(parts)
 

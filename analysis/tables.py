@@ -47,6 +47,9 @@ def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
     pairs = nemenyi_rows(analysis)
     if len(pairs):
         tables["nemenyi.csv"] = (pairs, "Nemenyi's test for every pair of algorithms")
+    if len(analysis.spread):
+        about = "deviations over runs, over epochs, and over both as Kalischek et al. (2023) give them"
+        tables["spread.csv"] = (analysis.spread, about)
     if analysis.reproduction is not None:
         tables["reproduction.csv"] = (analysis.reproduction, "one's own numbers beside the published ones")
     tables |= {name: entry for name, entry in _evidence(analysis).items() if len(entry[0])}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from biasbed.analysis import stability
+from biasbed.analysis.aggregate import DIGITS
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import Comparison
 
@@ -141,15 +142,33 @@ def overturned(flips: pd.DataFrame, setting: str) -> list[Overturned]:
 def claims(analysis: Analysis, comparison: Comparison) -> list[tuple[str, str, str]]:
     """(test, better, worse) of every pair that a test over sets separates, best ranks first."""
     order = list(comparison.mean_ranks)
-    control = analysis.options.control
-    asked = [pair for pair in _nemenyi(comparison) if control in ("none", *pair)]  # the files have all pairs
     found = []
     for test, pairs in (
-        (stability.NEMENYI, asked),
+        (stability.NEMENYI, [pair for pair in _nemenyi(comparison) if asked(analysis, pair)]),
         (stability.WILCOXON, _wilcoxon(analysis, comparison)),
     ):
         found += [(test, a, b) for a, b in sorted(pairs, key=lambda pair: (order.index(pair[0]), order.index(pair[1])))]
     return found
+
+
+def asked(analysis: Analysis, pair: Iterable[str]) -> bool:
+    """Whether the pair is among those compared: with a control only its own, though the files have Nemenyi's of all."""
+    return analysis.options.control in ("none", *pair)
+
+
+def mean_lead(analysis: Analysis, comparison: Comparison, better: str, worse: str) -> float:
+    """Points by which the one's mean over the sets is ahead of the other's; NaN where sets have no common unit."""
+    frame = analysis.evidence.effects
+    own = frame[frame["setting"] == comparison.setting]
+    found = {(a, b): float(d) for a, b, d in zip(own["a"], own["b"], own["mean_difference"], strict=True)}
+    lead = found.get((better, worse), -found.get((worse, better), math.nan))
+    return round(lead, DIGITS) + 0.0
+
+
+def firm(analysis: Analysis, comparison: Comparison) -> list[tuple[str, str, str]]:
+    """The claims that no change overturned: after each, the same test still puts the same one before the other."""
+    shaky = {(one.test, frozenset((one.a, one.b))) for one in overturned(analysis.evidence.flips, comparison.setting)}
+    return [claim for claim in claims(analysis, comparison) if (claim[0], frozenset(claim[1:])) not in shaky]
 
 
 def _nemenyi(comparison: Comparison) -> Sequence[tuple[str, str]]:
@@ -160,6 +179,11 @@ def _nemenyi(comparison: Comparison) -> Sequence[tuple[str, str]]:
 
 
 def _wilcoxon(analysis: Analysis, comparison: Comparison) -> Sequence[tuple[str, str]]:
+    """Those of Wilcoxon's tests; the test of two algorithms stands even where sets have no common unit."""
+    pair = comparison.pair
+    if pair is not None:
+        other = pair.b if pair.better == pair.a else pair.a
+        return [(pair.better, other)] if comparison.significant else []
     frame = analysis.evidence.wilcoxon
     own = frame[(frame["setting"] == comparison.setting) & frame["significant"].astype(bool)]
     ahead = own["rank_sum_a"] > own["rank_sum_b"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 
+from biasbed.analysis.planner import Rate
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.statistics import ALL_SETS, Comparison
+from biasbed.analysis.statistics import ALL_SETS, Comparison, Friedman
 
 
 def setting_title(comparison: Comparison) -> str:
@@ -27,6 +28,26 @@ def setting_sentence(comparison: Comparison) -> str:
 def p_value(p: float) -> str:
     """A p-value to four significant digits; one that no double can tell from zero as a bound."""
     return "< 1e-300" if p == 0 else f"= {p:.4g}"
+
+
+def friedman_p(test: Friedman) -> str:
+    """The p that decides. F of a perfect agreement is infinite and its p 0; what that is worth stands beside it."""
+    if test.permutation_p is not None or math.isfinite(test.f):
+        return f"p {p_value(test.p)}"
+    return f"p = 0, while equal algorithms agree like this with a probability of {test.agreement_p:.2g}"
+
+
+def percent(share: float) -> str:
+    """A level as a percentage, with as many digits as it has."""
+    return f"{100 * share:.6g}%"
+
+
+def most(share: float) -> str:
+    """An observed share as a whole percentage; all and none are said of nothing less."""
+    text = f"{share:.0%}"
+    if text == "100%" and share < 1:
+        return "more than 99%"
+    return "less than 1%" if text == "0%" and share > 0 else text
 
 
 def short_p(p: float, alpha: float) -> str:
@@ -58,7 +79,7 @@ def _friedman_sentences(comparison: Comparison) -> list[str]:
         f"Friedman: chi-square = {test.chi2:.3f}, {test.chi2_dof} degrees of freedom, p {p_value(test.chi2_p)}; "
         f"Kendall's W = {test.kendall_w:.2f}.",
         f"Iman-Davenport: F = {f}, {test.f_dof[0]} and {test.f_dof[1]} degrees of freedom"
-        + (f", p {p_value(test.f_p)}." if test.permutation_p is None else "."),
+        + (f", {friedman_p(test)}." if test.permutation_p is None else "."),
     ]
     if test.permutation_p is not None:
         lines.append(
@@ -84,7 +105,7 @@ def _pair_sentences(comparison: Comparison) -> list[str]:
     test, alpha = comparison.pair, comparison.alpha
     if test is None:
         return []
-    verdict = f"Significant at {alpha:g} (Wilcoxon): {test.better} is better."
+    verdict = f"Significant at {alpha:g} (Wilcoxon): {test.better} is ahead by its ranks."
     if not comparison.significant:
         verdict = f"Not significant at {alpha:g}: these data do not show that the two differ. "
         verdict += "That is no evidence that they are equal."
@@ -95,6 +116,12 @@ def _pair_sentences(comparison: Comparison) -> list[str]:
         f"Sign test: exact two-sided p {p_value(test.sign_p)}.",
         verdict,
     ]
+
+
+def rate_text(rate: Rate) -> str:
+    """A simulated rate with what the simulation leaves open."""
+    low, high = rate.interval
+    return f"{rate.value:.1%} ({low:.1%} to {high:.1%})"
 
 
 def significant_pairs(comparison: Comparison) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from biasbed.analysis import words
 from biasbed.analysis.figures.style import GREY
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import Comparison
@@ -36,7 +37,7 @@ def forest(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdict])
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="#ececec", lw=0.7)
     axes.set_axisbelow(True)
-    level = f"{1 - comparison.alpha:.0%}"
+    level = f"{words.percent(1 - comparison.alpha)}"
     axes.set_xlabel(f"mean difference over {len(comparison.sets)} sets, points, with {level} bootstrap interval")
     entries: list[Line2D | Patch] = [
         Line2D([], [], color=APART, marker="o", ms=4.5, label="told apart by Nemenyi or Wilcoxon with Holm"),

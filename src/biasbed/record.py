@@ -107,6 +107,7 @@ MEASURES = {
     "cue_coverage": "fraction of conflicting images decided for either cue's class",
     "shape_mrr": "mean reciprocal rank of the shape's class among all the model's outputs, conflicting images",
     "texture_mrr": "mean reciprocal rank of the texture's class among all the model's outputs, conflicting images",
+    "std_over_epochs": "published runs: standard deviation of the set's headline over the epochs that were averaged",
     "lr": "learning rate of the main optimizer after the epoch's last step",
     "epoch_seconds": "wall-clock seconds of the epoch's training",
     "waiting_seconds": "of those, seconds in which the main process waited for images",

@@ -247,7 +247,10 @@ def test_the_same_runs_give_the_same_numbers(many: Recorder) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"control": "infodrp"}, "control=infodrp: no compared algorithm has this name; did you mean 'infodrop'"),
+        (
+            {"control": "infodrp"},
+            "control=infodrp: neither biasbed nor any run knows the algorithm 'infodrp'; did you mean 'infodrop'",
+        ),
         ({"rope": "-1"}, "rope=-1: .*greater than or equal to 0"),
         ({"bootstrap": "10"}, "bootstrap=10: .*greater than or equal to 200"),
         ({"difference": "0"}, "difference=0: .*greater than 0"),

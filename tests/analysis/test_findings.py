@@ -64,7 +64,7 @@ def test_a_mean_that_contradicts_the_ranks_is_said_to_do_so(recorder: Recorder) 
     assert ("nemenyi", "often", "rarely") in claims(analysis, comparison)
     sizes = [line for line in findings.sure(analysis, comparison) if line.startswith("often ranks before rarely")]
     assert len(sizes) == 1
-    assert "better on 5 of 6 sets, yet its mean over the sets is 11.7 points lower" in sizes[0]
+    assert "better on 5 of 6 sets, yet its mean over the sets is 11.7 points worse" in sizes[0]
     assert not any("rarely is better than often" in line for line in findings.sure(analysis, comparison))
 
 

@@ -227,8 +227,8 @@ def test_last_n_is_published_for_30_epochs(published_uri: str) -> None:
     [
         ({"selection": "best_epoch"}, "selection=best_epoch: .* published under best_validation and last_n only"),
         ({"selection": "last_n", "n": 10}, "n=10: .* published as means over the last 30 epochs"),
-        ({"algorithms": "ermm"}, "no finished run of 'ermm'; did you mean 'erm'"),
-        ({"sets": "edgy"}, "no evaluation set 'edgy'; did you mean 'edge'"),
+        ({"algorithms": "ermm"}, "neither biasbed nor any run knows the algorithm 'ermm'; did you mean 'erm'"),
+        ({"sets": "edgy"}, "evaluation set 'edgy'; did you mean 'edge'"),
         ({"study": "published_biasbet"}, "did you mean 'published_biasbed'"),
     ],
 )

@@ -108,11 +108,15 @@ def test_several_studies_are_listed_with_their_commands(recorder: Recorder) -> N
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"suite": "toi"}, "suite=toi: no finished run has it; did you mean 'toy'"),
+        ({"suite": "toi"}, "suite=toi: neither biasbed nor any run knows the suite 'toi'; did you mean 'toy'"),
         ({"study": "adhok"}, "study=adhok: no finished run has it; did you mean 'adhoc'"),
         ({"protocol": "12345678"}, "protocol=12345678: no finished run has it"),
-        ({"algorithms": "erm,paddain"}, "did you mean 'padain'.*mlflow run . -e train -P algorithm=paddain"),
-        ({"sets": "egde"}, "no evaluation set 'egde'; did you mean 'edge'"),
+        ({"algorithms": "erm,paddain"}, "did you mean 'padain'"),
+        (
+            {"algorithms": "erm,noise2net"},
+            "no finished run of 'noise2net'.*mlflow run . -e train -P algorithm=noise2net",
+        ),
+        ({"sets": "egde"}, "evaluation set 'egde'; did you mean 'edge'"),
         ({"allow": "different_cofig"}, "unknown irregularity 'different_cofig'; did you mean 'different_config'"),
         ({"selection": "best_valid"}, "selection=best_valid: .*did you mean 'best_validation'"),
         ({"alpha": "1.5"}, "alpha=1.5: .*less than 1"),

@@ -1,7 +1,7 @@
 """Results of papers, as package data, imported as tracked runs: new methods are compared with them like with any runs.
 
-A paper is an entry of `SOURCES`: its CSV (selection, algorithm, run, dataset, accuracy in percent), the protocol as far
-as the paper tells it, and on what each of its algorithms trained.
+A paper is an entry of `SOURCES`: its CSV (selection, algorithm, run, dataset, accuracy in percent, its deviation over
+the epochs that it is a mean of), the protocol as far as the paper tells it, and on what each of its algorithms trained.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class PublishedRun:
     algorithm: str
     number: str
     scores: Mapping[str, float]  # set -> accuracy as a fraction
+    deviations: Mapping[str, float]  # set -> its standard deviation over the epochs of the mean; of last_n only
 
 
 def _sixteen(name: str, images: int, source_images: str | None = None) -> record.SetRecord:
@@ -111,18 +112,24 @@ def read(source: Source) -> list[PublishedRun]:
     """Every run of a paper; ValueError where the file lacks a set or gives one twice."""
     text = importlib.resources.files(__package__).joinpath(source.file).read_text(encoding="utf-8")
     scores: dict[tuple[str, str, str], dict[str, float]] = {}
+    deviations: dict[tuple[str, str, str], dict[str, float]] = {}
     for row in csv.DictReader(text.splitlines()):
-        own = scores.setdefault((row["selection"], row["algorithm"], row["run"]), {})
+        key = (row["selection"], row["algorithm"], row["run"])
+        own = scores.setdefault(key, {})
         if row["dataset"] in own:
             raise ValueError(f"{source.file}: {row['algorithm']} run {row['run']} has two values on {row['dataset']}")
         own[row["dataset"]] = round(float(row["accuracy"]) / 100, 9)
+        if row["std_over_epochs"]:
+            deviations.setdefault(key, {})[row["dataset"]] = round(float(row["std_over_epochs"]) / 100, 9)
     names = {entry.name for entry in source.protocol.sets}
     for (_, algorithm, number), own in scores.items():
         if set(own) != names:
             raise ValueError(f"{source.file}: {algorithm} run {number} has not exactly the sets {sorted(names)}")
     return [
-        PublishedRun(*source.rules[rule], algorithm=algorithm, number=number, scores=own)
-        for (rule, algorithm, number), own in scores.items()
+        PublishedRun(
+            *source.rules[key[0]], algorithm=key[1], number=key[2], scores=own, deviations=deviations.get(key, {})
+        )
+        for key, own in scores.items()
     ]
 
 
@@ -213,7 +220,6 @@ def _log(store: Store, experiment: str, source: Source, run: PublishedRun) -> No
 def _metrics(sets: Sequence[record.SetRecord], run: PublishedRun, now: int) -> list[Any]:
     from mlflow.entities import Metric
 
-    return [
-        Metric(str(record.MetricName("test", entry.headline, entry.name)), run.scores[entry.name], now, 0)
-        for entry in sets
-    ]
+    values = {record.MetricName("test", entry.headline, entry.name): run.scores[entry.name] for entry in sets}
+    values |= {record.MetricName("test", "std_over_epochs", name): value for name, value in run.deviations.items()}
+    return [Metric(str(name), value, now, 0) for name, value in values.items()]

@@ -1,0 +1,71 @@
+"""How far scores of the last epochs lie apart: between runs, and between runs and epochs together.
+
+The ± of every other table is the standard deviation between runs (n - 1). The table of the last 30 epochs in Kalischek
+et al. 2023 pools runs and epochs: the variance between the runs' means (with n) plus the mean over runs of the variance
+over their epochs. With the same number of epochs in each run that is the variance of all epochs of all runs.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from biasbed import record
+from biasbed.analysis import aggregate
+from biasbed.analysis.runs import Run
+from biasbed.analysis.selection import History, Rule, headline
+
+COLUMNS = (
+    "algorithm",
+    "dataset",
+    "mean",
+    "std_between_runs",
+    "std_over_epochs",
+    "std_pooled",
+    "num_runs",
+    "num_epochs",
+)
+
+
+def table(
+    runs: Sequence[Run], histories: Mapping[str, History], sets: Sequence[record.SetRecord], rule: Rule, n: int
+) -> pd.DataFrame:
+    """`COLUMNS`, one row per algorithm and set whose runs all have a deviation over epochs; only of `last_n`.
+
+    std_over_epochs: root of the mean over runs of the variance over their epochs; std_pooled: the paper's deviation.
+    """
+    rows: list[tuple[object, ...]] = []
+    if rule.name != "last_n":
+        return pd.DataFrame(rows, columns=list(COLUMNS))
+    for algorithm in dict.fromkeys(run.algorithm for run in runs):
+        for entry in sets:
+            found = [_of_run(run, histories[run.id], entry, rule) for run in runs if run.algorithm == algorithm]
+            known = [pair for pair in found if pair is not None]
+            if known and not any(math.isnan(deviation) for _, deviation in known):
+                rows.append((algorithm, entry.name, *_pooled(known, aggregate.scale(entry.headline)), len(known), n))
+    return pd.DataFrame(rows, columns=list(COLUMNS)).round(aggregate.DIGITS)
+
+
+def _of_run(run: Run, history: History, entry: record.SetRecord, rule: Rule) -> tuple[float, float] | None:
+    """A run's mean over the epochs and its standard deviation over them (with n); None without a value on the set."""
+    curve = history.curve(headline(entry))
+    if run.kind == "published":
+        deviation = history.curve(record.MetricName("test", "std_over_epochs", entry.name))
+        return (list(curve.values())[-1], next(iter(deviation.values()), math.nan)) if curve else None
+    values = [curve[step] for step in rule.steps(history, entry)]
+    return (
+        (math.fsum(values) / len(values), statistics.pstdev(values))
+        if all(map(record.is_finite, values)) and values
+        else None
+    )
+
+
+def _pooled(runs: Sequence[tuple[float, float]], scale: float) -> tuple[float, ...]:
+    means, deviations = [mean for mean, _ in runs], [deviation for _, deviation in runs]
+    within = math.fsum(deviation**2 for deviation in deviations) / len(runs)
+    between = statistics.stdev(means) if len(runs) > 1 else math.nan
+    pooled = math.sqrt(statistics.pvariance(means) + within)
+    return tuple(scale * value for value in (math.fsum(means) / len(runs), between, math.sqrt(within), pooled))

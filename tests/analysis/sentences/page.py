@@ -1,0 +1,36 @@
+"""A report taken apart: every piece of running text with the section and the choice of sets that it stands under."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import dataclass
+
+PIECES = re.compile(
+    r'<(p|li|h1|h2|h3|b|figcaption|div class="oracle")(?:\s[^>]*)?>(.*?)</(?:p|li|h1|h2|h3|b|figcaption|div)>', re.S
+)
+
+
+@dataclass(frozen=True)
+class Piece:
+    section: str
+    setting: str  # all or strict
+    text: str
+
+
+def pieces(page: str) -> list[Piece]:
+    """What a reader reads outside the cells of tables and the glossary."""
+    body = page.split("<main>")[1].split('<h2 id="terms">')[0]
+    body = re.sub(r"<table>.*?</table>|<dl.*?</dl>|<nav>.*?</nav>", "", body, flags=re.S)
+    section, setting, found = "", "all", []
+    for tag, inner in PIECES.findall(body):
+        text = " ".join(html.unescape(re.sub(r"<[^>]+>", "", inner)).split())
+        if tag == "h2":
+            section, setting = text, "strict" if text.startswith("Strict setting") else "all"
+        elif tag == "h3":
+            setting = "strict" if text.startswith("Strict setting") else "all"
+        found.append(Piece(section, setting, text))
+    left = re.sub(r"<style>.*?</style>|<script>.*?</script>", "", PIECES.sub("", body), flags=re.S)
+    stray = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", left)).split())
+    assert not stray, f"text outside of what is checked: {stray[:300]}"
+    return found
