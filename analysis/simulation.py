@@ -21,6 +21,7 @@ from biasbed.analysis import exact, permutation, power
 from biasbed.analysis.exact import Array
 
 SEED = 0
+AT_ONCE = 2000  # tables that are tested at a time: all pairs of 20,000 large tables would take gigabytes
 
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Verdicts = np.ndarray[Any, np.dtype[np.int64]]  # of pairs: 1 the first is better, -1 the second, 0 not told apart
@@ -124,11 +125,26 @@ class Decisions:
 
 def decide(tables: Array, alpha: float, control: bool = False) -> Decisions:
     """All tests. control: Wilcoxon's compare the first algorithm with each other one instead of all pairs."""
+    parts = [_decide(part, alpha, control) for part in _parts(tables)]
+    nemenyi = [part.nemenyi for part in parts if part.nemenyi is not None]
+    return Decisions(
+        np.concatenate([part.omnibus for part in parts]),
+        np.concatenate(nemenyi) if nemenyi else None,
+        np.concatenate([part.wilcoxon for part in parts]),
+    )
+
+
+def _parts(tables: Array) -> list[Array]:
+    """The same tables, few enough at a time; each is decided by itself."""
+    return np.array_split(tables, math.ceil(len(tables) / AT_ONCE))
+
+
+def _decide(tables: Array, alpha: float, control: bool) -> Decisions:
     _, num_sets, num_algorithms = tables.shape
     balance, p = wilcoxon(tables, _pairs(num_algorithms, control))
     told = np.sign(balance) * (exact.holm(p) < alpha)
     if num_algorithms < 3:
-        return Decisions(omnibus(tables, alpha), None, told)
+        return Decisions(_omnibus(tables, alpha), None, told)
     ranks = row_ranks(-tables).mean(axis=1)
     first, second = np.array(_pairs(num_algorithms, False)).T
     critical = power.critical_difference(num_algorithms, num_sets, alpha)
@@ -139,6 +155,10 @@ def decide(tables: Array, alpha: float, control: bool = False) -> Decisions:
 
 def omnibus(tables: Array, alpha: float) -> Flags:
     """Whether equality is rejected, of each simulation; for two algorithms by Wilcoxon's test."""
+    return np.concatenate([_omnibus(part, alpha) for part in _parts(tables)])
+
+
+def _omnibus(tables: Array, alpha: float) -> Flags:
     _, num_sets, num_algorithms = tables.shape
     if num_algorithms < 3:
         rejected: Flags = wilcoxon(tables, [(0, 1)])[1][:, 0] < alpha

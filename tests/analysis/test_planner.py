@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,28 @@ def test_many_at_once_decide_as_one_by_one(k: int, n: int) -> None:
             p = statistics.nemenyi(pd.DataFrame(table)).to_numpy()
             pairs = itertools.combinations(range(k), 2)
             assert [bool(p[i, j] < 0.05) for i, j in pairs] == (told != 0).tolist()
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_many_tables_are_decided_part_by_part(monkeypatch: pytest.MonkeyPatch, k: int) -> None:
+    """The same decisions in a fraction of the memory, whether or not the parts are of one size."""
+    tables = np.random.default_rng(k).normal(size=(2001, 12, k)) + np.linspace(0, 1, k)
+
+    def decided() -> tuple[list[Any], int]:
+        tracemalloc.start()
+        found = simulation.decide(tables, 0.05)
+        flags = [found.omnibus, found.wilcoxon, *([] if found.nemenyi is None else [found.nemenyi])]
+        flags.append(simulation.omnibus(tables, 0.05))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return [array.tolist() for array in flags], peak
+
+    whole, much = decided()
+    monkeypatch.setattr(simulation, "AT_ONCE", 100)
+    parts, little = decided()
+    assert parts == whole
+    assert little < much / 4
+    assert 0 < sum(whole[0]) < len(tables)  # the example shows something, and not everything
 
 
 @pytest.mark.parametrize(("k", "n"), [(3, 3), (3, 5), (4, 2), (5, 3), (6, 5)])
