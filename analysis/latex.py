@@ -62,7 +62,7 @@ def score_table(analysis: Analysis) -> str:
 
 
 def spread_table(analysis: Analysis) -> str:
-    """The same means with the deviation over runs and epochs together (Kalischek et al. 2023, last 30 epochs)."""
+    """The same means with the deviation over runs and epochs together (`spread`)."""
     found = {(row["algorithm"], row["dataset"]): row for row in analysis.spread.to_dict("records")}
     rows = []
     for algorithm in analysis.algorithms:

@@ -133,7 +133,7 @@ def scores(analysis: Analysis, links: Links) -> Table:
 
 
 def deviations(analysis: Analysis, links: Links) -> Table | None:
-    """Mean and the deviation over runs and epochs together (Kalischek et al. 2023), beside that between runs."""
+    """Mean and the deviation over runs and epochs together (`spread`), beside that between runs."""
     found = {(row["algorithm"], row["dataset"]): row for row in analysis.spread.to_dict("records")}
     rows = []
     for algorithm in [a for a in analysis.algorithms if all((a, name) in found for name in analysis.set_names)]:
@@ -147,8 +147,8 @@ def deviations(analysis: Analysis, links: Links) -> Table | None:
         rows.append((links.algorithm(algorithm), *cells))
     caption = (
         f"The same means ± the standard deviation over runs and epochs together, in {analysis.units}: the root of the "
-        "variance between runs (n) and the mean variance over their epochs, as BiasBed's table of the last 30 epochs "
-        "has it. Below: the deviation between runs (n - 1), which every other table gives."
+        "variance between runs (n) and the mean variance over their epochs. Below: the deviation between runs (n - 1), "
+        "which every other table gives."
     )
     head = ("algorithm", *analysis.set_names)
     return Table(caption, head, tuple(rows), analysis.rule.oracle, "spread.csv") if rows else None

@@ -1,8 +1,9 @@
 """How far scores of the last epochs lie apart: between runs, and between runs and epochs together.
 
-The ± of every other table is the standard deviation between runs (n - 1). The table of the last 30 epochs in Kalischek
-et al. 2023 pools runs and epochs: the variance between the runs' means (with n) plus the mean over runs of the variance
-over their epochs. With the same number of epochs in each run that is the variance of all epochs of all runs.
+The ± of every other table is the standard deviation between runs (n - 1). The pooled variance is that between the runs'
+means (with n) plus the mean over runs of the variance over their epochs: with as many epochs in each run, the variance
+of all epochs of all runs. A review of Kalischek et al. 2023 found the deviations of its table of the last 30
+epochs to be formed so; the table's values are not at hand here, and no test compares with them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def table(
 ) -> pd.DataFrame:
     """`COLUMNS`, one row per algorithm and set whose runs all have a deviation over epochs; only of `last_n`.
 
-    std_over_epochs: root of the mean over runs of the variance over their epochs; std_pooled: the paper's deviation.
+    std_over_epochs: root of the mean over runs of the variance over their epochs; std_pooled: that of all
+    epochs of all runs.
     """
     rows: list[tuple[object, ...]] = []
     if rule.name != "last_n":
