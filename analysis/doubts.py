@@ -1,4 +1,4 @@
-"""What the report says against its own conclusions: what could flip them, and what could not have been seen."""
+"""What the report says against its own conclusions: what weakens them, what could flip them, what could not be seen."""
 
 from __future__ import annotations
 
@@ -6,12 +6,40 @@ import math
 
 import pandas as pd
 
-from biasbed.analysis import planner, stability
+from biasbed.analysis import aggregate, planner, stability, words
 from biasbed.analysis.evidence import Limits
 from biasbed.analysis.findings import CHANGES, MOST, TEST_NAMES, count, listing, points, procedure
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import ALL_SETS, Comparison
 from biasbed.analysis.verdicts import Overturned, asked, claims, firm, overturned
+
+# --- what weakens it --------------------------------------------------------------------------------------------------
+
+
+def weaknesses(analysis: Analysis) -> list[str]:
+    """What makes the tests find more than they should: few runs, sets that share images."""
+    lines = []
+    for limits in analysis.evidence.limits[:1]:
+        if limits.luck is not None and limits.luck.passes_for_a_difference:
+            lines.append(_luck(limits.luck))
+        if not limits.model.knows_runs:
+            lines.append(
+                "No algorithm has two runs with a score on every set, so the spread between runs is not known: a "
+                "difference between two trainings may be taken for one between methods."
+            )
+    return lines + [f"Not independent: {note}." for note in aggregate.shared_images_note(analysis.sets)]
+
+
+def _luck(luck: planner.Luck) -> str:
+    """Said only where the simulations tell the rate from alpha and from the test's own rate without runs' luck."""
+    return (
+        f"Among equal methods whose runs differ as these do, {procedure(luck.procedure)} finds a difference in "
+        f"{words.rate_text(luck.with_it)} of the cases, not in {words.percent(luck.alpha)}, and would in "
+        f"{words.rate_text(luck.without_it)} if no run were better or worse on all sets at once. The difference, "
+        f"{100 * luck.excess[0]:.1f} to {100 * luck.excess[1]:.1f} points (95% interval, of the simulation alone), is "
+        "the luck of few runs, which passes for a difference between methods."
+    )
+
 
 # --- what could flip it -----------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """What the report says in sentences, written from the numbers and never stronger than the tests support.
 
-In the order in which a reader asks: what was compared, what can be concluded, how sure is that. What could flip it and
-what could not have been seen is in `doubts`.
+In the order in which a reader asks: what was compared, what can be concluded, how sure is that. What speaks against
+it is in `doubts`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
-from biasbed.analysis import aggregate, planner, stability, words
+from biasbed.analysis import aggregate, stability, words
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs import PUBLISHED_MARK
 from biasbed.analysis.statistics import Comparison
@@ -372,28 +372,3 @@ def _practical(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdi
         f"{count(len(pairs), 'pair')}, alike "
         f"{len(alike)}{same}, undecided {undecided} (Bayesian signed-rank test, not corrected for the number of pairs)."
     ]
-
-
-def weaknesses(analysis: Analysis) -> list[str]:
-    """What makes the tests find more than they should: few runs, sets that share images."""
-    lines = []
-    for limits in analysis.evidence.limits[:1]:
-        if limits.luck is not None and limits.luck.passes_for_a_difference:
-            lines.append(_luck(limits.luck))
-        if not limits.model.knows_runs:
-            lines.append(
-                "No algorithm has two runs with a score on every set, so the spread between runs is not known: a "
-                "difference between two trainings may be taken for one between methods."
-            )
-    return lines + [f"Not independent: {note}." for note in aggregate.shared_images_note(analysis.sets)]
-
-
-def _luck(luck: planner.Luck) -> str:
-    """Said only where the simulations tell the rate from alpha and from the test's own rate without runs' luck."""
-    return (
-        f"Among equal methods whose runs differ as these do, {procedure(luck.procedure)} finds a difference in "
-        f"{words.rate_text(luck.with_it)} of the cases, not in {words.percent(luck.alpha)}, and would in "
-        f"{words.rate_text(luck.without_it)} if runs did not differ: {100 * luck.excess[0]:.1f} to "
-        f"{100 * luck.excess[1]:.1f} points of it are the luck of few runs, which passes for a difference between "
-        "methods."
-    )

@@ -62,7 +62,7 @@ class FalsePositives:
 
 @dataclass(frozen=True)
 class Luck:
-    """What the spread of runs does to the omnibus test: the same simulated tables with it and without."""
+    """What runs that are better on all sets at once do to the omnibus test: simulated tables with that and without."""
 
     procedure: str  # iman_davenport; wilcoxon for two algorithms
     alpha: float
@@ -137,10 +137,10 @@ def false_positives(model: Model, num_sets: int, num_runs: float, alpha: float) 
 
 
 def luck(model: Model, num_sets: int, num_runs: float, alpha: float) -> Luck:
-    """The omnibus test's rate of false positives beside that of the same tables with equal runs.
+    """The omnibus test's rate of false positives, and what it would be if no run were better on all sets at once.
 
-    Both are drawn with the same random numbers, so tables that only one of them rejects are all that differs. Only the
-    runs' common part is taken out: what a run has on one set alone adds to the interactions, which the tests know of.
+    Both are drawn with the same random numbers, so tables that only one of them rejects are all that differs. Runs
+    differ in both: what a run has on one set alone stays, as it adds to the interactions, which the tests know of.
     """
     with_it = omnibus(_null_tables(model, num_sets, num_runs), alpha)
     without_it = omnibus(_null_tables(replace(model, run=0.0), num_sets, num_runs), alpha)

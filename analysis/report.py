@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from biasbed.analysis import doubts, findings, provenance, report_tables, words
+from biasbed.analysis import cells, doubts, findings, provenance, report_tables, words
 from biasbed.analysis.figures.style import STYLE
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import Comparison
@@ -34,7 +34,7 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
 
 def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
     """What the template prints: sentences, tables of text, figures as data URIs."""
-    links = report_tables.Links(analysis)
+    links = cells.Links(analysis)
     return {
         "analysis": analysis,
         "style": _part("report.css"),
@@ -45,7 +45,7 @@ def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
         "compared": findings.compared(analysis),
         "settings": [_setting(analysis, comparison, links, folder) for comparison in analysis.comparisons],
         "on_single_sets": findings.on_single_sets(analysis),
-        "weaknesses": findings.weaknesses(analysis),
+        "weaknesses": doubts.weaknesses(analysis),
         "unseen": [*doubts.unseen(analysis), *doubts.planned(analysis)],
         "figures": _Pictures(folder),
         "tables": report_tables.whole(analysis, links),
@@ -55,7 +55,7 @@ def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
     }
 
 
-def _setting(analysis: Analysis, comparison: Comparison, links: report_tables.Links, folder: Path) -> Mapping[str, Any]:
+def _setting(analysis: Analysis, comparison: Comparison, links: cells.Links, folder: Path) -> Mapping[str, Any]:
     """Sentences, tables and figures of one choice of sets."""
     pictures = _Pictures(folder)
     return {

@@ -24,7 +24,7 @@ def everything(analysis: findings.Analysis) -> str:
     parts = [findings.verdict(analysis), *findings.caveats(analysis), *findings.compared(analysis)]
     parts += [*findings.concluded(analysis, comparison), *findings.sure(analysis, comparison)]
     parts += [*doubts.flippable(analysis, comparison), *doubts.pool(analysis, comparison)]
-    parts += [*findings.on_single_sets(analysis), *findings.weaknesses(analysis)]
+    parts += [*findings.on_single_sets(analysis), *doubts.weaknesses(analysis)]
     return "\n".join([*parts, *doubts.unseen(analysis), *doubts.planned(analysis)])
 
 
@@ -97,7 +97,7 @@ def test_sets_with_the_same_images_weaken_every_verdict(recorder: Recorder) -> N
     sets = tuple(dataclasses.replace(entry, source_images="digits") for entry in analysis.sets)
     shared = dataclasses.replace(analysis, sets=sets)
     assert any("same images" in line for line in findings.caveats(shared))
-    assert any("same images" in line for line in findings.weaknesses(shared))
+    assert any("same images" in line for line in doubts.weaknesses(shared))
 
 
 def test_pairs_seen_from_the_other_side_are_the_same_pairs(outcome: Outcome) -> None:

@@ -9,7 +9,7 @@ import statistics
 import pytest
 from toy_runs import SETS, Recorder
 
-from biasbed.analysis import AnalyzeOptions, findings, latex
+from biasbed.analysis import AnalyzeOptions, doubts, latex
 from biasbed.analysis.result import compute
 from biasbed.analysis.store import Store
 from biasbed.settings import build
@@ -59,7 +59,7 @@ def test_the_published_runs_are_not_called_lucky(published_uri: str) -> None:
     assert luck is not None
     assert luck.without_it.interval[0] < luck.with_it.value < 0.06
     assert luck.excess[1] < 0.005
-    assert not any("luck" in line for line in findings.weaknesses(analysis))
+    assert not any("luck" in line for line in doubts.weaknesses(analysis))
 
 
 def test_table_1_has_oracle_rule_and_difference(recorder: Recorder) -> None:

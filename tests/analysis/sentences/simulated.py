@@ -150,7 +150,9 @@ def _as_scores(table: list[list[float]]) -> dict[str, list[float]]:
 
 
 def false_positives(facts: Facts, with_runs: bool) -> tuple[float, float]:
-    """(rate, its standard error) of the omnibus test among equal algorithms."""
+    """(rate, its standard error) of the omnibus test among equal algorithms; with_runs: whether a run may be better on
+    all sets at once. What it is on one set alone stays.
+    """
     model = Model(facts, "all")
     tables = model.tables(len(facts.sets), model.num_runs, exchangeable=True, run=with_runs, number=1500)
     rate = statistics.fmean(_differ(_as_scores(table), facts.alpha) for table in tables)

@@ -1,0 +1,80 @@
+"""What the report's tables consist of: cells, and the links between them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from biasbed.analysis import words
+from biasbed.analysis.result import Analysis
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell."""
+
+    text: str
+    value: float | None = None  # by which it is sorted, if not by its text
+    href: str = ""
+    small: str = ""  # after the text
+    below: str = ""  # under the text
+    bold: bool = False
+    dagger: bool = False
+    left: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table; the first column names the row."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+    oracle: bool  # selected on the test images
+    file: str = ""  # the CSV with the same numbers and more
+    ids: tuple[str, ...] = ()  # anchors of the rows
+
+
+class Links:
+    """Anchors of algorithms and runs; by position, as names may hold anything."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.algorithms = {name: f"runs-{i}" for i, name in enumerate(analysis.algorithms)}
+        runs = (*analysis.collection.runs, *analysis.collection.duplicates)
+        self.runs = {run.id: f"run-{i}" for i, run in enumerate(runs)}
+
+    def algorithm(self, name: str) -> Entry:
+        """The name, leading to its runs."""
+        return Entry(name, href=f"#{self.algorithms[name]}", left=True)
+
+    def run(self, run_id: str, text: str = "") -> Entry:
+        """A run by its id's first digits, leading to its line under provenance."""
+        return Entry(text or run_id[:8], href=f"#{self.runs[run_id]}", left=True)
+
+
+def text(value: object) -> Entry:
+    """Words at the left."""
+    return Entry(str(value), left=True)
+
+
+def decimal(value: float, digits: int = 1, **look: Any) -> Entry:
+    """A number; a dash where there is none, a sign for infinity."""
+    if math.isnan(value):
+        return Entry("-", value=-math.inf, **look)
+    if math.isinf(value):
+        return Entry("∞" if value > 0 else "-∞", value=value, **look)
+    return Entry(f"{round(value, digits) + 0.0:.{digits}f}", value=value, **look)  # no -0.0
+
+
+def interval(value: float, low: float, high: float, digits: int = 1) -> Entry:
+    """A number with its interval below."""
+    bounds = "" if math.isnan(low) else f"{low:.{digits}f} to {high:.{digits}f}"
+    return decimal(value, digits, below=bounds)
+
+
+def p_entry(p: float, alpha: float, bold: bool) -> Entry:
+    """A p-value; bold where it may be called significant."""
+    if math.isnan(p):
+        return Entry("-", value=2.0)
+    return Entry(words.short_p(p, alpha), value=p, bold=bold)
