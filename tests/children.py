@@ -24,6 +24,13 @@ class Done:
     stderr: str
 
 
+def one_line(text: str) -> str:
+    """The message of a command that failed, which is its last line and the only one of its kind."""
+    assert "Traceback" not in text
+    assert text.count("biasbed: ") == 1
+    return text.splitlines()[-1]
+
+
 def run(
     words: Sequence[str],
     env: Mapping[str, str] | None = None,
