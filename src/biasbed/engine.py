@@ -25,7 +25,7 @@ from biasbed.precision import Precision
 from biasbed.processes import Interrupted, Postponed
 from biasbed.progress import Progress as Bar
 from biasbed.run_folder import RunFolder
-from biasbed.schedules import rate_factor, restart_steps
+from biasbed.schedules import begins_anew, rate_factor
 from biasbed.tracking import Record
 
 LONG = 60.0  # seconds of training that an evaluation must not put at risk: more are saved before it
@@ -133,7 +133,7 @@ class Engine:
                 for step, following, batch, skipped in self._batches():
                     self._note_skipped(skipped, bar)
                     self._update(stage, step, total, batch)
-                    if any(step < start <= following for start in restart_steps(self.config.optim, total)):
+                    if begins_anew(self.config.optim, step, following, total):
                         self.algorithm.reset_optimizers()
                     bar.tick(following - step)
                     self.state.step = following
