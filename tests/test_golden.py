@@ -151,6 +151,7 @@ SMALLEST: Mapping[str, Any] = {
     "PAdaIN.p": padain_p,
     "Noise2Net.share": lambda: (5 / 8 - 1e-9, 5 / 8),  # 4 or 5 of 8 images
     "InfoDrop.drop_rate": lambda: (121.99 / 81, 122 / 81),  # 121 or 122 draws of 81 positions
+    "InfoDrop.finetune_from": lambda: (0.9167, 0.9166),  # 5.5 of 6 steps
     "Debiased.milestones": lambda: ((math.nextafter(1 / 3, 1),), (1 / 3,)),  # the second of three epochs
     "optim.milestones": lambda: ((0.5834,), (0.5833,)),  # 3.5 of 6 steps
     "optim.restarts": lambda: ((0.4166,), (0.4167,)),  # 2.5 of 6 steps

@@ -101,7 +101,7 @@ def train(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> T
 def step(case: Case, algorithm: Algorithm, batch: Batch, number: int) -> Mapping[str, Tensor]:
     """One update, as the engine prepares it, and what it does after it; its terms."""
     epoch, within = divmod(number, PER_EPOCH)
-    algorithm.progress = Progress("main", epoch, EPOCHS, within, PER_EPOCH)
+    algorithm.progress = Progress("main", epoch, EPOCHS, within, PER_EPOCH, total=STEPS)
     algorithm.set_rate(rate_factor(case.optim, number, STEPS, PER_EPOCH))
     terms = algorithm.update(batch)
     if begins_anew(case.optim, number, number + 1, STEPS):

@@ -169,7 +169,7 @@ class Engine:
         epoch, within = divmod(step, self.steps_per_epoch)
         weight = self.loader.plan.weight(step)
         epochs = max(1, -(-total // self.steps_per_epoch))
-        self.algorithm.progress = Progress(stage.name, epoch, epochs, within, self.steps_per_epoch, weight)
+        self.algorithm.progress = Progress(stage.name, epoch, epochs, within, self.steps_per_epoch, weight, total)
         self.algorithm.set_rate(rate_factor(self.config.optim, step, total, self.steps_per_epoch))
         batch = prepare(batch, self.algorithm.uses, self.group.device)
         self.tally.add(stage.update(batch), len(batch), self.algorithm.take_correct())

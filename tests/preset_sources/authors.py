@@ -42,7 +42,7 @@ INFODROP_AUTHORS = Recipe(
         *own(
             "infodrop",
             f"{DROP}: Info_Dropout, dropout_layers 0.5, finetune_wo_infodrop; {README}: 20 epochs without",
-            finetune_epochs=20,
+            finetune_from=100 / 120,
         ),
     ),
     (
@@ -71,7 +71,7 @@ FEW_SHOT = Recipe(
             hparams__num_offsets=9,
         ),
         *leaves("dropout_layers 2 counts blocks of other networks", "hparams.layers"),
-        *leaves("12 epochs of episodes, after 600", "hparams.finetune_epochs"),
+        *leaves("12 epochs of episodes, after 600", "hparams.finetune_from"),
         *says("few_shot/backbone.py: random_sample draws exactly", hparams__approximate=False),
         *says("few_shot/README.md: removed before testing", hparams__mask_in_eval=False),
     ),

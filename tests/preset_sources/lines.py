@@ -79,7 +79,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
         "radius": 3,
         "num_offsets": 9,
         "layers": 0,
-        "finetune_epochs": 0,
+        "finetune_from": 1.0,
         "approximate": False,
         "mask_in_eval": False,
     },
