@@ -79,7 +79,7 @@ def together(settings: Iterable[Setting]) -> Setting:
 
 def agree(one: Setting, other: Setting) -> bool:
     """Whether both can be had at once: no variable, folder or home of two kinds, and rounding of one kind."""
-    if one.arithmetic and other.arithmetic or one.folder and other.folder:
+    if (one.arithmetic and other.arithmetic) or (one.folder and other.folder):
         return False
     return not touched(one) & touched(other)
 
