@@ -57,7 +57,7 @@ def code(
         *says(f"{LOADER}: RandomResizedCropRGBImageDecoder, ratio=(0.8, 1.0)", augment__crop_ratio=(0.8, 1.0)),
         *says(f"{LOADER}: RandomHorizontalFlip", augment__flip=True),
         *says("config.yaml: training.epochs", epochs=100, steps=None),
-        *says("config.yaml: training.batch_size, world_size: 1 (128 per process)", batch_size=128),
+        *says("config.yaml: training.batch_size, to be divided by world_size, so of all processes", batch_size=128),
         *says(optimizer, optim__name="sgd", optim__nesterov=False),
         *UNREAD_BY_SGD,
         *says(f"{own_file}: momentum", optim__momentum=0.9),
@@ -74,7 +74,6 @@ def code(
 
 
 CODE_BEYOND = (
-    "the batch is per process, and the rate is not scaled with it: with n processes give `batch_size` 128 n",
     "their loss scaler is off on one GPU; here fp16 always has one",
     "their loader drops the last, smaller batch; FFCV resizes by areas",
 )

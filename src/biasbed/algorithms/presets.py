@@ -68,7 +68,7 @@ BIASBED_PAPER: Recipe = {
     "hparams": OPEN,
 }
 
-# The code of BiasBed: what its methods have in common, with ERM's rate. Its batch is one process's.
+# The code of BiasBed: what its methods have in common, with ERM's rate. Its batch is that of all processes.
 BIASBED_CODE: Recipe = {
     "backbone": "resnet50",
     "init": "scratch",
