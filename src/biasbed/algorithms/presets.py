@@ -88,8 +88,7 @@ BIASBED_CODE: Recipe = {
     "precision": "fp16",
 }
 
-# DeepAugment and Noise2Net (Hendrycks et al. 2021, and their code): from ImageNet weights. The cosine goes to zero
-# here, to a millionth of the rate there.
+# DeepAugment and Noise2Net (Hendrycks et al. 2021, and their code): from ImageNet weights.
 DEEPAUGMENT_AUTHORS: Recipe = {
     "backbone": "resnet50",
     "init": IMAGENET_WEIGHTS,
