@@ -1,6 +1,6 @@
 """What differs between machines and must not decide a test: each setting once, and the tests under it.
 
-`python tests/matrix.py`                  the golden traces and the vectors, as CI does (two minutes)
+`python tests/matrix.py`                  the golden traces and the vectors, settings together, as CI does (two minutes)
 `python tests/matrix.py --whole`          the whole default suite under each setting by itself (hours)
 `python tests/matrix.py --whole offline`  the whole default suite under one, or several
 """
@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,15 +61,46 @@ SETTINGS: Mapping[str, Setting] = {
 }
 
 
+# --- settings together ------------------------------------------------------------------------------------------------
+
+
 def together(settings: Iterable[Setting]) -> Setting:
-    """All of them at once, later ones winning."""
+    """Settings that `agree`, all of them at once."""
     parts = list(settings)
     return Setting(
         "; ".join(part.why for part in parts),
         {name: value for part in parts for name, value in part.env.items()},
+        arithmetic=any(part.arithmetic for part in parts),
         folder="".join(part.folder for part in parts),
+        home="".join(part.home for part in parts),
         offline=any(part.offline for part in parts),
     )
+
+
+def agree(one: Setting, other: Setting) -> bool:
+    """Whether both can be had at once: no variable, folder or home of two kinds, and rounding of one kind."""
+    if (one.arithmetic and other.arithmetic) or (one.folder and other.folder):
+        return False
+    return not touched(one) & touched(other)
+
+
+def touched(setting: Setting) -> set[str]:
+    """The variables that a setting gives a value."""
+    return {*setting.env, *(["HOME"] if setting.home else [])}
+
+
+def grouped(settings: Mapping[str, Setting]) -> list[dict[str, Setting]]:
+    """As few groups as settings fit in that agree, each setting in the first that takes it."""
+    groups: list[dict[str, Setting]] = []
+    for name, setting in settings.items():
+        group = next((group for group in groups if all(agree(setting, other) for other in group.values())), None)
+        if group is None:
+            groups.append(group := {})
+        group[name] = setting
+    return groups
+
+
+# --- one run ----------------------------------------------------------------------------------------------------------
 
 
 def run(setting: Setting, words: Iterable[str]) -> bool:
@@ -98,10 +130,18 @@ def leave_network() -> None:
         fcntl.ioctl(control, set_flags, struct.pack("16sh14x", b"lo", up_and_running))
 
 
-def has_locale(setting: Setting) -> bool:
-    """Whether the machine has the setting's locale, which a program is not told when it lacks it."""
-    wanted = setting.env.get("LC_ALL", "C").lower().replace("-", "")
-    return wanted in subprocess.run(["locale", "-a"], capture_output=True, text=True).stdout.lower().split()
+def missing(setting: Setting) -> str:
+    """What this machine lacks for a setting, "" if nothing; a program isn't told when it lacks its locale."""
+    if "LC_ALL" in setting.env:
+        command = [sys.executable, "-c", "import locale; locale.setlocale(locale.LC_ALL, '')"]
+        if subprocess.run(command, env={**os.environ, **setting.env}, capture_output=True).returncode:
+            return f"this machine has no {setting.env['LC_ALL']}"
+    if setting.offline:
+        try:
+            subprocess.run([sys.executable, "-c", ""], preexec_fn=leave_network, check=True, capture_output=True)
+        except (OSError, subprocess.SubprocessError):
+            return "a network of its own needs root, or user namespaces"
+    return ""
 
 
 def main(words: list[str]) -> int:
@@ -109,21 +149,23 @@ def main(words: list[str]) -> int:
     if unknown := set(names) - set(SETTINGS):
         print(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(SETTINGS)}", file=sys.stderr)
         return 2
-    missing = [name for name in names if not has_locale(SETTINGS[name])]
-    chosen = {name: SETTINGS[name] for name in names if name not in missing}
-    for name in missing:
-        print(f"left out: {name}, as this machine has no {SETTINGS[name].env['LC_ALL']}")
-    if "--whole" not in words and len(names) > 1:  # what doesn't round: all at once, to save time
-        others = {name: setting for name, setting in chosen.items() if not setting.arithmetic}
-        rounding = {name: setting for name, setting in chosen.items() if setting.arithmetic}
-        chosen = {**rounding, " + ".join(others): together(others.values())} if others else rounding
-    failed = []
-    for name, setting in chosen.items():
-        print(f"--- {name}: {setting.why}", flush=True)
-        if not run(setting, WHOLE if "--whole" in words else QUICK):
-            failed.append(name)
-    print(f"red under: {', '.join(failed)}" if failed else f"green under: {', '.join(chosen)}")
-    return 1 if failed else 0
+    lacks = {name: missing(SETTINGS[name]) for name in names}
+    chosen = {name: SETTINGS[name] for name in names if not lacks[name]}
+    for name in names:
+        if lacks[name]:
+            print(f"left out: {name}, as {lacks[name]}")
+    whole = "--whole" in words
+    groups = [{name: setting} for name, setting in chosen.items()] if whole else grouped(chosen)
+    green, red = [], []
+    for number, group in enumerate(groups, start=1):
+        label, setting = " + ".join(group), together(group.values())
+        print(f"--- {number} of {len(groups)}: {label} ({setting.why})", flush=True)
+        began = time.monotonic()
+        passes = run(setting, WHOLE if whole else QUICK)
+        (green if passes else red).append(label)
+        print(f"--- {'green' if passes else 'RED'} after {time.monotonic() - began:.0f} s", flush=True)
+    print("; ".join(f"{how} under {label}" for how, labels in (("green", green), ("RED", red)) for label in labels))
+    return 1 if red or not green else 0
 
 
 if __name__ == "__main__":

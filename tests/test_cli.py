@@ -85,6 +85,7 @@ def test_threads_that_wait_leave_their_core_to_others(chosen: dict[str, str], ex
         (["train", "--precision", "fp61"], "did you mean 'fp16'?"),
         (["train", "--augment.crop_ratio", "1.33"], "augment.crop_ratio=1.33: should be 2 values, separated by commas"),
         (["train", "--augment.crop_ratio", "1.2,0.8"], "the smallest, above 0, and then the largest"),
+        (["train", "--augment.crop_ratio", "0.5,inf"], "the smallest, above 0, and then the largest, finite"),
         (["train", "--optim.restarts", "0.9,0.2"], "optim.restarts=(0.9, 0.2): parts of the training, rising"),
         (["train", "--preset", "papr"], "erm has no preset 'papr'; did you mean 'paper'?"),
         (["train", "--batch_size", "9", "--nproc", "2"], "not divisible by processes x accumulate = 2: take 8"),

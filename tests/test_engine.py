@@ -219,9 +219,12 @@ def test_between_restarts_the_schedule_is_that_of_a_training_of_its_own(schedule
 
 
 def test_restarts_rise_within_the_training() -> None:
-    for wrong in ((0.5, 0.2), (0.0,), (1.0,)):
+    wrong: tuple[float, ...]
+    for wrong in ((0.5, 0.2), (0.5, 0.5), (0.0,), (1.0,), (math.nan,)):
         with pytest.raises(ValueError, match=r"optim\.restarts"):
             Optim(restarts=wrong)
+        with pytest.raises(ValueError, match=r"optim\.milestones"):
+            Optim(milestones=wrong)
 
 
 def test_momenta_begin_anew_with_the_schedule(

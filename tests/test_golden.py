@@ -30,7 +30,7 @@ from biasbed.algorithms.padain import PAdaIN  # noqa: E402
 from biasbed.config import Optim  # noqa: E402
 from biasbed.settings import build as build_settings  # noqa: E402
 from biasbed.settings import flatten, specs  # noqa: E402
-from traces import CASES, EPOCHS, PER_EPOCH, Case, Trace, batch_for, distance, start, step, train  # noqa: E402
+from traces import CASES, STEPS, Case, Trace, batch_for, distance, start, step, train  # noqa: E402
 
 TRACES = HERE / "golden"
 # Of the largest number of a line. What rounds otherwise on another CPU or with more threads moves a trace by 1e-13 at
@@ -134,7 +134,7 @@ def coins() -> Iterator[float]:
     algorithm = start(case)
     assert isinstance(algorithm, PAdaIN)
     host, batch = HostDraws(algorithm.group), batch_for(case, algorithm)
-    for number in range(EPOCHS * PER_EPOCH):
+    for number in range(STEPS):
         step(case, algorithm, batch, number)
         yield from torch.rand(len(algorithm.swaps), generator=host.generator(algorithm.progress)).tolist()
 
@@ -151,8 +151,10 @@ SMALLEST: Mapping[str, Any] = {
     "PAdaIN.p": padain_p,
     "Noise2Net.share": lambda: (5 / 8 - 1e-9, 5 / 8),  # 4 or 5 of 8 images
     "InfoDrop.drop_rate": lambda: (121.99 / 81, 122 / 81),  # 121 or 122 draws of 81 positions
+    "InfoDrop.finetune_from": lambda: (0.9167, 0.9166),  # 5.5 of 6 steps
     "Debiased.milestones": lambda: ((math.nextafter(1 / 3, 1),), (1 / 3,)),  # the second of three epochs
     "optim.milestones": lambda: ((0.5834,), (0.5833,)),  # 3.5 of 6 steps
+    "optim.restarts": lambda: ((0.4166,), (0.4167,)),  # 2.5 of 6 steps
     "optim.warmup": lambda: (1.25, math.nextafter(1.25, 2)),  # 2.5 steps
 }
 OPTIMIZERS: Mapping[str, set[str]] = {
@@ -169,6 +171,7 @@ def acting(case: Case) -> dict[str, Any]:
     idle = set() if hparams.get("multi_grid", True) else {"milestones", "min_size"}
     common = {"name", "lr", "lr_batch", "weight_decay", "schedule", "warmup"}
     own = common | OPTIMIZERS[case.optim.name] | SCHEDULES[case.optim.schedule]
+    own |= {"restarts"} if case.optim.restarts else set()
     optim = {name: value for name, value in flatten(case.optim).items() if name in own}
     values = {"hparams": {name: value for name, value in hparams.items() if name not in idle}, "optim": optim}
     return {f"{group}.{name}": value for group, found in values.items() for name, value in found.items()}

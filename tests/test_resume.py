@@ -13,8 +13,9 @@ from conftest import Command
 from runs import all_runs, assert_equal, history, run_folders, stored, weights
 
 # Loader workers, batch norm, augmentation, InfoDrop's randomness and a schedule that begins anew are all on.
-FLAGS = ("--algorithm", "infodrop", "--workers", "1", "--seed", "3", "--optim.restarts", "0.6667")
+FLAGS = ("--algorithm", "infodrop", "--workers", "1", "--seed", "3", "--optim.restarts", "0.6111")
 EPOCHS, STEPS_PER_EPOCH, DECISIONS_PER_EPOCH = 3, 6, 3
+RESTART = 11  # of 18 steps, in the middle of an epoch
 
 
 def killed_at(moment: str, count: int, words: list[str], number: str = "SIGKILL") -> children.Done:
@@ -78,6 +79,30 @@ def test_mid_epoch_checkpoint_is_continued_from(
     (folder,) = run_folders(tmp_path / "home")
     assert torch.load(folder / "last.ckpt", weights_only=True)["position"]["step"] == STEPS_PER_EPOCH + 4
     biasbed(*words)
+    assert_equal(weights(folder), weights(reference))
+    assert history(folder) == history(reference)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(RESTART - 1, marks=pytest.mark.slow),
+        RESTART,
+        pytest.param(RESTART + 1, marks=pytest.mark.slow),
+    ],
+)
+def test_killed_where_the_schedule_begins_anew(
+    steps: int, image_root: Path, tracking: str, reference: Path, tmp_path: Path
+) -> None:
+    """A checkpoint of the step before which it does has no momenta, those around it have."""
+    words = ["train", *_flags(image_root), "--checkpoint_every", "1", "--tracking", "offline"]
+    killed = killed_at("step", steps + 1, words)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    (folder,) = run_folders(tmp_path / "home")
+    state = torch.load(folder / "last.ckpt", weights_only=True)
+    assert state["position"]["step"] == steps
+    assert [not optimizer["state"] for optimizer in state["optimizers"].values()] == [steps == RESTART]
+    assert children.run(words).returncode == 0
     assert_equal(weights(folder), weights(reference))
     assert history(folder) == history(reference)
 

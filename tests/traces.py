@@ -30,13 +30,14 @@ from biasbed.distributed import Group
 from biasbed.engine import prepare
 from biasbed.networks import build, prepared
 from biasbed.precision import Precision
-from biasbed.schedules import make_optimizer, rate_factor
+from biasbed.schedules import begins_anew, make_optimizer, rate_factor
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass, MultiLabel
 from replays import weights_by_formula
 
 BACKBONE, CLASSES, SIDE, EXAMPLES = "timm:test_resnet", 5, 33, 8
 EPOCHS, PER_EPOCH = 3, 2
+STEPS = EPOCHS * PER_EPOCH
 
 Trace = dict[str, list[float]]
 
@@ -70,6 +71,9 @@ CASES: Mapping[str, Case] = {
     "sagnet_in_parts": Case("sagnet", {"style_stage": 2, "w_adv": 2.0, "dropout": 0.2, "eps": 0.05}, accumulate=3),
     "debiased_multi_grid": Case("debiased", {"multi_grid": True, "milestones": (0.4,), "min_size": 33}, side=48),
     "erm_in_parts": Case("erm", optim=Optim(**SGD, nesterov=True, schedule="cosine"), accumulate=3),
+    "erm_restarts": Case(
+        "erm", optim=Optim(**SGD, schedule="cosine", restarts=(0.4,))
+    ),  # before the third of six steps
     "erm_multi_label": Case("erm", multi_label=True),
     "erm_adam": Case("erm", optim=Optim(name="adam", **ADAM)),
     "erm_adamw": Case("erm", optim=Optim(name="adamw", **ADAM)),
@@ -85,7 +89,7 @@ def train(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> T
     batch = batch_for(case, algorithm, dtype)
     trace: Trace = {}
     with watched(case.algorithm, trace):
-        for number in range(EPOCHS * PER_EPOCH):
+        for number in range(STEPS):
             for term, value in step(case, algorithm, batch, number).items():
                 trace.setdefault(f"loss/{term}", []).append(float(value))
     state = [value.double().norm() for value in algorithm.state_dict().values() if value.is_floating_point()]
@@ -95,11 +99,14 @@ def train(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> T
 
 
 def step(case: Case, algorithm: Algorithm, batch: Batch, number: int) -> Mapping[str, Tensor]:
-    """One update, as the engine prepares it; its terms."""
+    """One update, as the engine prepares it, and what it does after it; its terms."""
     epoch, within = divmod(number, PER_EPOCH)
-    algorithm.progress = Progress("main", epoch, EPOCHS, within, PER_EPOCH)
-    algorithm.set_rate(rate_factor(case.optim, number, EPOCHS * PER_EPOCH, PER_EPOCH))
-    return algorithm.update(batch)
+    algorithm.progress = Progress("main", epoch, EPOCHS, within, PER_EPOCH, total=STEPS)
+    algorithm.set_rate(rate_factor(case.optim, number, STEPS, PER_EPOCH))
+    terms = algorithm.update(batch)
+    if begins_anew(case.optim, number, number + 1, STEPS):
+        algorithm.reset_optimizers()
+    return terms
 
 
 @contextlib.contextmanager

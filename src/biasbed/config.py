@@ -7,6 +7,7 @@ A setting marked `how` says where or how a run is carried out; all others are *w
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -44,7 +45,7 @@ class Optim:
     def __post_init__(self) -> None:
         for name in ("milestones", "restarts"):
             parts = getattr(self, name)
-            if not all(0 < part < 1 for part in parts) or list(parts) != sorted(parts):
+            if not all(0 < part < 1 for part in parts) or list(parts) != sorted(set(parts)):
                 raise ValueError(f"optim.{name}={parts}: parts of the training, rising, between 0 and 1")
         if self.nesterov and not self.momentum:
             raise ValueError("optim.nesterov needs optim.momentum above 0")
@@ -66,8 +67,10 @@ class Augment:
     flip: bool = setting(True, "horizontal flip of every second image")
 
     def __post_init__(self) -> None:
-        if not 0 < self.crop_ratio[0] <= self.crop_ratio[1]:
-            raise ValueError(f"augment.crop_ratio={self.crop_ratio}: the smallest, above 0, and then the largest")
+        if not 0 < self.crop_ratio[0] <= self.crop_ratio[1] < math.inf:
+            raise ValueError(
+                f"augment.crop_ratio={self.crop_ratio}: the smallest, above 0, and then the largest, finite"
+            )
 
 
 @dataclass(frozen=True)

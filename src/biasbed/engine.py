@@ -25,7 +25,7 @@ from biasbed.precision import Precision
 from biasbed.processes import Interrupted, Postponed
 from biasbed.progress import Progress as Bar
 from biasbed.run_folder import RunFolder
-from biasbed.schedules import rate_factor, restart_steps
+from biasbed.schedules import begins_anew, rate_factor
 from biasbed.tracking import Record
 
 LONG = 60.0  # seconds of training that an evaluation must not put at risk: more are saved before it
@@ -133,7 +133,7 @@ class Engine:
                 for step, following, batch, skipped in self._batches():
                     self._note_skipped(skipped, bar)
                     self._update(stage, step, total, batch)
-                    if any(step < start <= following for start in restart_steps(self.config.optim, total)):
+                    if begins_anew(self.config.optim, step, following, total):
                         self.algorithm.reset_optimizers()
                     bar.tick(following - step)
                     self.state.step = following
@@ -169,7 +169,7 @@ class Engine:
         epoch, within = divmod(step, self.steps_per_epoch)
         weight = self.loader.plan.weight(step)
         epochs = max(1, -(-total // self.steps_per_epoch))
-        self.algorithm.progress = Progress(stage.name, epoch, epochs, within, self.steps_per_epoch, weight)
+        self.algorithm.progress = Progress(stage.name, epoch, epochs, within, self.steps_per_epoch, weight, total)
         self.algorithm.set_rate(rate_factor(self.config.optim, step, total, self.steps_per_epoch))
         batch = prepare(batch, self.algorithm.uses, self.group.device)
         self.tally.add(stage.update(batch), len(batch), self.algorithm.take_correct())

@@ -28,6 +28,11 @@ def restart_steps(optim: Optim, total: int) -> list[int]:
     return [round(part * total) for part in optim.restarts]
 
 
+def begins_anew(optim: Optim, step: int, following: int, total: int) -> bool:
+    """Whether the schedule begins anew after a step and no later than before the one that follows."""
+    return any(step < start <= following for start in restart_steps(optim, total))
+
+
 def _factor(optim: Optim, step: int, total: int, steps_per_epoch: int) -> float:
     warm = round(optim.warmup * steps_per_epoch)
     if step < warm:

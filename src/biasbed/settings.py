@@ -149,15 +149,23 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
 
 
 def _from_word(kind: Any, value: Any) -> Any:
-    """Words of the command line that pydantic does not read: `none`, and lists `a,b,c`."""
+    """Words of the command line that pydantic does not read: `none`, also of a list's numbers, and lists `a,b,c`."""
     if not isinstance(value, str):
         return value
     kinds = _alternatives(kind)
     if value.lower() == "none" and NoneType in kinds:
         return None
+    if value.lower() == "none" and any(_is_list_of_numbers(k) for k in kinds):
+        return []
     if any(typing.get_origin(k) is tuple for k in kinds) and not _is_literal(kinds, value):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value
+
+
+def _is_list_of_numbers(kind: Any) -> bool:
+    """Of any length, and so also of none; in a list of names, `none` is a name."""
+    inner = typing.get_args(kind)
+    return typing.get_origin(kind) is tuple and inner[1:] == (...,) and inner[0] is not str
 
 
 def _is_literal(kinds: Iterable[Any], value: str) -> bool:

@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from biasbed import config
+from biasbed.algorithms.base import Progress
 from biasbed.algorithms.infodrop import (
     AliasTable,
     Draw,
@@ -23,7 +25,9 @@ from biasbed.algorithms.infodrop import (
     fixed_uniform,
     mark,
 )
+from biasbed.config import Optim
 from biasbed.networks.surgery import Site, Window
+from biasbed.schedules import restart_steps
 from replays import Case, load
 from replays.infodrop import offsets_of, site_of
 
@@ -219,14 +223,36 @@ def test_offsets_are_uniform_over_the_square(make_algorithm: Any) -> None:
     assert ((counts - 200) ** 2 / 200).sum() < 60  # chi-square, 24 degrees of freedom, p < 1e-4
 
 
-def test_last_epochs_without_masks(make_algorithm: Any, batch: Any) -> None:
-    algorithm = make_algorithm("infodrop", {"finetune_epochs": 2})
-    algorithm.progress.epochs = 5
-    acts = []
-    for epoch in range(5):
-        algorithm.progress.epoch = epoch
-        acts.append(algorithm._draw()[0] is not None)
-    assert acts == [True, True, True, False, False]
+def masked_steps(algorithm: Any, total: int, steps_per_epoch: int) -> list[int]:
+    """The steps of a training in which the algorithm draws masks."""
+    found = []
+    for step in range(total):
+        epoch, within = divmod(step, steps_per_epoch)
+        epochs = -(-total // steps_per_epoch)
+        algorithm.progress = Progress("main", epoch, epochs, within, steps_per_epoch, total=total)
+        found += [step] if algorithm._draw()[0] is not None else []
+    return found
+
+
+@pytest.mark.parametrize(("total", "steps_per_epoch"), [(120, 1), (84, 7), (10, 1), (50, 13), (40, 1000)])
+def test_masks_end_where_the_schedule_begins_anew(make_algorithm: Any, total: int, steps_per_epoch: int) -> None:
+    """Whatever the duration, counted in epochs or in steps: in fewer than one epoch, too."""
+    for part in (100 / 120, 0.5, 0.77):
+        algorithm = make_algorithm("infodrop", {"finetune_from": part})
+        (start,) = restart_steps(Optim(restarts=(part,)), total)
+        assert masked_steps(algorithm, total, steps_per_epoch) == list(range(start))
+
+
+def test_masks_are_drawn_to_the_end_by_default(make_algorithm: Any) -> None:
+    assert masked_steps(make_algorithm("infodrop"), 50, 13) == list(range(50))
+
+
+def test_the_authors_train_with_masks_however_long(make_algorithm: Any) -> None:
+    """Ten epochs of their preset: the last sixth of them without masks, at the rate of a training's beginning."""
+    found = config.resolve({"algorithm": "infodrop", "preset": "authors", "epochs": "10"}).what()
+    assert found["hparams.finetune_from"] == found["optim.restarts"][0]
+    algorithm = make_algorithm("infodrop", {"finetune_from": found["hparams.finetune_from"]})
+    assert masked_steps(algorithm, 10 * 6, 6) == list(range(50))
 
 
 def test_mask_in_eval_is_a_function_of_the_image(make_algorithm: Any, batch: Any) -> None:

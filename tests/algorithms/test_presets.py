@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
-from preset_sources import METHODS, RECIPES, SUITES, document, expected
+from preset_sources import METHODS, RECIPES, SUITES, document, expected, word
+from preset_sources.lines import Recipe
 
 from biasbed import algorithms, config, suites
 from biasbed.errors import UsageError
 from biasbed.presets import OPEN, TESTING, TRAINING, fixed, within
 from biasbed.schedules import rate_factor
-from biasbed.settings import specs
+from biasbed.settings import check, specs
 
 
 def resolved(**flags: Any) -> dict[str, Any]:
@@ -23,8 +24,12 @@ def resolved(**flags: Any) -> dict[str, Any]:
     return {**found.what(), "validation": found.validation}
 
 
+def method_config(method: str) -> Any:
+    return config.config_class(algorithms.load(method).HParams)
+
+
 def settings_of(method: str) -> list[str]:
-    return list(specs(config.config_class(algorithms.load(method).HParams)))
+    return list(specs(method_config(method)))
 
 
 # --- against the sources ----------------------------------------------------------------------------------------------
@@ -103,6 +108,18 @@ def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.Mon
 
 def test_the_document_is_these_tables() -> None:
     assert (ROOT / "docs" / "presets.md").read_text() == document(), "run: python tests/preset_sources"
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
+def test_every_value_of_the_document_can_be_given(recipe: Recipe) -> None:
+    """As a word of the command line, which has four digits of a number."""
+    for owner in recipe.owners:
+        known = specs(config.Config if owner.startswith("suite ") else method_config(owner))
+        for line in recipe.lines:
+            if not line.open:
+                found = check(known[line.setting], word(line.value))
+                is_number = isinstance(line.value, (float, tuple))
+                assert found == (pytest.approx(line.value, rel=1e-3) if is_number else line.value), line.setting
 
 
 # --- what it comes to -------------------------------------------------------------------------------------------------

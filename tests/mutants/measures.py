@@ -165,6 +165,20 @@ MUTANTS: list[Mutant] = [
             "::test_step_schedule_of_the_paper",
         ),
         (
+            "schedule: a restart a step late",
+            "bisect.bisect_right(starts, step) - 1",
+            "bisect.bisect_left(starts, step, lo=1) - 1",
+            "the first step after a restart has the last rate before it",
+            "::test_between_restarts_the_schedule_is_that_of_a_training_of_its_own",
+        ),
+        (
+            "schedule: momenta begin anew a step late",
+            "any(step < start <= following",
+            "any(step <= start < following",
+            "the first step of a new course is taken with the momenta of the last one",
+            "::test_momenta_begin_anew_with_the_schedule",
+        ),
+        (
             "optimizer: no momentum",
             "parameters, rate, momentum=optim.momentum, nesterov",
             "parameters, rate, momentum=0.5 * optim.momentum, nesterov",
@@ -184,6 +198,17 @@ MUTANTS: list[Mutant] = [
             'torch.optim.AdamW if optim.name == "adam"',
             "decoupled weight decay that nobody asked for",
             "::test_optimizers_by_name",
+        ),
+    ),
+    *of(
+        f"{PACKAGE}/engine.py",
+        "test_engine.py",
+        (
+            "engine: momenta outlive a restart",
+            "self.algorithm.reset_optimizers()",
+            "pass",
+            "what is meant as a training of its own begins with the momenta of the one before",
+            "::test_momenta_begin_anew_with_the_schedule",
         ),
     ),
     *of(

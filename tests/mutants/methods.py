@@ -114,10 +114,10 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "infodrop: masks in the fine-tuning too",
-            "finetuning = self.progress.epoch >= self.progress.epochs",
-            "finetuning = self.progress.epoch > self.progress.epochs",
-            "one epoch of fine-tuning has masks",
-            "::test_last_epochs_without_masks",
+            "if self.progress.is_past(self.hparams.finetune_from) or",
+            "if",
+            "what is reported as the authors' two trainings is one, all of it with masks",
+            "::test_masks_end_where_the_schedule_begins_anew",
         ),
     ),
     *of(

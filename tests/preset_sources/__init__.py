@@ -70,7 +70,7 @@ LiYingwei/ShapeTextureDebiasedTraining (afdb8b7), hendrycks/imagenet-r (3131cac)
 def word(value: Any) -> str:
     """A value as the command line takes it."""
     if isinstance(value, tuple):
-        return ",".join(word(item) for item in value) or "(none)"
+        return ",".join(word(item) for item in value) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

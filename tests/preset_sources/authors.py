@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from preset_sources.lines import (
     AUGMENTATIONS,
+    EXACT,
     UNREAD_BY_COSINE,
     UNREAD_BY_SGD,
     Lines,
@@ -41,8 +42,14 @@ INFODROP_AUTHORS = Recipe(
         *says("domain_generalization/train_jigsaw.py: no autocast", precision="fp32"),
         *own(
             "infodrop",
-            f"{DROP}: Info_Dropout, dropout_layers 0.5, finetune_wo_infodrop; {README}: 20 epochs without",
-            finetune_epochs=20,
+            (
+                f"{DROP}: Info_Dropout",
+                {"drop_rate": 1.5, "temperature": 0.03, "band_width": 1.0, "radius": 3, "num_offsets": 9},
+            ),
+            (f"{DROP}: dropout_layers 0.5", {"layers": 0}),
+            (f"{README}: 100 epochs, then 20 with finetune_wo_infodrop on", {"finetune_from": 100 / 120}),
+            EXACT,
+            (f"{DROP}: finetune_wo_infodrop removes it, also from what is tested", {"mask_in_eval": False}),
         ),
     ),
     (
@@ -71,7 +78,7 @@ FEW_SHOT = Recipe(
             hparams__num_offsets=9,
         ),
         *leaves("dropout_layers 2 counts blocks of other networks", "hparams.layers"),
-        *leaves("12 epochs of episodes, after 600", "hparams.finetune_epochs"),
+        *leaves("12 epochs of episodes, after 600", "hparams.finetune_from"),
         *says("few_shot/backbone.py: random_sample draws exactly", hparams__approximate=False),
         *says("few_shot/README.md: removed before testing", hparams__mask_in_eval=False),
     ),
@@ -101,7 +108,7 @@ PADAIN_AUTHORS = Recipe(
         ),
         *says(f"{IMAGENET_PY}: adjust_learning_rate, no warm-up", optim__warmup=0.0, optim__restarts=()),
         *says(f"{IMAGENET_PY}: no autocast", precision="fp32"),
-        *own("padain", f"{SCRIPT}: --padain 0.01; permutedAdaIN.py: eps"),
+        *own("padain", (f"{SCRIPT}: --padain 0.01", {"p": 0.01}), ("permutedAdaIN.py: eps", {"eps": 1e-5})),
     ),
     (
         "four GPUs with 64 images each: batch norm and swaps are per process; give `nproc=4`",
@@ -131,8 +138,10 @@ SAGNET_AUTHORS = Recipe(
         *says(f"{TRAIN_PY}: no autocast", precision="fp32"),
         *own(
             "sagnet",
-            f"{TRAIN_PY}: --style-stage, --w-adv, --clip-adv, --drop; modules/randomizations.py: eps",
-            dropout=0.5,
+            (f"{TRAIN_PY}: --style-stage", {"style_stage": 3}),
+            (f"{TRAIN_PY}: --w-adv, --clip-adv", {"w_adv": 0.1, "clip": 0.1}),
+            (f"{TRAIN_PY}: --drop", {"dropout": 0.5}),
+            ("modules/randomizations.py: eps", {"eps": 1e-5}),
         ),
     ),
     (
@@ -168,9 +177,9 @@ DEBIASED_AUTHORS = Recipe(
         *says(f"{DEBIASED_PY}: no autocast", precision="fp32"),
         *own(
             "debiased",
-            f"{TRAINING_MD}: --multi_grid; {DEBIASED_PY}: --alpha, --label-gamma, --schedule, --min_size",
-            multi_grid=True,
-            min_size=112,
+            (f"{DEBIASED_PY}: --alpha, --label-gamma", {"alpha": 0.5, "label_gamma": 0.8}),
+            (f"{TRAINING_MD}: --multi_grid, --schedule 30 60 90", {"multi_grid": True, "milestones": (0.3, 0.6, 0.9)}),
+            (f"{DEBIASED_PY}: --min_size", {"min_size": 112}),
         ),
     ),
     (
@@ -216,7 +225,12 @@ DEEPAUGMENT = (
         "Noise2Net's authors, ImageNet (`noise2net`, `deepaug_all`)",
         (
             *deepaugment(NOISE2NET_PY),
-            *own("noise2net", f"{NOISE2NET_PY}: --noisenet-max-eps; hidden planes 16; half of the batch"),
+            *own(
+                "noise2net",
+                (f"{NOISE2NET_PY}: --noisenet-max-eps", {"max_eps": 0.75}),
+                (f"{NOISE2NET_PY}: hidden planes 16", {"hidden": 16}),
+                (f"{NOISE2NET_PY}: no option, its loop distorts half of the batch", {"share": 0.5}),
+            ),
         ),
         (FLOOR,),
     ),

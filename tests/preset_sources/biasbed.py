@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from preset_sources.lines import AUGMENTATIONS, METHODS, UNREAD_BY_SGD, Lines, Recipe, leaves, own, says
+from preset_sources.lines import AUGMENTATIONS, EXACT, METHODS, UNREAD_BY_SGD, Lines, Recipe, leaves, own, says
 
 # --- BiasBed's text ---------------------------------------------------------------------------------------------------
 
@@ -43,13 +43,17 @@ LOADER = "datasets/ImageNet1k/dataloader.py"
 
 
 def code(
-    config: str, rate: float, init: str = "scratch", why: str = "algorithms/ERM/algorithm.py: pretrained=False"
+    config: str,
+    rate: float,
+    init: str = "scratch",
+    why: str = "algorithms/ERM/algorithm.py: pretrained=False",
+    network: str = "ResNet-50",
 ) -> Lines:
-    """Training by BiasBed's code. config: the folder of the method's config.yaml."""
+    """Training by BiasBed's code. config: the folder of the method's config.yaml; network: how that names it."""
     own_file = f"algorithms/{config}/config.yaml"
     optimizer = f"algorithms/{config}/algorithm.py: optim.SGD, plain"
     return (
-        *says(f"{own_file}: ResNet-50", backbone="resnet50"),
+        *says(f"{own_file}: {network}", backbone="resnet50"),
         *says(why, init=init),
         *says(f"{LOADER}: self.res", image_size=256),
         *says(f"{LOADER}: RandomResizedCropRGBImageDecoder, scale=(0.5, 1.0)", augment__crop=True),
@@ -57,7 +61,7 @@ def code(
         *says(f"{LOADER}: RandomResizedCropRGBImageDecoder, ratio=(0.8, 1.0)", augment__crop_ratio=(0.8, 1.0)),
         *says(f"{LOADER}: RandomHorizontalFlip", augment__flip=True),
         *says("config.yaml: training.epochs", epochs=100, steps=None),
-        *says("config.yaml: training.batch_size, world_size: 1 (128 per process)", batch_size=128),
+        *says("config.yaml: training.batch_size, to be divided by world_size, so of all processes", batch_size=128),
         *says(optimizer, optim__name="sgd", optim__nesterov=False),
         *UNREAD_BY_SGD,
         *says(f"{own_file}: momentum", optim__momentum=0.9),
@@ -74,10 +78,10 @@ def code(
 
 
 CODE_BEYOND = (
-    "the batch is per process, and the rate is not scaled with it: with n processes give `batch_size` 128 n",
     "their loss scaler is off on one GPU; here fp16 always has one",
     "their loader drops the last, smaller batch; FFCV resizes by areas",
 )
+DROP = "algorithms/InformativeDropout/utils/infodrop.py"
 CODE = (
     Recipe(
         "biasbed_code",
@@ -118,8 +122,13 @@ CODE = (
             *code("InformativeDropout", 0.2, why="algorithms/InformativeDropout/algorithm.py: pretrained=False"),
             *own(
                 "infodrop",
-                "algorithms/InformativeDropout/utils/infodrop.py: Info_Dropout, dropout_layers; no look at the mode",
-                mask_in_eval=True,
+                (
+                    f"{DROP}: Info_Dropout",
+                    {"drop_rate": 1.5, "temperature": 0.03, "band_width": 1.0, "radius": 3, "num_offsets": 9},
+                ),
+                (f"{DROP}: dropout_layers", {"layers": 0}),
+                (f"{DROP}: no look at epoch or mode", {"finetune_from": 1.0, "mask_in_eval": True}),
+                EXACT,
             ),
         ),
         (
@@ -133,7 +142,11 @@ CODE = (
         "BiasBed's code (`padain`)",
         (
             *code("pAdaIN", 0.2, why="algorithms/pAdaIN/algorithm.py: pretrained=False"),
-            *own("padain", "algorithms/pAdaIN/config.yaml: padain; utils/padain.py: eps"),
+            *own(
+                "padain",
+                ("algorithms/pAdaIN/config.yaml: padain", {"p": 0.01}),
+                ("algorithms/pAdaIN/utils/padain.py: eps", {"eps": 1e-5}),
+            ),
         ),
         CODE_BEYOND,
     ),
@@ -155,8 +168,14 @@ CODE = (
         ("sagnet",),
         "BiasBed's code (`sagnet`)",
         (
-            *code("SagNet", 1e-4, "named:IMAGENET1K_V1", "algorithms/SagNet/config.yaml: pretrained, depth 50"),
-            *own("sagnet", "algorithms/SagNet/config.yaml: style_stage, w_adv, clip_adv, dropout; Randomizer: eps"),
+            *code("SagNet", 1e-4, "named:IMAGENET1K_V1", "algorithms/SagNet/config.yaml: pretrained", "depth: 50"),
+            *own(
+                "sagnet",
+                ("algorithms/SagNet/config.yaml: style_stage", {"style_stage": 3}),
+                ("algorithms/SagNet/config.yaml: w_adv, clip_adv", {"w_adv": 0.1, "clip": 0.1}),
+                ("algorithms/SagNet/config.yaml: dropout", {"dropout": 0.0}),
+                ("algorithms/SagNet/algorithm.py: Randomizer, eps", {"eps": 1e-5}),
+            ),
         ),
         (*CODE_BEYOND, "what it computes is not SagNet, and is not repeated: docs/methods/sagnet.md"),
     ),

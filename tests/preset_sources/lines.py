@@ -79,7 +79,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
         "radius": 3,
         "num_offsets": 9,
         "layers": 0,
-        "finetune_epochs": 0,
+        "finetune_from": 1.0,
         "approximate": False,
         "mask_in_eval": False,
     },
@@ -144,9 +144,16 @@ def leaves(why: str, *settings: str) -> Lines:
     return tuple(Line(setting, None, why, open=True) for setting in settings)
 
 
-def own(method: str, source: str, **changes: Any) -> Lines:
-    """All of a method's own settings, at the values above but for the changes."""
-    return says(source, **{f"hparams__{name}": value for name, value in {**METHODS[method], **changes}.items()})
+def own(method: str, *stated: tuple[str, Mapping[str, Any]]) -> Lines:
+    """A method's own settings, all of them: each place of a source with the values that it states."""
+    lines = tuple(Line(f"hparams.{name}", value, source) for source, values in stated for name, value in values.items())
+    names = [line.setting.removeprefix("hparams.") for line in lines]
+    if sorted(names) != sorted(METHODS[method]):
+        raise ValueError(f"{method}: lines for {names}, settings {list(METHODS[method])}")
+    return lines
+
+
+EXACT = ("biasbed's own; theirs draws exactly", {"approximate": False})
 
 
 UNREAD_BY_SGD = leaves("Adam's; SGD doesn't read it", "optim.beta1", "optim.beta2")

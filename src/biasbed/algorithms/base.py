@@ -58,11 +58,24 @@ class Progress:
     step: int = 0  # within the epoch
     steps_per_epoch: int = 1
     weight: float = 1.0  # this process's share of the step's examples, times the number of processes
+    total: int | None = None  # steps of the stage, where they are not those of whole epochs
 
     @property
     def fraction(self) -> float:
         """Part of the stage that is done, in [0, 1)."""
-        return (self.epoch + self.step / self.steps_per_epoch) / self.epochs
+        return self._done / self._total
+
+    def is_past(self, part: float) -> bool:
+        """Whether a part of the stage is done: from the step on at which `optim.restarts` at that part falls."""
+        return self._done >= round(part * self._total)
+
+    @property
+    def _done(self) -> int:
+        return self.epoch * self.steps_per_epoch + self.step
+
+    @property
+    def _total(self) -> int:
+        return self.epochs * self.steps_per_epoch if self.total is None else self.total
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ BIASBED_PAPER: Recipe = {
     "hparams": OPEN,
 }
 
-# The code of BiasBed: what its methods have in common, with ERM's rate. Its batch is one process's.
+# The code of BiasBed: what its methods have in common, with ERM's rate. Its batch is that of all processes.
 BIASBED_CODE: Recipe = {
     "backbone": "resnet50",
     "init": "scratch",
@@ -88,8 +88,7 @@ BIASBED_CODE: Recipe = {
     "precision": "fp16",
 }
 
-# DeepAugment and Noise2Net (Hendrycks et al. 2021, and their code): from ImageNet weights. The cosine goes to zero
-# here, to a millionth of the rate there.
+# DeepAugment and Noise2Net (Hendrycks et al. 2021, and their code): from ImageNet weights.
 DEEPAUGMENT_AUTHORS: Recipe = {
     "backbone": "resnet50",
     "init": IMAGENET_WEIGHTS,
