@@ -242,12 +242,12 @@ def read_protocol(store: Store, wanted: str, runs: Sequence[Run]) -> record.Prot
     """The protocol with this hash, from the first of the runs that has it unharmed; else Failure."""
     problem = f"no run of protocol {wanted} has a {record.PROTOCOL_FILE}"
     for run in runs:
-        text = store.text(run.id, record.PROTOCOL_FILE)
-        if text is None:
-            continue
         try:
+            text = store.text(run.id, record.PROTOCOL_FILE)
+            if text is None:
+                continue
             protocol = record.Protocol.from_json(text)
-        except (ValueError, TypeError, KeyError) as error:
+        except (Failure, ValueError) as error:
             problem = f"{record.PROTOCOL_FILE} of run {run.id} can't be read: {error}"
             continue
         if protocol.hash == wanted:

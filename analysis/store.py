@@ -106,7 +106,7 @@ class Store:
             yield run
 
     def text(self, run_id: str, path: str) -> str | None:
-        """A text artifact, None where the run has none of this name."""
+        """A text artifact, None where the run has none of this name; Failure where it can't be had."""
         return artifact_text(self.uri, run_id, path)
 
     def histories(self, runs: Sequence[Any]) -> dict[str, History]:

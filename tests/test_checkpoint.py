@@ -16,7 +16,7 @@ import pytest
 import torch
 from runs import assert_equal, history, run_folders, weights
 
-from biasbed import checkpoint, models
+from biasbed import checkpoint, models, tracking
 from biasbed.errors import Failure, UsageError
 
 EPOCHS, KILLED_AT = 4, 3
@@ -204,6 +204,9 @@ def test_a_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         {"config": "erm"},
         {"config": {}},
         {"config": {"algorithm": "erm", "epochs": "x"}},
+        {"config": {"algorithm": "erm", "epochs": 1, 5: 1}},
+        {"config": {"algorithm": "erm", None: 1}},
+        {"config": {"algorithm": "erm", "\x1b[2J": 1}},
         {"classes": None},
         {"classes": 3},
         {"classes": ["circle"]},
@@ -222,6 +225,27 @@ def test_parts_of_another_kind(folder: Path, parts: dict[str, Any]) -> None:
     with pytest.raises((Failure, UsageError)) as caught:
         models.from_checkpoint(folder / "best.ckpt")
     assert len(str(caught.value).splitlines()) == 1
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("harm", ["bytes", "part", "method", "foreign"])
+def test_of_a_tracked_run_messages_name_the_run(folder: Path, harm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its checkpoint is fetched into a folder that nobody will ever see."""
+    path, read = folder / "best.ckpt", checkpoint.load
+    config = checkpoint.load(path)["config"]
+    if harm == "bytes":
+        path.write_bytes(path.read_bytes()[:3000])
+    elif harm == "foreign":
+        torch.save({"x": 1}, path)
+    else:
+        change(path, **({"classes": 3} if harm == "part" else {"config": {**config, "algorithm": "own.py:Mine"}}))
+    reads = []
+    monkeypatch.setattr(tracking, "download_checkpoint", lambda run_id, folder: path)
+    monkeypatch.setattr(checkpoint, "load", lambda *words, **more: reads.append(words) or read(*words, **more))
+    with pytest.raises((Failure, UsageError), match=f"run {'a' * 32} ") as caught:
+        models.find("a" * 32)
+    assert str(path.parent) not in str(caught.value)
+    assert len(reads) == 1
 
 
 def test_a_checkpoint_of_odd_content_falls_back_to_the_one_before(folder: Path, words: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import socket
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -18,7 +19,9 @@ from postgres import free_port
 
 from biasbed import comparison, pages, record
 from biasbed.comparison import LOADED, TAG, TRIED, Comparison, packed, unpacked
+from biasbed.config import Config
 from biasbed.server import resolve_uri
+from biasbed.studies import tracked
 
 
 def protocol(*sets: str, cues: tuple[str, ...] = ("cue_conflict",), **changes: Any) -> record.Protocol:
@@ -171,7 +174,10 @@ class Store:
         tags = {record.KIND: kind, record.SUITE: "toy", record.STUDY: given.get("study", "main")}
         tags |= {record.PROTOCOL_HASH: PROTOCOL.hash, record.ALGORITHM: algorithm}
         run_id = str(self.client.create_run(experiment, tags=tags).info.run_id)
-        self.client.log_text(run_id, given.get("protocol", PROTOCOL.to_json()), record.PROTOCOL_FILE)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / record.PROTOCOL_FILE
+            file.write_bytes(given.get("protocol", PROTOCOL.to_json().encode()))
+            self.client.log_artifact(run_id, str(file))
         for name, value in given.get("params", {}).items():
             self.client.log_param(run_id, name, value)
         self.client.set_terminated(run_id, given.get("status", "FINISHED"))
@@ -262,21 +268,77 @@ def test_of_more_runs_than_are_loaded_a_line_says_so(capsys: pytest.CaptureFixtu
     assert "'Load more'" in line
 
 
-@pytest.mark.parametrize("harm", ["server", "protocol"])
-def test_what_can_t_be_written_costs_a_line(
-    harm: str, store: Store, tracking: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    store.run(store.experiment("toy"), protocol=PROTOCOL.to_json() if harm == "server" else '{"suite": 1}')
-    uri = tracking if harm == "protocol" else f"http://127.0.0.1:{free_port()}"
-    comparison.offer_study(resolve_uri(uri), "main")
-    if harm == "server":
-        comparison.offer(uri, compared())
+def changed(**values: Any) -> bytes:
+    return json.dumps({**json.loads(PROTOCOL.to_json()), **values}).encode()
+
+
+# What somebody may have put in place of a run's protocol.
+ODD = {
+    "no text": b"\xff\xfe{",
+    "no JSON": b"{",
+    "a list": b"[]",
+    "a number": b"3",
+    "endless": b"[" * 100_000,
+    "too little": b'{"suite": 1}',
+    "an unknown entry": changed(rule="x"),
+    "sets that are words": changed(sets=["edge"]),
+    "sets that are no list": changed(sets=3),
+    "a set of too little": changed(sets=[{"name": "edge"}]),
+    "groups that are no numbers": changed(sets=[{**json.loads(PROTOCOL.to_json())["sets"][0], "groups": {"a": "b"}}]),
+    "chance that is no number": changed(sets=[{**json.loads(PROTOCOL.to_json())["sets"][0], "chance": float("nan")}]),
+    "images without end": changed(sets=[{**json.loads(PROTOCOL.to_json())["sets"][0], "images": 10**400}]),
+    "half a character": changed(suite="\ud800"),
+    "truth as a word": changed(monitor_higher_is_better="no"),
+}
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD.keys())
+def test_an_odd_protocol_is_a_value_error_of_one_line(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"\w") as caught:
+        record.Protocol.from_json(text.decode(errors="replace"))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def assert_one_warning_per(calls: int, capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr()
     assert not printed.out
     for line in printed.err.splitlines():
         assert line.startswith("warning: no link to compare the runs in MLflow's pages: ")
-    assert len(printed.err.splitlines()) == (2 if harm == "server" else 1)
+    assert len(printed.err.splitlines()) == calls
+
+
+def test_a_server_that_is_away_costs_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    uri = f"http://127.0.0.1:{free_port()}"
+    comparison.offer_study(resolve_uri(uri), "main")
+    comparison.offer(uri, compared())
+    assert_one_warning_per(2, capsys)
+
+
+@pytest.mark.parametrize("name", ["no text", "too little", "endless", "sets that are words"])
+def test_an_odd_protocol_costs_a_study_a_line_and_not_its_note(
+    name: str, store: Store, tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.run(store.experiment("toy"), protocol=ODD[name])
+    with tracked.carried_out(tmp_path / "main", "main", "toy", Config(), {}) as study:
+        study.status = "FINISHED"
+    note = json.loads((tmp_path / "main" / tracked.NOTE).read_text())
+    assert (note["status"], note["sent"]) == ("FINISHED", True)
+    assert_one_warning_per(1, capsys)
+
+
+def test_whatever_ends_the_links_the_study_is_noted_before(
+    tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracked, "offer_study", lambda uri, study: pytest.fail("unforeseen"))
+    with (
+        pytest.raises(pytest.fail.Exception, match="unforeseen"),
+        tracked.carried_out(tmp_path / "main", "main", "toy", Config(), {}) as study,
+    ):
+        study.status = "FINISHED"
+    assert json.loads((tmp_path / "main" / tracked.NOTE).read_text())["status"] == "FINISHED"
 
 
 # --- where the pages are ----------------------------------------------------------------------------------------------

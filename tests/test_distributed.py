@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +15,12 @@ import pytest
 import torch
 from conftest import command_environment
 from runs import assert_equal, history, run_folders, weights
+from torch.distributed import DistBackendError
 
+from biasbed import job
+from biasbed.errors import Failure
+
+GONE = "another process of this training is gone"
 TOYS = ("Plain", "SagNetLike", "DannLike", "LfFLike")
 
 
@@ -126,3 +133,53 @@ def test_torchrun_ends_in_one_line(image_root: Path, tracking: str) -> None:
     assert done.returncode == 1
     assert done.stderr.count("the loss is not finite") == 2
     assert "Traceback" not in done.stderr
+
+
+# --- errors that end a training ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DistBackendError(
+            "NCCL error in: x.cpp:33, remote process exited or there was a network error\nncclRemoteError: x"
+        ),
+        RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection reset by peer [127.0.0.1]:4567\nmore"),
+        ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"),  # of a loader that is killed as it answers
+    ],
+)
+def test_a_lost_process_is_told_with_the_error_s_own_words(error: Exception) -> None:
+    with pytest.raises(Failure) as caught, job.settled(None):
+        raise error
+    said = str(caught.value)
+    assert said.startswith(GONE)
+    assert str(error).splitlines()[0] in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DistBackendError(
+            "NCCL error in: x.cpp:33, unhandled cuda error\nncclUnhandledCudaError: invalid device ordinal"
+        ),
+        DistBackendError("NCCL error in: x.cpp:33, invalid usage\nncclInvalidUsage: Duplicate GPU detected"),
+        RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv"),
+        FileNotFoundError(errno.ENOENT, "No such file or directory", "wrong"),
+        IsADirectoryError(errno.EISDIR, "Is a directory", "wrong"),
+    ],
+)
+def test_an_error_of_our_own_keeps_its_words_and_its_place(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(type(error)) as caught, job.settled(None):
+        raise error
+    assert caught.value is error
+    assert ("Traceback" in capsys.readouterr().err) == isinstance(error, OSError)  # which the command tells in a line
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.EMFILE])
+def test_what_the_machine_refuses_is_a_line(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Failure, match=f"{os.strerror(number)}: /there; the same command"), job.settled(None):
+        raise OSError(number, os.strerror(number), "/there")
+    assert not capsys.readouterr().err

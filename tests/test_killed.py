@@ -62,7 +62,10 @@ def test_two_processes_listen_to_nobody_else_and_one_that_is_killed_is_one_line(
             RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4567"),
             "another process",
         ),
-        (torch.distributed.DistBackendError("NCCL error"), "another process of this training is gone"),
+        (
+            torch.distributed.DistBackendError("NCCL error in: x.cpp:3670, remote process exited\nncclRemoteError: x"),
+            "another process of this training is gone",
+        ),
     ],
 )
 def test_how_torch_words_a_lost_process(error: Exception, said: str) -> None:

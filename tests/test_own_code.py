@@ -157,8 +157,10 @@ def test_a_sweep_on_a_server_names_no_code(
         (tmp_path / tracked.WINNERS).write_text(yaml.safe_dump(forged))
         client.log_artifact(run.info.run_id, str(tmp_path / tracked.WINNERS))
         assert cli.main(words) in (1, 2)
-        assert ("was not written by a sweep", f"{ADVICE}algorithms=")[forged is content] in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert ("was not written by a sweep", f"{ADVICE}algorithms=")[forged is content] in said
         assert not Path("ran").exists()
+        assert forged is not content or said.endswith("algorithms=<file>.py:Net,erm, if you trust that file\n")
     assert cli.main([*words, "--algorithms", "erm"]) == 0
     assert not Path("ran").exists()
     assert cli.main([*words, "--algorithms", "erm,evil.py:Net"]) == 0
@@ -170,6 +172,28 @@ def test_a_named_method_has_the_settings_that_the_sweep_chose() -> None:
     assert vouched(table, ("here.py:Net",)).algorithms == {"here.py:Net": {"optim.lr": "0.5"}}
     own_words = dataclasses.replace(table, chosen_by={})
     assert vouched(own_words, "auto") == own_words
+
+
+def test_the_advice_names_the_whole_table() -> None:
+    """Who follows it trains all that the sweep chose for: a method that it left out would be dropped silently."""
+    methods: dict[str, dict[str, str]] = {"erm": {}, "/there/own.py:Net": {}, "padain": {}, "pack.age:Other": {}}
+    table = Table("demo", "s_winners", methods, (1,), {}, {"study": "s"})
+    with pytest.raises(UsageError, match="algorithms=") as caught:
+        vouched(table, "auto")
+    advised = str(caught.value).partition("algorithms=")[2].partition(", if")[0].split(",")
+    assert advised == ["erm", "<file>.py:Net", "padain", "<file>.py:Other"]
+    assert [*vouched(table, advised).algorithms] == advised
+
+
+@pytest.mark.parametrize("recorded", ["\x1b[2J:\x1b[31mNet", "a\nb:Net", "x:" + "y" * 10_000])
+def test_words_of_a_file_are_shown_harmless_and_short(recorded: str, checkpoint: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        models.from_checkpoint(with_method(checkpoint, recorded))
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1000
+    with pytest.raises(UsageError) as caught:  # a name of none of its parts
+        models.from_checkpoint(with_method(checkpoint, recorded.replace(":", "")))
+    assert str(caught.value).isprintable()
 
 
 def test_a_protocol_on_a_server_names_no_code(evil: Path) -> None:

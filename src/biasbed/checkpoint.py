@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from biasbed.errors import Failure
+from biasbed.errors import Failure, shown
 from biasbed.run_folder import flush_folder
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
@@ -52,12 +52,15 @@ def write(path: Path, state: dict[str, Any]) -> Path:
     return path
 
 
-def load(path: Path, device: torch.device | str = "cpu", parts: Mapping[str, type] = {}) -> dict[str, Any]:
+def load(
+    path: Path, device: torch.device | str = "cpu", parts: Mapping[str, type] = {}, where: str = ""
+) -> dict[str, Any]:
     """A checkpoint's content; Failure where the file is damaged. Only plain values and tensors are ever loaded.
 
     torch's format is a zip archive, which holds a CRC-32 of every tensor: reading all of it checks the file. parts:
-    what it must hold, and as what.
+    what it must hold, and as what. where: what messages call it, in place of its path.
     """
+    where = where or f"the checkpoint {path}"
     try:
         with zipfile.ZipFile(path) as archive:
             _refuse_packed(archive, path.stat().st_size)
@@ -67,15 +70,24 @@ def load(path: Path, device: torch.device | str = "cpu", parts: Mapping[str, typ
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
         if not isinstance(state, dict):
             raise TypeError(f"it holds a {type(state).__name__}, no parts by name")
-        for name, kind in parts.items():
-            if not isinstance(state.get(name), kind):
-                raise TypeError(f"its part '{name}' is {'of another kind' if name in state else 'missing'}")
+        require(state, parts)
     except pickle.UnpicklingError:  # torch would advise to run whatever is in the file
-        raise Failure(f"the checkpoint {path} holds more than values and tensors; nothing in it was run") from None
+        raise Failure(f"{where} holds more than values and tensors; nothing in it was run") from None
     except Exception as error:  # of bytes that are no checkpoint, an unpickler raises nearly anything
-        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
-        raise Failure(f"the checkpoint {path} can't be read: {reason}") from None
+        raise Failure(f"{where} can't be read: {brief(error)}") from None
     return state
+
+
+def require(state: Mapping[str, Any], parts: Mapping[str, type]) -> None:
+    """TypeError where a checkpoint's content lacks one of these parts, or has it as something else."""
+    for name, kind in parts.items():
+        if not isinstance(state.get(name), kind):
+            raise TypeError(f"its part '{name}' is {'of another kind' if name in state else 'missing'}")
+
+
+def brief(error: Exception) -> str:
+    """The first line of what somebody else's code says of a file's content, which may be anything."""
+    return shown((str(error).splitlines() or [""])[0]) or type(error).__name__
 
 
 def _refuse_packed(archive: zipfile.ZipFile, size: int) -> None:

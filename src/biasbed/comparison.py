@@ -205,8 +205,8 @@ def _of_runs(uri: str, tags: Mapping[str, str], runs: list[Any]) -> Comparison:
     text = artifact_text(uri, runs[0].info.run_id, record.PROTOCOL_FILE)
     try:
         protocol = record.Protocol.from_json(text or "")
-    except (ValueError, TypeError, KeyError):
-        raise Failure(f"run {runs[0].info.run_id} has no {record.PROTOCOL_FILE} that could be read") from None
+    except ValueError as error:
+        raise Failure(f"run {runs[0].info.run_id} has no {record.PROTOCOL_FILE} that could be read: {error}") from None
     return Comparison(
         tags=tags,
         protocol=protocol,

@@ -164,7 +164,10 @@ def _mix(seed: int, stream: int) -> int:
 
 # How torch words the end of a process that others wait for: its loaders', and gloo's and NCCL's of another rank.
 _LOADER = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: (\w+)|exited unexpectedly)")
-_RANK = re.compile(r"gloo/transport|Connection (?:closed|reset) by (?:remote )?peer|ncclRemoteError")
+_RANK = re.compile(
+    r"Connection (?:closed|reset) by (?:remote )?peer|Connection was likely closed|Broken pipe"
+    r"|ncclRemoteError|remote process exited"
+)
 
 
 def lost_process(error: Exception) -> str | None:
@@ -177,10 +180,10 @@ def lost_process(error: Exception) -> str | None:
             f"a loader process {how}: if memory ran out (the kernel's log says so), lower `workers` or `batch_size`; "
             "the same command continues"
         )
-    if isinstance(error, dist.DistBackendError) or (isinstance(error, RuntimeError) and _RANK.search(text)):
+    if isinstance(error, (RuntimeError, ConnectionError)) and _RANK.search(text):
         return (
             "another process of this training is gone, which has said why if it could (if memory ran out, the kernel's "
-            "log says so); the same command continues"
+            f"log says so); the same command continues ({text.strip().splitlines()[0][:200]})"
         )
     return None
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+
 LONGEST_NAME = 300  # characters of a path that a message holds
+# What a machine refuses in the middle of right work: a full disk, a broken one, too many open files.
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)
+REFUSALS = frozenset((*_DISK, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 
 class UsageError(Exception):
@@ -24,3 +29,8 @@ def os_reason(error: OSError) -> str:
     name = "" if error.filename is None else str(error.filename)
     shown = name if len(name) <= LONGEST_NAME else f"{name[:60]}..."
     return f"{error.strerror}: {shown}" if name else error.strerror
+
+
+def shown(text: str, most: int = 300) -> str:
+    """Words of a file or a server as a message holds them: cut, and without signs that a terminal would obey."""
+    return (text if text.isprintable() else ascii(text)[1:-1])[:most]

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from biasbed.data.source import CorruptImage
 from biasbed.data.streams import MAIN, Plan, TrainLoader, auto_workers
 from biasbed.distributed import Group
 from biasbed.engine import Engine
-from biasbed.errors import Failure, UsageError, os_reason
+from biasbed.errors import REFUSALS, Failure, UsageError, os_reason
 from biasbed.evaluate import Evaluator
 from biasbed.networks import prepared
 from biasbed.precision import Precision
@@ -180,8 +181,6 @@ def settled(tracker: Tracker | None) -> Iterator[None]:
         _abort(tracker, f"{error}; corrupt=skip goes on without such files")
     except Failure as error:
         _abort(tracker, str(error))
-    except OSError as error:
-        _abort(tracker, f"{os_reason(error)}; the same command continues it")
     except torch.OutOfMemoryError:
         _abort(tracker, "out of GPU memory: lower batch_size, or raise accumulate, which computes it in parts")
     except (Interrupted, KeyboardInterrupt) as error:
@@ -194,10 +193,14 @@ def settled(tracker: Tracker | None) -> Iterator[None]:
         raise
     except Exception as error:
         ignore_signals()
+        if isinstance(error, OSError) and error.errno in REFUSALS:
+            _abort(tracker, f"{os_reason(error)}; the same command continues it")
         if (gone := distributed.lost_process(error)) is not None:
             _abort(tracker, gone)
         if tracker is not None:
             tracker.abort("FAILED", {record.ERROR: f"{type(error).__name__}: {error}"[:5000]}, "an unforeseen error")
+        if isinstance(error, OSError):  # of which the command says a line: what opens a wrong file is ours to mend
+            traceback.print_exception(error)
         raise
 
 

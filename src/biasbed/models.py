@@ -16,7 +16,7 @@ from biasbed import algorithms, checkpoint, networks, record
 from biasbed.algorithms.base import Algorithm, Setup, TrainData, none_prepared
 from biasbed.config import Config, config_class
 from biasbed.distributed import Group
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure, UsageError, shown
 from biasbed.networks import published
 from biasbed.networks.weights import is_run_id
 from biasbed.precision import Precision
@@ -49,30 +49,32 @@ def make_algorithm(
     return algorithm.to(group.device)
 
 
-def from_checkpoint(path: Path, named: str = "auto") -> tuple[Algorithm, Config, tuple[str, ...]]:
+def from_checkpoint(path: Path, named: str = "auto", where: str = "") -> tuple[Algorithm, Config, tuple[str, ...]]:
     """The trained algorithm of one of our checkpoints, on the CPU, with its config and classes.
 
-    named: the method, where it is the user's own; the file's own word for it is never imported.
+    named: the method, where it is the user's own; the file's own word for it is never imported. where: what messages
+    call the file, in place of its path. Raises UsageError or Failure, of one line, whatever the file holds.
     """
-    state = checkpoint.load(path)
+    state = checkpoint.load(path, where=f"the checkpoint of {where}" if where else "")
+    where = where or str(path)
     if "config" not in state or "algorithm" not in state:
         raise UsageError(
-            f"{path} is no checkpoint of biasbed; for other weights give model=torchvision:<name> weights="
+            f"{where} is no checkpoint of biasbed; for other weights give model=torchvision:<name> weights="
         )
-    state = checkpoint.load(path, parts=checkpoint.DESCRIPTION)
-    values, classes = state["config"], tuple(map(str, state["classes"]))
-    method = algorithms.vouched(values.get("algorithm"), named, str(path))
-    cls = config_class(algorithms.load(method).HParams)
-    config = build(cls, {**values, "algorithm": method, "init": "scratch"})
     try:
+        checkpoint.require(state, checkpoint.DESCRIPTION)
+        values, classes = state["config"], tuple(map(str, state["classes"]))
+        method = algorithms.vouched(values.get("algorithm"), named, where)
+        config = build(
+            config_class(algorithms.load(method).HParams), {**values, "algorithm": method, "init": "scratch"}
+        )
         data = _train_data(state["train_data"], len(classes))
         algorithm = make_algorithm(config, MultiClass(), Group(), Precision(), data)
         algorithm.load_state_dict(state["algorithm"])
-    except (UsageError, Failure):
-        raise
+    except (UsageError, Failure) as error:
+        raise type(error)(shown(str(error), 1000)) from None
     except Exception as error:  # a file may hold anything, and so may a method of the user's own
-        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
-        raise Failure(f"{path} was written by other code: {reason}") from None
+        raise Failure(f"{where} was written by other code: {checkpoint.brief(error)}") from None
     return algorithm.eval(), config, classes
 
 
@@ -153,15 +155,15 @@ def find(model: str, weights: str = "none", named: str = "auto") -> Model:
         from biasbed.tracking import download_checkpoint
 
         with tempfile.TemporaryDirectory() as folder:
-            return _ours(download_checkpoint(model, Path(folder)), named)
+            return _ours(download_checkpoint(model, Path(folder)), named, f"run {model}")
     raise UsageError(
         f"model={model}: neither a checkpoint file, nor a run id (32 hex digits), nor torchvision:<name> or "
         "timm:<name>, nor a file of decisions (.csv, .parquet)"
     )
 
 
-def _ours(path: Path, named: str) -> Model:
-    algorithm, config, classes = from_checkpoint(path, named)
+def _ours(path: Path, named: str, where: str = "") -> Model:
+    algorithm, config, classes = from_checkpoint(path, named, where)
     values = flatten(config)
     tested = ("image_size", "categories", "preprocess.")
     preprocessing = {key: value for key, value in values.items() if key.startswith(tested)}

@@ -11,8 +11,10 @@ import json
 import math
 import os
 import re
+import types
+import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -302,11 +304,38 @@ class Protocol:
 
     @classmethod
     def from_json(cls, text: str) -> Protocol:
-        values = json.loads(text)
-        unknown = set(values) - {f.name for f in fields(cls)}
-        if unknown:
-            raise ValueError(f"this protocol was written by another version of biasbed: unknown {sorted(unknown)}")
-        values["sets"] = tuple(SetRecord(**{**entry, "measures": tuple(entry["measures"])}) for entry in values["sets"])
-        for name in ("training_sets", "validation_sets", "selection_rules"):
-            values[name] = tuple(values[name])
-        return cls(**values)
+        """The protocol of a file of anybody's. Raises ValueError, of one line, where it holds anything else."""
+        try:
+            protocol: Protocol = _read(cls, json.loads(text), "the protocol")
+            _ = protocol.hash  # there is none of what JSON can't write: infinity, half a character
+        except RecursionError:
+            raise ValueError("it is nested without end") from None
+        return protocol
+
+
+_MOST = 2**63  # a number of images beyond it is none
+
+
+def _read(kind: Any, value: Any, where: str) -> Any:
+    """What JSON says as a value of this type: a record's field, or a record itself. ValueError where it is none."""
+    outer, inner = typing.get_origin(kind), typing.get_args(kind)
+    if is_dataclass(kind) and isinstance(value, dict):
+        return _read_record(kind, value, where)
+    if outer is tuple and isinstance(value, list):
+        return tuple(_read(inner[0], entry, where) for entry in value)
+    if outer is Mapping and isinstance(value, dict):
+        return {name: _read(inner[1], entry, where) for name, entry in value.items()}
+    kinds: tuple[Any, ...] = inner if outer is types.UnionType else (int, float) if kind is float else (kind,)
+    if type(value) not in kinds or (isinstance(value, int) and abs(value) >= _MOST):
+        raise ValueError(f"{where} is not what it should be")
+    return value
+
+
+def _read_record(kind: Any, values: Mapping[str, Any], where: str) -> Any:
+    hints, known = typing.get_type_hints(kind), fields(kind)
+    if unknown := set(values) - set(hints):
+        raise ValueError(f"{where} was written by another version of biasbed: unknown {ascii(sorted(unknown))[:200]}")
+    required = {f.name for f in known if f.default is MISSING and f.default_factory is MISSING}
+    if lacking := required - set(values):
+        raise ValueError(f"{where} lacks {', '.join(sorted(lacking))}")
+    return kind(**{name: _read(hints[name], value, f"'{name}' of {where}") for name, value in values.items()})

@@ -151,15 +151,15 @@ def experiment_created(tracking_uri: str, experiment_id: str) -> int | None:
 
 
 def artifact_text(tracking_uri: str, run_id: str, path: str) -> str | None:
-    """A run's text artifact, None where it has none of this name."""
-    from mlflow.exceptions import MlflowException
+    """A run's text artifact, None where it has none of this name. Failure where the server can't be used.
 
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            found = writer(tracking_uri).download_artifacts(run_id, path, folder)
-            return Path(found).read_text(encoding="utf-8")
-        except (MlflowException, OSError):
+    A byte that is no text becomes a mark that says so: what the text is good for is the reader's to say.
+    """
+    with guarded(tracking_uri), tempfile.TemporaryDirectory() as folder:
+        client = writer(tracking_uri)
+        if path not in [entry.path for entry in client.list_artifacts(run_id, os.path.dirname(path) or None)]:
             return None
+        return Path(client.download_artifacts(run_id, path, folder)).read_text(encoding="utf-8", errors="replace")
 
 
 def mlflow_version(tracking_uri: str) -> str:

@@ -108,6 +108,11 @@ def flatten(instance: Any) -> dict[str, Any]:
     return result
 
 
+def as_flags(words: Mapping[str, str]) -> list[str]:
+    """Settings as words of a command line, each in one: a value that looks like a setting stays a value."""
+    return [f"--{name}={value}" for name, value in words.items()]
+
+
 def is_text(word: str) -> bool:
     """Whether a word of the command line, or a file's name, is text: one with bytes that are no UTF-8 is not."""
     return word.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in word)

@@ -23,16 +23,27 @@ def read(path: Path, flag: str) -> Any:
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_CHARACTERS + 1)
-        if len(text) > MOST_CHARACTERS:
-            raise UsageError(f"{flag}={path}: has more than {MOST_CHARACTERS} characters: is this the right file?")
-        return yaml.load(text, _Loader)
     except OSError as error:
         raise UsageError(f"{flag}={path}: can't be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise _unreadable(f"{flag}={path}", error) from None
+    return parse(text, f"{flag}={path}")
+
+
+def parse(text: str, where: str) -> Any:
+    """The same of a text that was read already. where: it comes from, for the message."""
+    if len(text) > MOST_CHARACTERS:
+        raise UsageError(f"{where}: has more than {MOST_CHARACTERS} characters: is this the right file?")
+    try:
+        return yaml.load(text, _Loader)
     except _PROBLEMS as error:
-        mark = getattr(error, "problem_mark", None)
-        what = str(error) if mark is None else f"line {mark.line + 1}: {getattr(error, 'problem', '')}"
-        reason = " ".join(what.split())
-        raise UsageError(f"{flag}={path}: can't be read as YAML ({reason[:200]})") from None
+        raise _unreadable(where, error) from None
+
+
+def _unreadable(where: str, error: Exception) -> UsageError:
+    mark = getattr(error, "problem_mark", None)
+    what = str(error) if mark is None else f"line {mark.line + 1}: {getattr(error, 'problem', '')}"
+    return UsageError(f"{where}: can't be read as YAML ({' '.join(what.split())[:200]})")
 
 
 # ValueError: no UTF-8, a date that there is not. The others come from values that are not of the type that they name

@@ -148,7 +148,10 @@ def test_a_protocol_that_does_not_fit_its_tag_stops(recorder: Recorder) -> None:
     assert f"its tag says {PROTOCOL.hash}" in stopped(recorder)
 
 
-@pytest.mark.parametrize(("text", "message"), [(None, "has a protocol.json"), ("{", "can't be read")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "has a protocol.json"), ("{", "can't be read"), ("[" * 100_000, "can't be read"), ("[3]", "can't be read")],
+)
 def test_a_protocol_that_is_missing_or_broken_stops(recorder: Recorder, text: str | None, message: str) -> None:
     recorder.train("erm", 0, GOOD, protocol_file=text)
     assert message in stopped(recorder)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from biasbed.errors import UsageError
+from biasbed.errors import Failure, UsageError
 from biasbed.networks import prepared
 from biasbed.networks.cae import CAE, LAYERS, binarise
 from biasbed.networks.edsr import BLOCKS, EDSR, MEAN
@@ -144,3 +146,49 @@ def test_saved_and_loaded(tmp_path: Path, kind: str, network: prepared.PreparedN
     loaded = prepared.load(tmp_path / "network.pt", kind)
     assert (type(loaded), loaded.settings) == (type(network), network.settings)
     assert all(torch.equal(value, loaded.state_dict()[key]) for key, value in network.state_dict().items())
+
+
+# --- files of prepared networks ---------------------------------------------------------------------------------------
+
+HARMS: dict[str, dict[str, Any]] = {
+    "no settings": {"settings": None},
+    "settings by number": {"settings": {3: 4, "size": 16}},
+    "settings of another kind": {"settings": [1]},
+    "another setting": {"settings": {"size": 16, "width": 8, "depth": 3}},
+    "a size that is no number": {"settings": {"size": "large", "width": 8}},
+    "a width that is no number": {"settings": {"size": 16, "width": "x"}},
+    "an impossible width": {"settings": {"size": 16, "width": -3}},
+    "origin of another kind": {"origin": 3},
+    "kind of another kind": {"kind": ["edsr"]},
+    "state of another kind": {"state": [torch.zeros(1)]},
+    "state by number": {"state": {1: torch.zeros(1)}},
+    "state that is no tensor": {"state": {"head.0.weight": "x"}},
+    "state without numbers": {"state": {"head.0.weight": torch.zeros(3, device="meta")}},
+    "state that is sparse": {"state": {"head.0.weight": torch.zeros(3, 3).to_sparse()}},
+    "state that NumPy does not have": {"state": {"head.0.weight": torch.zeros(3, dtype=torch.bfloat16)}},
+    "state of another network": {"state": {"x": torch.zeros(1)}},
+}
+
+
+@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS.keys())
+def test_a_file_of_anything_else_is_one_line(harm: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "edsr.pt"
+    prepared.save(path, "edsr", EDSR(size=16, width=8), {})
+    torch.save({**torch.load(path, weights_only=True), **harm}, path)
+    with pytest.raises(Failure, match="prepare it again") as caught:
+        prepared.load(path, "edsr")
+    assert len(str(caught.value).splitlines()) == 1
+    for read in (prepared.fingerprint, prepared.origin):
+        with contextlib.suppress(Failure):
+            read(path)
+
+
+def test_the_fingerprint_of_a_network_is_that_of_its_numbers(tmp_path: Path) -> None:
+    network = EDSR(size=16, width=8)
+    for name in ("one", "other"):
+        prepared.save(tmp_path / name, "edsr", network, {"from": name})
+    assert prepared.fingerprint(tmp_path / "one") == prepared.fingerprint(tmp_path / "other")
+    with torch.no_grad():
+        next(network.parameters()).add_(1)
+    prepared.save(tmp_path / "other", "edsr", network, {})
+    assert prepared.fingerprint(tmp_path / "one") != prepared.fingerprint(tmp_path / "other")

@@ -138,6 +138,21 @@ def test_the_state_of_another_training_is_not_taken_over(tmp_path: Path) -> None
     assert same(trained(train, options, tmp_path / "state")[0], trained(train, options)[0])
 
 
+@pytest.mark.parametrize(
+    "harm",
+    [{"key": 3}, {"key": None}, {"step": "x"}, {"network": [1]}, {"network": {"x": 1}}, {"optimizer": {"x": 1}}],
+    ids=str,
+)
+def test_a_state_of_anything_else_is_one_line(harm: dict[str, Any], tmp_path: Path) -> None:
+    train, options = KINDS["edsr"]
+    path = tmp_path / "state"
+    trained(train, options, path)
+    torch.save({**torch.load(path, weights_only=True), **harm}, path)
+    with pytest.raises(Failure, match="remove it") as caught:
+        trained(train, options, path)
+    assert len(str(caught.value).splitlines()) == 1
+
+
 def test_the_rate_rises_and_falls() -> None:
     rates = [rate_factor(step, 100) for step in range(100)]
     assert rates[:5] == [0.2, 0.4, 0.6, 0.8, 1.0]

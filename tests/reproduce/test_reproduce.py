@@ -22,7 +22,8 @@ from biasbed.reproduce import checkout, differences
 from biasbed.reproduce.original import Original, other_seeds, read
 
 Run = Callable[..., tuple[int, str, str]]
-
+# A few lines of aliases of aliases that come to more than any memory holds.
+BOMB = "a0: &a0 [1]\n" + "".join(f"a{k}: &a{k} [{','.join([f'*a{k - 1}'] * 9)}]\n" for k in range(1, 40))
 
 FLAGS = (
     *("--suite", "folders", "--train", "photo", "--sets", "ink", "--image_size", "16", "--epochs", "2", "--seed", "1"),
@@ -172,11 +173,16 @@ def test_other_images_stop_it_unless_they_are_allowed(original: Any, again: Run,
         ({"status": "KILLED"}, "is KILLED: only a finished training"),
         ({"config": "algorithm: erm\n"}, "has no protocol.json among its artifacts"),
         ({"config": "- a\n", "protocol": "whole"}, "holds no settings"),
-        ({"config": "a: b: c\n", "protocol": "whole"}, "its configuration can't be read"),
-        ({"config": "algorithm: erm\n", "protocol": "{}"}, "its configuration can't be read"),
+        ({"config": "a: b: c\n", "protocol": "whole"}, "its config.yaml: can't be read as YAML (line 1"),
+        ({"config": "a: 1\na: 2\n", "protocol": "whole"}, "'a' is there twice"),
+        ({"config": "1: 2\n", "protocol": "whole"}, "holds no settings"),
+        ({"config": BOMB, "protocol": "whole"}, "its aliases come to more than 100000 entries"),
+        ({"config": "a: " + "[" * 5000, "protocol": "whole"}, "its config.yaml: can't be read as YAML"),
+        ({"config": "algorithm: erm\n", "protocol": "{}"}, "its protocol.json can't be read"),
+        ({"config": "algorithm: erm\n", "protocol": "[" * 100_000}, "its protocol.json can't be read"),
         ({"config": "algorithm: erm\noptim.lrr: 1\n", "protocol": "whole"}, "unknown setting 'optim.lrr'; did you"),
         ({"config": "algorithm: gone\n", "protocol": "whole"}, "can't be trained here: unknown algorithm 'gone'"),
-        ({"config": "suite: demo\ndevice: cpu\nnproc: 1\n", "protocol": "whole"}, "the images here are not those"),
+        ({"config": "algorithm: erm\nsuite: demo\ndevice: cpu\nnproc: 1\n", "protocol": "whole"}, "the images here are not those"),
     ],
 )
 def test_what_can_not_be_repeated_is_said_in_one_line(

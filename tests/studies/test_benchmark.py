@@ -89,6 +89,7 @@ def test_a_plan_names_the_runs_that_train_would_make(image_root: Path, tracking:
         (["--algorithms", ","], "say what to train"),
         (["--algorithms", "erm,infodrob"], "infodrob: unknown algorithm 'infodrob'; did you mean 'infodrop'?"),
         (["--algorithms", "erm,erm"], "erm is there twice"),
+        (["--algorithms", "a.py:Net,b.py:Net"], "a.py:Net and b.py:Net would both be filed under 'net'"),
         (["--algorithms", "erm", "--seeds", "3..1"], "seeds=3..1"),
         (["--algorithms", "erm", "--seeds", ","], "seeds=,"),
         (["--algorithms", "erm", "--hparams.drop_rate", "1"], "erm: unknown setting 'hparams.drop_rate'"),

@@ -78,7 +78,7 @@ def test_what_the_engine_is_asked_for(engine: Engine, tmp_path: Path, monkeypatc
 
     request = asked(engine)
     host = request["HostConfig"]
-    pairs = dict(zip(request["Cmd"][1::2], request["Cmd"][2::2], strict=True))
+    pairs = dict(word.split("=", 1) for word in request["Cmd"][1:])
     assert request["Cmd"][0] == "train"
     assert pairs["--output_dir"] == str(tmp_path / "home")
     assert pairs["--prepared_dir"] == str(tmp_path / "home" / "prepared")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from fake_runs import Fake, FakeLauncher, Notes, begin, lines_of, planned, runner, train, wait_for
 
+from biasbed import cli
 from biasbed.errors import Failure
 from biasbed.processes import Interrupted
 from biasbed.run_folder import RunFolder
@@ -35,7 +36,7 @@ def test_every_run_is_trained_once_and_then_never_again(tmp_path: Path) -> None:
     assert first.report.most_running == 2  # type: ignore[attr-defined]
     assert {command.slot for command in launcher.commands} == {0, 1}
     assert all(
-        command.arguments[:3] == ["train", "--algorithm", run.algorithm]
+        command.arguments[:2] == ["train", f"--algorithm={run.algorithm}"]
         for command, run in zip(
             sorted(launcher.commands, key=lambda c: c.name), sorted(runs, key=lambda r: r.name), strict=True
         )
@@ -45,6 +46,14 @@ def test_every_run_is_trained_once_and_then_never_again(tmp_path: Path) -> None:
     second.run()
     assert again.started == []
     assert {item.state for item in second.items} == {"done"}
+
+
+def test_a_value_that_looks_like_a_setting_stays_a_value(tmp_path: Path) -> None:
+    """A sweep's table comes from a server; on a command line of two words a setting, `--epochs=1` would be one."""
+    words = {"study": "--epochs=1", "hparams.drop_rate": "--lr", "seed": "3"}
+    command = Command("x", words, {}, tmp_path / "train.log", 0, 1, 1)
+    name, *flags = command.arguments
+    assert cli.parse(name, flags) == words
 
 
 def test_unfinished_runs_come_first_and_go_on_in_their_folder(tmp_path: Path) -> None:

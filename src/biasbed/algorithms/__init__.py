@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biasbed import user_file
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, shown
 from biasbed.record import slug
 from biasbed.settings import nearest
 
@@ -41,7 +41,9 @@ def load(name: str) -> type[Algorithm]:
     Raises UsageError with the nearest valid name where there is none of that name.
     """
     if name not in REGISTRY and ":" not in name:
-        raise UsageError(f"unknown algorithm '{name}'{nearest(name, REGISTRY)}, or <file>.py:<Class> of your own")
+        raise UsageError(
+            f"unknown algorithm '{shown(name)}'{nearest(name, REGISTRY)}, or <file>.py:<Class> of your own"
+        )
     place, _, attribute = REGISTRY.get(name, name).rpartition(":")
     try:
         module = user_file.load(Path(place).expanduser()) if place.endswith(".py") else importlib.import_module(place)
@@ -59,24 +61,31 @@ def load(name: str) -> type[Algorithm]:
     return found
 
 
-def vouched(recorded: Any, named: str, where: str, flag: str = "algorithm") -> str:
+def vouched(recorded: Any, named: str, where: str, remedy: str = "") -> str:
     """The method to load where a file or a server says `recorded`: one of biasbed's, else the one that the user named.
 
     What is read is only ever compared with names: no file and no server chooses which code is imported. named: the
-    word that the user gave on the command line with `flag`, or `auto`. Raises UsageError where one has to be given.
+    word that the user gave on the command line, or `auto`. Raises UsageError where one has to be given, as in `remedy`.
     """
     if not isinstance(recorded, str):
         raise UsageError(f"{where} names no training method")
     if named == "auto":
         if recorded not in REGISTRY and ":" in recorded:
             raise UsageError(
-                f"the method of {where} is {recorded}, which is not one of biasbed's: name it yourself, "
-                f"{flag}=<file>.py:{recorded.rpartition(':')[2]}, if you trust that file"
+                f"the method of {where} is {shown(recorded)}, which is not one of biasbed's: name it yourself, "
+                f"{remedy or f'algorithm={by_hand(recorded)}'}, if you trust that file"
             )
         return recorded
     if identifier(named) != identifier(recorded):
-        raise UsageError(f"{flag}={named}: the method of {where} is {recorded}")
+        raise UsageError(f"algorithm={named}: the method of {where} is {shown(recorded)}")
     return settled(named)
+
+
+def by_hand(recorded: str) -> str:
+    """How a user names the method that a file or a server names: where its own file lies, only the user knows."""
+    attribute = recorded.rpartition(":")[2]
+    own = f"<file>.py:{attribute if attribute.isidentifier() else '<Class>'}"
+    return recorded if recorded in REGISTRY else shown(own)
 
 
 def settled(name: str) -> str:

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import torch
 from torch import Tensor, nn
 
 from biasbed import checkpoint
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure, UsageError, shown
 from biasbed.networks.weights import read_file
 
 KINDS: Mapping[str, str] = {
@@ -76,12 +77,13 @@ def load(path: Path, kind: str) -> PreparedNetwork:
     """The network of a file that `save` wrote, in eval mode and without gradients; Failure where it is damaged."""
     content = _read(path)
     if content["kind"] != kind:
-        raise UsageError(f"{path} holds a network '{content['kind']}', not '{kind}'")
+        raise UsageError(f"{path} holds a network '{shown(content['kind'])}', not '{kind}'")
     try:
         network = network_class(kind)(**content["settings"])
         network.load_state_dict(content["state"])
-    except (RuntimeError, TypeError) as error:
-        raise Failure(f"{path} was written by other code ({str(error).splitlines()[0]}): prepare it again") from None
+        _ = network.size
+    except Exception as error:  # a file may hold anything
+        raise Failure(f"{path} was written by other code ({checkpoint.brief(error)}): prepare it again") from None
     return network.eval().requires_grad_(False)
 
 
@@ -99,19 +101,27 @@ def fingerprint(path: Path) -> str:
     sha = hashlib.sha256(repr(sorted(content["settings"].items())).encode())
     for name, tensor in content["state"].items():
         sha.update(name.encode())
-        sha.update(tensor.contiguous().numpy().tobytes())
+        sha.update(tensor.detach().contiguous().numpy().tobytes())
     return sha.hexdigest()[:16]
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = checkpoint.load(path)
+        content = checkpoint.load(path, parts={"kind": str, "settings": dict, "origin": dict, "state": dict})
+        for name in ("settings", "state"):
+            if not all(isinstance(key, str) for key in content[name]):
+                raise Failure(f"its part '{name}' has a key that is no name")
+        if not all(_is_plain(value) for value in content["state"].values()):
+            raise Failure("its part 'state' holds more than plain tensors")
     except Failure as failure:
         raise Failure(f"{path} is no usable network ({failure}); remove it and prepare it again") from None
-    missing = {"kind", "settings", "origin", "state"} - set(content)
-    if missing:
-        raise Failure(f"{path} is no usable network (it lacks {', '.join(sorted(missing))}); prepare it again")
     return content
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is a tensor with all its numbers in a row, in a type that NumPy has: what networks are saved as."""
+    kinds = (torch.float16, torch.float32, torch.float64, torch.int64)  # the last: what batch norm counts
+    return isinstance(value, Tensor) and value.layout == torch.strided and value.dtype in kinds and not value.is_meta
 
 
 def sha256(path: Path) -> str:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -116,12 +116,19 @@ def _restore(
     """Take over the state in the file, if it is of this training; returns the number of steps done."""
     if path is None or not path.exists():
         return 0
-    state: dict[str, Any] = checkpoint.load(path, device)
-    if state["key"] != key:
-        log.warning("%s is of another training: starting anew", path)
-        return 0
-    network.load_state_dict(state["network"])
-    optimizer.load_state_dict(state["optimizer"])
+    try:
+        state = checkpoint.load(path, device, {"key": str, "step": int, "network": dict, "optimizer": dict})
+        if state["key"] != key:
+            log.warning("%s is of another training: starting anew", path)
+            return 0
+        network.load_state_dict(state["network"])
+        optimizer.load_state_dict(state["optimizer"])
+    except Failure as failure:
+        raise Failure(f"{failure}; remove it, and the same command starts anew") from None
+    except Exception as error:  # a file may hold anything
+        raise Failure(
+            f"{path} was written by other code ({checkpoint.brief(error)}): remove it to start anew"
+        ) from None
     return int(state["step"])
 
 

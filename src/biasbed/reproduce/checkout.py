@@ -19,6 +19,7 @@ from biasbed.errors import Failure, UsageError
 from biasbed.processes import die_with_parent, last_line
 from biasbed.reproduce import probe
 from biasbed.reproduce.original import Original
+from biasbed.settings import as_flags
 from biasbed.studies.runner import GRACE
 
 HERE = provenance.PACKAGE.parent  # what PYTHONPATH is for this checkout's code
@@ -78,10 +79,8 @@ def train(source: Path, words: Mapping[str, str], variables: Mapping[str, str]) 
 
     It ends when this process does, however that ends.
     """
-    # In one word each: a recorded value that looks like a setting would otherwise be one.
-    arguments = [f"--{name}={value}" for name, value in words.items()]
     process = subprocess.Popen(
-        [sys.executable, "-m", "biasbed", "train", *arguments],
+        [sys.executable, "-m", "biasbed", "train", *as_flags(words)],
         env=environment(source) | dict(variables),
         stdin=subprocess.DEVNULL,
         preexec_fn=lambda: die_with_parent(signal.SIGTERM),  # also for commits that don't watch their parent

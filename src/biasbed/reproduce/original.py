@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from biasbed import record
+from biasbed import record, strict_yaml
 from biasbed.errors import Failure, UsageError
 from biasbed.server import active_run, find_runs, guarded, writer
 from biasbed.studies.tables import word
@@ -60,13 +58,13 @@ def read(uri: str, run_id: str) -> Original:
     for name in (record.CONFIG_FILE, record.PROTOCOL_FILE):
         if name not in texts:
             raise UsageError(f"run={run_id} has no {name} among its artifacts, which says what to train")
+    config = strict_yaml.parse(texts[record.CONFIG_FILE], f"run={run_id}: its {record.CONFIG_FILE}")
+    if not isinstance(config, dict) or not all(isinstance(name, str) for name in config):
+        raise UsageError(f"run={run_id}: its {record.CONFIG_FILE} holds no settings")
     try:
-        config = yaml.safe_load(texts[record.CONFIG_FILE])
         protocol = record.Protocol.from_json(texts[record.PROTOCOL_FILE])
-    except (ValueError, TypeError, KeyError, yaml.YAMLError) as error:
-        raise Failure(f"run={run_id}: its configuration can't be read: {str(error).splitlines()[0]}") from None
-    if not isinstance(config, dict):
-        raise Failure(f"run={run_id}: its {record.CONFIG_FILE} holds no settings")
+    except ValueError as error:
+        raise Failure(f"run={run_id}: its {record.PROTOCOL_FILE} can't be read: {error}") from None
     environment = texts.get(record.ENVIRONMENT_FILE, "")
     return Original(run_id, run.info.run_name or run_id, tags, config, protocol, environment)
 
@@ -107,7 +105,7 @@ def _texts(uri: str, run_id: str) -> dict[str, str]:
         client = writer(uri)
         present = {entry.path for entry in client.list_artifacts(run_id)}
         return {
-            name: Path(client.download_artifacts(run_id, name, folder)).read_text(encoding="utf-8")
+            name: Path(client.download_artifacts(run_id, name, folder)).read_text(encoding="utf-8", errors="replace")
             for name in wanted
             if name in present
         }

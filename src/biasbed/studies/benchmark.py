@@ -20,7 +20,7 @@ from biasbed.studies.launchers import Launcher, open_launcher
 from biasbed.studies.options import BenchmarkOptions, MainOptions, StudyOptions, of_trainings
 from biasbed.studies.plan import Plan, Records, estimate, make_plan, survey
 from biasbed.studies.runner import Item, Runner
-from biasbed.studies.tables import Table, distinct, parse_seeds, read_table, refuse_seen, refuse_unchosen, vouched
+from biasbed.studies.tables import Table, methods, parse_seeds, read_table, refuse_seen, refuse_unchosen, vouched
 from biasbed.studies.tracked import StudyRun, finished_runs
 
 
@@ -68,12 +68,11 @@ def _table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Table:
 
         table = fetch(options.from_study, options.suite)
     table = vouched(table, options.algorithms)
-    methods = dict(table.algorithms)
+    chosen = dict(table.algorithms)
     if options.algorithms != "auto":
-        names = distinct(options.algorithms, "algorithms")
-        methods = {name: table.algorithms.get(name, {}) for name in names}
-    refuse_unchosen(table, methods, settings)
-    if not methods:
+        chosen = {name: table.algorithms.get(name, {}) for name in methods(options.algorithms)}
+    refuse_unchosen(table, chosen, settings)
+    if not chosen:
         raise UsageError("say what to train: algorithms=erm,infodrop, or table=<a study's table>")
     # A duration in one unit stands in for one in the other.
     instead = {*settings, *(("epochs", "steps") if {"epochs", "steps"} & set(settings) else ())}
@@ -81,7 +80,7 @@ def _table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Table:
     found = Table(
         suite=table.suite if options.suite == "auto" else options.suite,
         study=table.study if options.study == "auto" else options.study,
-        algorithms={m: {n: v for n, v in own.items() if n not in instead} for m, own in methods.items()},
+        algorithms={m: {n: v for n, v in own.items() if n not in instead} for m, own in chosen.items()},
         seeds=table.seeds if options.seeds == "auto" else parse_seeds(options.seeds),
         settings={**general, **settings},
         chosen_by=table.chosen_by,

@@ -95,8 +95,9 @@ def vouched(table: Table, named: Sequence[str] | Literal["auto"]) -> Table:
     A table that a user wrote is the user's own words. Raises UsageError for a method that has to be named.
     """
     if table.chosen_by and named == "auto":
+        remedy = f"algorithms={','.join(map(algorithms.by_hand, table.algorithms))}"
         for name in table.algorithms:
-            algorithms.vouched(name, "auto", f"the sweep '{table.chosen_by['study']}'", "algorithms")
+            algorithms.vouched(name, "auto", f"the sweep '{table.chosen_by['study']}'", remedy)
     if not table.chosen_by or named == "auto":
         return table
     own = {algorithms.identifier(name): name for name in named}
@@ -129,11 +130,24 @@ def refuse_seen(table: Table) -> Table:
 
 
 def _algorithms(value: Any) -> dict[str, Words]:
-    if isinstance(value, dict):
-        return {str(name): _words(own, f"algorithms: {name}") for name, own in value.items()}
+    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+        return {name: _words(value[name], f"algorithms: {name}") for name in methods(value)}
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise UsageError("'algorithms' should be a list of methods, or methods with their settings")
-    return {name: {} for name in distinct(value, "algorithms")}
+    return {name: {} for name in methods(value)}
+
+
+def methods(names: Iterable[str]) -> tuple[str, ...]:
+    """The methods of a study; UsageError for one that is there twice, and for two whose runs had one name."""
+    found: dict[str, str] = {}
+    for name in distinct(list(names), "algorithms"):
+        other = found.setdefault(algorithms.identifier(name), name)
+        if other != name:
+            raise UsageError(
+                f"algorithms: {other} and {name} would both be filed under '{algorithms.identifier(name)}': "
+                "call one of the classes otherwise"
+            )
+    return tuple(found.values())
 
 
 def distinct(names: Any, what: str) -> tuple[Any, ...]:

@@ -206,11 +206,11 @@ def carried_out(folder: Path, study: str, suite: str, config: Config, tags: Mapp
             if found.run is not None:
                 found.run.log_kept(folder)
                 found.run.finish(found.status)
-                if not found.run.is_behind:  # else `sync` does it
-                    offer_study(found.run.uri, study)
+            is_sent = found.run is not None and not found.run.is_behind  # else `sync` does it
             if begun:
-                is_sent = found.run is not None and not found.run.is_behind
                 _keep_note(folder, {**note, "status": found.status, "sent": is_sent})
+            if found.run is not None and is_sent:
+                offer_study(found.run.uri, study)
 
 
 def _keep_note(folder: Path, note: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from biasbed.errors import UsageError
 from biasbed.settings import nearest
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.plan import PlannedRun, runs_of
-from biasbed.studies.tables import Words, distinct
+from biasbed.studies.tables import Words, methods
 from biasbed.sweeping.options import SweepOptions
 from biasbed.sweeping.spaces import Parameters, Space, read_space
 
@@ -104,7 +104,7 @@ def make_sweep(options: SweepOptions, settings: Words, launcher: Launcher) -> Sw
     searches: list[Search] = []
     configs: list[Config] = []
     messages: list[str] = []
-    for algorithm in distinct(options.algorithms, "algorithms"):
+    for algorithm in methods(options.algorithms):
         words = {**settings, "suite": options.suite, "study": options.study}
         words["algorithm"] = algorithms.settled(algorithm)
         try:

@@ -15,6 +15,7 @@ from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.processes import Device
 from biasbed.server import database, resolve_uri
+from biasbed.settings import as_flags
 
 if TYPE_CHECKING:
     from biasbed.studies.options import StudyOptions
@@ -45,7 +46,7 @@ class Command:
     @property
     def arguments(self) -> list[str]:
         """The words after `biasbed`."""
-        return ["train", *(word for name, value in self.words.items() for word in (f"--{name}", value))]
+        return ["train", *as_flags(self.words)]
 
 
 class Training(Protocol):
