@@ -120,7 +120,7 @@ def train(config: Config) -> RunFolder:
     """
     job = plan(config)
     with interruptible(), distributed.process_group(config.device) as group:
-        folder = RunFolder(Path(group.share_object(str(find_folder(job).path) if group.is_main else None)))
+        folder = RunFolder(Path(group.share_object(str(_place(job).path) if group.is_main else None)))
         if folder.is_done:
             if group.is_main:
                 print(f"{folder.path.name} is finished already; resume=never trains it anew")
@@ -139,6 +139,14 @@ def find_folder(job: Job) -> RunFolder:
     """Where it is to be trained, or has been."""
     config = job.config
     return run_folder.find(job.base, config.resume, config.tracking == "on", config.study)
+
+
+def _place(job: Job) -> RunFolder:
+    """The folder to train in. A training whose results were lost before they were sent is one that has not ended."""
+    folder = find_folder(job)
+    if folder.is_done and not folder.read_state().get("sent"):
+        best.reopen_if_lost(folder)
+    return folder
 
 
 def is_settled(job: Job, folder: RunFolder) -> bool:

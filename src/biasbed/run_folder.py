@@ -47,6 +47,9 @@ class RunFolder:
     def mark_done(self) -> None:
         (self.path / DONE).touch()
 
+    def unmark_done(self) -> None:
+        (self.path / DONE).unlink(missing_ok=True)
+
     # --- journal -----------------------------------------------------------------------------------------------------
 
     @property

@@ -61,20 +61,23 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
 
     run_id: the run that `mlflow run` opened for it. named: a method of the user's own, which may be its.
     """
-    from biasbed import algorithms, models
+    from biasbed import algorithms, best, models
 
     state = folder.read_state()
     if state.get("sent") and is_at(state, resolve_uri()):
         return False
     with folder.locked():
+        lost = best.reopen_if_lost(folder)
+        if lost is not None:
+            raise Failure(f"{lost} is lost or damaged: the command that made it mends that")
         _mend_journal(folder)
         tracker = Tracker(folder, run_id)
         tracker.reopen()
-        best = folder.path / record.BEST_CHECKPOINT
+        weights = folder.path / record.BEST_CHECKPOINT
         params = {name.removeprefix(record.CONFIG_PARAMETER): word for name, word in state["params"].items()}
         is_meant = algorithms.identifier(named) == algorithms.identifier(params.get("algorithm", ""))
         own = named if is_meant else "auto"
-        log_model = lambda run: models.log_model(best, run, tracker.uri, own)  # noqa: E731
+        log_model = lambda run: models.log_model(weights, run, tracker.uri, own)  # noqa: E731
         tracker.finish(log_model if params.get("log_model") == "True" else None)
     print(f"{folder.path.name} -> run {tracker.run_id}")
     return True
