@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from biasbed import record
+from biasbed import record, strict_yaml
 from biasbed.errors import Failure, UsageError
 from biasbed.server import resolve_uri
 
@@ -134,9 +134,13 @@ class RunFolder:
 
     @property
     def study(self) -> str | None:
-        """The study that it was trained for, None before the first start."""
-        study: str | None = self.read_state().get("tags", {}).get(record.STUDY)
-        return study
+        """The study that it was trained for, None before the first start; by its settings where its state is lost."""
+        study = self.read_state().get("tags", {}).get(record.STUDY)
+        if study is None and (self.path / record.CONFIG_FILE).exists():
+            with contextlib.suppress(UsageError):
+                settings = strict_yaml.read(self.path / record.CONFIG_FILE, "config")
+                study = settings.get("study") if isinstance(settings, dict) else None
+        return study if isinstance(study, str) else None
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -227,7 +231,7 @@ def find(base: Path, resume: str, tracked: bool, study: str) -> RunFolder:
     while free.exists():
         series.append(RunFolder(free))
         free = base.with_name(f"{base.name}-{len(series) + 1}")
-    own = [f for f in series if f.study == study] or [f for f in series if f.study is None]
+    own = [f for f in series if f.study == study] or [f for f in series if f.study is None and not f.is_damaged]
     if not own or resume == "never":
         return RunFolder(free)
     done = [folder for folder in own if folder.is_done]
