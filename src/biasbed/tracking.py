@@ -228,19 +228,19 @@ class Tracker:
         with impatient(PATIENCE):
             self._forget_failures()
         if not self.offline:
-            self._deliver(deadline)
+            self._deliver(self._send_results, deadline)
             if log_model is not None:
                 self._log_model(log_model)
-            with guarded(self.uri), impatient(PATIENCE / 3):
-                self._client.set_terminated(self.run_id, "FINISHED")
+            ended = time.monotonic() + PATIENCE / 3
+            self._deliver(lambda: self._client.set_terminated(self.run_id, "FINISHED"), ended)
             self.folder.write_state({**self.folder.read_state(), "sent": True})
         self.is_finished = True
 
-    def _deliver(self, deadline: float) -> None:
-        """Send the results, again and again until the deadline; Failure then."""
+    def _deliver(self, send: Callable[[], None], deadline: float) -> None:
+        """Send what belongs to the end, again and again until the deadline; Failure then."""
         while True:
             with impatient(deadline - time.monotonic()):
-                if self._try(self._send_results):
+                if self._try(send):
                     return
             if time.monotonic() + RETRY_AFTER / 3 > deadline:
                 raise Failure(
@@ -268,14 +268,13 @@ class Tracker:
 
     def _log_model(self, log_model: Callable[[str], None]) -> None:
         """Once per run. A network that can't be exported costs the MLflow model, not the training's results."""
-        with guarded(self.uri):
+        try:
             outputs = self._client.get_run(self.run_id).outputs
-        if outputs is None or not outputs.model_outputs:
-            try:
+            if outputs is None or not outputs.model_outputs:
                 log_model(self.run_id)
-            except Exception as error:  # torch.export, MLflow and the server each have their own kinds
-                reason = (str(error).splitlines() or [type(error).__name__])[0]
-                print(f"warning: no MLflow model was logged: {reason}; the checkpoint was", file=sys.stderr)
+        except Exception as error:  # torch.export, MLflow and the server each have their own kinds
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            print(f"warning: no MLflow model was logged: {record.public_text(reason)}; the checkpoint was", file=sys.stderr)
 
     def abort(self, status: str, tags: Mapping[str, str], note: str) -> None:
         """End the run early; what can't be sent now is sent when the training is resumed."""
@@ -285,9 +284,9 @@ class Tracker:
         state = self._tagged({**tags, NOTE: note})
         with contextlib.suppress(OSError):  # a full disk may be why it ends; the server learns of that in any case
             self.folder.write_state(state)
-        with impatient(PATIENCE / 3):
-            if self._try(lambda: self._send_description(state)):
-                self._try(lambda: self._client.set_terminated(self.run_id, status))
+        with impatient(PATIENCE / 6):  # each: a run that can't be described is ended all the same
+            self._try(lambda: self._send_description(state))
+            self._try(lambda: self._client.set_terminated(self.run_id, status))
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
