@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from runs import all_runs
 
-from biasbed import record, run_folder, server
+from biasbed import models, record, run_folder, server
+from biasbed.errors import Failure
 from biasbed.run_folder import RunFolder
+from biasbed.sync import model_logger, send_unless_sent
 from biasbed.tracking import Tracker
 
 
@@ -66,3 +68,32 @@ def test_a_short_request_is_made_once_more_within_its_time() -> None:
     with server.impatient(20):
         assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "1"
         assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "10"
+
+
+@pytest.mark.parametrize("owes", [True, False])
+def test_a_model_that_is_owed_is_logged_alone_and_once(
+    owes: bool, tracker: Tracker, tracking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By `sync algorithm=`, after `sync` alone could send the rest only; the run ends when it did."""
+    from mlflow import MlflowClient
+
+    logged = []
+
+    def log(best: Path, run_id: str, uri: str, named: str = "auto") -> None:
+        if named == "auto":
+            raise Failure("the method is not one of biasbed's")
+        logged.append((run_id, named))
+
+    monkeypatch.setattr(models, "log_model", log)
+    folder = tracker.folder
+    state = folder.read_state()
+    folder.write_state({**state, "params": {**state["params"], "config/algorithm": "own.py:Mine"}})
+    tracker.finish(model_logger(folder, tracker, "auto") if owes else None)
+    (before,) = all_runs(tracking)
+    assert not send_unless_sent(folder)
+    monkeypatch.setattr(MlflowClient, "log_artifact", lambda *_: pytest.fail("sent again"))
+    assert send_unless_sent(folder, named="own.py:Mine") == owes
+    assert not send_unless_sent(folder, named="own.py:Mine")
+    assert logged == ([(tracker.run_id, "own.py:Mine")] if owes else [])
+    (after,) = all_runs(tracking)
+    assert (after.info.status, after.info.end_time) == ("FINISHED", before.info.end_time)

@@ -1,4 +1,4 @@
-"""What is sent after a training: only results that are whole, from notes that can be read, with the model that is owed."""
+"""What `sync` sends, and what it leaves: results that are not whole, notes that can't be read."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from biasbed.precision import Precision
 from biasbed.processes import Interrupted, ignore_signals, interruptible
 from biasbed.run_folder import RunFolder
 from biasbed.suites import Suite, open_suite
-from biasbed.sync import send_unless_sent
+from biasbed.sync import model_logger, send_unless_sent
 from biasbed.tracking import Tracker, take_run_id
 
 
@@ -173,8 +173,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         engine.evaluator.close()
         _report_skipped(engine, tracker)
         if tracker is not None:
-            weights, named = folder.path / checkpoint.BEST, job.config.algorithm
-            log_model = lambda run_id: models.log_model(weights, run_id, tracker.uri, named)  # noqa: E731
+            log_model = model_logger(folder, tracker, job.config.algorithm)
             tracker.finish(log_model if job.config.log_model else None)
             print(_farewell(folder, tracker, engine), file=sys.stderr)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,26 +63,34 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
 
     run_id: the run that `mlflow run` opened for it. named: a method of the user's own, which may be its.
     """
-    from biasbed import algorithms, best, models
+    from biasbed import algorithms, best
 
     state = folder.read_state()
-    if state.get("sent") and is_at(state, resolve_uri()):
+    params = {name.removeprefix(record.CONFIG_PARAMETER): word for name, word in state.get("params", {}).items()}
+    is_meant = algorithms.identifier(named) == algorithms.identifier(params.get("algorithm", ""))
+    is_sent = state.get("sent") and is_at(state, resolve_uri())
+    if is_sent and not (is_meant and state.get("owes_model")):
         return False
     with folder.locked():
+        tracker = Tracker(folder, None if is_sent else run_id)
+        log_model = model_logger(folder, tracker, named if is_meant else "auto")
+        if is_sent:
+            return tracker.add_model(log_model)
         lost = best.reopen_if_lost(folder)
         if lost is not None:
             raise Failure(f"{lost} is lost or damaged: the command that made it mends that")
         _mend_journal(folder)
-        tracker = Tracker(folder, run_id)
         tracker.reopen()
-        weights = folder.path / record.BEST_CHECKPOINT
-        params = {name.removeprefix(record.CONFIG_PARAMETER): word for name, word in state["params"].items()}
-        is_meant = algorithms.identifier(named) == algorithms.identifier(params.get("algorithm", ""))
-        own = named if is_meant else "auto"
-        log_model = lambda run: models.log_model(weights, run, tracker.uri, own)  # noqa: E731
         tracker.finish(log_model if params.get("log_model") == "True" else None)
     print(f"{folder.path.name} -> run {tracker.run_id}")
     return True
+
+
+def model_logger(folder: RunFolder, tracker: Tracker, named: str) -> Callable[[str], None]:
+    """What logs the folder's best weights as an MLflow model to the run of an id. named: a user's own method."""
+    from biasbed import models
+
+    return functools.partial(models.log_model, folder.path / record.BEST_CHECKPOINT, uri=tracker.uri, named=named)
 
 
 def _mend_journal(folder: RunFolder) -> None:
