@@ -13,7 +13,10 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from biasbed import record, strict_yaml
 from biasbed.errors import Failure, UsageError
@@ -31,6 +34,25 @@ def home(config: Config) -> Path:
     if config.output_dir != "auto":
         return Path(config.output_dir).expanduser().resolve()
     return record.home(resolve_uri() if config.tracking == "on" else "offline")
+
+
+class State(TypedDict, total=False):
+    """What the tracker notes of a folder's run."""
+
+    tags: dict[str, str]
+    params: dict[str, str]
+    inputs: list[Annotated[list[str], Field(min_length=3, max_length=3)]]  # context, name, fingerprint
+    superseded: list[str]
+    experiment: str
+    run_id: str
+    tracking_uri: str
+    attempts: int
+    sent: bool
+    owes_model: bool
+    without_best: bool
+
+
+_STATE = TypeAdapter(State)
 
 
 @dataclass(frozen=True)
@@ -83,7 +105,11 @@ class RunFolder:
     def read_state(self) -> dict[str, Any]:
         """What the tracker wrote: run id, tags, parameters. Empty before the first start, and where it is damaged."""
         state = mapping(self.path / STATE) or {}
-        return state if all(isinstance(state.get(name, {}), dict) for name in ("tags", "params")) else {}
+        try:
+            _STATE.validate_python(state, strict=True)
+        except ValidationError:
+            return {}
+        return state
 
     @property
     def is_damaged(self) -> bool:
@@ -167,7 +193,7 @@ def mapping(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None where there is none, or it can't be read."""
     try:
         found = json.loads(path.read_text()) if path.exists() else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -178,7 +204,7 @@ def _record(line: str) -> dict[str, Any] | None:
         found = json.loads(line)
         is_record = isinstance(found["step"], int) and isinstance(found["timestamp"], int)
         return found if is_record and isinstance(found["metrics"], dict) else None
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biasbed import record
-from biasbed.errors import Failure
+from biasbed.errors import Failure, os_reason
 from biasbed.run_folder import JOURNAL, STATE, RunFolder, all_folders
 from biasbed.server import find_runs, resolve_uri
 from biasbed.settings import setting
@@ -36,26 +36,31 @@ def sync(options: SyncOptions) -> int:
         roots = [Path(options.output_dir).expanduser().resolve()]
     sent, failed = 0, 0
     for folder in [folder for root in roots for folder in all_folders(root)]:
-        if folder.read_state().get("tags", {}).get(record.TRIAL_STATE) == "pruned":
-            continue  # it never will be, and that is no news
-        if folder.is_damaged:
-            failed += 1
-            print(f"{folder.path}: its {STATE} is damaged; the command that made it mends that", file=sys.stderr)
-            continue
-        if not folder.is_done:
-            print(f"{folder.path}: not finished; the command that made it continues it", file=sys.stderr)
-            continue
         try:
-            sent += send_unless_sent(folder, named=options.algorithm)
-        except Failure as failure:
+            sent += _send_finished(folder, options.algorithm)
+        except (Failure, OSError) as error:
             failed += 1
-            print(f"{folder.path}: {failure}", file=sys.stderr)
+            reason = os_reason(error) if isinstance(error, OSError) else error
+            print(f"{folder.path}: {reason}", file=sys.stderr)
     studies = sum(send_studies(root, uri) for root in roots)
     told = f"runs: {sent}, studies: {studies}, sent to {record.public_uri(uri)}"
     print(told if sent or studies else "nothing to send: the server has it all")
     if failed:
         raise Failure(f"{failed} runs could not be sent: the same command tries again")
     return sent
+
+
+def _send_finished(folder: RunFolder, named: str) -> bool:
+    """Send a run, if there is all of it and the server lacks it; whether that was so."""
+    state = folder.read_state()
+    if state.get("tags", {}).get(record.TRIAL_STATE) == "pruned":
+        return False  # it never will be finished, and that is no news
+    if not {"tags", "params", "experiment"} <= set(state):
+        raise Failure(f"its {STATE} is damaged; the command that made it mends that")
+    if not folder.is_done:
+        print(f"{folder.path}: not finished; the command that made it continues it", file=sys.stderr)
+        return False
+    return send_unless_sent(folder, named=named)
 
 
 def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = "auto") -> bool:
