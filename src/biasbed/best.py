@@ -4,13 +4,44 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from biasbed import checkpoint, record
-from biasbed.engine import Engine
 from biasbed.errors import Failure
+from biasbed.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from biasbed.engine import Engine
+
+WITHOUT_BEST = "without_best"  # in a folder's state: a training went on though its best weights were lost
+
+
+def reopen_if_lost(folder: RunFolder) -> str | None:
+    """Which result of a finished training the folder no longer has, if any: then the training counts as unfinished.
+
+    The command that made it goes on at its end, and mends what is lost or says that nothing can.
+    """
+    lost = _lost(folder)
+    if lost is not None:
+        folder.unmark_done()
+    return lost
+
+
+def _lost(folder: RunFolder) -> str | None:
+    """The first of the results that is not there, or not whole."""
+    try:
+        protocol = record.Protocol.from_json((folder.path / record.PROTOCOL_FILE).read_text())
+    except Exception:  # of a damaged text, json and what is made of it raise nearly anything
+        return record.PROTOCOL_FILE
+    whole = _whole(folder.path / checkpoint.BEST) is not None
+    given_up = bool(folder.read_state().get(WITHOUT_BEST)) and not (folder.path / checkpoint.BEST).exists()
+    if not whole and not given_up:
+        return checkpoint.BEST
+    sets = dict.fromkeys((*(entry.name for entry in protocol.sets), *protocol.validation_sets))
+    kept = [which for which in record.PREDICTION_EPOCHS if whole or which != "best"]
+    return next((name for which in kept if (name := _lacking(folder.path, sets, which))), None)
 
 
 def mend(engine: Engine, evaluated: int | None) -> None:
@@ -34,6 +65,7 @@ def mend(engine: Engine, evaluated: int | None) -> None:
         if group.is_main:
             print(f"warning: going on without the weights of {name}, the best one", file=sys.stderr)
             (path / checkpoint.BEST).unlink(missing_ok=True)
+            engine.folder.write_state({**engine.folder.read_state(), WITHOUT_BEST: True})
     if whole and group.share_object(_lacks(engine, "best") if group.is_main else None):
         _decide_again(engine, best)
     if evaluated is not None and group.share_object(_lacks(engine, "last") if group.is_main else None):
@@ -71,14 +103,20 @@ def _whole(path: Path) -> dict[str, Any] | None:
 
 def _lacks(engine: Engine, which: str) -> bool:
     """Whether the decisions on some set are not there, or cut off."""
+    return _lacking(engine.folder.path, [entry.name for entry in engine.evaluator.sets], which) is not None
+
+
+def _lacking(folder: Path, sets: Iterable[str], which: str) -> str | None:
+    """The first file of decisions that is not there, or cut off."""
     from pyarrow import ArrowException, parquet
 
-    for entry in engine.evaluator.sets:
+    for name in sets:
+        file = record.predictions_file(name, which)
         try:
-            parquet.read_metadata(engine.folder.path / record.predictions_file(entry.name, which))
+            parquet.read_metadata(folder / file)
         except (OSError, ArrowException):
-            return True
-    return False
+            return file
+    return None
 
 
 def _decide_again(engine: Engine, best: Mapping[str, float]) -> None:

@@ -98,7 +98,10 @@ def _refuse_packed(archive: zipfile.ZipFile, size: int) -> None:
 
 
 def load_newest(folder: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Any] | None, list[str]]:
-    """The newest whole checkpoint of a run, or None, and what was wrong with newer ones."""
+    """The newest whole checkpoint of a run, and what was wrong with a newer one; None before the first.
+
+    Raises Failure where there are checkpoints and none can be read: what was computed is not given up unasked.
+    """
     problems: list[str] = []
     for name in (LAST, PREVIOUS):
         if (folder / name).exists():
@@ -106,4 +109,6 @@ def load_newest(folder: Path, device: torch.device | str = "cpu") -> tuple[dict[
                 return load(folder / name, device, {**DESCRIPTION, **PROGRESS}), problems
             except Failure as failure:
                 problems.append(str(failure))
+    if problems:
+        raise Failure(f"no checkpoint can be read ({'; '.join(problems)}): resume=never starts anew")
     return None, problems

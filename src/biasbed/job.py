@@ -32,7 +32,7 @@ from biasbed.precision import Precision
 from biasbed.processes import Interrupted, ignore_signals, interruptible
 from biasbed.run_folder import RunFolder
 from biasbed.suites import Suite, open_suite
-from biasbed.sync import send_unless_sent
+from biasbed.sync import model_logger, send_unless_sent
 from biasbed.tracking import Tracker, take_run_id
 
 
@@ -121,7 +121,7 @@ def train(config: Config) -> RunFolder:
     """
     job = plan(config)
     with interruptible(), distributed.process_group(config.device) as group:
-        folder = RunFolder(Path(group.share_object(str(find_folder(job).path) if group.is_main else None)))
+        folder = RunFolder(Path(group.share_object(str(_place(job).path) if group.is_main else None)))
         if folder.is_done:
             if group.is_main:
                 print(f"{folder.path.name} is finished already; resume=never trains it anew")
@@ -140,6 +140,14 @@ def find_folder(job: Job) -> RunFolder:
     """Where it is to be trained, or has been."""
     config = job.config
     return run_folder.find(job.base, config.resume, config.tracking == "on", config.study)
+
+
+def _place(job: Job) -> RunFolder:
+    """The folder to train in. A training whose results were lost before they were sent is one that has not ended."""
+    folder = find_folder(job)
+    if folder.is_done and not folder.read_state().get("sent"):
+        best.reopen_if_lost(folder)
+    return folder
 
 
 def is_settled(job: Job, folder: RunFolder) -> bool:
@@ -166,8 +174,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         engine.evaluator.close()
         _report_skipped(engine, tracker)
         if tracker is not None:
-            weights, named = folder.path / checkpoint.BEST, job.config.algorithm
-            log_model = lambda run_id: models.log_model(weights, run_id, tracker.uri, named)  # noqa: E731
+            log_model = model_logger(folder, tracker, job.config.algorithm)
             tracker.finish(log_model if job.config.log_model else None)
             print(_farewell(folder, tracker, engine), file=sys.stderr)
 

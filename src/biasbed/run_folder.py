@@ -13,9 +13,12 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
-from biasbed import record
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from biasbed import record, strict_yaml
 from biasbed.errors import Failure, UsageError
 from biasbed.server import resolve_uri
 
@@ -33,6 +36,25 @@ def home(config: Config) -> Path:
     return record.home(resolve_uri() if config.tracking == "on" else "offline")
 
 
+class State(TypedDict, total=False):
+    """What the tracker notes of a folder's run."""
+
+    tags: dict[str, str]
+    params: dict[str, str]
+    inputs: list[Annotated[list[str], Field(min_length=3, max_length=3)]]  # context, name, fingerprint
+    superseded: list[str]
+    experiment: str
+    run_id: str
+    tracking_uri: str
+    attempts: int
+    sent: bool
+    owes_model: bool
+    without_best: bool
+
+
+_STATE = TypeAdapter(State)
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """`<output_dir>/<suite>/<algorithm>-s<seed>-<run_key[:8]>`, with `-2`, `-3`, .. for later runs of the same key."""
@@ -46,6 +68,9 @@ class RunFolder:
 
     def mark_done(self) -> None:
         (self.path / DONE).touch()
+
+    def unmark_done(self) -> None:
+        (self.path / DONE).unlink(missing_ok=True)
 
     # --- journal -----------------------------------------------------------------------------------------------------
 
@@ -80,7 +105,11 @@ class RunFolder:
     def read_state(self) -> dict[str, Any]:
         """What the tracker wrote: run id, tags, parameters. Empty before the first start, and where it is damaged."""
         state = mapping(self.path / STATE) or {}
-        return state if all(isinstance(state.get(name, {}), dict) for name in ("tags", "params")) else {}
+        try:
+            _STATE.validate_python(state, strict=True)
+        except ValidationError:
+            return {}
+        return state
 
     @property
     def is_damaged(self) -> bool:
@@ -131,9 +160,13 @@ class RunFolder:
 
     @property
     def study(self) -> str | None:
-        """The study that it was trained for, None before the first start."""
-        study: str | None = self.read_state().get("tags", {}).get(record.STUDY)
-        return study
+        """The study that it was trained for, None before the first start; by its settings where its state is lost."""
+        study = self.read_state().get("tags", {}).get(record.STUDY)
+        if study is None and (self.path / record.CONFIG_FILE).exists():
+            with contextlib.suppress(UsageError):
+                settings = strict_yaml.read(self.path / record.CONFIG_FILE, "config")
+                study = settings.get("study") if isinstance(settings, dict) else None
+        return study if isinstance(study, str) else None
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -160,7 +193,7 @@ def mapping(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None where there is none, or it can't be read."""
     try:
         found = json.loads(path.read_text()) if path.exists() else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -171,7 +204,7 @@ def _record(line: str) -> dict[str, Any] | None:
         found = json.loads(line)
         is_record = isinstance(found["step"], int) and isinstance(found["timestamp"], int)
         return found if is_record and isinstance(found["metrics"], dict) else None
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
@@ -224,7 +257,7 @@ def find(base: Path, resume: str, tracked: bool, study: str) -> RunFolder:
     while free.exists():
         series.append(RunFolder(free))
         free = base.with_name(f"{base.name}-{len(series) + 1}")
-    own = [f for f in series if f.study == study] or [f for f in series if f.study is None]
+    own = [f for f in series if f.study == study] or [f for f in series if f.study is None and not f.is_damaged]
     if not own or resume == "never":
         return RunFolder(free)
     done = [folder for folder in own if folder.is_done]

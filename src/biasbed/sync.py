@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from biasbed import record
-from biasbed.errors import Failure
+from biasbed.errors import Failure, os_reason
 from biasbed.run_folder import JOURNAL, STATE, RunFolder, all_folders
 from biasbed.server import find_runs, resolve_uri
 from biasbed.settings import setting
@@ -34,20 +36,12 @@ def sync(options: SyncOptions) -> int:
         roots = [Path(options.output_dir).expanduser().resolve()]
     sent, failed = 0, 0
     for folder in [folder for root in roots for folder in all_folders(root)]:
-        if folder.read_state().get("tags", {}).get(record.TRIAL_STATE) == "pruned":
-            continue  # it never will be, and that is no news
-        if folder.is_damaged:
-            failed += 1
-            print(f"{folder.path}: its {STATE} is damaged; the command that made it mends that", file=sys.stderr)
-            continue
-        if not folder.is_done:
-            print(f"{folder.path}: not finished; the command that made it continues it", file=sys.stderr)
-            continue
         try:
-            sent += send_unless_sent(folder, named=options.algorithm)
-        except Failure as failure:
+            sent += _send_finished(folder, options.algorithm)
+        except (Failure, OSError) as error:
             failed += 1
-            print(f"{folder.path}: {failure}", file=sys.stderr)
+            reason = os_reason(error) if isinstance(error, OSError) else error
+            print(f"{folder.path}: {reason}", file=sys.stderr)
     studies = sum(send_studies(root, uri) for root in roots)
     told = f"runs: {sent}, studies: {studies}, sent to {record.public_uri(uri)}"
     print(told if sent or studies else "nothing to send: the server has it all")
@@ -56,28 +50,52 @@ def sync(options: SyncOptions) -> int:
     return sent
 
 
+def _send_finished(folder: RunFolder, named: str) -> bool:
+    """Send a run, if there is all of it and the server lacks it; whether that was so."""
+    state = folder.read_state()
+    if state.get("tags", {}).get(record.TRIAL_STATE) == "pruned":
+        return False  # it never will be finished, and that is no news
+    if not {"tags", "params", "experiment"} <= set(state):
+        raise Failure(f"its {STATE} is damaged; the command that made it mends that")
+    if not folder.is_done:
+        print(f"{folder.path}: not finished; the command that made it continues it", file=sys.stderr)
+        return False
+    return send_unless_sent(folder, named=named)
+
+
 def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = "auto") -> bool:
     """Send a finished run if this server does not have all of it; whether that was so.
 
     run_id: the run that `mlflow run` opened for it. named: a method of the user's own, which may be its.
     """
-    from biasbed import algorithms, models
+    from biasbed import algorithms, best
 
     state = folder.read_state()
-    if state.get("sent") and is_at(state, resolve_uri()):
+    params = {name.removeprefix(record.CONFIG_PARAMETER): word for name, word in state.get("params", {}).items()}
+    is_meant = algorithms.identifier(named) == algorithms.identifier(params.get("algorithm", ""))
+    is_sent = state.get("sent") and is_at(state, resolve_uri())
+    if is_sent and not (is_meant and state.get("owes_model")):
         return False
     with folder.locked():
+        tracker = Tracker(folder, None if is_sent else run_id)
+        log_model = model_logger(folder, tracker, named if is_meant else "auto")
+        if is_sent:
+            return tracker.add_model(log_model)
+        lost = best.reopen_if_lost(folder)
+        if lost is not None:
+            raise Failure(f"{lost} is lost or damaged: the command that made it mends that")
         _mend_journal(folder)
-        tracker = Tracker(folder, run_id)
         tracker.reopen()
-        best = folder.path / record.BEST_CHECKPOINT
-        params = {name.removeprefix(record.CONFIG_PARAMETER): word for name, word in state["params"].items()}
-        is_meant = algorithms.identifier(named) == algorithms.identifier(params.get("algorithm", ""))
-        own = named if is_meant else "auto"
-        log_model = lambda run: models.log_model(best, run, tracker.uri, own)  # noqa: E731
         tracker.finish(log_model if params.get("log_model") == "True" else None)
     print(f"{folder.path.name} -> run {tracker.run_id}")
     return True
+
+
+def model_logger(folder: RunFolder, tracker: Tracker, named: str) -> Callable[[str], None]:
+    """What logs the folder's best weights as an MLflow model to the run of an id. named: a user's own method."""
+    from biasbed import models
+
+    return functools.partial(models.log_model, folder.path / record.BEST_CHECKPOINT, uri=tracker.uri, named=named)
 
 
 def _mend_journal(folder: RunFolder) -> None:

@@ -228,19 +228,18 @@ class Tracker:
         with impatient(PATIENCE):
             self._forget_failures()
         if not self.offline:
-            self._deliver(deadline)
-            if log_model is not None:
-                self._log_model(log_model)
-            with guarded(self.uri), impatient(PATIENCE / 3):
-                self._client.set_terminated(self.run_id, "FINISHED")
-            self.folder.write_state({**self.folder.read_state(), "sent": True})
+            self._deliver(self._send_results, deadline)
+            owes = log_model is not None and not self._log_model(log_model)
+            ended = time.monotonic() + PATIENCE / 3
+            self._deliver(lambda: self._client.set_terminated(self.run_id, "FINISHED"), ended)
+            self.folder.write_state({**self.folder.read_state(), "sent": True, "owes_model": owes})
         self.is_finished = True
 
-    def _deliver(self, deadline: float) -> None:
-        """Send the results, again and again until the deadline; Failure then."""
+    def _deliver(self, send: Callable[[], None], deadline: float) -> None:
+        """Send what belongs to the end, again and again until the deadline; Failure then."""
         while True:
             with impatient(deadline - time.monotonic()):
-                if self._try(self._send_results):
+                if self._try(send):
                     return
             if time.monotonic() + RETRY_AFTER / 3 > deadline:
                 raise Failure(
@@ -266,16 +265,28 @@ class Tracker:
         if best.exists():
             self._client.log_artifact(self.run_id, str(best), record.CHECKPOINT_FOLDER)
 
-    def _log_model(self, log_model: Callable[[str], None]) -> None:
-        """Once per run. A network that can't be exported costs the MLflow model, not the training's results."""
+    def add_model(self, log_model: Callable[[str], None]) -> bool:
+        """Log the model that a finished run owes, which ends when it did; whether it has the model now."""
+        state = self.folder.read_state()
+        self.run_id = state["run_id"]
         with guarded(self.uri):
+            ended = self._client.get_run(self.run_id).info.end_time
+            is_logged = self._log_model(log_model)
+            self._client.set_terminated(self.run_id, "FINISHED", ended)
+        self.folder.write_state({**state, "owes_model": not is_logged})
+        return is_logged
+
+    def _log_model(self, log_model: Callable[[str], None]) -> bool:
+        """Once per run; whether it has one. A network that can't be exported costs the model, not the results."""
+        try:
             outputs = self._client.get_run(self.run_id).outputs
-        if outputs is None or not outputs.model_outputs:
-            try:
+            if outputs is None or not outputs.model_outputs:
                 log_model(self.run_id)
-            except Exception as error:  # torch.export, MLflow and the server each have their own kinds
-                reason = (str(error).splitlines() or [type(error).__name__])[0]
-                print(f"warning: no MLflow model was logged: {reason}; the checkpoint was", file=sys.stderr)
+        except Exception as error:  # torch.export, MLflow and the server each have their own kinds
+            reason = record.public_text((str(error).splitlines() or [type(error).__name__])[0])
+            print(f"warning: no MLflow model was logged: {reason}; the checkpoint was", file=sys.stderr)
+            return False
+        return True
 
     def abort(self, status: str, tags: Mapping[str, str], note: str) -> None:
         """End the run early; what can't be sent now is sent when the training is resumed."""
@@ -285,9 +296,9 @@ class Tracker:
         state = self._tagged({**tags, NOTE: note})
         with contextlib.suppress(OSError):  # a full disk may be why it ends; the server learns of that in any case
             self.folder.write_state(state)
-        with impatient(PATIENCE / 3):
-            if self._try(lambda: self._send_description(state)):
-                self._try(lambda: self._client.set_terminated(self.run_id, status))
+        with impatient(PATIENCE / 6):  # each: a run that can't be described is ended all the same
+            self._try(lambda: self._send_description(state))
+            self._try(lambda: self._client.set_terminated(self.run_id, status))
 
     # --- sending -----------------------------------------------------------------------------------------------------
 

@@ -182,7 +182,10 @@ def test_other_images_stop_it_unless_they_are_allowed(original: Any, again: Run,
         ({"config": "algorithm: erm\n", "protocol": "[" * 100_000}, "its protocol.json can't be read"),
         ({"config": "algorithm: erm\noptim.lrr: 1\n", "protocol": "whole"}, "unknown setting 'optim.lrr'; did you"),
         ({"config": "algorithm: gone\n", "protocol": "whole"}, "can't be trained here: unknown algorithm 'gone'"),
-        ({"config": "algorithm: erm\nsuite: demo\ndevice: cpu\nnproc: 1\n", "protocol": "whole"}, "the images here are not those"),
+        (
+            {"config": "algorithm: erm\nsuite: demo\ndevice: cpu\nnproc: 1\n", "protocol": "whole"},
+            "the images here are not those",
+        ),
     ],
 )
 def test_what_can_not_be_repeated_is_said_in_one_line(

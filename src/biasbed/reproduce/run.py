@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from biasbed import algorithms, record, run_folder
+from biasbed import algorithms, best, record, run_folder
 from biasbed.errors import Failure, UsageError
 from biasbed.processes import interruptible
 from biasbed.reproduce import checkout, report, verdict
@@ -162,7 +162,7 @@ def _waiting(plan: Plan) -> RunFolder | None:
     for folder in folders:
         state = folder.read_state()
         same = state.get("tags", {}).get(record.RUN_KEY) == plan.tags.get(record.RUN_KEY)
-        if same and folder.is_done and not state.get("sent"):
+        if same and folder.is_done and not state.get("sent") and best.reopen_if_lost(folder) is None:
             return folder
     return None
 

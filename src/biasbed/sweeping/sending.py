@@ -14,7 +14,8 @@ def send(found: Sequence[Found], say: Callable[[str], None]) -> list[str]:
     left = []
     for run, trial in trained(found):
         folder = run.folder()
-        is_owed = trial.state.name == "COMPLETE" and folder.is_done and not folder.read_state().get("sent")
+        told = folder.read_state()
+        is_owed = trial.state.name == "COMPLETE" and bool(told) and not told.get("sent")
         if run.tracked and is_owed and folder.holder() is None:  # else another command is just sending it
             try:
                 send_unless_sent(folder, named=run.words["algorithm"])

@@ -45,12 +45,12 @@ def _present(uri: str, run_id: str) -> str | None:
     original = find_run(uri, run_id)
     if original is not None and original.info.lifecycle_stage == "active":
         return run_id
-    for run in find_runs(uri, origin_run=run_id):
-        if run.info.status != "RUNNING":  # it is given its status last
-            return str(run.info.run_id)
-        with guarded(uri):
-            writer(uri).delete_run(run.info.run_id)
-    return None
+    found = find_runs(uri, origin_run=run_id)
+    for run in found:
+        if run.info.status == "RUNNING":  # it is given its status last
+            with guarded(uri):
+                writer(uri).delete_run(run.info.run_id)
+    return next((str(run.info.run_id) for run in found if run.info.status != "RUNNING"), None)
 
 
 def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, str]) -> str:
