@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -27,6 +28,16 @@ yield_while_waiting()  # as every command does; a test of numbers beside a test 
 
 import children  # noqa: E402
 from postgres import postgres  # noqa: E402, F401  (a fixture)
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_they_were() -> Iterator[None]:
+    """Commands that tests run in this process end by ignoring signals, and what a process ignores its children do."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGCHLD)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

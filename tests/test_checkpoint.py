@@ -73,7 +73,10 @@ def cut(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "name"), [(KILLED_AT, "last.ckpt"), (KILLED_AT - 1, "previous.ckpt")])
-@pytest.mark.parametrize("spoil", [Path.unlink, cut, lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize(
+    "spoil",
+    [cut, *(pytest.param(f, marks=pytest.mark.slow) for f in (Path.unlink, lambda path: path.write_bytes(b"")))],
+)
 def test_lost_best_weights_are_taken_from_a_checkpoint_that_has_them(
     folder: Path, words: list[str], number: int, name: str, spoil: Callable[[Path], None]
 ) -> None:
@@ -87,7 +90,7 @@ def test_lost_best_weights_are_taken_from_a_checkpoint_that_has_them(
     assert models.from_checkpoint(folder / "best.ckpt")[2] == ("circle", "cross", "square")
 
 
-@pytest.mark.parametrize("spoil", [Path.unlink, cut])
+@pytest.mark.parametrize("spoil", [Path.unlink, pytest.param(cut, marks=pytest.mark.slow)])
 def test_best_weights_that_nothing_has_stop_the_training_until_that_is_accepted(
     folder: Path, words: list[str], spoil: Callable[[Path], None]
 ) -> None:
@@ -103,7 +106,7 @@ def test_best_weights_that_nothing_has_stop_the_training_until_that_is_accepted(
     assert len(history(folder)) == EPOCHS
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_lost_decisions_are_made_again(folder: Path, words: list[str], processes: int) -> None:
     from pyarrow import parquet
 

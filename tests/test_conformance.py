@@ -112,7 +112,7 @@ def test_a_batch_without_any_contrast_is_harmless(name: str) -> None:
     assert finite(dict(algorithm.named_parameters()))
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])  # a CPU has no fast fp16
 def test_half_precision(name: str, precision: str) -> None:
     """At 64 pixels: torch's bf16 convolutions on maps of one pixel now and then have NaN gradients on the CPU."""
     algorithm = make(name, precision=precision)

@@ -285,7 +285,7 @@ def test_two_sets_show_nothing_of_three_algorithms() -> None:
 
 def test_runs_that_differ_make_false_positives_and_more_runs_unmake_them() -> None:
     model = simulation.estimate(*example(k=5, n=10, run=3.0))
-    one, many = (planner.false_positives(model, 10, r, 0.05)[0] for r in (1, 400))
+    one, many = (planner.false_positives(model, 10, r, 0.05)[0] for r in (1, 4000))
     assert one.procedure == "iman_davenport"
     assert one.rate.value > 0.3
     assert many.rate.value == pytest.approx(0.055, abs=0.005)
