@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from biasbed.errors import Failure, shown
+from biasbed.errors import Failure, first_line, shown
 from biasbed.run_folder import flush_folder
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
@@ -87,7 +87,7 @@ def require(state: Mapping[str, Any], parts: Mapping[str, type]) -> None:
 
 def brief(error: Exception) -> str:
     """The first line of what somebody else's code says of a file's content, which may be anything."""
-    return shown((str(error).splitlines() or [""])[0]) or type(error).__name__
+    return shown(first_line(error))
 
 
 def _refuse_packed(archive: zipfile.ZipFile, size: int) -> None:

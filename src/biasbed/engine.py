@@ -18,7 +18,7 @@ from biasbed.batch import Batch
 from biasbed.config import Config, plain
 from biasbed.data.streams import TrainLoader
 from biasbed.distributed import Group
-from biasbed.errors import Failure
+from biasbed.errors import Failure, first_line
 from biasbed.evaluate import Evaluator, measure, refuse_corrupt, write_predictions
 from biasbed.networks.network import as_input
 from biasbed.precision import Precision
@@ -327,7 +327,7 @@ class Engine:
         try:
             self._restore(state)
         except Exception as error:  # whatever the objects make of states that are not theirs
-            reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+            reason = first_line(error)
             raise Failure(f"the checkpoint was written by other code ({reason}): resume=never starts anew") from None
 
     def _restore(self, state: Mapping[str, Any]) -> None:

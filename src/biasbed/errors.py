@@ -22,10 +22,15 @@ class Failure(Exception):
     exit_code = 1
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line; where it says nothing, what it is."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def os_reason(error: OSError) -> str:
     """What the operating system refused, in a line: a full disk, a file of somebody else's."""
     if error.strerror is None:  # raised by a library, with words of its own
-        return (str(error).splitlines() or [type(error).__name__])[0]
+        return first_line(error)
     name = "" if error.filename is None else str(error.filename)
     shown = name if len(name) <= LONGEST_NAME else f"{name[:60]}..."
     return f"{error.strerror}: {shown}" if name else error.strerror

@@ -29,7 +29,7 @@ from biasbed.data.source import Decoded
 from biasbed.data.streams import auto_workers
 from biasbed.decisions import Answers, Pair
 from biasbed.distributed import Group, process_group
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, first_line
 from biasbed.evaluate import EvaluationSet, Evaluator, answers, measure, write_predictions
 from biasbed.evaluation_run import EvaluationRun, finish
 from biasbed.networks.lineage import content_hash
@@ -99,7 +99,7 @@ def _check_sizes(model: models.Model, sets: Sequence[EvaluationSet]) -> None:
             with torch.inference_mode():
                 model.predict(torch.full((2, *shape), 0.5))
         except (AssertionError, RuntimeError, ValueError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = first_line(error)
             raise UsageError(
                 f"the model doesn't take images of {shape[1]} x {shape[2]} pixels, which those of '{name}' come to "
                 f"({reason}): choose image_size= or preprocess.size="

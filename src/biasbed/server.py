@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from biasbed import record
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure, UsageError, first_line
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -109,7 +109,7 @@ def guarded(tracking_uri: str) -> Iterator[None]:
         yield
     except (MlflowException, SQLAlchemyError, OSError) as error:
         uri = record.public_uri(tracking_uri)
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = first_line(error)
         if "Max retries exceeded" in reason:
             reason = "it does not answer"
         reason = record.public_text(reason.replace(tracking_uri, uri))[:300]

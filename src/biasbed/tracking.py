@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure, UsageError, first_line
 from biasbed.run_folder import RunFolder
 from biasbed.server import experiment_id, find_run, find_runs, guarded, impatient, resolve_uri, writer
 
@@ -283,7 +283,7 @@ class Tracker:
             if outputs is None or not outputs.model_outputs:
                 log_model(self.run_id)
         except Exception as error:  # torch.export, MLflow and the server each have their own kinds
-            reason = record.public_text((str(error).splitlines() or [type(error).__name__])[0])
+            reason = record.public_text(first_line(error))
             print(f"warning: no MLflow model was logged: {reason}; the checkpoint was", file=sys.stderr)
             return False
         return True

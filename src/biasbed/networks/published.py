@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure, UsageError, first_line
 from biasbed.networks.backbones import Architecture, create, resolve, timm_tags
 from biasbed.networks.network import Network
 from biasbed.networks.weights import load_weights, read_file
@@ -56,7 +56,7 @@ def fetch(name: str, weights: str) -> Published:
     except UsageError:
         raise
     except Exception as error:  # each library, and each of its versions, has its own for an unreachable hub
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise Failure(f"the weights '{weights}' of {name} can't be fetched ({reason}); give weights=<file>") from error
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from biasbed import record
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure, UsageError, first_line
 from biasbed.networks.backbones import Architecture, resolve, timm_tags
 from biasbed.settings import nearest
 
@@ -103,7 +103,7 @@ def read_weights(architecture: Architecture, init: str) -> dict[str, Tensor]:
     try:
         return _fetch(exact(architecture, init))
     except Exception as error:  # each library, and each of its versions, has its own for an unreachable hub
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise Failure(f"init={init}: the weights could not be fetched ({reason}); use init=<file>") from error
 
 
@@ -173,7 +173,7 @@ def read_file(path: Path, option: str) -> dict[str, Tensor]:
         raise
     except Exception as error:  # of bytes that are no weights, an unpickler raises nearly anything
         advice = "weights_only" in str(error)  # torch's, to run whatever code is in the file
-        reason = "it is no pickle of tensors" if advice else (str(error).splitlines() or [type(error).__name__])[0]
+        reason = "it is no pickle of tensors" if advice else first_line(error)
         raise UsageError(f"{option}={path}: not a weights file ({reason})") from None
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record, run_folder
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure, UsageError, first_line
 from biasbed.sweeping import trials
 from biasbed.sweeping.searches import Search
 
@@ -79,7 +79,7 @@ def answering(url: str) -> Iterator[None]:
         yield
     except (SQLAlchemyError, StorageInternalError, ImportError) as error:
         cause = error.__cause__ or error
-        reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
+        reason = first_line(cause)
         raise Failure(f"the storage {shown(url)} can't be used: {record.public_text(reason)[:300]}") from None
 
 
