@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -136,6 +137,18 @@ def command_environment(extra: Mapping[str, str] | None = None) -> dict[str, str
     """The environment of a new Python that runs this checkout."""
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
     return {**os.environ, "PYTHONPATH": path, **(extra or {})}
+
+
+def run_command(*words: str) -> subprocess.CompletedProcess[str]:
+    """`biasbed <words>` in a Python that is started anew, as a user starts it, however it ends."""
+    return subprocess.run(
+        [sys.executable, "-m", "biasbed", *words],
+        env=command_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
 
 
 @pytest.fixture

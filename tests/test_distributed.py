@@ -5,15 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import children
 import pytest
 import torch
-from conftest import command_environment
+from conftest import run_command
 from runs import assert_equal, history, run_folders, weights
 from torch.distributed import DistBackendError
 
@@ -122,14 +120,7 @@ def test_a_corrupt_image_on_one_rank_stops_all_by_name(image_root: Path, tmp_pat
 def test_torchrun_ends_in_one_line(image_root: Path, tracking: str) -> None:
     """The real thing, started by the command itself."""
     words = [*flags(image_root, "toys:Plain"), "--hparams.explode_at", "0", "--nproc", "2"]
-    done = subprocess.run(
-        [sys.executable, "-m", "biasbed", "train", *words],
-        env=command_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
+    done = run_command("train", *words)
     assert done.returncode == 1
     assert done.stderr.count("the loss is not finite") == 2
     assert "Traceback" not in done.stderr

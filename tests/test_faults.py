@@ -11,8 +11,6 @@ import signal
 import socket
 import sqlite3
 import stat
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 from children import one_line
-from conftest import Command, command_environment
+from conftest import Command, run_command
 from runs import all_runs, history, run_folders, stored
 
 from biasbed import checkpoint, cli, engine, job, record, run_folder, server
@@ -122,14 +120,7 @@ def test_a_store_that_can_t_be_written_is_one_line(train_flags: list[str], track
     """In a process of its own: MLflow logs a traceback besides."""
     with sqlite3.connect(tmp_path / "mlflow.db") as connection:
         connection.execute("create trigger full before insert on experiments begin select raise(fail, 'full'); end")
-    done = subprocess.run(
-        [sys.executable, "-m", "biasbed", *words(train_flags)],
-        env=command_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
+    done = run_command(*words(train_flags))
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert "can't be used" in one_line(done.stderr)

@@ -48,26 +48,26 @@ class StylizedERM(ERM):
     }
 
 
+# Of one kind of copies, which BiasBed has, too; its code knows no mixture of both.
+ONE_KIND: Mapping[str, Mapping[str, Any]] = {
+    "paper": BIASBED_PAPER,
+    "biasbed_code": BIASBED_CODE,
+    "authors": DEEPAUGMENT_AUTHORS,
+}
+
+
 class DeepAugCAE(ERM):
     """ERM, half of each batch being copies distorted by an autoencoder (Hendrycks et al., ICCV 2021, section 4)."""
 
     training_data: ClassVar[Mapping[str, float]] = {"train": 0.5, "deepaug_cae": 0.5}
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "paper": BIASBED_PAPER,
-        "biasbed_code": BIASBED_CODE,
-        "authors": DEEPAUGMENT_AUTHORS,
-    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = ONE_KIND
 
 
 class DeepAugEDSR(ERM):
     """ERM, half of each batch being copies distorted by a super-resolution network (Hendrycks et al., ICCV 2021)."""
 
     training_data: ClassVar[Mapping[str, float]] = {"train": 0.5, "deepaug_edsr": 0.5}
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "paper": BIASBED_PAPER,
-        "biasbed_code": BIASBED_CODE,
-        "authors": DEEPAUGMENT_AUTHORS,
-    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = ONE_KIND
 
 
 # The authors shuffle the clean images and both kinds of copies together, which makes each a third.
