@@ -157,22 +157,45 @@ def test_a_run_whose_creation_was_not_answered_is_removed(tracking: str, tmp_pat
     assert run.info.run_id == tracker.run_id
 
 
-def test_an_orphan_of_an_earlier_start_is_removed_and_nothing_else(tracking: str, tmp_path: Path) -> None:
+def test_a_twin_of_an_earlier_start_is_removed_and_nothing_else(tracking: str, tmp_path: Path) -> None:
+    """Only what was asked for in the same breath: an empty run may be of a copy of the folder that trains elsewhere."""
     from mlflow import MlflowClient
 
     client, folder = MlflowClient(tracking), RunFolder(tmp_path / "run")
     run_folder.make(folder.path)
     tracker = start(folder)
-    tags = {record.FOLDER_ID: folder.id}
-    orphan, full, ended, copy = (
-        client.create_run("0", tags=own).info.run_id for own in (tags,) * 3 + ({**tags, record.ORIGIN_RUN: "x"},)
-    )
-    client.log_metric(full, "m", 1.0)
-    client.set_terminated(ended)
+    of_folder = {record.FOLDER_ID: folder.identify()}
+    same = {**of_folder, record.OPENING: folder.read_state()["opening"]}
+    others = (of_folder, {**of_folder, record.OPENING: "another"}, {**same, record.ORIGIN_RUN: "x"})
+    twin, *kept = (client.create_run("0", tags=tags).info.run_id for tags in (same, *others))
     again = start(folder)
     assert again.run_id == tracker.run_id
-    assert {run.info.run_id for run in all_runs(tracking)} == {tracker.run_id, full, ended, copy}
-    assert orphan not in {full, ended, copy}
+    assert {run.info.run_id for run in all_runs(tracking)} == {tracker.run_id, *kept}
+    assert client.get_run(twin).info.lifecycle_stage == "deleted"
+
+
+def test_a_kill_before_the_answer_leaves_one_run(
+    tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request was sent twice, and no answer came before the training was killed."""
+    from mlflow import MlflowClient
+
+    folder, create = RunFolder(tmp_path / "run"), MlflowClient.create_run
+
+    def unanswered(self: MlflowClient, *arguments: Any, **keywords: Any) -> Any:
+        for _ in range(2):
+            create(self, *arguments, **keywords)
+        raise KeyboardInterrupt
+
+    run_folder.make(folder.path)
+    with monkeypatch.context() as killed:
+        killed.setattr(MlflowClient, "create_run", unanswered)
+        with pytest.raises(KeyboardInterrupt):
+            start(folder)
+    assert len(all_runs(tracking)) == 2
+    tracker = start(folder)
+    (run,) = all_runs(tracking)
+    assert run.info.run_id == tracker.run_id
 
 
 def test_a_password_stays_out_of_the_folder(tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +286,7 @@ def test_a_training_goes_on_whatever_has_become_of_its_notes(
 @pytest.mark.parametrize("content", DAMAGED)
 def test_damaged_notes_are_as_good_as_none(tmp_path: Path, content: bytes) -> None:
     folder = RunFolder(tmp_path)
-    first = folder.id
+    first = folder.identify()
     (tmp_path / "run.json").write_bytes(content)
     (tmp_path / "done").touch()
     (tmp_path / "metrics.jsonl").write_bytes(content + b"\n")
@@ -273,7 +296,7 @@ def test_damaged_notes_are_as_good_as_none(tmp_path: Path, content: bytes) -> No
     assert folder.study is None
     assert folder.read_journal() == []
     assert not folder.has_whole_journal
-    assert folder.id == first
+    assert folder.identify() == first
 
 
 def test_sync_goes_on_with_the_others(

@@ -44,6 +44,7 @@ class State(TypedDict, total=False):
     inputs: list[Annotated[list[str], Field(min_length=3, max_length=3)]]  # context, name, fingerprint
     superseded: list[str]
     experiment: str
+    opening: str
     run_id: str
     tracking_uri: str
     attempts: int
@@ -119,9 +120,8 @@ class RunFolder:
     def write_state(self, state: dict[str, Any]) -> None:
         write_whole(self.path / STATE, json.dumps(state, indent=1))
 
-    @property
-    def id(self) -> str:
-        """Drawn once for this folder and kept beside its state, so that its run is found again without that."""
+    def identify(self) -> str:
+        """The folder's id: drawn once and kept beside its state, so that its run is found again without that."""
         path = self.path / ID
         found = path.read_text(errors="replace").strip() if path.exists() else ""
         if not re.fullmatch("[0-9a-f]{16}", found):

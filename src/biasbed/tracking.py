@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +73,8 @@ class Tracker:
         """
         state = self.folder.read_state()
         attempts = int(state.get("attempts", 0)) + 1
-        tags = {**tags, record.ATTEMPTS: str(attempts), record.FOLDER_ID: self.folder.id, "mlflow.runName": name}
+        own = {record.ATTEMPTS: str(attempts), record.FOLDER_ID: self.folder.identify(), "mlflow.runName": name}
+        tags = {**tags, **own}
         words = {f"{record.CONFIG_PARAMETER}{key}": _word(value) for key, value in params.items()}
         state |= {"experiment": experiment, "tags": tags, "params": words, "attempts": attempts, "sent": False}
         state["inputs"] = [list(entry) for entry in inputs]
@@ -93,7 +95,7 @@ class Tracker:
         superseded = state.setdefault("superseded", [])
         if previous and previous != self.run_id:
             superseded.append(previous)
-        superseded += self._orphans(state)
+        superseded += self._twins(state)
         state |= {"run_id": self.run_id, "tracking_uri": record.public_uri(self.uri)}
         self.folder.write_state(state)
         self._send_everything(state)
@@ -111,18 +113,16 @@ class Tracker:
     def _found(self, state: Record) -> str | None:
         """The folder's run on a server that the folder does not know: opened just before a kill, or sent by a copy.
 
-        Of several one with records, as the others are orphans.
+        Of several one with records, as the others are its twins.
         """
         found = sorted(self._of_folder(state), key=lambda run: not run.data.metrics)
         return found[0].info.run_id if found else None
 
-    def _orphans(self, state: Record) -> list[str]:
-        """Empty runs of the folder: the server made them, but its answer was lost, and the client asked again."""
-        return [
-            run.info.run_id
-            for run in self._of_folder(state)
-            if run.info.run_id != self.run_id and run.info.status == "RUNNING" and not run.data.metrics
-        ]
+    def _twins(self, state: Record) -> list[str]:
+        """Twins of the folder's run: the server made them, but its answer was lost, and the client asked again."""
+        opening = state.get("opening")
+        twins = [run for run in self._of_folder(state) if opening and run.data.tags.get(record.OPENING) == opening]
+        return [run.info.run_id for run in twins if run.info.run_id != self.run_id]
 
     def _of_folder(self, state: Record) -> list[Run]:
         """The folder's runs on the server, but those that are given up already and copies that were imported."""
@@ -148,7 +148,10 @@ class Tracker:
         return run_id
 
     def _created(self, state: Record) -> str:
-        tags = {**state["tags"], "mlflow.user": os.environ.get("USER", ""), "mlflow.source.type": "LOCAL"}
+        state["opening"] = uuid.uuid4().hex
+        self.folder.write_state(state)  # before it is asked for: whoever is killed now knows what it asked for
+        tags = {**state["tags"], record.OPENING: state["opening"]}
+        tags |= {"mlflow.user": os.environ.get("USER", ""), "mlflow.source.type": "LOCAL"}
         parent = os.environ.get("BIASBED_PARENT_RUN")
         if parent:
             tags[PARENT] = parent
