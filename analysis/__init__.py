@@ -14,7 +14,7 @@ from biasbed.settings import build, nearest, setting
 if TYPE_CHECKING:
     from biasbed.analysis.result import Analysis
 
-# Irregularities among the runs of one algorithm that `allow=` accepts (biasbed.analysis.consistency finds them).
+# Irregularities among the runs of one algorithm that `allow=` accepts (biasbed.analysis.runs.consistency finds them).
 ALLOWANCES = ("different_data", "different_config", "different_code")
 
 
@@ -85,8 +85,8 @@ def load(tracking_uri: str = "auto", **options: object) -> Analysis:
     the others are pandas frames; `result.frames` has all of them, named like the CSV files. Raises as `analyze` does.
     """
     from biasbed.analysis.result import compute
-    from biasbed.analysis.store import Store
-    from biasbed.server import resolve_uri
+    from biasbed.analysis.runs.store import Store
+    from biasbed.tracking.server import resolve_uri
 
     uri = resolve_uri(tracking_uri)
     return compute(Store(uri), build(AnalyzeOptions, {"tracking_uri": uri, **options}))
@@ -98,6 +98,6 @@ def analyze(options: AnalyzeOptions) -> Outcome:
     Raises UsageError where the options fit no run and Failure where runs are missing, must not be compared, or the
     tracking server fails. Nothing is written before the numbers stand.
     """
-    from biasbed.analysis import output
+    from biasbed.analysis import command
 
-    return output.analyze(options)
+    return command.analyze(options)

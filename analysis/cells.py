@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from biasbed.analysis import words
+from biasbed.analysis.report import words
 from biasbed.analysis.result import Analysis
 
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.analysis import custom, literature, names
-from biasbed.analysis.literature import Study
-from biasbed.analysis.runs import Collection, collect
-from biasbed.analysis.selection import AsPublished, History, Rule, make_rule
+from biasbed.analysis.runs.collect import Collection, collect
+from biasbed.analysis.selection import names, own, published
+from biasbed.analysis.selection.published import Study
+from biasbed.analysis.selection.rules import AsPublished, History, Rule, make_rule
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
     from biasbed.analysis import AnalyzeOptions
-    from biasbed.analysis.store import Store
+    from biasbed.analysis.runs.store import Store
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,15 @@ def gather(store: Store, options: AnalyzeOptions) -> Material:
     collection, mlflow_runs = collect(store, options)
     sets = _chosen_sets(collection.protocol, options.sets)
     rule = _rule(collection, sets, options)
-    studies = literature.find(store, options, collection, sets, rule)
+    studies = published.find(store, options, collection, sets, rule)
     if options.with_published:
-        collection, sets = literature.join(collection, sets, studies, options.algorithms)
+        collection, sets = published.join(collection, sets, studies, options.algorithms)
     elif studies:
         notes = [note for study in studies for note in study.notes]
         collection = dataclasses.replace(collection, notes=(*collection.notes, *notes))
     of_studies = [run for study in studies for run in study.mlflow_runs]
     histories = read_histories(store, [*mlflow_runs, *of_studies])
-    chosen, notes = custom.choose(rule, collection.runs, histories)
+    chosen, notes = own.choose(rule, collection.runs, histories)
     if options.with_published:
         chosen = (*chosen, *collection.published_by_rule[rule.name])
     collection = dataclasses.replace(collection, runs=chosen, notes=(*collection.notes, *notes))

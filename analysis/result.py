@@ -14,18 +14,22 @@ import pandas as pd
 
 import biasbed
 from biasbed import record
-from biasbed.analysis import aggregate, evidence, gaps, literature, spread, statistics
-from biasbed.analysis.evidence import Evidence
+from biasbed.analysis import regret as gaps
+from biasbed.analysis import scores as aggregate
+from biasbed.analysis import spread
 from biasbed.analysis.material import Material, gather
-from biasbed.analysis.runs import Collection, Run
-from biasbed.analysis.selection import History, Rule, headline
+from biasbed.analysis.runs.collect import Collection, Run
+from biasbed.analysis.selection import published
+from biasbed.analysis.selection.rules import History, Rule, headline
+from biasbed.analysis.statistics import evidence, friedman
+from biasbed.analysis.statistics.evidence import Evidence
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
     from biasbed.analysis import AnalyzeOptions
-    from biasbed.analysis.statistics import Comparison
-    from biasbed.analysis.store import Store
+    from biasbed.analysis.runs.store import Store
+    from biasbed.analysis.statistics.friedman import Comparison
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ class Analysis:
     @cached_property
     def frames(self) -> dict[str, pd.DataFrame]:
         """Every table that is written, by the name of its CSV file without the ending."""
-        from biasbed.analysis import tables
+        from biasbed.analysis.report import tables
 
         return {name.removesuffix(".csv"): frame for name, (frame, _) in tables.frames(self).items()}
 
@@ -173,7 +177,7 @@ def compute(store: Store, options: AnalyzeOptions) -> Analysis:
     collection, sets, rule, histories = material.collection, material.sets, material.rule, material.histories
     _check_display(options, collection, sets)
     monitor = collection.protocol.monitor
-    selected, missing = literature.select(rule, collection.runs, histories, sets, monitor)
+    selected, missing = published.select(rule, collection.runs, histories, sets, monitor)
     runs = aggregate.run_table(selected, collection.runs, sets, monitor)
     scores = aggregate.score_table(runs, collection.algorithms, [entry.name for entry in sets])
     scope = f"-P suite={collection.scope.suite} -P study={collection.scope.study}"
@@ -183,7 +187,7 @@ def compute(store: Store, options: AnalyzeOptions) -> Analysis:
     notes += aggregate.check_complete(scores, missing, collection.runs, scope, trainable)
     notes += aggregate.run_count_note(scores) + aggregate.identical_runs_note(runs)
     notes += aggregate.shared_images_note(sets) + aggregate.validation_note(collection.protocol)
-    others, _ = literature.select(rule, collection.duplicates, histories, sets, monitor)
+    others, _ = published.select(rule, collection.duplicates, histories, sets, monitor)
     duplicates = aggregate.run_table(others, collection.duplicates, sets, monitor)
     daggers = aggregate.daggers(collection.runs, sets)
     comparisons = compare_settings(scores, sets, daggers, options.alpha)
@@ -223,9 +227,9 @@ def compare_settings(
     left_out = [entry.name for entry in sets if entry.name in touched]
     matrix = aggregate.mean_matrix(scores)
     lower = [entry.name for entry in sets if not entry.higher_is_better]
-    comparisons = [statistics.compare(matrix, alpha, lower_is_better=lower)]
+    comparisons = [friedman.compare(matrix, alpha, lower_is_better=lower)]
     if left_out:
-        strict = statistics.compare(matrix, alpha, lower_is_better=lower, setting=statistics.STRICT, left_out=left_out)
+        strict = friedman.compare(matrix, alpha, lower_is_better=lower, setting=friedman.STRICT, left_out=left_out)
         comparisons.append(strict)
     return tuple(comparisons)
 
@@ -263,7 +267,7 @@ def _reproduction(material: Material, runs: pd.DataFrame, options: AnalyzeOption
         return None
     own = runs[runs["run_id"].isin([run.id for run in material.collection.own])]
     scales = {entry.name: aggregate.scale(entry.headline) for entry in material.sets}
-    return literature.cards(material.studies, material.rule, own, material.histories, scales, options.alpha)
+    return published.cards(material.studies, material.rule, own, material.histories, scales, options.alpha)
 
 
 def _curves(histories: Mapping[str, History], runs: Sequence[Run], sets: Sequence[record.SetRecord]) -> pd.DataFrame:

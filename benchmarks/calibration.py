@@ -19,8 +19,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from biasbed.analysis import bayesian, bootstrap, pairwise, permutation, persets, simulation
-from biasbed.analysis.exact import Array
+from biasbed.analysis.statistics import bayesian, bootstrap, permutation, simulation
+from biasbed.analysis.statistics import pairs as pairwise
+from biasbed.analysis.statistics import per_set as persets
+from biasbed.analysis.statistics.exact import Array
 
 ALPHA = 0.05
 CLUSTER = 3  # sets made from the same images: silhouette, edge and cue_conflict

@@ -21,12 +21,14 @@ from typing import Any
 
 import torch
 
-from biasbed import config, job, models
+from biasbed import config
 from biasbed.algorithms.base import Stage, TrainData
+from biasbed.compute.distributed import Group
+from biasbed.compute.precision import Precision
 from biasbed.data.streams import MAIN, Plan, TrainLoader
-from biasbed.distributed import Group
-from biasbed.precision import Precision
-from biasbed.run_folder import RunFolder
+from biasbed.evaluation import models
+from biasbed.tracking.folder import RunFolder
+from biasbed.training import job
 
 STEPS = 24
 

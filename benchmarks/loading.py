@@ -106,10 +106,11 @@ def private_mb(pid: int) -> float:
 
 def waiting(root: Path) -> None:
     """Print the share of its time that a training of ResNet-18 on one process with one loader worker waits for data."""
-    from biasbed import config, job
+    from biasbed import config
     from biasbed.algorithms.base import Stage
-    from biasbed.distributed import Group
-    from biasbed.run_folder import RunFolder
+    from biasbed.compute.distributed import Group
+    from biasbed.tracking.folder import RunFolder
+    from biasbed.training import job
 
     paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in EXTENSIONS)
     with tempfile.TemporaryDirectory() as folder:

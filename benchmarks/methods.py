@@ -24,10 +24,10 @@ import torch
 from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, Setup, TrainData
 from biasbed.batch import Batch
-from biasbed.distributed import Group
+from biasbed.compute.distributed import Group
+from biasbed.compute.precision import Precision
 from biasbed.networks import build
 from biasbed.networks.style import StyleTransfer
-from biasbed.precision import Precision
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from biasbed import record
 from biasbed.analysis import material
-from biasbed.analysis.store import Store
+from biasbed.analysis.runs.store import Store
 
 CLIENT_RUNS = 3
 INSERT = "INSERT INTO {} (run_uuid, key, step, timestamp, value, is_nan) VALUES (?, ?, ?, ?, ?, 0)"

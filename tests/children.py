@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["biasbed.job", "biasbed.models", "mlflow", "pyarrow.parquet", "kill_at"])
+_CONTEXT.set_forkserver_preload(
+    ["biasbed.training.job", "biasbed.evaluation.models", "mlflow", "pyarrow.parquet", "kill_at"]
+)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ for folder in (ROOT / "src", ROOT / "tests"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
-from biasbed.processes import yield_while_waiting  # noqa: E402  (needs the path set above)
+from biasbed.system.processes import yield_while_waiting  # noqa: E402  (needs the path set above)
 
 # Before torch loads. Small convolutions: threads that wait for each other on a busy machine take longer than they save.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

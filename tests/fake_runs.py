@@ -11,10 +11,10 @@ from pathlib import Path
 
 from biasbed import record
 from biasbed.config import Config
-from biasbed.run_folder import RunFolder
 from biasbed.studies.launchers import Command, Launcher
 from biasbed.studies.plan import PlannedRun, standing
 from biasbed.studies.runner import Item, Runner
+from biasbed.tracking.folder import RunFolder
 
 MONITOR = "val/accuracy/val"
 

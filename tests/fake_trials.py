@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from biasbed import record
-from biasbed.best import WITHOUT_BEST
 from biasbed.config import Config
 from biasbed.errors import Failure
-from biasbed.processes import Interrupted
-from biasbed.run_folder import RunFolder
 from biasbed.studies.launchers import Command, Launcher
-from biasbed.sweeping import sweep
-from biasbed.sweeping.options import SweepOptions
-from biasbed.sweeping.searches import Sweep, make_sweep
-from biasbed.sweeping.worker import Task, Worker
-from biasbed.tracking import Tracker
+from biasbed.studies.search import sweep
+from biasbed.studies.search.options import SweepOptions
+from biasbed.studies.search.search import Sweep, make_sweep
+from biasbed.studies.search.worker import Task, Worker
+from biasbed.system.processes import Interrupted
+from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.tracker import Tracker
+from biasbed.training.best import WITHOUT_BEST
 
 MONITOR = "val/accuracy/val"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from biasbed.data.datasets import imagenet_classes
-from biasbed.label_maps import CATEGORIES_16
+from biasbed.datasets.base import imagenet_classes
+from biasbed.suites.label_maps import CATEGORIES_16
 
 TRAIN, PER_CATEGORY = 2, 2  # images
 

@@ -14,7 +14,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from biasbed import cli, engine, evaluate, tracking
+from biasbed import cli
+from biasbed.evaluation import evaluator
+from biasbed.tracking import tracker
+from biasbed.training import engine
 
 
 def main() -> int:
@@ -28,9 +31,9 @@ def arm(moment: str, count: int, number: str) -> None:
     """Make this process signal itself at the count-th such moment."""
     moments: dict[str, tuple[Any, str]] = {
         "step": (engine.Engine, "_update"),
-        "evaluation": (evaluate.Evaluator, "_decide"),
-        "evaluation of much": (evaluate.Evaluator, "_decide"),
-        "saved": (tracking.Tracker, "log"),
+        "evaluation": (evaluator.Evaluator, "_decide"),
+        "evaluation of much": (evaluator.Evaluator, "_decide"),
+        "saved": (tracker.Tracker, "log"),
     }
     if moment == "evaluation of much":
         engine.LONG = 0.0

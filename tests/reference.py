@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 import torch
 
-from biasbed import config, job, models
+from biasbed import config
 from biasbed.algorithms.base import TrainData
+from biasbed.compute.distributed import Group
+from biasbed.compute.optim import rate_factor
+from biasbed.compute.precision import Precision
 from biasbed.data.streams import MAIN, Plan, TrainLoader
-from biasbed.distributed import Group
-from biasbed.engine import prepare
-from biasbed.precision import Precision
-from biasbed.schedules import rate_factor
+from biasbed.evaluation import models
+from biasbed.training import job
+from biasbed.training.engine import prepare
 
 
 def halves_by_hand(words: Sequence[str]) -> dict[str, torch.Tensor]:

@@ -17,11 +17,12 @@ import pytest
 from mlflow import MlflowClient
 from postgres import free_port
 
-from biasbed import comparison, pages, record
-from biasbed.comparison import LOADED, TAG, TRIED, Comparison, packed, unpacked
+from biasbed import record
 from biasbed.config import Config
-from biasbed.server import resolve_uri
-from biasbed.studies import tracked
+from biasbed.studies import study as tracked
+from biasbed.tracking import comparison, pages
+from biasbed.tracking.comparison import LOADED, TAG, TRIED, Comparison, packed, unpacked
+from biasbed.tracking.server import resolve_uri
 
 
 def protocol(*sets: str, cues: tuple[str, ...] = ("cue_conflict",), **changes: Any) -> record.Protocol:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from biasbed import algorithms, config
 from biasbed.algorithms.base import Algorithm
-from biasbed.distributed import Group
-from biasbed.models import Predict
+from biasbed.compute.distributed import Group
+from biasbed.evaluation.models import Predict
 from biasbed.settings import specs
 from conformance.making import BUSY, CLASSES, SHAPES, batch_for, images, make, steps, task_for
 from conformance.ranks import gradients, half, in_two_processes

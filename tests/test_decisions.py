@@ -12,12 +12,13 @@ from decision_files import HEADER, MIXED, conflicts, write_csv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biasbed import evaluation_report, measures
-from biasbed.cues import cue_classes, image_name
-from biasbed.decisions import Answers, calibration, consistency, identified, image_keys, matching_set, pooled
+from biasbed import measures
 from biasbed.errors import UsageError
-from biasbed.evaluation_report import ratio_interval
-from biasbed.recorded import read
+from biasbed.evaluation import report
+from biasbed.evaluation.decisions import Answers, calibration, consistency, identified, image_keys, matching_set, pooled
+from biasbed.evaluation.recorded import read
+from biasbed.evaluation.report import ratio_interval
+from biasbed.evaluation.shape_bias import cue_classes, image_name
 from replays import load
 from replays.shape_bias import answers as replayed
 
@@ -88,7 +89,7 @@ def test_the_published_shape_bias_of_resnet50(shared: Path, tmp_path: Path) -> N
     assert (counts.decisions, counts.shape, counts.texture) == (1200, 162, 572)
     assert counts.shape_bias == pytest.approx(0.220708, abs=5e-7)
     assert one.right.mean() == 224 / 1280
-    whole = evaluation_report.cue_rows(one)[0]
+    whole = report.cue_rows(one)[0]
     low, high = whole["shape_bias_low"], whole["shape_bias_high"]
     # The normal approximation to a ratio of 734 decisions: 1.96 standard errors of 0.0153.
     assert low == pytest.approx(0.1907, abs=0.004)
@@ -108,7 +109,7 @@ def test_the_interval_is_the_bootstrap_over_images() -> None:
 
 def test_vectors_of_shape_bias_by_class_add_up() -> None:
     one = replayed(load(VECTORS / "shape_bias_synthetic.npz"))
-    whole, *classes = evaluation_report.cue_rows(one)
+    whole, *classes = report.cue_rows(one)
     for column in ("images", "shape", "texture"):
         assert sum(row[column] for row in classes) == whole[column]
 
@@ -146,7 +147,7 @@ def redrawn(table: np.ndarray, axis: int) -> tuple[float, float]:
 def test_ten_answers_to_one_image_are_ten_trials_and_one_image() -> None:
     group = people(10, 200)
     whole = pooled(group)
-    row, scores = evaluation_report.cue_rows(whole)[0], evaluation_report.set_row(whole)
+    row, scores = report.cue_rows(whole)[0], report.set_row(whole)
     assert (row["images"], row["trials"]) == (200, 2000) == (scores["images"], scores["trials"])
     shape = np.array([one.right for one in group])
     either = shape | np.array([one.decision == "cat" for one in group])
@@ -160,7 +161,7 @@ def test_ten_answers_to_one_image_are_ten_trials_and_one_image() -> None:
         assert (scores[f"{name}_low"], scores[f"{name}_high"]) == pytest.approx(expected, abs=0.01), name
     trials = measures.wilson(int(shape.sum()), shape.size)
     assert scores["accuracy_high"] - scores["accuracy_low"] > 1.3 * (trials[1] - trials[0])
-    text = evaluation_report.text([*group, whole], [], "observer")
+    text = report.text([*group, whole], [], "observer")
     assert "all people: 2000 trials on 200 images whose cues conflict (0 others left out here)" in text
     assert "over the 10 observers" in text
 
@@ -169,7 +170,7 @@ def test_copies_of_an_observer_say_no_more_than_the_one() -> None:
     """The interval over images of ten equal observers is that of one of them."""
     (one,) = identified(people(1, 300))
     whole = pooled([Answers(**{**vars(one), "observer": f"subject-{k}"}) for k in range(10)])
-    single, ten = evaluation_report.cue_rows(one)[0], evaluation_report.cue_rows(whole)[0]
+    single, ten = report.cue_rows(one)[0], report.cue_rows(whole)[0]
     for key in ("images", "shape_bias", "shape_bias_low", "shape_bias_high"):
         assert single[key] == ten[key]
     assert ten["shape_bias_observers_low"] == ten["shape_bias_observers_high"] == ten["shape_bias"]
@@ -177,14 +178,14 @@ def test_copies_of_an_observer_say_no_more_than_the_one() -> None:
 
 def test_accuracy_without_a_wrong_answer_has_an_interval_of_its_images() -> None:
     group = [Answers(**{**vars(one), "decision": one.label}) for one in people(6, 50)]
-    row = evaluation_report.set_row(pooled(group))
+    row = report.set_row(pooled(group))
     assert (row["accuracy_low"], row["accuracy_high"]) == measures.wilson(50, 50)
 
 
 def test_few_observers_have_no_interval_over_observers() -> None:
     whole = pooled(people(4, 50))
-    assert np.isnan(evaluation_report.cue_rows(whole)[0]["shape_bias_observers_low"])
-    assert "for these 4 observers alone" in evaluation_report.text([whole], [], "observer")
+    assert np.isnan(report.cue_rows(whole)[0]["shape_bias_observers_low"])
+    assert "for these 4 observers alone" in report.text([whole], [], "observer")
 
 
 @pytest.mark.real_data

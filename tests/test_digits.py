@@ -14,8 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 import biasbed
-from biasbed.data.digits import CLASSES, EVALUATION, FAMILIES, PARTS, SPLITS, UNSEEN, digits
 from biasbed.data.source import MemorySource
+from biasbed.datasets.digits import CLASSES, EVALUATION, FAMILIES, PARTS, SPLITS, UNSEEN, digits
 from biasbed.errors import UsageError
 from biasbed.record import slug
 
@@ -70,7 +70,7 @@ def test_classes_are_balanced(sources: dict[str, MemorySource], split: str) -> N
 
 def test_same_seed_same_bytes(sources: dict[str, MemorySource]) -> None:
     code = (
-        "from biasbed.data.digits import SPLITS, digits\n"
+        "from biasbed.datasets.digits import SPLITS, digits\n"
         "print(*(digits(split).fingerprint() for split in reversed(SPLITS)))"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(biasbed.__file__).parents[1]), "PYTHONHASHSEED": "7"}

@@ -15,8 +15,8 @@ from conftest import run_command
 from runs import assert_equal, history, run_folders, weights
 from torch.distributed import DistBackendError
 
-from biasbed import job
 from biasbed.errors import Failure
+from biasbed.training import job
 
 GONE = "another process of this training is gone"
 TOYS = ("Plain", "SagNetLike", "DannLike", "LfFLike")

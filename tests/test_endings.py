@@ -8,17 +8,20 @@ from pathlib import Path
 import pytest
 from runs import all_runs
 
-from biasbed import models, record, run_folder, server
+from biasbed import record
 from biasbed.errors import Failure
-from biasbed.run_folder import RunFolder
-from biasbed.sync import model_logger, send_unless_sent
-from biasbed.tracking import Tracker
+from biasbed.evaluation import models
+from biasbed.tracking import folder as run_folder
+from biasbed.tracking import server
+from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.tracker import Tracker
+from biasbed.training.sync import model_logger, send_unless_sent
 
 
 @pytest.fixture
 def tracker(tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tracker:
     """Of a run that has begun."""
-    monkeypatch.setattr("biasbed.tracking.RETRY_AFTER", 0.03)
+    monkeypatch.setattr("biasbed.tracking.tracker.RETRY_AFTER", 0.03)
     folder = RunFolder(tmp_path / "run")
     run_folder.make(folder.path)
     tracker = Tracker(folder)

@@ -16,15 +16,17 @@ from conftest import Command
 from runs import history, run_folders
 from torch import nn
 
-from biasbed import checkpoint, cli, config, engine
+from biasbed import cli, config
 from biasbed.algorithms.base import Algorithm, Progress, Setup
 from biasbed.batch import Batch
+from biasbed.compute import checkpoint
+from biasbed.compute.distributed import Group
+from biasbed.compute.optim import make_optimizer, rate_factor
+from biasbed.compute.precision import Precision
 from biasbed.config import Optim
-from biasbed.distributed import Group
-from biasbed.engine import prepare
-from biasbed.precision import Precision
-from biasbed.schedules import make_optimizer, rate_factor
 from biasbed.tasks import MultiClass
+from biasbed.training import engine
+from biasbed.training.engine import prepare
 
 
 def train(home: Path, words: list[str]) -> Path:
@@ -288,7 +290,7 @@ def test_every_search_space_names_settings_that_exist() -> None:
 
     from biasbed import algorithms
     from biasbed.settings import specs
-    from biasbed.studies.tables import SWEEPS
+    from biasbed.studies.table import SWEEPS
 
     for name in algorithms.names():
         space = yaml.safe_load((SWEEPS / f"{name}.yaml").read_text())

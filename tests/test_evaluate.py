@@ -11,16 +11,25 @@ import torch
 from runs import run_folders
 from torch import nn
 
-from biasbed import evaluation_report, measures
+from biasbed import measures
+from biasbed.compute.distributed import Group
+from biasbed.compute.precision import Precision
 from biasbed.data.source import CorruptImage, MemorySource, Picture
 from biasbed.data.transforms import fitted
-from biasbed.decisions import consistency
-from biasbed.distributed import Group
 from biasbed.errors import Failure
-from biasbed.evaluate import CUE_MEASURES, Decisions, EvaluationSet, Evaluator, answers, measure, write_predictions
-from biasbed.label_maps import Grouped, LabelMap, Subset
-from biasbed.precision import Precision
-from biasbed.recorded import read
+from biasbed.evaluation import report
+from biasbed.evaluation.decisions import consistency
+from biasbed.evaluation.evaluator import (
+    CUE_MEASURES,
+    Decisions,
+    EvaluationSet,
+    Evaluator,
+    answers,
+    measure,
+    write_predictions,
+)
+from biasbed.evaluation.recorded import read
+from biasbed.suites.label_maps import Grouped, LabelMap, Subset
 from biasbed.tasks import MultiClass
 
 
@@ -128,7 +137,7 @@ def test_one_and_two_processes_decide_alike_from_one_checkpoint(image_root: Path
     from pyarrow import parquet
 
     from biasbed.config import resolve
-    from biasbed.models import find
+    from biasbed.evaluation.models import find
     from biasbed.suites import open_suite
 
     config = resolve({k[2:]: v for k, v in zip(words[1::2], words[2::2], strict=True)})
@@ -259,10 +268,10 @@ def test_live_parquet_and_csv_decisions_give_equal_numbers(tmp_path: Path) -> No
     lines += [f"run,{d},{y},{i}" for d, y, i in zip(live.decision, live.label, live.images, strict=True)]
     (tmp_path / "run.csv").write_text("\n".join(lines))
     (recorded,) = read([tmp_path / "run.csv"])
-    assert evaluation_report.cue_rows(parquet) == evaluation_report.cue_rows(live)
-    assert evaluation_report.set_row(parquet) == {**evaluation_report.set_row(live), "preprocessing": ""}
+    assert report.cue_rows(parquet) == report.cue_rows(live)
+    assert report.set_row(parquet) == {**report.set_row(live), "preprocessing": ""}
     values = dict(measure(entry, decisions, "test"))
-    ours, theirs = evaluation_report.cue_rows(live), evaluation_report.cue_rows(recorded)
+    ours, theirs = report.cue_rows(live), report.cue_rows(recorded)
     assert [row["class"] for row in ours] == ["all", "a", "b", "c"]
     for one, other in zip(ours, theirs, strict=True):
         assert {key: v for key, v in one.items() if "mrr" not in key} == {
@@ -270,7 +279,7 @@ def test_live_parquet_and_csv_decisions_give_equal_numbers(tmp_path: Path) -> No
         }
     for key in ("shape_bias", "shape_accuracy", "texture_accuracy", "cue_coverage", "shape_mrr", "texture_mrr"):
         assert ours[0][key] == values[f"test/{key}/cue_conflict"]
-    row = evaluation_report.set_row(live)
+    row = report.set_row(live)
     for key in ("accuracy", "accuracy_full", "ece"):
         assert row[key] == values[f"test/{key}/cue_conflict"]
     assert consistency([live, recorded])[0].kappa == 1

@@ -22,10 +22,14 @@ from children import one_line
 from conftest import Command, run_command
 from runs import all_runs, history, run_folders, stored
 
-from biasbed import checkpoint, cli, engine, job, record, run_folder, server
+from biasbed import cli, record
+from biasbed.compute import checkpoint
 from biasbed.errors import Failure
-from biasbed.run_folder import RunFolder
-from biasbed.tracking import Tracker
+from biasbed.tracking import folder as run_folder
+from biasbed.tracking import server
+from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.tracker import Tracker
+from biasbed.training import engine, job
 
 
 def words(flags: list[str], *more: str) -> list[str]:
@@ -232,8 +236,8 @@ def test_the_end_waits_no_longer_than_it_says(
     monkeypatch: pytest.MonkeyPatch,
     serve_at: Callable[[str], None],
 ) -> None:
-    monkeypatch.setattr("biasbed.tracking.PATIENCE", 3.0)
-    monkeypatch.setattr("biasbed.tracking.RETRY_AFTER", 1.5)
+    monkeypatch.setattr("biasbed.tracking.tracker.PATIENCE", 3.0)
+    monkeypatch.setattr("biasbed.tracking.tracker.RETRY_AFTER", 1.5)
     folder = RunFolder(tmp_path / "run")
     run_folder.make(folder.path)
     tracker = start(folder)

@@ -14,11 +14,12 @@ from runs import all_runs, run_folders
 from safetensors.torch import save_file
 from torch import Tensor
 
-from biasbed import algorithms, cli, job, networks, record
+from biasbed import algorithms, cli, networks, record
 from biasbed.config import resolve
 from biasbed.errors import Failure, UsageError
 from biasbed.networks import lineage
 from biasbed.networks.weights import read_file, weights_file
+from biasbed.training import job
 from conformance import making
 
 
@@ -234,7 +235,7 @@ def test_a_run_s_checkpoint_is_fetched_once(tracking: str, tmp_path: Path, monke
         torch.save(trained().backbone.state_dict(), folder / "best.ckpt")
         return folder / "best.ckpt"
 
-    monkeypatch.setattr("biasbed.tracking.download_checkpoint", download)
+    monkeypatch.setattr("biasbed.tracking.tracker.download_checkpoint", download)
     run = "0123456789abcdef" * 2
     networks.check_init("resnet10", run)
     assert networks.origin("resnet10", run)["run"] == run

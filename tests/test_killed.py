@@ -17,9 +17,13 @@ from children import one_line
 from conftest import command_environment
 from runs import all_runs, run_folders
 
-from biasbed import cli, distributed, job, processes, record, run_folder
+from biasbed import cli, record
 from biasbed import config as configs
-from biasbed.run_folder import RunFolder
+from biasbed.compute import distributed
+from biasbed.system import processes
+from biasbed.tracking import folder as run_folder
+from biasbed.tracking.folder import RunFolder
+from biasbed.training import job
 
 
 def test_a_killed_loader_is_one_line(train_flags: list[str], tracking: str, tmp_path: Path, image_root: Path) -> None:

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biasbed.data.datasets import imagenet_classes
+from biasbed.datasets.base import imagenet_classes
 from biasbed.errors import UsageError
-from biasbed.label_maps import (
+from biasbed.suites.label_maps import (
     IDENTITY,
     Aggregation,
     Grouped,
@@ -77,7 +77,7 @@ def test_the_best_output_of_a_class_is_the_first_in_a_ranking_of_all(
     label_map: LabelMap, rows: list[list[int]], seed: int
 ) -> None:
     """Against a full stable sort, on logits with many ties."""
-    from biasbed.evaluate import _ranks
+    from biasbed.evaluation.evaluator import _ranks
 
     logits, groups = torch.tensor(rows, dtype=torch.float), members(label_map, 8)
     labels = torch.from_numpy(np.random.default_rng(seed).integers(0, len(groups), len(rows)))
@@ -91,7 +91,7 @@ def test_the_best_output_of_a_class_is_the_first_in_a_ranking_of_all(
 
 
 def test_logits_that_are_no_numbers_are_at_nobody_s_first_place() -> None:
-    from biasbed.evaluate import _ranks
+    from biasbed.evaluation.evaluator import _ranks
 
     logits = torch.tensor([[float("nan")] * 4, [1.0, float("nan"), 2.0, 0.0]])
     assert _ranks(logits, IDENTITY, torch.tensor([0, 2])).tolist() == [5, 2]

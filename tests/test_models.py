@@ -16,14 +16,14 @@ from conftest import Command
 from PIL import Image
 from runs import all_runs, run_folders
 
-from biasbed import models
 from biasbed.config import Config, EvaluateOptions
-from biasbed.data.datasets import imagenet_classes
+from biasbed.datasets.base import imagenet_classes
 from biasbed.errors import UsageError
-from biasbed.label_maps import CATEGORIES_16, IDENTITY, LabelMap
-from biasbed.model_evaluation import _config, _fitted
+from biasbed.evaluation import models
+from biasbed.evaluation.tested import _config, _fitted
 from biasbed.settings import build, flatten
 from biasbed.suites import open_suite
+from biasbed.suites.label_maps import CATEGORIES_16, IDENTITY, LabelMap
 
 
 @pytest.fixture

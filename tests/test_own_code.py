@@ -13,12 +13,12 @@ import yaml
 from conftest import Command
 from runs import all_runs, run_folders
 
-from biasbed import algorithms, cli, models, networks, record
-from biasbed.analysis.selection import LastN, make_rule
+from biasbed import algorithms, cli, networks, record
+from biasbed.analysis.selection.rules import LastN, make_rule
 from biasbed.errors import UsageError
-from biasbed.studies import tracked
-from biasbed.studies.tables import Table, vouched
-from biasbed.sweeping import winners
+from biasbed.evaluation import models
+from biasbed.studies import study, winners
+from biasbed.studies.table import Table, vouched
 
 EVIL = """
 import pathlib
@@ -154,8 +154,8 @@ def test_a_sweep_on_a_server_names_no_code(
     content = winners.table("s", "demo", best, [0], {}, {"objective": "m", "oracle": "false"})
     words = ["benchmark", "--from_study", "s", "--dry_run", "yes", "--device", "cpu", "--tracking", "offline"]
     for forged in ({**content, "chosen_by": None}, content):
-        (tmp_path / tracked.WINNERS).write_text(yaml.safe_dump(forged))
-        client.log_artifact(run.info.run_id, str(tmp_path / tracked.WINNERS))
+        (tmp_path / study.WINNERS).write_text(yaml.safe_dump(forged))
+        client.log_artifact(run.info.run_id, str(tmp_path / study.WINNERS))
         assert cli.main(words) in (1, 2)
         said = capsys.readouterr().err
         assert ("was not written by a sweep", f"{ADVICE}algorithms=")[forged is content] in said
@@ -207,7 +207,7 @@ def test_a_protocol_on_a_server_names_no_code(evil: Path) -> None:
 
 
 def test_the_other_rules_of_a_protocol_are_ours(evil: Path) -> None:
-    from biasbed.analysis.selection import known_rule
+    from biasbed.analysis.selection.rules import known_rule
 
     protocol = record.Protocol("s", (), (), (), "val/accuracy/val", selection_rules=(f"{evil}:Rule",))
     with pytest.raises(UsageError, match="does not know the rule"):

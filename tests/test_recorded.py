@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import all_runs
 
-from biasbed import evaluation_report, recorded
-from biasbed.decisions import consistency, identified, image_keys, pooled
 from biasbed.errors import UsageError
-from biasbed.recorded import read
+from biasbed.evaluation import recorded, report
+from biasbed.evaluation.decisions import consistency, identified, image_keys, pooled
+from biasbed.evaluation.recorded import read
 
 
 def test_subjects_over_several_files_are_put_together(tmp_path: Path) -> None:
@@ -65,10 +65,10 @@ def in_sessions(path: Path, subject: str, *sessions: Sequence[Trial]) -> Path:
 def test_an_image_in_several_sessions_is_one_image(tmp_path: Path) -> None:
     trials, other = conflicts(MIXED), conflicts(["bear"] * 3 + ["car"] * 3 + ["dog"] * 3)
     (one,) = identified(read([in_sessions(tmp_path / "a.csv", "subject-01", trials, other[::-1])]))
-    row, scores = evaluation_report.cue_rows(one)[0], evaluation_report.set_row(one)
+    row, scores = report.cue_rows(one)[0], report.set_row(one)
     assert (row["images"], row["trials"], row["shape"], row["texture"]) == (6, 12, 2 + 6, 3)
     assert (scores["images"], scores["trials"], scores["correct"]) == (9, 18, 5 + 9)
-    assert evaluation_report.consistency_row(consistency([one, one])[0])["trials"] == 18
+    assert report.consistency_row(consistency([one, one])[0])["trials"] == 18
 
 
 def test_sessions_are_compared_with_their_own_and_a_model_with_all(tmp_path: Path) -> None:

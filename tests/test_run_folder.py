@@ -8,10 +8,12 @@ import pytest
 import yaml
 from runs import all_runs
 
-from biasbed import checkpoint, cli, record, run_folder
+from biasbed import cli, record
+from biasbed.compute import checkpoint
 from biasbed.errors import Failure
-from biasbed.run_folder import RunFolder
-from biasbed.transfer import receiving
+from biasbed.tracking import folder as run_folder
+from biasbed.tracking import receiving
+from biasbed.tracking.folder import RunFolder
 
 Capture = pytest.CaptureFixture[str]
 

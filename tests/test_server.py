@@ -14,8 +14,8 @@ from conftest import Command, command_environment
 from runs import all_runs, history, run_folders, stored
 from tracking_server import Server
 
-from biasbed.run_folder import RunFolder
-from biasbed.tracking import Tracker
+from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.tracker import Tracker
 
 
 @pytest.fixture
@@ -131,8 +131,8 @@ def test_runs_that_name_a_new_data_set_at_the_same_time(
     from mlflow import MlflowClient
     from sqlalchemy.exc import IntegrityError
 
-    from biasbed.run_folder import RunFolder
-    from biasbed.tracking import Tracker
+    from biasbed.tracking.folder import RunFolder
+    from biasbed.tracking.tracker import Tracker
 
     log_inputs, refused = MlflowClient.log_inputs, []
 
@@ -169,6 +169,6 @@ def test_two_commands_at_once_make_one_new_database(tmp_path: Path, monkeypatch:
 
 def _count_experiments(environment: dict[str, str]) -> None:
     os.environ.update(environment)
-    from biasbed.server import resolve_uri, writer
+    from biasbed.tracking.server import resolve_uri, writer
 
     assert len(writer(resolve_uri()).search_experiments()) == 1

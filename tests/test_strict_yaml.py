@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biasbed import strict_yaml
 from biasbed.errors import UsageError
+from biasbed.system import strict_yaml
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ from postgres import PASSWORD, USER, Cluster
 from tracking_server import Server
 
 from biasbed import record
-from biasbed.analysis import bulk
-from biasbed.analysis.store import Store, is_read, tidy_history
-from biasbed.run_folder import RunFolder
+from biasbed.analysis.runs import bulk
+from biasbed.analysis.runs.store import Store, is_read, tidy_history
+from biasbed.tracking.folder import RunFolder
 
 COMPOSE = Path(__file__).resolve().parents[1] / "server" / "compose.yaml"
 WRITERS, EPOCHS = 3, 60
@@ -76,7 +76,7 @@ def team(postgres: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def write(folder: Path, number: int, uri: str) -> None:
     """A pretended training: all that is sent of one, without the training."""
     os.environ |= {"MLFLOW_TRACKING_URI": uri, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
-    from biasbed import tracking
+    from biasbed.tracking import tracker as tracking
 
     tracking.RETRY_AFTER = 0.3
     tracker = tracking.Tracker(RunFolder(folder))

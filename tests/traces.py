@@ -25,14 +25,14 @@ from torch import Tensor, nn
 from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, Progress, Setup, TrainData
 from biasbed.batch import Batch
+from biasbed.compute.distributed import Group
+from biasbed.compute.optim import begins_anew, make_optimizer, rate_factor
+from biasbed.compute.precision import Precision
 from biasbed.config import Optim
-from biasbed.distributed import Group
-from biasbed.engine import prepare
-from biasbed.networks import build, prepared
-from biasbed.precision import Precision
-from biasbed.schedules import begins_anew, make_optimizer, rate_factor
+from biasbed.networks import build, frozen
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass, MultiLabel
+from biasbed.training.engine import prepare
 from replays import weights_by_formula
 
 BACKBONE, CLASSES, SIDE, EXAMPLES = "timm:test_resnet", 5, 33, 8
@@ -139,7 +139,7 @@ def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> A
         group=group,
         precision=Precision(),
         accumulate=case.accumulate,
-        prepared=lambda kind: _filled(prepared.network_class(kind)(width=4, size=SIDE), 0, dtype).requires_grad_(False),
+        prepared=lambda kind: _filled(frozen.network_class(kind)(width=4, size=SIDE), 0, dtype).requires_grad_(False),
     )
     algorithm = cls(build_settings(cls.HParams, case.hparams), setup)
     algorithm.on_train_data(TrainData(EXAMPLES, CLASSES, num_domains=2))

@@ -13,7 +13,8 @@ from typing import NoReturn
 
 from biasbed import __version__
 from biasbed.errors import Failure, UsageError, os_reason
-from biasbed.processes import (
+from biasbed.settings import Spec, build, is_text, nearest, setting, specs
+from biasbed.system.processes import (
     Interrupted,
     end_with_input,
     end_with_parent,
@@ -21,7 +22,6 @@ from biasbed.processes import (
     ignore_signals,
     yield_while_waiting,
 )
-from biasbed.settings import Spec, build, is_text, nearest, setting, specs
 
 Flags = dict[str, str]
 
@@ -65,7 +65,8 @@ def _train(flags: Flags, arguments: Sequence[str]) -> int:
     from biasbed.config import resolve
 
     config = resolve(flags)
-    from biasbed import job, processes
+    from biasbed.system import processes
+    from biasbed.training import job
 
     device, count = processes.settle_device(config.device, config.nproc)
     try:
@@ -88,7 +89,7 @@ def _evaluate_settings() -> Mapping[str, Spec]:
 
 
 def _evaluate(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.evaluation_run import evaluate
+    from biasbed.evaluation.run import evaluate
 
     evaluate(flags)
 
@@ -121,27 +122,27 @@ def _analyze(flags: Flags, arguments: Sequence[str]) -> None:
 def _import(flags: Flags, arguments: Sequence[str]) -> None:
     source = build(ImportOptions, flags).source
     if source.endswith(".zip"):
-        from biasbed.transfer.receiving import import_archive
+        from biasbed.tracking.receiving import import_archive
 
         import_archive(source)
     else:
         from biasbed.published import import_runs
-        from biasbed.server import resolve_uri
+        from biasbed.tracking.server import resolve_uri
 
         import_runs(source, resolve_uri())
 
 
 def _export_settings() -> Mapping[str, Spec]:
-    from biasbed.transfer.options import ExportOptions
+    from biasbed.tracking.options import ExportOptions
 
     return specs(ExportOptions)
 
 
 def _export(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.transfer.options import ExportOptions
+    from biasbed.tracking.options import ExportOptions
 
     options = build(ExportOptions, flags)
-    from biasbed.transfer.sending import export
+    from biasbed.tracking.sending import export
 
     export(options)
 
@@ -172,13 +173,13 @@ def _benchmark(flags: Flags, arguments: Sequence[str]) -> None:
 
 
 def _sweep_settings() -> Mapping[str, Spec]:
-    from biasbed.sweeping.options import sweep_settings
+    from biasbed.studies.search.options import sweep_settings
 
     return sweep_settings()
 
 
 def _sweep(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.sweeping.sweep import sweep
+    from biasbed.studies.search.sweep import sweep
 
     sweep(flags)
 
@@ -199,13 +200,13 @@ def _reproduce(flags: Flags, arguments: Sequence[str]) -> int:
 
 
 def _sync_settings() -> Mapping[str, Spec]:
-    from biasbed.sync import SyncOptions
+    from biasbed.training.sync import SyncOptions
 
     return specs(SyncOptions)
 
 
 def _sync(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.sync import SyncOptions, sync
+    from biasbed.training.sync import SyncOptions, sync
 
     sync(build(SyncOptions, flags))
 
@@ -355,6 +356,6 @@ def _show(flag: str, *more: str) -> int:
 
 def _report(error: Exception) -> None:
     if isinstance(error, UsageError) and "MLFLOW_RUN_ID" in os.environ:
-        from biasbed.tracking import report_usage_error
+        from biasbed.tracking.tracker import report_usage_error
 
         report_usage_error(str(error))

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from biasbed import presets, record
+from biasbed import record
+from biasbed.algorithms import recipes as presets
 from biasbed.errors import UsageError
 from biasbed.settings import build, check, flatten, nearest, setting, specs
 

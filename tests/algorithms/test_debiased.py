@@ -15,10 +15,10 @@ from biasbed import config
 from biasbed.algorithms.base import Progress, Setup
 from biasbed.algorithms.debiased import Debiased, stylised_losses, stylised_size
 from biasbed.batch import Batch
-from biasbed.distributed import Group
+from biasbed.compute.distributed import Group
+from biasbed.compute.precision import Precision
 from biasbed.networks import build, surgery
 from biasbed.networks.style import StyleTransfer
-from biasbed.precision import Precision
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass, MultiLabel, Task
 

@@ -25,9 +25,9 @@ from biasbed.algorithms.infodrop import (
     fixed_uniform,
     mark,
 )
+from biasbed.compute.optim import restart_steps
 from biasbed.config import Optim
 from biasbed.networks.surgery import Site, Window
-from biasbed.schedules import restart_steps
 from replays import Case, load
 from replays.infodrop import offsets_of, site_of
 

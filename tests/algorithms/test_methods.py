@@ -12,7 +12,7 @@ import torch
 from biasbed import algorithms, config
 from biasbed.algorithms.base import Algorithm
 from biasbed.errors import UsageError
-from biasbed.models import Predict
+from biasbed.evaluation.models import Predict
 
 FOLDER = Path(algorithms.__file__).parent
 # Methods that add nothing to the network, under settings that are sure to act.

@@ -9,7 +9,7 @@ import pytest
 from biasbed import algorithms, config, record
 from biasbed.algorithms.base import Algorithm
 from biasbed.errors import UsageError
-from biasbed.provenance import code_hash
+from biasbed.system.code import code_hash
 
 SOURCE = """
 from biasbed.algorithms.erm import ERM

@@ -12,9 +12,9 @@ from preset_sources import METHODS, RECIPES, SUITES, document, expected, word
 from preset_sources.lines import Recipe
 
 from biasbed import algorithms, config, suites
+from biasbed.algorithms.recipes import OPEN, TESTING, TRAINING, fixed, within
+from biasbed.compute.optim import rate_factor
 from biasbed.errors import UsageError
-from biasbed.presets import OPEN, TESTING, TRAINING, fixed, within
-from biasbed.schedules import rate_factor
 from biasbed.settings import check, specs
 
 

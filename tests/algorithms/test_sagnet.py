@@ -13,10 +13,10 @@ from torch.nn import functional
 from biasbed import config
 from biasbed.algorithms.base import Algorithm, Setup
 from biasbed.algorithms.sagnet import Maps, Randomisation, SagNet, adversarial_loss, randomise_content, randomise_style
-from biasbed.distributed import Group
+from biasbed.compute.distributed import Group
+from biasbed.compute.precision import Precision
 from biasbed.errors import UsageError
 from biasbed.networks import build, surgery
-from biasbed.precision import Precision
 from biasbed.tasks import MultiClass, MultiLabel
 
 BACKBONES = ["resnet10", "resnet14", "timm:test_resnet", "timm:seresnet18", "timm:resnetrs50"]

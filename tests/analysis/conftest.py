@@ -66,6 +66,6 @@ def outcome(full: tuple[Outcome, Recorder]) -> Outcome:
 @pytest.fixture
 def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take seconds; tests of other things do without."""
-    from biasbed.analysis import figures
+    from biasbed.analysis.report import figures
 
     monkeypatch.setattr(figures, "_all", lambda analysis: iter(()))

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from test_statistics import DEMSAR, matrix
 
-from biasbed.analysis import bayesian
+from biasbed.analysis.statistics import bayesian
 
 
 @pytest.mark.parametrize(

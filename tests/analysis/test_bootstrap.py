@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from biasbed.analysis import bootstrap
+from biasbed.analysis.statistics import bootstrap
 
 PAIR = (("a", "b"),)
 

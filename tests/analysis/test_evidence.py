@@ -13,17 +13,18 @@ from test_output import THREE, fill
 from toy_runs import SETS, Recorder, make_protocol
 
 from biasbed import record
-from biasbed.analysis import evidence, pairwise, persets, stability, tables
+from biasbed.analysis.report import tables
 from biasbed.analysis.result import Analysis, compute
-from biasbed.analysis.store import Store
+from biasbed.analysis.runs.store import Store
+from biasbed.analysis.statistics import evidence, pairs, per_set, stability
 from biasbed.errors import UsageError
 
 # What docs/analysis.md says of each file.
 COLUMNS = {
-    "wilcoxon_holm.csv": ("setting", *pairwise.TEST_COLUMNS, "omnibus_significant", "significant"),
+    "wilcoxon_holm.csv": ("setting", *pairs.TEST_COLUMNS, "omnibus_significant", "significant"),
     "effects.csv": ("setting", *evidence.EFFECT_COLUMNS),
-    "per_set.csv": persets.SET_COLUMNS,
-    "per_set_pairs.csv": persets.PAIR_COLUMNS,
+    "per_set.csv": per_set.SET_COLUMNS,
+    "per_set_pairs.csv": per_set.PAIR_COLUMNS,
     "sensitivity.csv": ("setting", *stability.FLIP_COLUMNS),
     "sensitivity_checks.csv": ("setting", *stability.CHECK_COLUMNS),
     "pool.csv": ("setting", *stability.POOL_COLUMNS),

@@ -15,19 +15,21 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from biasbed.analysis import Outcome, figures, statistics
-from biasbed.analysis.figures import ranks, scores, style
-from biasbed.analysis.selection import BestEpoch
+from biasbed.analysis import Outcome
+from biasbed.analysis.report import figures
+from biasbed.analysis.report.figures import ranks, scores, style
+from biasbed.analysis.selection.rules import BestEpoch
+from biasbed.analysis.statistics import friedman
 
 NAMES = ("debiased", "deepaug", "deepaug_all", "deepaug_cae", "deepaug_edsr", "erm", "infodrop", "noise2net", "padain")
 NAMES += ("sagnet", "stylized_erm")
 
 
-def comparison(num_algorithms: int, num_sets: int, spread: float = 3.0) -> statistics.Comparison:
+def comparison(num_algorithms: int, num_sets: int, spread: float = 3.0) -> friedman.Comparison:
     generator = np.random.default_rng(num_algorithms)
     values = generator.normal(50, 1, (num_sets, num_algorithms)) + spread * np.arange(num_algorithms)
     names = [f"evaluation_set_{i}" for i in range(num_sets)]
-    return statistics.compare(pd.DataFrame(values, index=names, columns=list(NAMES[:num_algorithms])), 0.05)
+    return friedman.compare(pd.DataFrame(values, index=names, columns=list(NAMES[:num_algorithms])), 0.05)
 
 
 def shown(figure: Figure, size: float = 7) -> list[Any]:

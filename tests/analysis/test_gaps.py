@@ -11,7 +11,9 @@ import pytest
 from toy_runs import PROTOCOL, SETS, Recorder, make_protocol
 
 from biasbed import record
-from biasbed.analysis import gaps, load, summary
+from biasbed.analysis import load
+from biasbed.analysis import regret as gaps
+from biasbed.analysis.report import summary
 from biasbed.errors import Failure, UsageError
 
 TABLE_1 = Path(__file__).resolve().parents[1] / "published" / "biasbed_table1_selection_gap.csv"

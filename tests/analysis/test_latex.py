@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from toy_runs import SETS, THREE, Recorder, fill
 
-from biasbed.analysis import Outcome, latex
+from biasbed.analysis import Outcome
+from biasbed.analysis.report import latex
 from biasbed.errors import UsageError
 
 TABLES = ("scores", "ranks", "runs", "nemenyi", "nemenyi_strict", "pairs", "pairs_strict")

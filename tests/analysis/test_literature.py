@@ -15,9 +15,11 @@ from scipy import stats
 from toy_runs import PROTOCOL, Recorder, make_protocol
 
 from biasbed import record
-from biasbed.analysis import literature, load, summary, tables
-from biasbed.analysis.literature import AGREES, DIFFERS, DOUBTFUL, NOT_JUDGED
+from biasbed.analysis import load
+from biasbed.analysis.report import summary, tables
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.selection import published
+from biasbed.analysis.selection.published import AGREES, DIFFERS, DOUBTFUL, NOT_JUDGED
 from biasbed.errors import Failure, UsageError
 from biasbed.published import BIASBED, read
 
@@ -86,24 +88,24 @@ def test_the_card_is_written_printed_and_returned(beside: Recorder) -> None:
     assert analysis.algorithms == METHODS
 
 
-def a_study(values: Sequence[float]) -> tuple[literature.Study, dict[str, literature.History]]:
+def a_study(values: Sequence[float]) -> tuple[published.Study, dict[str, published.History]]:
     entry = record.SetRecord("edge", "accuracy", 10, 2, 0.5)
     runs = [run_of(str(i)) for i in range(len(values))]
     histories = {
-        run.id: literature.History(run.id, [("test/accuracy/edge", 0, v / 100)])
+        run.id: published.History(run.id, [("test/accuracy/edge", 0, v / 100)])
         for run, v in zip(runs, values, strict=True)
     }
-    return literature.Study("published_x", (entry,), {"last": tuple(runs)}, (), ()), histories
+    return published.Study("published_x", (entry,), {"last": tuple(runs)}, (), ()), histories
 
 
-def run_of(number: str) -> literature.Run:
-    return literature.Run(number, number, "0", "FINISHED", 0, 0, "published", "s", "published_x", "p", "erm", number)
+def run_of(number: str) -> published.Run:
+    return published.Run(number, number, "0", "FINISHED", 0, 0, "published", "s", "published_x", "p", "erm", number)
 
 
 def card_of(ours: Sequence[float], theirs: Sequence[float], alpha: float = 0.05) -> pd.Series:
     study, histories = a_study(theirs)
     own_runs = pd.DataFrame({"algorithm": "erm", "dataset": "edge", "score": list(ours)})
-    return literature.card(study, literature.AsPublished("last"), own_runs, histories, {"edge": 100.0}, alpha).iloc[0]
+    return published.card(study, published.AsPublished("last"), own_runs, histories, {"edge": 100.0}, alpha).iloc[0]
 
 
 def test_p_is_that_of_a_prediction_interval() -> None:
@@ -133,13 +135,13 @@ def test_without_spread_nothing_is_judged(theirs: list[float]) -> None:
 
 
 def test_between_doubtful_and_different_stands_holm() -> None:
-    frame = pd.DataFrame({name: [0.0] * 3 for name in literature.CARD_COLUMNS[:-2]})
+    frame = pd.DataFrame({name: [0.0] * 3 for name in published.CARD_COLUMNS[:-2]})
     frame["p"] = [0.01, 0.04, math.nan]
     frame[["num_runs", "published_num_runs"]] = 1
-    judged = literature._judge(frame, 0.05)
+    judged = published._judge(frame, 0.05)
     assert judged["verdict"].tolist() == [DIFFERS, DIFFERS, NOT_JUDGED]
     frame["p"] = [0.03, 0.04, 0.9]
-    assert literature._judge(frame, 0.05)["verdict"].tolist() == [DOUBTFUL, DOUBTFUL, AGREES]
+    assert published._judge(frame, 0.05)["verdict"].tolist() == [DOUBTFUL, DOUBTFUL, AGREES]
 
 
 # --- in the same tables -----------------------------------------------------------------------------------------------
@@ -189,7 +191,7 @@ def test_sets_of_other_classes_are_left_out_and_others_counted(beside: Recorder)
     theirs = BIASBED.protocol.sets
     changed = dataclasses.replace(theirs[2], classes=3)
     fewer = dataclasses.replace(theirs[3], images=799)
-    shared, notes = literature._shared([theirs[1], changed, fewer, make_protocol().sets[0]], theirs)
+    shared, notes = published._shared([theirs[1], changed, fewer, make_protocol().sets[0]], theirs)
     assert [entry.name for entry in shared] == ["silhouette", "sketch"]
     assert notes == [
         "edge is not compared: accuracy of 3 classes here, accuracy of 16 there",

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from toy_runs import THREE, Recorder, fill, make_protocol
 
-from biasbed.analysis import names
 from biasbed.analysis.result import compute
-from biasbed.analysis.store import Store
+from biasbed.analysis.runs.store import Store
+from biasbed.analysis.selection import names
 from biasbed.cli import main
 from biasbed.errors import UsageError
 

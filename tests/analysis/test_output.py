@@ -12,11 +12,12 @@ from scipy import stats
 from toy_runs import SETS, THREE, Recorder, fill
 
 from biasbed import record
-from biasbed.analysis import AnalyzeOptions, Outcome, output, summary
+from biasbed.analysis import AnalyzeOptions, Outcome, command
+from biasbed.analysis.report import summary
 from biasbed.analysis.result import compute
-from biasbed.analysis.store import Store
-from biasbed.comparison import TAG, unpacked
+from biasbed.analysis.runs.store import Store
 from biasbed.errors import Failure, UsageError
+from biasbed.tracking.comparison import TAG, unpacked
 
 quick = pytest.mark.usefixtures("without_figures")
 
@@ -254,7 +255,7 @@ def test_it_ends_with_the_link_to_the_comparison(recorder: Recorder, capsys: pyt
 
 def test_of_published_runs_those_of_the_rule_are_compared(published_uri: str) -> None:
     options = AnalyzeOptions(tracking_uri=published_uri, study="published_biasbed", selection="best_validation")
-    found = output.compared(compute(Store(published_uri), options))
+    found = command.compared(compute(Store(published_uri), options))
     assert found.tags[record.SELECTION] == "best_validation"
     assert set(found.algorithms) >= {"erm", "infodrop"}
     assert found.size == 79

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from test_statistics import DEMSAR, matrix
 
-from biasbed.analysis import exact, pairwise
+from biasbed.analysis.statistics import exact, pairs
 from biasbed.errors import Failure
 
 whole_numbers = st.lists(st.integers(-4, 4), min_size=1, max_size=9)
@@ -62,7 +62,7 @@ def test_splitting_the_zeros_gives_the_same_p(values: list[int]) -> None:
 
 def test_demsars_rank_sums() -> None:
     """Demsar 2006, section 3.1.3, prints R+ = 93 and R- = 12 with the two zeros' ranks (1.5 each) split evenly."""
-    row = pairwise.compare_pairs(DEMSAR[["c45_m", "c45"]]).iloc[0]
+    row = pairs.compare_pairs(DEMSAR[["c45_m", "c45"]]).iloc[0]
     assert (row["wins"], row["losses"], row["ties"]) == (10, 2, 2)
     assert (row["rank_sum_a"] + 1.5, row["rank_sum_b"] + 1.5) == (93, 12)
     assert row["p"] < 0.05  # 12 is below the table's critical value of 21
@@ -137,8 +137,8 @@ def test_holm_by_hand() -> None:
 def test_pairs_do_not_depend_on_the_pool_but_holm_does() -> None:
     generator = np.random.default_rng(3)
     scores = matrix(generator.normal(size=(9, 6)) + np.arange(6) * 0.8)
-    whole = pairwise.compare_pairs(scores).set_index(["a", "b"])
-    part = pairwise.compare_pairs(scores[["alg0", "alg5"]]).set_index(["a", "b"])
+    whole = pairs.compare_pairs(scores).set_index(["a", "b"])
+    part = pairs.compare_pairs(scores[["alg0", "alg5"]]).set_index(["a", "b"])
     both = ("alg0", "alg5")
     assert whole.loc[both, "p"] == part.loc[both, "p"] == part.loc[both, "p_holm"] < whole.loc[both, "p_holm"]
     assert (whole["p_holm"] >= whole["p"]).all()
@@ -150,22 +150,22 @@ def test_the_smallest_p_is_that_of_a_lead_on_every_set() -> None:
     generator = np.random.default_rng(0)
     scores = matrix(generator.normal(size=(9, 3)))
     scores["alg0"] += 100
-    frame = pairwise.compare_pairs(scores)
+    frame = pairs.compare_pairs(scores)
     assert frame["smallest_p"].unique().tolist() == [frame["p_holm"].min()] == [3 * 2.0**-8]
-    assert pairwise.compare_pairs(scores.iloc[:2])["smallest_p"].unique().tolist() == [1.0]
+    assert pairs.compare_pairs(scores.iloc[:2])["smallest_p"].unique().tolist() == [1.0]
 
 
 def test_a_control_is_compared_with_every_other() -> None:
     scores = matrix(np.random.default_rng(1).normal(size=(8, 4)))
-    frame = pairwise.compare_pairs(scores, "alg2")
+    frame = pairs.compare_pairs(scores, "alg2")
     assert list(zip(frame["a"], frame["b"], strict=True)) == [("alg0", "alg2"), ("alg1", "alg2"), ("alg3", "alg2")]
-    everything = pairwise.compare_pairs(scores).set_index(["a", "b"])
+    everything = pairs.compare_pairs(scores).set_index(["a", "b"])
     assert frame["p"].tolist() == [
         everything.loc[pair, "p"] for pair in (("alg0", "alg2"), ("alg1", "alg2"), ("alg2", "alg3"))
     ]
     assert frame["num_tests"].unique().tolist() == [3]
     with pytest.raises(Failure, match="the control erm is not among the algorithms"):
-        pairwise.compare_pairs(scores, "erm")
+        pairs.compare_pairs(scores, "erm")
 
 
 @given(st.randoms(use_true_random=False))
@@ -190,8 +190,8 @@ def test_permuting_and_renaming_changes_nothing(random: Any) -> None:
             )
         }
 
-    one = described(pairwise.compare_pairs(scores), pairwise.effects(scores, 0.05), renamed)
-    two = described(pairwise.compare_pairs(other), pairwise.effects(other, 0.05), {})
+    one = described(pairs.compare_pairs(scores), pairs.effects(scores, 0.05), renamed)
+    two = described(pairs.compare_pairs(other), pairs.effects(other, 0.05), {})
     assert one == two
 
 
@@ -202,7 +202,7 @@ def test_hodges_lehmann_of_the_textbook() -> None:
     """Hollander, Wolfe and Chicken 2014, example 3.1 and 3.3 (Hamilton depression scale): -0.46, [-0.786, -0.010]."""
     before = [1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30]
     after = [0.878, 0.647, 0.598, 2.05, 1.06, 1.29, 1.06, 3.14, 1.29]
-    shift = pairwise.hodges_lehmann(np.array(after) - before, 0.04)
+    shift = pairs.hodges_lehmann(np.array(after) - before, 0.04)
     assert shift.estimate == pytest.approx(-0.46)
     assert (shift.low, shift.high) == pytest.approx((-0.786, -0.010))
 
@@ -211,7 +211,7 @@ def test_hodges_lehmann_of_the_textbook() -> None:
 @settings(max_examples=40, deadline=None)
 def test_the_interval_is_what_wilcoxon_does_not_reject(values: list[float]) -> None:
     d = np.array(values)
-    shift = pairwise.hodges_lehmann(d, 0.05)
+    shift = pairs.hodges_lehmann(d, 0.05)
     assert shift.low <= shift.estimate <= shift.high
     inside = np.linspace(shift.low, shift.high, 9)[1:-1] + 1e-7
     for centre in inside if shift.high - shift.low > 1e-4 else []:
@@ -221,13 +221,13 @@ def test_the_interval_is_what_wilcoxon_does_not_reject(values: list[float]) -> N
 
 
 def test_the_interval_is_infinite_where_n_is_too_small() -> None:
-    small, enough = (pairwise.hodges_lehmann(np.arange(1.0, n + 1), 0.05) for n in (5, 6))
+    small, enough = (pairs.hodges_lehmann(np.arange(1.0, n + 1), 0.05) for n in (5, 6))
     assert (small.low, small.high) == (-math.inf, math.inf)
     assert (small.estimate, enough.low, enough.high) == (3, 1, 6)
 
 
 def test_effects_by_hand() -> None:
-    frame = pairwise.effects(matrix([[3, 1], [2, 1], [5, 5], [4, 1], [9, 1], [1, 2]]), 0.05)
+    frame = pairs.effects(matrix([[3, 1], [2, 1], [5, 5], [4, 1], [9, 1], [1, 2]]), 0.05)
     row = frame.iloc[0]
     assert (row["wins"], row["losses"], row["ties"], row["num_sets"]) == (4, 1, 1, 6)
     assert (row["mean_difference"], row["median_difference"]) == (pytest.approx(13 / 6), 1.5)
@@ -237,10 +237,10 @@ def test_effects_by_hand() -> None:
 
 @pytest.mark.parametrize(("values", "expected"), [([1, 2, 3], 1), ([-1, -2], -1), ([1, -1], 0), ([0, 0, 0], 0)])
 def test_rank_biserial_at_its_ends(values: list[float], expected: float) -> None:
-    assert pairwise.rank_biserial(np.array(values, dtype=float)) == expected
+    assert pairs.rank_biserial(np.array(values, dtype=float)) == expected
 
 
-@pytest.mark.parametrize("function", [pairwise.compare_pairs, lambda s: pairwise.effects(s, 0.05)])
+@pytest.mark.parametrize("function", [pairs.compare_pairs, lambda s: pairs.effects(s, 0.05)])
 def test_bad_matrices_are_refused(function: Any) -> None:
     with pytest.raises(Failure, match="finite score"):
         function(matrix([[1, math.nan], [2, 3]]))
@@ -256,6 +256,6 @@ def test_scikit_posthocs_gives_the_same_without_ties() -> None:
 
     scores = matrix(np.random.default_rng(2).normal(size=(11, 4)) + np.arange(4))
     theirs = scikit_posthocs.posthoc_wilcoxon(list(scores.to_numpy().T), p_adjust="holm", method="exact")
-    for a, b, p in pairwise.compare_pairs(scores)[["a", "b", "p_holm"]].itertuples(index=False, name=None):
+    for a, b, p in pairs.compare_pairs(scores)[["a", "b", "p_holm"]].itertuples(index=False, name=None):
         i, j = (list(scores).index(name) + 1 for name in (a, b))
         assert p == pytest.approx(theirs.loc[i, j])

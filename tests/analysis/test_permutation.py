@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from biasbed.analysis import permutation, statistics, words
+from biasbed.analysis.report import words
+from biasbed.analysis.statistics import friedman, permutation
 
 
 def every_table(k: int, num_sets: int) -> list[np.ndarray]:
@@ -64,7 +65,7 @@ def test_ties_are_those_that_were_observed() -> None:
 def test_two_sets_that_agree_are_no_proof() -> None:
     """F is infinite and its p zero; of the six orders of the second set one agrees with the first."""
     scores = pd.DataFrame({"a": [3.0, 30.0], "b": [2.0, 20.0], "c": [1.0, 10.0]}, index=["x", "y"])
-    comparison = statistics.compare(scores, 0.05)
+    comparison = friedman.compare(scores, 0.05)
     assert comparison.friedman is not None
     assert comparison.friedman.f_p == 0
     assert comparison.friedman.p == pytest.approx(1 / 6)
@@ -77,6 +78,6 @@ def test_two_sets_that_agree_are_no_proof() -> None:
 def test_six_sets_are_left_to_f() -> None:
     rng = np.random.default_rng(0)
     ranks = pd.DataFrame([rng.permutation(4) + 1.0 for _ in range(6)])
-    found = statistics.friedman(ranks)
+    found = friedman.friedman(ranks)
     assert found.permutation_p is None
     assert found.p == found.f_p == pytest.approx(permutation.friedman_p(ranks.to_numpy()), abs=0.06)

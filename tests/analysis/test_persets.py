@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from biasbed.analysis import exact, pairwise, persets
+from biasbed.analysis.statistics import exact, per_set
+from biasbed.analysis.statistics import pairs as pairwise
 
 
 def runs(num_runs: int = 6, shift: float = 3.0) -> dict[str, pd.DataFrame]:
@@ -25,7 +26,7 @@ FAMILY = pairwise.pairs(("a", "b", "c"))
 
 def test_kruskal_wallis_and_mann_whitney_with_holm() -> None:
     data = runs()
-    sets, pairs = persets.per_set(data, 0.05, FAMILY)
+    sets, pairs = per_set.per_set(data, 0.05, FAMILY)
     expected = [stats.kruskal(*(data[name][dataset] for name in "abc")) for dataset in ("one", "two")]
     assert sets["h"].tolist() == pytest.approx([test.statistic for test in expected])
     assert sets["p_holm"].tolist() == exact.holm(sets["p"].to_numpy()).tolist()
@@ -41,22 +42,22 @@ def test_kruskal_wallis_and_mann_whitney_with_holm() -> None:
 
 def test_kruskal_wallis_is_exact_for_few_runs_and_chi_square_for_many() -> None:
     few = {name: pd.DataFrame({"one": [i * 3 + 1.0, i * 3 + 2, i * 3 + 3]}) for i, name in enumerate("abc")}
-    p = persets.per_set(few, 0.05, FAMILY)[0]["p"].iloc[0]
-    assert p == pytest.approx(6 / 1680, abs=3 * math.sqrt(6 / 1680 / persets.PERMUTATIONS))
+    p = per_set.per_set(few, 0.05, FAMILY)[0]["p"].iloc[0]
+    assert p == pytest.approx(6 / 1680, abs=3 * math.sqrt(6 / 1680 / per_set.PERMUTATIONS))
     generator = np.random.default_rng(8)
     many = {name: pd.DataFrame({"one": generator.normal(0.1 * i, 1, 60)}) for i, name in enumerate("abc")}
-    p = persets.per_set(many, 0.05, FAMILY)[0]["p"].iloc[0]
+    p = per_set.per_set(many, 0.05, FAMILY)[0]["p"].iloc[0]
     expected = stats.kruskal(*(frame["one"] for frame in many.values())).pvalue
     assert p == pytest.approx(expected, abs=0.015)
     tied = {name: frame.round() for name, frame in many.items()}
-    p = persets.per_set(tied, 0.05, FAMILY)[0]["p"].iloc[0]
+    p = per_set.per_set(tied, 0.05, FAMILY)[0]["p"].iloc[0]
     assert p == pytest.approx(stats.kruskal(*(frame["one"] for frame in tied.values())).pvalue, abs=0.015)
 
 
 def test_groups_of_unequal_size_equal_all_arrangements_counted() -> None:
     values = {"a": [1.0, 2.0, 2.0], "b": [5.0, 6.0], "c": [4.0, 3.0]}
     data = {name: pd.DataFrame({"one": numbers}) for name, numbers in values.items()}
-    p = persets.per_set(data, 0.05, FAMILY)[0]["p"].iloc[0]
+    p = per_set.per_set(data, 0.05, FAMILY)[0]["p"].iloc[0]
     everything = [number for numbers in values.values() for number in numbers]
     observed = stats.kruskal(*values.values()).statistic
     h = [
@@ -67,7 +68,7 @@ def test_groups_of_unequal_size_equal_all_arrangements_counted() -> None:
 
 
 def test_pairs_are_marked_where_the_set_shows_no_difference() -> None:
-    _, pairs = persets.per_set(runs(), 0.05, FAMILY)
+    _, pairs = per_set.per_set(runs(), 0.05, FAMILY)
     two = pairs[pairs["dataset"] == "two"]
     assert not two["omnibus_significant"].any()
     assert not two["significant"].any()
@@ -80,7 +81,7 @@ def test_a_pair_is_significant_only_where_the_set_is() -> None:
     data = {name: pd.DataFrame(generator.normal(size=(6, 40)), columns=columns) for name in "abc"}
     for name, values in {"a": range(6), "b": range(10, 16), "c": (0.5, 2.5, 4.5, 10.5, 12.5, 14.5)}.items():
         data[name]["one"] = list(values)
-    sets, pairs = persets.per_set(data, 0.05, FAMILY)
+    sets, pairs = per_set.per_set(data, 0.05, FAMILY)
     assert sets.set_index("dataset").loc["one", "p_holm"] > 0.05
     pair = pairs.set_index(["dataset", "a", "b"]).loc[("one", "a", "b")]
     assert pair["p_holm"] < 0.05
@@ -88,33 +89,33 @@ def test_a_pair_is_significant_only_where_the_set_is() -> None:
 
 
 def test_three_runs_cannot_show_anything_about_pairs() -> None:
-    _, pairs = persets.per_set(runs(3, shift=100), 0.05, FAMILY)
+    _, pairs = per_set.per_set(runs(3, shift=100), 0.05, FAMILY)
     assert pairs["smallest_p"].unique().tolist() == pytest.approx([3 * 2 / math.comb(6, 3)])
     assert not pairs["significant"].any()
 
 
 def test_cliffs_delta() -> None:
     data = {"a": pd.DataFrame({"one": [1.0, 2.0]}), "b": pd.DataFrame({"one": [1.0, 0.0, 3.0]})}
-    _, pairs = persets.per_set(data, 0.05, (("a", "b"),))
+    _, pairs = per_set.per_set(data, 0.05, (("a", "b"),))
     assert pairs["cliffs_delta"].iloc[0] == pytest.approx((1 + 2 - 2) / 6)
 
 
 def test_cliffs_delta_counts_ties_for_neither() -> None:
     data = {"a": pd.DataFrame({"one": [1.0, 2.0]}), "b": pd.DataFrame({"one": [1.0, 2.0, 2.0]})}
-    _, pairs = persets.per_set(data, 0.05, (("a", "b"),))
+    _, pairs = per_set.per_set(data, 0.05, (("a", "b"),))
     assert pairs["cliffs_delta"].iloc[0] == pytest.approx((1 - 2) / 6)
 
 
 def test_what_cannot_be_tested_says_why() -> None:
     data = runs()
     data["c"] = data["c"].iloc[:1]
-    sets, pairs = persets.per_set(data, 0.05, FAMILY)
+    sets, pairs = per_set.per_set(data, 0.05, FAMILY)
     assert sets["skipped"].tolist() == ["fewer than two runs: c"] * 2
     assert sets["p"].isna().all()
     assert pairs.empty
     same = {name: pd.DataFrame({"one": [5.0, 5.0]}) for name in "abc"}
-    assert persets.per_set(same, 0.05, FAMILY)[0]["skipped"].tolist() == ["all runs have the same score"]
-    alone, none = persets.per_set({"a": runs()["a"]}, 0.05, ())
+    assert per_set.per_set(same, 0.05, FAMILY)[0]["skipped"].tolist() == ["all runs have the same score"]
+    alone, none = per_set.per_set({"a": runs()["a"]}, 0.05, ())
     assert alone["skipped"].tolist() == ["there is one algorithm"] * 2
     assert none.empty
 
@@ -122,6 +123,6 @@ def test_what_cannot_be_tested_says_why() -> None:
 def test_a_run_without_a_score_on_a_set_is_missing_there_only() -> None:
     data = runs()
     data["b"].iloc[0, 0] = math.nan
-    sets, pairs = persets.per_set(data, 0.05, FAMILY)
+    sets, pairs = per_set.per_set(data, 0.05, FAMILY)
     assert sets["num_runs"].tolist() == [17, 18]
     assert pairs.set_index(["dataset", "a", "b"]).loc[("one", "a", "b"), "num_runs_b"] == 5

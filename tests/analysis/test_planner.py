@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from biasbed.analysis import exact, pairwise, planner, power, simulation, statistics
+from biasbed.analysis.statistics import exact, friedman, planner, power, simulation
+from biasbed.analysis.statistics import pairs as pairwise
 
 # --- before any score: k, N and alpha ---------------------------------------------------------------------------------
 
@@ -84,7 +85,7 @@ def test_many_at_once_decide_as_one_by_one(k: int, n: int) -> None:
     seen = set()
     for table, omnibus, told, against in zip(tables, found.omnibus, found.wilcoxon, with_control.wilcoxon, strict=True):
         scores = pd.DataFrame(table, columns=[f"alg{i}" for i in range(k)])
-        comparison = statistics.compare(scores, 0.05)
+        comparison = friedman.compare(scores, 0.05)
         assert comparison.significant == omnibus
         tests = pairwise.compare_pairs(scores)
         assert (tests["p_holm"] < 0.05).tolist() == (told != 0).tolist()
@@ -95,7 +96,7 @@ def test_many_at_once_decide_as_one_by_one(k: int, n: int) -> None:
     assert seen == {-1, 0}  # the example shows something, and not everything
     if found.nemenyi is not None:
         for table, told in zip(tables, found.nemenyi, strict=True):
-            p = statistics.nemenyi(pd.DataFrame(table)).to_numpy()
+            p = friedman.nemenyi(pd.DataFrame(table)).to_numpy()
             pairs = itertools.combinations(range(k), 2)
             assert [bool(p[i, j] < 0.05) for i, j in pairs] == (told != 0).tolist()
 
@@ -128,7 +129,7 @@ def test_on_few_sets_too(k: int, n: int) -> None:
     generator = np.random.default_rng(k + n)
     tables = generator.normal(size=(25, n, k)) + np.linspace(0, 3, k)
     p = simulation.omnibus_p(simulation.row_ranks(-tables).mean(axis=1), n)
-    found = [statistics.friedman(statistics.rank(pd.DataFrame(table))) for table in tables]
+    found = [friedman.friedman(friedman.rank(pd.DataFrame(table))) for table in tables]
     assert [test.permutation_p for test in found] == p.tolist()
     assert simulation.decide(tables, 0.05).omnibus.tolist() == [test.p < 0.05 for test in found]
     assert {test.p < 0.05 for test in found} == {True, False}
@@ -202,7 +203,7 @@ def test_the_detectable_difference_has_the_power_it_promises() -> None:
         scores = pd.DataFrame(table, columns=list("abcd"))
         tests = pairwise.compare_pairs(scores, "a")
         better = (tests["p_holm"] < 0.05) & (tests["rank_sum_a"] < tests["rank_sum_b"])
-        hits.append(better.mean() if statistics.compare(scores, 0.05).significant else 0.0)
+        hits.append(better.mean() if friedman.compare(scores, 0.05).significant else 0.0)
     assert np.mean(hits) == pytest.approx(planner.TARGET, abs=4 * np.std(hits) / math.sqrt(300))
 
 

@@ -14,9 +14,10 @@ import pytest
 from toy_runs import Recorder
 
 from biasbed import record
-from biasbed.analysis import AnalyzeOptions, statistics
+from biasbed.analysis import AnalyzeOptions
 from biasbed.analysis.result import Analysis, compute
-from biasbed.analysis.store import Store
+from biasbed.analysis.runs.store import Store
+from biasbed.analysis.statistics import friedman
 from biasbed.errors import UsageError
 from biasbed.published import BIASBED, import_runs, read
 from biasbed.settings import build
@@ -80,7 +81,7 @@ def test_permuted_rows_columns_and_names_change_nothing(analysis: Analysis, seed
     generator.shuffle(names)
     renamed = dict(zip(columns, names, strict=True))
     shuffled = matrix.loc[rows, columns].rename(columns=renamed)
-    one, other = statistics.compare(matrix, 0.05), statistics.compare(shuffled, 0.05)
+    one, other = friedman.compare(matrix, 0.05), friedman.compare(shuffled, 0.05)
     assert one.friedman is not None
     assert other.friedman is not None
     assert f"{other.friedman.chi2:.3f} {other.friedman.f:.4f} {other.friedman.p:.3e}" == "31.400 7.3212 2.044e-06"
@@ -177,7 +178,7 @@ def test_table_4_follows_from_table_2s_padain_and_one_near_tie(analysis: Analysi
             scores.loc[row["dataset"], "padain"] = float(row["mean"])
     assert scores.loc["deepaug_cae", "erm"] - scores.loc["deepaug_cae", "infodrop"] == pytest.approx(0.03)
     scores.loc["deepaug_cae", ["erm", "infodrop"]] = scores.loc["deepaug_cae", ["infodrop", "erm"]].to_numpy()
-    table = statistics.nemenyi(scores)
+    table = friedman.nemenyi(scores)
     for row in printed("biasbed_table4_nemenyi_all_datasets.csv"):
         ours, theirs = float(np.clip(table.loc[row["a"], row["b"]], 0.001, 0.9)), float(row["p"])
         if row["a"] != row["b"]:

@@ -11,7 +11,7 @@ from toy_runs import PROTOCOL, SETS, Recorder, make_protocol
 
 from biasbed import record
 from biasbed.analysis.result import Analysis, compute
-from biasbed.analysis.store import Store
+from biasbed.analysis.runs.store import Store
 from biasbed.errors import Failure, UsageError
 
 GOOD = (0.9, 0.6, 0.5, 0.7, 0.4, 0.3)

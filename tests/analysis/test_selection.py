@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from biasbed import record
-from biasbed.analysis import aggregate, selection
-from biasbed.analysis.selection import (
+from biasbed.analysis import scores
+from biasbed.analysis.selection import rules as selection
+from biasbed.analysis.selection.rules import (
     AsPublished,
     BestEpoch,
     BestEpochPerRun,
@@ -257,6 +258,6 @@ def test_validating_on_a_test_set_is_said() -> None:
         validation_sets=("two",),
         monitor="val/accuracy/two",
     )
-    (note,) = aggregate.validation_note(protocol)
+    (note,) = scores.validation_note(protocol)
     assert "same images (two)" in note
-    assert aggregate.validation_note(replace(protocol, validation_sets=("val",))) == []
+    assert scores.validation_note(replace(protocol, validation_sets=("val",))) == []

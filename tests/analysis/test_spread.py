@@ -9,9 +9,10 @@ import statistics
 import pytest
 from toy_runs import SETS, Recorder
 
-from biasbed.analysis import AnalyzeOptions, doubts, latex
+from biasbed.analysis import AnalyzeOptions
+from biasbed.analysis.report import doubts, latex
 from biasbed.analysis.result import compute
-from biasbed.analysis.store import Store
+from biasbed.analysis.runs.store import Store
 from biasbed.settings import build
 
 

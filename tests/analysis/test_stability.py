@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_statistics import DEMSAR, matrix
 
-from biasbed.analysis import pairwise, power, stability, statistics
+from biasbed.analysis.statistics import friedman, pairs, power, stability
 
 # Two methods, once among three that lie between them and once among three that are far below both
 # (the point of Benavoli, Corani and Mangili 2016, in ten numbers).
@@ -31,7 +31,7 @@ def verdict(scores: pd.DataFrame, test: str) -> str:
 def test_nemenyis_verdict_depends_on_the_pool_and_wilcoxons_p_does_not() -> None:
     assert verdict(BETWEEN, stability.NEMENYI) == "A before B"
     assert verdict(BELOW, stability.NEMENYI) == stability.SAME
-    p = {float(pairwise.compare_pairs(scores).iloc[0]["p"]) for scores in (BETWEEN, BELOW)}
+    p = {float(pairs.compare_pairs(scores).iloc[0]["p"]) for scores in (BETWEEN, BELOW)}
     assert len(p) == 1
     assert p.pop() < 0.01
 
@@ -68,7 +68,7 @@ def test_the_fewest_to_leave_out_is_what_trying_all_sub_pools_finds(values: list
     for a, b in itertools.combinations(scores, 2):
 
         def state(names: tuple[str, ...], a: str = a, b: str = b) -> float:
-            ranks = statistics.rank(scores[list(names)]).mean()
+            ranks = friedman.rank(scores[list(names)]).mean()
             lead = float(ranks[b] - ranks[a])
             return np.sign(lead) * (abs(lead) > power.critical_difference(len(names), len(scores), 0.05))
 
@@ -103,12 +103,12 @@ def test_added_weak_methods_undo_a_difference_as_computed() -> None:
 
 
 def test_conclusions_are_those_of_the_analysis() -> None:
-    comparison = statistics.compare(DEMSAR, 0.1)
+    comparison = friedman.compare(DEMSAR, 0.1)
     said = stability.conclusions(DEMSAR, 0.1)
     assert said[stability.OMNIBUS, "", ""] == "they differ"
     for a, b in itertools.combinations(DEMSAR, 2):
         assert (said[stability.NEMENYI, a, b] != stability.SAME) == (comparison.p(a, b) < 0.1)
-    tests = pairwise.compare_pairs(DEMSAR).set_index(["a", "b"])
+    tests = pairs.compare_pairs(DEMSAR).set_index(["a", "b"])
     assert {pair: p < 0.1 for pair, p in tests["p_holm"].items()} == {
         (a, b): said[stability.WILCOXON, a, b] != stability.SAME for a, b in itertools.combinations(DEMSAR, 2)
     }
@@ -131,7 +131,7 @@ def test_pairs_are_told_apart_under_the_omnibus_test_only() -> None:
     scores["b"] = generator.normal(0, 10, 9)
     scores["a"] = scores["b"] + 0.01 * np.arange(1, 10)
     scores = scores[["a", "b", *(f"noise{i}" for i in range(7))]]
-    assert pairwise.compare_pairs(scores, "b").set_index("a").loc["a", "p_holm"] < 0.05
+    assert pairs.compare_pairs(scores, "b").set_index("a").loc["a", "p_holm"] < 0.05
     said = stability.conclusions(scores, 0.05, "b")
     assert said[stability.OMNIBUS, "", ""] == stability.NOT_SHOWN
     assert {text for claim, text in said.items() if claim[0] != stability.OMNIBUS} == {stability.SAME}

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from biasbed import record
-from biasbed.analysis import aggregate, power, statistics
+from biasbed.analysis import scores as aggregate
+from biasbed.analysis.statistics import friedman, power
 from biasbed.errors import Failure
 
 # Demsar 2006, table 6: area under the ROC curve of C4.5 and three variants (m and cf: parameters that were tuned).
@@ -43,7 +44,7 @@ def matrix(values: Any) -> pd.DataFrame:
 
 def test_demsars_example() -> None:
     """Demsar 2006, section 3.2.2. The paper computes from ranks rounded to three digits, and without tie correction."""
-    comparison = statistics.compare(DEMSAR, 0.05)
+    comparison = friedman.compare(DEMSAR, 0.05)
     ranks = comparison.mean_ranks
     assert [round(ranks[name], 3) for name in DEMSAR] == [3.143, 2.000, 2.893, 1.964]
     n, k = DEMSAR.shape
@@ -62,7 +63,7 @@ def test_demsars_example() -> None:
 
 def test_autoranks_numbers() -> None:
     """autorank 1.3.0 with force_mode="nonparametric" on the same table: p of chi-square, ranks, critical distance."""
-    comparison = statistics.compare(DEMSAR, 0.05)
+    comparison = friedman.compare(DEMSAR, 0.05)
     assert comparison.friedman is not None
     assert comparison.reach is not None
     assert comparison.friedman.chi2_p == pytest.approx(0.016721580328441323)
@@ -79,7 +80,7 @@ def test_critical_values_of_demsars_table_5a(k: int, q: float) -> None:
 
 def test_wilcoxon_on_demsars_two_algorithms() -> None:
     """Demsar 2006, section 3.1.3: C4.5 + m is better than C4.5 on 10 sets, worse on 2; equality is rejected."""
-    test = statistics.compare_two(DEMSAR[["c45_m", "c45"]])
+    test = friedman.compare_two(DEMSAR[["c45_m", "c45"]])
     assert (test.wins, test.losses, test.ties) == (10, 2, 2)
     assert test.wilcoxon_p < 0.05
 
@@ -89,14 +90,14 @@ def test_wilcoxon_on_demsars_two_algorithms() -> None:
 def test_friedman_equals_scipy(seed: int, ties: bool) -> None:
     generator = np.random.default_rng(seed)
     values = generator.integers(0, 4, (9, 5)) if ties else generator.normal(size=(9, 5))
-    test = statistics.friedman(statistics.rank(matrix(values)))
+    test = friedman.friedman(friedman.rank(matrix(values)))
     expected = stats.friedmanchisquare(*np.asarray(values).T)
     assert (test.chi2, test.chi2_p) == pytest.approx((expected.statistic, expected.pvalue))
 
 
 def test_iman_davenport_by_hand() -> None:
     """Three sets, rank sums 4, 5, 9: chi2 = 12 (16 + 25 + 81) / (3 x 12) - 36 = 14/3, F = 2 chi2 / (6 - chi2) = 7."""
-    test = statistics.friedman(matrix([[1, 2, 3], [1, 2, 3], [2, 1, 3]]))
+    test = friedman.friedman(matrix([[1, 2, 3], [1, 2, 3], [2, 1, 3]]))
     assert test.chi2 == pytest.approx(14 / 3)
     assert test.f == pytest.approx(7)
     assert (test.chi2_dof, test.f_dof) == (2, (2, 4))
@@ -106,14 +107,14 @@ def test_iman_davenport_by_hand() -> None:
 
 def test_nemenyi_is_the_studentized_range() -> None:
     scores = matrix(np.random.default_rng(1).normal(size=(8, 4)))
-    table, ranks = statistics.nemenyi(scores), statistics.rank(scores).mean()
+    table, ranks = friedman.nemenyi(scores), friedman.rank(scores).mean()
     for a, b in itertools.combinations(scores, 2):
         q = abs(ranks[a] - ranks[b]) / math.sqrt(4 * 5 / (6 * 8)) * math.sqrt(2)
         assert table.loc[a, b] == pytest.approx(stats.studentized_range.sf(q, 4, math.inf), abs=1e-9)
 
 
 def test_sign_test_and_counts() -> None:
-    test = statistics.compare_two(matrix([[3, 1], [2, 1], [5, 5], [4, 1], [9, 1], [1, 2]]))
+    test = friedman.compare_two(matrix([[3, 1], [2, 1], [5, 5], [4, 1], [9, 1], [1, 2]]))
     assert (test.wins, test.losses, test.ties) == (4, 1, 1)
     assert test.sign_p == pytest.approx(2 * (1 + 5) / 32)
 
@@ -129,13 +130,13 @@ tables = st.integers(3, 6).flatmap(
 @settings(max_examples=40, deadline=None)
 def test_permuting_and_renaming_changes_nothing(values: list[list[int]], random: Any) -> None:
     scores = matrix(values)
-    if statistics.why_not_testable(scores):
+    if friedman.why_not_testable(scores):
         return
     names = [f"x{i}" for i in range(scores.shape[1])]
     random.shuffle(names)
     renamed = dict(zip(scores.columns, names, strict=True))
     other = scores.sample(frac=1, random_state=random.randrange(99)).sample(frac=1, axis=1, random_state=3)
-    one, two = statistics.compare(scores, 0.05), statistics.compare(other.rename(columns=renamed), 0.05)
+    one, two = friedman.compare(scores, 0.05), friedman.compare(other.rename(columns=renamed), 0.05)
     assert one.friedman is not None
     assert two.friedman is not None
     assert one.nemenyi is not None
@@ -147,17 +148,17 @@ def test_permuting_and_renaming_changes_nothing(values: list[list[int]], random:
 
 def test_ranks_share_ties_and_respect_direction() -> None:
     scores = matrix([[1, 3, 3], [1, 2, 3]])
-    assert statistics.rank(scores).to_numpy().tolist() == [[3, 1.5, 1.5], [3, 2, 1]]
-    assert statistics.rank(scores, lower_is_better=["set1"]).to_numpy().tolist() == [[3, 1.5, 1.5], [1, 2, 3]]
+    assert friedman.rank(scores).to_numpy().tolist() == [[3, 1.5, 1.5], [3, 2, 1]]
+    assert friedman.rank(scores, lower_is_better=["set1"]).to_numpy().tolist() == [[3, 1.5, 1.5], [1, 2, 3]]
 
 
 def test_rounding_errors_do_not_break_ties() -> None:
     scores = matrix([[0.1 + 0.2, 0.3, 0.1]])
-    assert statistics.rank(scores).to_numpy().tolist() == [[1.5, 1.5, 3]]
+    assert friedman.rank(scores).to_numpy().tolist() == [[1.5, 1.5, 3]]
 
 
 def test_lower_is_better_turns_two_algorithms_round() -> None:
-    test = statistics.compare_two(matrix([[1, 2], [3, 1]]), lower_is_better=["set0"])
+    test = friedman.compare_two(matrix([[1, 2], [3, 1]]), lower_is_better=["set0"])
     assert (test.wins, test.losses) == (2, 0)
 
 
@@ -178,12 +179,10 @@ GOOD = np.arange(12.0).reshape(4, 3) % 5
     ],
     ids=["nan", "inf", "words", "two columns of one name", "two rows of one name", "empty"],
 )
-@pytest.mark.parametrize(
-    "test", [statistics.nemenyi, lambda s: statistics.compare(s, 0.05)], ids=["nemenyi", "compare"]
-)
+@pytest.mark.parametrize("test", [friedman.nemenyi, lambda s: friedman.compare(s, 0.05)], ids=["nemenyi", "compare"])
 def test_bad_matrices_are_refused(change: Any, message: str, test: Any) -> None:
     scores = change(matrix(GOOD))
-    if scores.empty and test is not statistics.nemenyi:
+    if scores.empty and test is not friedman.nemenyi:
         assert test(scores).skipped == "no set is left to compare on"
         return
     with pytest.raises(Failure, match=message):
@@ -199,7 +198,7 @@ def test_bad_matrices_are_refused(change: Any, message: str, test: Any) -> None:
     ],
 )
 def test_what_cannot_be_tested_is_skipped_with_the_reason(values: list[list[int]], reason: str) -> None:
-    comparison = statistics.compare(matrix(values), 0.05)
+    comparison = friedman.compare(matrix(values), 0.05)
     assert reason in comparison.skipped
     assert comparison.friedman is None
     assert comparison.nemenyi is None
@@ -209,24 +208,24 @@ def test_what_cannot_be_tested_is_skipped_with_the_reason(values: list[list[int]
 def test_library_functions_refuse_two_algorithms_and_friedman_of_equals() -> None:
     two = matrix([[1, 2], [2, 3]])
     with pytest.raises(Failure, match="three algorithms"):
-        statistics.nemenyi(two)
+        friedman.nemenyi(two)
     with pytest.raises(Failure, match="three algorithms"):
-        statistics.friedman(statistics.rank(two))
+        friedman.friedman(friedman.rank(two))
     with pytest.raises(Failure, match="for two algorithms, not 3"):
-        statistics.compare_two(matrix(GOOD))
+        friedman.compare_two(matrix(GOOD))
     with pytest.raises(Failure, match="nothing to test"):
-        statistics.friedman(statistics.rank(matrix([[1, 1, 1], [2, 2, 2]])))
+        friedman.friedman(friedman.rank(matrix([[1, 1, 1], [2, 2, 2]])))
 
 
 def test_two_algorithms_get_paired_tests_only() -> None:
-    comparison = statistics.compare(matrix([[1, 2], [2, 3], [5, 6]]), 0.05)
+    comparison = friedman.compare(matrix([[1, 2], [2, 3], [5, 6]]), 0.05)
     assert comparison.pair is not None
     assert comparison.friedman is None
     assert comparison.nemenyi is None
 
 
 def test_the_same_order_on_every_set_gives_an_infinite_f() -> None:
-    comparison = statistics.compare(matrix([[3, 2, 1]] * 5), 0.05)
+    comparison = friedman.compare(matrix([[3, 2, 1]] * 5), 0.05)
     assert comparison.friedman is not None
     assert comparison.friedman.f == math.inf
     assert comparison.friedman.f_p == 0
@@ -235,7 +234,7 @@ def test_the_same_order_on_every_set_gives_an_infinite_f() -> None:
 
 
 def test_two_algorithms_that_tie_everywhere_but_once() -> None:
-    test = statistics.compare_two(matrix([[1, 1], [2, 2], [3, 1]]))
+    test = friedman.compare_two(matrix([[1, 1], [2, 2], [3, 1]]))
     assert (test.ties, test.wilcoxon_p, test.sign_p) == (2, 1.0, 1.0)
 
 
@@ -244,23 +243,23 @@ def test_two_algorithms_that_tie_everywhere_but_once() -> None:
 
 def test_the_better_of_two_has_the_larger_rank_sum() -> None:
     """Though it wins on fewer sets."""
-    pair = statistics.compare_two(matrix([[9, 1], [8, 1], [1, 2], [1, 2.5], [1, 2.2]]))
+    pair = friedman.compare_two(matrix([[9, 1], [8, 1], [1, 2], [1, 2.5], [1, 2.2]]))
     assert (pair.wins, pair.losses, pair.rank_sum, pair.rank_sum_against) == (2, 3, 9, 6)
     assert pair.better == "alg0"
-    assert statistics.compare_two(matrix([[1, 9], [1, 8], [2, 1], [2.5, 1], [2.2, 1]])).better == "alg1"
+    assert friedman.compare_two(matrix([[1, 9], [1, 8], [2, 1], [2.5, 1], [2.2, 1]])).better == "alg1"
 
 
 def test_left_out_sets_are_left_out() -> None:
     scores = matrix([[3, 2, 1], [3, 2, 1], [1, 2, 3]])
-    comparison = statistics.compare(scores, 0.05, setting="strict", left_out=["set2"])
+    comparison = friedman.compare(scores, 0.05, setting="strict", left_out=["set2"])
     assert comparison.sets == ("set0", "set1")
     assert comparison.mean_ranks == {"alg0": 1.0, "alg1": 2.0, "alg2": 3.0}
-    assert statistics.compare(scores, 0.05, left_out=list(scores.index)).skipped
+    assert friedman.compare(scores, 0.05, left_out=list(scores.index)).skipped
 
 
 def test_groups_are_maximal_and_hold_only_pairs_that_are_not_told_apart() -> None:
     scores = matrix([[9, 8, 3, 2, 1]] * 12)
-    comparison = statistics.compare(scores, 0.05)
+    comparison = friedman.compare(scores, 0.05)
     groups = comparison.groups()
     assert comparison.nemenyi is not None
     for group in groups:
@@ -269,7 +268,7 @@ def test_groups_are_maximal_and_hold_only_pairs_that_are_not_told_apart() -> Non
 
 
 def test_two_are_in_one_group_while_their_p_is_at_least_alpha() -> None:
-    comparison = statistics.compare(DEMSAR, 0.05)
+    comparison = friedman.compare(DEMSAR, 0.05)
     for a, b in itertools.combinations(DEMSAR, 2):
         for factor, together in ((0.99, True), (1.01, False)):
             groups = replace(comparison, alpha=factor * comparison.p(a, b)).groups()
@@ -288,8 +287,8 @@ def test_smallest_number_of_sets_is_where_total_dominance_becomes_significant(k:
     def significant(n: int) -> bool:
         scores = matrix([list(range(k))] * n) + np.arange(n)[:, None] * np.arange(1, k + 1) / 100
         if k == 2:
-            return statistics.compare_two(scores).wilcoxon_p < 0.05
-        return bool(statistics.nemenyi(scores).iloc[0, -1] < 0.05)
+            return friedman.compare_two(scores).wilcoxon_p < 0.05
+        return bool(friedman.nemenyi(scores).iloc[0, -1] < 0.05)
 
     assert significant(smallest)
     assert smallest == 2 or not significant(smallest - 1)

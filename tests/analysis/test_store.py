@@ -19,12 +19,12 @@ import pytest
 from toy_runs import Recorder
 
 from biasbed import record
-from biasbed.analysis import bulk
-from biasbed.analysis import store as stores
-from biasbed.analysis.store import Store, tidy_history
+from biasbed.analysis.runs import bulk
+from biasbed.analysis.runs import store as stores
+from biasbed.analysis.runs.store import Store, tidy_history
 from biasbed.errors import Failure, UsageError
-from biasbed.progress import Progress
-from biasbed.server import resolve_uri
+from biasbed.system.terminal import Progress
+from biasbed.tracking.server import resolve_uri
 
 HISTORY = [("test/accuracy/a", 1, 5, 0.1), ("test/accuracy/a", 0, 4, 0.2)]
 
@@ -278,7 +278,7 @@ def test_relative_databases_are_refused_with_what_to_give() -> None:
 
 
 def test_the_environment_names_the_server(tmp_path: Path) -> None:
-    code = "from biasbed.server import resolve_uri; print(resolve_uri())"
+    code = "from biasbed.tracking.server import resolve_uri; print(resolve_uri())"
     for given, answer in (
         (f"sqlite:///{tmp_path}/x.db", f"sqlite:///{tmp_path}/x.db"),
         ("", f"sqlite:///{tmp_path}/mlflow.db"),

@@ -11,12 +11,12 @@ import torch
 from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, Progress, Setup, TrainData
 from biasbed.batch import Batch
-from biasbed.distributed import Group
-from biasbed.engine import prepare
-from biasbed.networks import build, prepared
-from biasbed.precision import Precision
+from biasbed.compute.distributed import Group
+from biasbed.compute.precision import Precision
+from biasbed.networks import build, frozen
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass, MultiLabel, Task
+from biasbed.training.engine import prepare
 
 # Settings under which a method's randomness is sure to act in a few steps.
 BUSY: Mapping[str, Mapping[str, Any]] = {
@@ -68,10 +68,10 @@ def make(
     return algorithm.train()
 
 
-def _stand_in(kind: str) -> prepared.PreparedNetwork:
+def _stand_in(kind: str) -> frozen.PreparedNetwork:
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        return prepared.network_class(kind)(**STAND_INS[kind]).eval().requires_grad_(False)
+        return frozen.network_class(kind)(**STAND_INS[kind]).eval().requires_grad_(False)
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------

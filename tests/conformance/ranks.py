@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from biasbed.algorithms.base import Algorithm
 from biasbed.batch import Batch
-from biasbed.distributed import Group
-from biasbed.engine import Tally
+from biasbed.compute.distributed import Group
+from biasbed.training.engine import Tally
 from conformance.making import batch_for, make
 
 _CONTEXT = multiprocessing.get_context("forkserver")

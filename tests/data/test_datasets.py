@@ -12,11 +12,11 @@ import pytest
 from conftest import ROOT
 from PIL import Image
 
-from biasbed.data import geirhos, imagenet
-from biasbed.data.datasets import DataSet, imagenet_classes
 from biasbed.data.folders import open_flat, open_folder
+from biasbed.datasets import geirhos, imagenet
+from biasbed.datasets.base import DataSet, imagenet_classes
 from biasbed.errors import UsageError
-from biasbed.label_maps import CATEGORIES_16
+from biasbed.suites.label_maps import CATEGORIES_16
 
 ALL = [
     cls()
@@ -200,15 +200,16 @@ def test_a_folder_that_may_not_be_read_is_named(
     thousand: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Root may read everything, so the refusal of the system is played."""
-    from biasbed.data import datasets, listing
+    from biasbed.data import listing
+    from biasbed.datasets import base
 
     def denied(folder: Path) -> tuple[list[str], list[str]]:
         if folder.name == private:
             raise PermissionError(13, "Permission denied", str(folder))
         return scan(folder)
 
-    scan = datasets.scan
-    for module in (datasets, listing):
+    scan = base.scan
+    for module in (base, listing):
         monkeypatch.setattr(module, "scan", denied)
     for private, place in (("n01440764", "val/n01440764"), ("val", "val")):  # noqa: B007 (`denied` sees it)
         assert refusal(imagenet.ImageNet(), thousand) == f"can't read {thousand}/{place}: Permission denied"

@@ -16,7 +16,7 @@ from biasbed.config import Augment, Preprocess
 from biasbed.data import transforms
 from biasbed.data.decoding import JpegFile, PillowFile, open_file
 from biasbed.data.source import CorruptImage, Decoded, Names
-from biasbed.prepare.check import _decode, _open
+from biasbed.prepare.doctor import _decode, _open
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ ANALYSIS = "analysis"
 
 MUTANTS: list[Mutant] = [
     *of(
-        f"{ANALYSIS}/selection.py",
+        f"{ANALYSIS}/selection/rules.py",
         "analysis/test_selection.py",
         (
             "selection: the last of equal epochs",
@@ -54,7 +54,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/statistics.py",
+        f"{ANALYSIS}/statistics/friedman.py",
         "analysis/test_statistics.py",
         (
             "friedman: not corrected for ties",
@@ -114,7 +114,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/exact.py",
+        f"{ANALYSIS}/statistics/exact.py",
         "analysis/test_pairwise.py",
         (
             "wilcoxon: zeros leave before the ranking",
@@ -160,7 +160,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/pairwise.py",
+        f"{ANALYSIS}/statistics/pairs.py",
         "analysis/test_pairwise.py",
         (
             "hodges-lehmann: means of different sets only",
@@ -192,7 +192,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/aggregate.py",
+        f"{ANALYSIS}/scores.py",
         "analysis/test_output.py",
         (
             "aggregate: std with n",
@@ -210,7 +210,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/gaps.py",
+        f"{ANALYSIS}/regret.py",
         "analysis/test_gaps.py",
         (
             "gaps: the oracle is worse",
@@ -221,7 +221,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/consistency.py",
+        f"{ANALYSIS}/runs/consistency.py",
         "analysis/test_runs.py",
         (
             "consistency: the last of equal keys counts",

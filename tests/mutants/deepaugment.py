@@ -129,7 +129,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{PREPARE}/distortion.py",
+        f"{PREPARE}/maker.py",
         "prepare/test_deepaugment.py",
         (
             "distortion: a filter listed twice is negated",

@@ -47,7 +47,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{PACKAGE}/cues.py",
+        f"{PACKAGE}/evaluation/shape_bias.py",
         "test_vectors.py::test_ours_is_as_the_authors_have_it[shape_bias_synthetic]",
         (
             "cues: agreeing images count",
@@ -64,7 +64,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{PACKAGE}/evaluate.py",
+        f"{PACKAGE}/evaluation/evaluator.py",
         "test_evaluate.py",
         (
             "evaluate: second places are right, too",
@@ -109,7 +109,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{PACKAGE}/label_maps.py",
+        f"{PACKAGE}/suites/label_maps.py",
         "test_label_maps.py",
         (
             "label maps: softmax over the categories alone",
@@ -141,7 +141,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{PACKAGE}/schedules.py",
+        f"{PACKAGE}/compute/optim.py",
         "test_engine.py",
         (
             "schedule: warm-up from 0",
@@ -201,7 +201,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{PACKAGE}/engine.py",
+        f"{PACKAGE}/training/engine.py",
         "test_engine.py",
         (
             "engine: momenta outlive a restart",
@@ -222,7 +222,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{PACKAGE}/precision.py",
+        f"{PACKAGE}/compute/precision.py",
         "test_engine.py::test_gradients_are_unscaled_and_clipped_by_total_norm",
         (
             "precision: gradients stay scaled",

@@ -8,7 +8,7 @@ ANALYSIS = "analysis"
 
 MUTANTS: list[Mutant] = [
     *of(
-        f"{ANALYSIS}/bayesian.py",
+        f"{ANALYSIS}/statistics/bayesian.py",
         "analysis/test_bayesian.py",
         (
             "bayes: a prior as strong as a set",
@@ -40,7 +40,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/bootstrap.py",
+        f"{ANALYSIS}/statistics/bootstrap.py",
         "analysis/test_bootstrap.py",
         (
             "bootstrap: not widened",
@@ -72,7 +72,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/power.py",
+        f"{ANALYSIS}/statistics/power.py",
         "analysis/test_statistics.py",
         (
             "power: the studentized range itself",
@@ -104,7 +104,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/permutation.py",
+        f"{ANALYSIS}/statistics/permutation.py",
         "analysis/test_permutation.py",
         (
             "permutation: a sample without the observed order",
@@ -122,7 +122,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/persets.py",
+        f"{ANALYSIS}/statistics/per_set.py",
         "analysis/test_persets.py",
         (
             "per set: rank sums are not weighed by size",
@@ -147,7 +147,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/stability.py",
+        f"{ANALYSIS}/statistics/stability.py",
         "analysis/test_stability.py",
         (
             "stability: pairs whatever the omnibus test",
@@ -172,7 +172,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/simulation.py",
+        f"{ANALYSIS}/statistics/simulation.py",
         "analysis/test_planner.py",
         (
             "simulation: runs' noise stays in the interactions",
@@ -204,7 +204,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/planner.py",
+        f"{ANALYSIS}/statistics/planner.py",
         "analysis/test_planner.py",
         (
             "planner: power of either direction",

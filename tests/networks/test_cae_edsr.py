@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.errors import Failure, UsageError
-from biasbed.networks import prepared
+from biasbed.networks import frozen
 from biasbed.networks.cae import CAE, LAYERS, binarise
 from biasbed.networks.edsr import BLOCKS, EDSR, MEAN
 
@@ -103,7 +103,7 @@ def test_published_edsr(tmp_path: Path, shifts: bool) -> None:
     authors = EDSR()
     state = dict(authors.state_dict())
     torch.save(with_mean_shifts(state) if shifts else state, tmp_path / "edsr.pt")
-    network, checksums = prepared.take_over("edsr", {"weights": tmp_path / "edsr.pt"})
+    network, checksums = frozen.take_over("edsr", {"weights": tmp_path / "edsr.pt"})
     assert (network.size, network.settings["width"], len(checksums["weights"])) == (512, 64, 64)
     x = 255 * torch.rand(1, 3, 3, 4, generator=seeded())
     assert torch.equal(network(x), authors(x))
@@ -112,7 +112,7 @@ def test_published_edsr(tmp_path: Path, shifts: bool) -> None:
 def test_published_autoencoder(tmp_path: Path) -> None:
     authors = CAE()
     torch.save(authors.state_dict(), tmp_path / "cae.state")
-    network, _ = prepared.take_over("cae", {"weights": tmp_path / "cae.state"})
+    network, _ = frozen.take_over("cae", {"weights": tmp_path / "cae.state"})
     x, uniform = torch.rand(1, 3, 16, 16, generator=seeded()), torch.rand(1, 32, 4, 4, generator=seeded(1))
     assert torch.equal(network(x, uniform), authors(x, uniform))
     assert network.size == 512
@@ -120,7 +120,7 @@ def test_published_autoencoder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["cae", "edsr"])
 def test_misfitting_files_are_refused_by_key(kind: str) -> None:
-    cls = prepared.network_class(kind)
+    cls = frozen.network_class(kind)
     state = dict(cls().state_dict())
     first = next(iter(state))
     for wrong, message in (
@@ -141,9 +141,9 @@ def test_edsr_for_another_range_of_pixels_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("kind", "network"), [("cae", CAE(size=20, width=8)), ("edsr", EDSR(size=24, width=4))])
-def test_saved_and_loaded(tmp_path: Path, kind: str, network: prepared.PreparedNetwork) -> None:
-    prepared.save(tmp_path / "network.pt", kind, network, {})
-    loaded = prepared.load(tmp_path / "network.pt", kind)
+def test_saved_and_loaded(tmp_path: Path, kind: str, network: frozen.PreparedNetwork) -> None:
+    frozen.save(tmp_path / "network.pt", kind, network, {})
+    loaded = frozen.load(tmp_path / "network.pt", kind)
     assert (type(loaded), loaded.settings) == (type(network), network.settings)
     assert all(torch.equal(value, loaded.state_dict()[key]) for key, value in network.state_dict().items())
 
@@ -173,12 +173,12 @@ HARMS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS.keys())
 def test_a_file_of_anything_else_is_one_line(harm: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "edsr.pt"
-    prepared.save(path, "edsr", EDSR(size=16, width=8), {})
+    frozen.save(path, "edsr", EDSR(size=16, width=8), {})
     torch.save({**torch.load(path, weights_only=True), **harm}, path)
     with pytest.raises(Failure, match="prepare it again") as caught:
-        prepared.load(path, "edsr")
+        frozen.load(path, "edsr")
     assert len(str(caught.value).splitlines()) == 1
-    for read in (prepared.fingerprint, prepared.origin):
+    for read in (frozen.fingerprint, frozen.origin):
         with contextlib.suppress(Failure):
             read(path)
 
@@ -186,9 +186,9 @@ def test_a_file_of_anything_else_is_one_line(harm: dict[str, Any], tmp_path: Pat
 def test_the_fingerprint_of_a_network_is_that_of_its_numbers(tmp_path: Path) -> None:
     network = EDSR(size=16, width=8)
     for name in ("one", "other"):
-        prepared.save(tmp_path / name, "edsr", network, {"from": name})
-    assert prepared.fingerprint(tmp_path / "one") == prepared.fingerprint(tmp_path / "other")
+        frozen.save(tmp_path / name, "edsr", network, {"from": name})
+    assert frozen.fingerprint(tmp_path / "one") == frozen.fingerprint(tmp_path / "other")
     with torch.no_grad():
         next(network.parameters()).add_(1)
-    prepared.save(tmp_path / "other", "edsr", network, {})
-    assert prepared.fingerprint(tmp_path / "one") != prepared.fingerprint(tmp_path / "other")
+    frozen.save(tmp_path / "other", "edsr", network, {})
+    assert frozen.fingerprint(tmp_path / "one") != frozen.fingerprint(tmp_path / "other")

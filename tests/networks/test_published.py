@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from biasbed import models
-from biasbed.data.datasets import imagenet_classes
+from biasbed.datasets.base import imagenet_classes
 from biasbed.errors import Failure, UsageError
-from biasbed.networks import published
+from biasbed.evaluation import models
+from biasbed.networks import library as published
 
 
 @pytest.fixture

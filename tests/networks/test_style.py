@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.errors import UsageError
-from biasbed.networks import prepared
+from biasbed.networks import frozen
 from biasbed.networks.style import StyleTransfer, adain, blend, moments, restyle
 
 
@@ -151,8 +151,8 @@ def test_missing_weights_are_refused_by_name() -> None:
 
 
 def test_a_saved_network_is_the_same(network: StyleTransfer, tmp_path: Path) -> None:
-    prepared.save(tmp_path / "style.pt", "style", network, {})
-    again = prepared.load(tmp_path / "style.pt", "style")
+    frozen.save(tmp_path / "style.pt", "style", network, {})
+    again = frozen.load(tmp_path / "style.pt", "style")
     assert isinstance(again, StyleTransfer)
     assert again.size == 32
     assert torch.equal(again.encode(images()), network.encode(images()))

@@ -13,10 +13,10 @@ import pytest
 from PIL import Image
 
 from biasbed import cli, suites
-from biasbed.data import geirhos, imagenet
-from biasbed.data.datasets import DataSet
+from biasbed.datasets import geirhos, imagenet
+from biasbed.datasets.base import DataSet
 from biasbed.errors import Failure, UsageError
-from biasbed.prepare.check import check, examine
+from biasbed.prepare.doctor import check, examine
 from biasbed.prepare.run import prepare
 
 SUITE = "biasbed"
@@ -188,7 +188,7 @@ def test_the_hash_is_that_of_all_contents_one_after_the_other(doctor: Doctor, mo
     expected = hashlib.sha256(b"".join((doctor.data_dir / "fruit" / name).read_bytes() for name in names)).hexdigest()
     assert f"fruit: SHA-256 of all files {expected}\n" in doctor(hash="true")
     assert "SHA-256" not in doctor()
-    monkeypatch.setattr("biasbed.prepare.check.CHUNK", 2)
+    monkeypatch.setattr("biasbed.prepare.doctor.CHUNK", 2)
     (doctor.data_dir / "fruit").rename(doctor.data_dir / "Fruit_v2")
     assert examine(Fruit(), doctor.data_dir, whole=True).sha256 == expected
     path = doctor.data_dir / "Fruit_v2" / "apple" / "0.png"

@@ -13,15 +13,16 @@ import torch
 from conftest import Command
 from PIL import Image
 
-from biasbed import config, job
+from biasbed import config
 from biasbed.data.prepared import Manifest
 from biasbed.errors import Failure, UsageError
-from biasbed.networks import prepared
+from biasbed.networks import frozen
 from biasbed.networks.cae import CAE
 from biasbed.networks.style import StyleTransfer
-from biasbed.prepare.make import redrawn_at
+from biasbed.prepare.images import redrawn_at
 from biasbed.prepare.run import prepare
 from biasbed.suites import open_suite
+from biasbed.training import job
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +41,7 @@ def flags(image_root: Path) -> dict[str, Any]:
     torch.manual_seed(0)
     networks = {"cae": CAE(size=24, width=8), "style": StyleTransfer(width=4, size=24)}
     for kind, network in networks.items():
-        prepared.save(suite.store.network(suite.material(), kind), kind, network, {"from": "a test"})
+        frozen.save(suite.store.network(suite.material(), kind), kind, network, {"from": "a test"})
     return {**found, "processes": 1}
 
 
@@ -135,7 +136,7 @@ def test_a_network_in_the_fingerprint(flags: dict[str, Any]) -> None:
     shared = {name: flags[name] for name in ("suite", "data_dir", "train", "device")}
     keys = [job.plan(config.resolve({**shared, "algorithm": "debiased"})).run_key]
     suite = open_suite(config.resolve(shared))
-    prepared.save(suite.network("style"), "style", StyleTransfer(width=4, size=24), {})
+    frozen.save(suite.network("style"), "style", StyleTransfer(width=4, size=24), {})
     keys.append(job.plan(config.resolve({**shared, "algorithm": "debiased"})).run_key)
     assert keys[0] != keys[1]
 
@@ -148,7 +149,7 @@ def test_unreadable_images(flags: dict[str, Any], tmp_path: Path) -> None:
     own = {**flags, "data_dir": str(root)}
     suite = open_suite(config.resolve({name: own[name] for name in ("suite", "data_dir", "train", "device")}))
     assert suite.store is not None
-    prepared.save(suite.store.network(suite.material(), "cae"), "cae", CAE(size=24, width=8), {})
+    frozen.save(suite.store.network(suite.material(), "cae"), "cae", CAE(size=24, width=8), {})
     with pytest.raises(Failure, match=rf"{broken.name}.*corrupt=skip"):
         prepare({**own, "what": "deepaug_cae"})
     folder = prepare({**own, "what": "deepaug_cae", "corrupt": "skip"})
@@ -175,7 +176,7 @@ def test_weights_of_the_authors_are_taken_over(flags: dict[str, Any], tmp_path: 
     import hashlib
 
     assert hashlib.sha256((tmp_path / "cae.pt").read_bytes()).hexdigest() in capsys.readouterr().out
-    loaded = prepared.load(path, "cae")
+    loaded = frozen.load(path, "cae")
     assert all(torch.equal(value, loaded.state_dict()[key]) for key, value in network.state_dict().items())
     assert loaded.size == 512
     with pytest.raises(UsageError, match="there is no such file"):
@@ -190,9 +191,9 @@ def test_weights_of_the_authors_are_taken_over(flags: dict[str, Any], tmp_path: 
 def test_a_small_network_is_trained_where_no_file_is_given(flags: dict[str, Any]) -> None:
     words = {**flags, "what": "edsr_network", "steps": 3, "width": 4, "size": 24}
     path = prepare(words)
-    first = prepared.fingerprint(path)
+    first = frozen.fingerprint(path)
     path.unlink()
-    assert prepared.fingerprint(prepare(words)) == first
+    assert frozen.fingerprint(prepare(words)) == first
     assert not list(path.parent.glob("*.partial*"))
 
 
@@ -214,7 +215,7 @@ def test_style_images_of_ones_own(flags: dict[str, Any], tmp_path: Path) -> None
 
 
 def test_a_second_command_waits_for_nobody(flags: dict[str, Any]) -> None:
-    from biasbed.run_folder import exclusive
+    from biasbed.tracking.folder import exclusive
 
     suite = open_suite(config.resolve({name: flags[name] for name in ("suite", "data_dir", "train", "device")}))
     assert suite.store is not None
@@ -242,7 +243,7 @@ def test_pictures_of_different_sizes(flags: dict[str, Any], tmp_path: Path) -> N
     own = {**flags, "data_dir": str(root)}
     suite = open_suite(config.resolve({name: own[name] for name in ("suite", "data_dir", "train", "device")}))
     assert suite.store is not None
-    prepared.save(suite.store.network(suite.material(), "cae"), "cae", CAE(size=24, width=8), {})
+    frozen.save(suite.store.network(suite.material(), "cae"), "cae", CAE(size=24, width=8), {})
     folder = prepare({**own, "what": "deepaug_cae"})
     assert (folder / "examples.png").is_file()
     with Image.open(folder / "images" / "cross" / f"{wide.name}.png") as image:

@@ -16,8 +16,8 @@ from biasbed.data.source import MemorySource
 from biasbed.errors import UsageError
 from biasbed.networks.style import StyleTransfer
 from biasbed.prepare import style
+from biasbed.prepare.fit import fit, patches
 from biasbed.prepare.style import StyleTraining, losses, train_style
-from biasbed.prepare.training import fit, patches
 
 OPTIONS = StyleTraining(size=16, width=8, encoder_steps=6, steps=4, batch_size=2, seed=5)
 

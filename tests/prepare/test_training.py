@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from biasbed.data.source import CorruptImage, MemorySource
 from biasbed.errors import Failure, UsageError
 from biasbed.prepare.autoencoder import CAETraining, train_cae
+from biasbed.prepare.fit import Training, fit, order, patches, rate_factor
 from biasbed.prepare.superresolution import EDSRTraining, shrunk, train_edsr
-from biasbed.prepare.training import Training, fit, order, patches, rate_factor
 
 
 def plain_images(count: int, height: int, width: int) -> MemorySource:

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.algorithms.base import Setup
-from biasbed.distributed import Group
-from biasbed.precision import Precision
+from biasbed.compute.distributed import Group
+from biasbed.compute.precision import Precision
 from biasbed.tasks import MultiClass
 
 Case = dict[str, np.ndarray]

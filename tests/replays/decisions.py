@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from biasbed.label_maps import CATEGORIES_16, Aggregation, imagenet_subset, sixteen
+from biasbed.suites.label_maps import CATEGORIES_16, Aggregation, imagenet_subset, sixteen
 from replays import Case, load
 
 HOW: dict[str, Aggregation] = {

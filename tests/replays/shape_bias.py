@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from biasbed.cues import cue_classes
-from biasbed.decisions import Answers
-from biasbed.evaluate import MEASURES, Decisions
-from biasbed.label_maps import CATEGORIES_16
+from biasbed.evaluation.decisions import Answers
+from biasbed.evaluation.evaluator import MEASURES, Decisions
+from biasbed.evaluation.shape_bias import cue_classes
+from biasbed.suites.label_maps import CATEGORIES_16
 from replays import Case
 
 

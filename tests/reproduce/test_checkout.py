@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from biasbed import provenance, record
+from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.reproduce import checkout
 from biasbed.reproduce.original import Original
+from biasbed.system import code as provenance
 
 MAIN = """
 import os, sys, time, pathlib

@@ -17,9 +17,10 @@ import yaml
 from conftest import ROOT
 from runs import all_runs, stored, timeless
 
-from biasbed import cli, provenance, record
+from biasbed import cli, record
 from biasbed.reproduce import checkout, differences
 from biasbed.reproduce.original import Original, other_seeds, read
+from biasbed.system import code as provenance
 
 Run = Callable[..., tuple[int, str, str]]
 # A few lines of aliases of aliases that come to more than any memory holds.

@@ -25,14 +25,15 @@ from conftest import ROOT, command_environment
 from fake_runs import FakeLauncher, wait_for
 from runs import all_runs, history, run_folders, stored
 
-from biasbed import cli, config, job
+from biasbed import cli, config
 from biasbed.errors import UsageError
 from biasbed.settings import build, specs
 from biasbed.studies import benchmark, launchers, plan
 from biasbed.studies.launchers.local import LocalLauncher
 from biasbed.studies.options import MainOptions
-from biasbed.studies.tables import Table, read_table
-from biasbed.studies.tracked import StudyRun, refuse_mixture
+from biasbed.studies.study import StudyRun, refuse_mixture
+from biasbed.studies.table import Table, read_table
+from biasbed.training import job
 
 
 def settings(image_root: Path, **more: str) -> dict[str, str]:

@@ -12,13 +12,13 @@ from fake_runs import Fake, FakeLauncher, Notes, begin, lines_of, planned, runne
 
 from biasbed import cli
 from biasbed.errors import Failure
-from biasbed.processes import Interrupted
-from biasbed.run_folder import RunFolder
 from biasbed.studies import attempts, ledger
 from biasbed.studies import runner as running
 from biasbed.studies.display import Display, lines, listing
 from biasbed.studies.launchers import Command, local, share
 from biasbed.studies.plan import estimate, standing
+from biasbed.system.processes import Interrupted
+from biasbed.tracking.folder import RunFolder
 
 
 @pytest.fixture(autouse=True)

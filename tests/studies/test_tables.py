@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from biasbed import config
 from biasbed.errors import UsageError
-from biasbed.studies.tables import is_table, parse_seeds, read_table
+from biasbed.studies.table import is_table, parse_seeds, read_table
 
 FILES = sorted((ROOT / "sweeps").iterdir())
 GOOD = "suite: demo\nstudy: mine\nalgorithms: [erm, padain]\nseeds: 0..2\nsettings: {epochs: 3, optim.lr: 1e-3}\n"

@@ -17,12 +17,12 @@ from pyarrow import parquet
 from runs import all_runs, run_folders
 
 from biasbed import config, suites
-from biasbed.data.datasets import DataSet, imagenet_classes
 from biasbed.data.folders import FolderSource
 from biasbed.data.prepared import Manifest
+from biasbed.datasets.base import DataSet, imagenet_classes
 from biasbed.errors import UsageError
-from biasbed.label_maps import CATEGORIES_16
 from biasbed.suites import Suite, open_suite
+from biasbed.suites.label_maps import CATEGORIES_16
 
 ON_DISK = ("imagenet", "silhouette", "edge", "sketch", "cue_conflict", "stylized_imagenet", "imagenet_a", "imagenet_r")
 WITHOUT_EDSR = (*ON_DISK, "deepaug_cae")

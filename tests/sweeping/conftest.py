@@ -10,7 +10,7 @@ import pytest
 from fake_trials import Bed
 
 from biasbed.studies import runner
-from biasbed.sweeping import samplers, sweep, worker
+from biasbed.studies.search import samplers, sweep, worker
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from postgres import PASSWORD, Cluster
 from runs import all_runs, history, run_folders, stored
 
 from biasbed import record
-from biasbed.sweeping import storage as storages
-from biasbed.sweeping import trials
-from biasbed.sweeping.liveness import is_gone
+from biasbed.studies.search import storage as storages
+from biasbed.studies.search import trials
+from biasbed.studies.search.liveness import is_gone
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

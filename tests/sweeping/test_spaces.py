@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from biasbed import algorithms, config
 from biasbed.errors import UsageError
-from biasbed.studies.tables import is_table
-from biasbed.sweeping.spaces import Space, read_space
+from biasbed.studies.search.space import Space, read_space
+from biasbed.studies.table import is_table
 
 SPACES = sorted(path for path in (ROOT / "sweeps").iterdir() if path.suffix == ".yaml" and not is_table(path))
 CONDITIONAL = """
@@ -164,7 +164,7 @@ def test_a_space_that_is_not_there() -> None:
 @given(low=st.integers(0, 3), size=st.integers(1, 4), seed=st.integers(0, 99))
 def test_words_of_a_trial_are_its_parameters(low: int, size: int, seed: int) -> None:
     """What a finished trial's parameters say is what it was trained with, to the last digit."""
-    from biasbed.sweeping.spaces import Dimension
+    from biasbed.studies.search.space import Dimension
 
     space = Space(
         "infodrop",

@@ -17,16 +17,17 @@ from runs import all_runs
 
 from biasbed import cli, record
 from biasbed.errors import Failure, UsageError
-from biasbed.run_folder import RunFolder
 from biasbed.settings import build, specs
-from biasbed.studies import benchmark, tracked
+from biasbed.studies import benchmark, winners
+from biasbed.studies import study as tracked
 from biasbed.studies.launchers import Command
 from biasbed.studies.launchers.local import LocalLauncher
-from biasbed.studies.tables import read_table, refuse_seen
-from biasbed.studies.tracked import finished_runs
-from biasbed.sweeping import samplers, sending, storage, winners
-from biasbed.sweeping.options import SweepOptions, sweep_settings
-from biasbed.sweeping.searches import choose_objective
+from biasbed.studies.search import samplers, sending, storage
+from biasbed.studies.search.options import SweepOptions, sweep_settings
+from biasbed.studies.search.search import choose_objective
+from biasbed.studies.study import finished_runs
+from biasbed.studies.table import read_table, refuse_seen
+from biasbed.tracking.folder import RunFolder
 
 LR = "optim.lr: {distribution: loguniform, low: 0.01, high: 1.0}\n"
 

@@ -9,10 +9,10 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from biasbed.sweeping import trials
-from biasbed.sweeping.results import Found, summary, winner, winners
-from biasbed.sweeping.spaces import Dimension, Space
-from biasbed.sweeping.table import News, lines
+from biasbed.studies.search import trials
+from biasbed.studies.search.results import Found, summary, winner, winners
+from biasbed.studies.search.space import Dimension, Space
+from biasbed.studies.search.table import News, lines
 
 SPACE = Space("erm", (Dimension("optim.lr", "loguniform", 0.01, 1.0),))
 

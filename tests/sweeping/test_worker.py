@@ -15,16 +15,17 @@ from fake_trials import Bed, FakeTrials, score
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
-from biasbed.processes import Interrupted
-from biasbed.run_folder import RunFolder
 from biasbed.studies import runner
-from biasbed.sweeping import samplers, searches, trials, worker
-from biasbed.sweeping import storage as storages
-from biasbed.sweeping.liveness import is_gone, signature
-from biasbed.sweeping.objective import Objective, note_run
-from biasbed.sweeping.results import Found, ledger_lines
-from biasbed.sweeping.worker import Worker
-from biasbed.tracking import NOTE, Tracker
+from biasbed.studies.search import samplers, trials, worker
+from biasbed.studies.search import search as searches
+from biasbed.studies.search import storage as storages
+from biasbed.studies.search.liveness import is_gone, signature
+from biasbed.studies.search.objective import Objective, note_run
+from biasbed.studies.search.results import Found, ledger_lines
+from biasbed.studies.search.worker import Worker
+from biasbed.system.processes import Interrupted
+from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.tracker import NOTE, Tracker
 
 
 def found(worker: Worker) -> Found:

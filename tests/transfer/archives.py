@@ -8,8 +8,8 @@ from typing import Any
 
 from toy_runs import Recorder
 
-from biasbed.transfer.options import ExportOptions
-from biasbed.transfer.sending import export
+from biasbed.tracking.options import ExportOptions
+from biasbed.tracking.sending import export
 
 
 def zipped(recorder: Recorder, *ids: str, **options: Any) -> Path:

@@ -20,8 +20,8 @@ from toy_runs import Recorder
 
 from biasbed import cli
 from biasbed.errors import UsageError
-from biasbed.transfer import archive
-from biasbed.transfer.archive import Archive
+from biasbed.tracking import archive
+from biasbed.tracking.archive import Archive
 
 
 def rewritten(file: Path, change: Callable[[dict[str, bytes]], None]) -> Path:

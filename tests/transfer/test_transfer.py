@@ -14,10 +14,10 @@ from toy_runs import THREE, Recorder, fill
 
 from biasbed import cli, record
 from biasbed.errors import UsageError
-from biasbed.transfer import receiving
-from biasbed.transfer.archive import Archive
-from biasbed.transfer.options import ExportOptions
-from biasbed.transfer.sending import export
+from biasbed.tracking import receiving
+from biasbed.tracking.archive import Archive
+from biasbed.tracking.options import ExportOptions
+from biasbed.tracking.sending import export
 
 
 def told(uri: str, run_id: str) -> dict[str, Any]:

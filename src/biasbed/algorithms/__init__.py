@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biasbed import user_file
 from biasbed.errors import UsageError, shown
 from biasbed.record import slug
 from biasbed.settings import nearest
+from biasbed.system import user_file
 
 if TYPE_CHECKING:
     from biasbed.algorithms.base import Algorithm

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from biasbed.precision import at_least_fp32
+from biasbed.compute.precision import at_least_fp32
 
 if TYPE_CHECKING:
     from biasbed.batch import Batch
-    from biasbed.distributed import Group
-    from biasbed.precision import Precision
+    from biasbed.compute.distributed import Group
+    from biasbed.compute.precision import Precision
     from biasbed.tasks import Task
 
 Optimizer = torch.optim.Optimizer

@@ -15,9 +15,9 @@ from torch.nn import functional
 from biasbed.algorithms.base import Algorithm, Setup
 from biasbed.algorithms.draws import armed
 from biasbed.algorithms.presets import BIASBED_CODE, BIASBED_PAPER, IMAGENET_CROPS, SGD, STEPS, epochs
+from biasbed.algorithms.recipes import OPEN
 from biasbed.batch import Batch
 from biasbed.networks import surgery
-from biasbed.presets import OPEN
 from biasbed.settings import setting
 from biasbed.tasks import Task
 

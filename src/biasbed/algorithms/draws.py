@@ -15,7 +15,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from biasbed.algorithms.base import Progress
-    from biasbed.distributed import Group
+    from biasbed.compute.distributed import Group
 
 
 class Place(Protocol):

@@ -22,10 +22,10 @@ from biasbed.algorithms.presets import (
     STEPS,
     epochs,
 )
+from biasbed.algorithms.recipes import OPEN, TRAINING
+from biasbed.compute.precision import at_least_fp32
 from biasbed.networks import surgery
 from biasbed.networks.surgery import Site, Window
-from biasbed.precision import at_least_fp32
-from biasbed.presets import OPEN, TRAINING
 from biasbed.settings import setting
 
 Offset = tuple[int, int]  # rows, columns

@@ -14,8 +14,8 @@ from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import Drawn, HostDraws, armed, uniform
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import BIASBED_PAPER, DEEPAUGMENT_AUTHORS
+from biasbed.compute.precision import at_least_fp32
 from biasbed.networks import surgery
-from biasbed.precision import at_least_fp32
 from biasbed.settings import setting
 
 NUM_BLOCKS = 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from biasbed.presets import OPEN
+from biasbed.algorithms.recipes import OPEN
 
 Recipe = Mapping[str, Any]
 

@@ -20,9 +20,9 @@ from biasbed.algorithms.presets import (
     SGD,
 )
 from biasbed.batch import Batch
+from biasbed.compute.precision import at_least_fp32
 from biasbed.errors import UsageError
 from biasbed.networks import surgery
-from biasbed.precision import at_least_fp32
 from biasbed.settings import setting
 
 # --- the mathematics as functions of its draws ------------------------------------------------------------------------

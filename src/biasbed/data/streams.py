@@ -22,8 +22,8 @@ from biasbed.data.sampling import Order, cells
 from biasbed.data.source import CorruptImage, Source
 from biasbed.data.transforms import Transform, keyed_randomness
 from biasbed.errors import UsageError
-from biasbed.processes import die_with_parent
 from biasbed.settings import nearest
+from biasbed.system.processes import die_with_parent
 
 MAIN = "main"  # the stream that is the batch itself; others are its `extra`
 BALANCED = ("y", "domain", "bias", "group")  # columns of a source that examples can be balanced by

@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
-from biasbed.networks.prepared import PreparedNetwork
+from biasbed.networks.frozen import PreparedNetwork
 from biasbed.networks.weights import load_weights
 
 FULL_WIDTH = 64  # channels of the first layer in the authors' network

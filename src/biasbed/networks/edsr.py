@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.errors import UsageError
-from biasbed.networks.prepared import PreparedNetwork
+from biasbed.networks.frozen import PreparedNetwork
 from biasbed.networks.weights import load_weights
 
 BLOCKS = 16

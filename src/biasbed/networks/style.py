@@ -13,10 +13,10 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from biasbed.compute.precision import at_least_fp32
 from biasbed.errors import UsageError
-from biasbed.networks.prepared import PreparedNetwork
+from biasbed.networks.frozen import PreparedNetwork
 from biasbed.networks.weights import load_weights
-from biasbed.precision import at_least_fp32
 
 EPS = 1e-5  # added to variances
 AUTHORS_WIDTH, AUTHORS_SIZE = 64, 256

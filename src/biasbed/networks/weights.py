@@ -57,8 +57,8 @@ def weights_file(init: str) -> Path:
         return path
     if not is_run_id(init):
         raise UsageError(f"init={init}: no such file; valid: scratch, named:<weights>, a weights file, a run's id")
-    from biasbed.server import resolve_uri
-    from biasbed.tracking import download_checkpoint
+    from biasbed.tracking.server import resolve_uri
+    from biasbed.tracking.tracker import download_checkpoint
 
     kept = record.home(resolve_uri()) / "weights" / f"{init}.ckpt"
     if not kept.exists():

@@ -14,7 +14,7 @@ from biasbed.data.source import Source
 from biasbed.data.transforms import keyed_randomness
 from biasbed.errors import UsageError
 from biasbed.networks.cae import CAE, LAYERS, SMALLEST
-from biasbed.prepare.training import Tick, Training, fit, patches
+from biasbed.prepare.fit import Tick, Training, fit, patches
 from biasbed.settings import setting
 
 WIDTH = 24  # above it, the same steps of Adam move a layer's output by more, until the last tanh is stuck at its end

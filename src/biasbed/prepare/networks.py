@@ -14,13 +14,13 @@ from biasbed.config import Config
 from biasbed.data.folders import FolderSource, open_flat
 from biasbed.data.source import CorruptImage, Source
 from biasbed.errors import UsageError
-from biasbed.networks import prepared
-from biasbed.networks.prepared import PreparedNetwork
+from biasbed.networks import frozen
+from biasbed.networks.frozen import PreparedNetwork
 from biasbed.networks.weights import read_file
-from biasbed.prepare.distortion import Distortion
+from biasbed.prepare.maker import Distortion
 from biasbed.prepare.options import PrepareOptions
-from biasbed.progress import Progress
 from biasbed.settings import build
+from biasbed.system.terminal import Progress
 
 # With the authors' encoder, the decoder is trained as they did (Huang and Belongie 2017, section 6).
 AUTHORS_STYLE = {"width": 64, "encoder_steps": 0, "lr": 4e-4, "style_weight": 10.0, "reconstruction_weight": 0.0}
@@ -36,9 +36,9 @@ def make(
     partial: a file for the state of the training, from which the same command goes on.
     """
     files = _files(kind, options)
-    wanted = prepared.network_class(kind).published
+    wanted = frozen.network_class(kind).published
     if set(files) == set(wanted):
-        network, checksums = prepared.take_over(kind, files)
+        network, checksums = frozen.take_over(kind, files)
         for option, checksum in checksums.items():
             print(f"{option}={files[option]}: SHA-256 {checksum}")
         return network, {"files": checksums}
@@ -55,7 +55,7 @@ def asked(kind: str, options: PrepareOptions) -> dict[str, Any]:
     if options.what == f"{kind}_network":  # of images, size and styles say something else
         names += ["size", "styles"] if kind == "style" else ["size"]
     said = {name: getattr(options, name) for name in names if getattr(options, name) != "auto"}
-    return said | {name: prepared.sha256(path) for name, path in _files(kind, options).items()}
+    return said | {name: frozen.sha256(path) for name, path in _files(kind, options).items()}
 
 
 def readable(source: Source) -> Source:
@@ -76,7 +76,7 @@ def readable(source: Source) -> Source:
 
 
 def _files(kind: str, options: PrepareOptions) -> dict[str, Path]:
-    names = prepared.network_class(kind).published
+    names = frozen.network_class(kind).published
     for name in {"encoder", "decoder", "weights"} - set(names):
         if getattr(options, name) != "none":
             raise UsageError(f"the network '{kind}' takes {' and '.join(f'{n}=<file>' for n in names)}, not {name}=")
@@ -153,16 +153,16 @@ def open_distortion(options: PrepareOptions, path: Path, styles: Source, device:
     if options.what == "stylized":
         from biasbed.prepare.stylize import Stylization
 
-        network: Any = prepared.load(path, "style").to(target)
+        network: Any = frozen.load(path, "style").to(target)
         return Stylization(network, styles, options.alpha, _made_size(options, network), device)
     if options.what == "deepaug_cae":
         from biasbed.prepare.deepaug_cae import CAEDistortion
 
-        network = prepared.load(path, "cae").to(target)
+        network = frozen.load(path, "cae").to(target)
         return CAEDistortion(network, **choices)
     from biasbed.prepare.deepaug_edsr import EDSRDistortion
 
-    network = prepared.load(path, "edsr").to(target)
+    network = frozen.load(path, "edsr").to(target)
     return EDSRDistortion(network, **choices)
 
 

@@ -12,26 +12,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biasbed import processes
 from biasbed.config import Config
 from biasbed.data import transforms
 from biasbed.data.pictures import save_examples
 from biasbed.data.prepared import IMAGES, Manifest, Store
 from biasbed.data.source import Source
 from biasbed.errors import Failure, UsageError
-from biasbed.networks import prepared
-from biasbed.prepare.check import check
+from biasbed.networks import frozen
+from biasbed.prepare.doctor import check
 from biasbed.prepare.options import PrepareOptions, read_flags
-from biasbed.processes import interruptible
-from biasbed.progress import Progress
-from biasbed.run_folder import exclusive
 from biasbed.settings import nearest
 from biasbed.suites import Suite, open_suite
+from biasbed.system import processes
+from biasbed.system.processes import interruptible
+from biasbed.system.terminal import Progress
+from biasbed.tracking.folder import exclusive
 
 if TYPE_CHECKING:
-    from biasbed.prepare.make import Work
+    from biasbed.prepare.images import Work
 
-NETWORKS = tuple(f"{kind}_network" for kind in prepared.KINDS)
+NETWORKS = tuple(f"{kind}_network" for kind in frozen.KINDS)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def make_network(request: Request, kind: str) -> Path:
     asked = networks.asked(kind, request.options)
     anew = request.options.overwrite and request.options.what == f"{kind}_network"
     if path.is_file() and not anew:
-        made_as = prepared.origin(path).get("asked")
+        made_as = frozen.origin(path).get("asked")
         if asked and asked != made_as:
             raise UsageError(
                 f"{path} is there, made with other settings: what={kind}_network overwrite=true replaces it"
@@ -125,7 +125,7 @@ def make_network(request: Request, kind: str) -> Path:
     source = networks.readable(request.source) if request.config.corrupt == "skip" else request.source
     network, origin = networks.make(kind, request.options, request.config, source, partial)
     about = {"asked": asked, "source": request.source.name, "source_fingerprint": request.source.fingerprint()}
-    prepared.save(path, kind, network, {**origin, **about})
+    frozen.save(path, kind, network, {**origin, **about})
     partial.unlink(missing_ok=True)
     print(f"done: {path}", file=sys.stderr)
     return path
@@ -136,7 +136,7 @@ def make_network(request: Request, kind: str) -> Path:
 
 def make_copies(request: Request) -> Path:
     """Make a copy of every image that has none yet; returns their folder."""
-    from biasbed.prepare.make import make_images
+    from biasbed.prepare.images import make_images
 
     options, source = request.options, request.source
     folder = request.store.images(source, options.what)
@@ -177,7 +177,7 @@ def _manifest(request: Request, network: Path, styles: Source) -> Manifest:
     """Of the copies that are to be made."""
     options, source = request.options, request.source
     settings: dict[str, Any] = {"seed": request.config.seed, "device": request.config.device}
-    settings["network"] = prepared.fingerprint(network)
+    settings["network"] = frozen.fingerprint(network)
     if options.what == "stylized":
         settings |= {"size": options.size, "alpha": options.alpha}
         settings |= {"styles": styles.name, "styles_fingerprint": styles.fingerprint()}
@@ -215,7 +215,7 @@ def _discard(folder: Path) -> None:
 
 def _work(request: Request, folder: Path, network: Path, styles: Source) -> Work:
     from biasbed.prepare import networks
-    from biasbed.prepare.make import Work
+    from biasbed.prepare.images import Work
 
     options = request.options
     make = functools.partial(networks.open_distortion, options, network, styles)

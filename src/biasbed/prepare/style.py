@@ -16,7 +16,7 @@ from torch.nn import functional
 from biasbed.data.source import Source
 from biasbed.data.transforms import keyed_randomness
 from biasbed.networks.style import TAPS, StyleTransfer, moments, restyle
-from biasbed.prepare.training import Tick, Training, fit, order, patches
+from biasbed.prepare.fit import Tick, Training, fit, order, patches
 from biasbed.settings import setting
 from biasbed.tasks import MultiClass, MultiLabel
 

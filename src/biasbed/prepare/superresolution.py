@@ -13,7 +13,7 @@ from biasbed.data.source import Source
 from biasbed.data.transforms import keyed_randomness
 from biasbed.errors import UsageError
 from biasbed.networks.edsr import EDSR, RANGE, SCALE
-from biasbed.prepare.training import Tick, Training, fit, patches
+from biasbed.prepare.fit import Tick, Training, fit, patches
 from biasbed.settings import setting
 
 ENLARGEMENT = 2  # of the images made, over those trained on

@@ -18,7 +18,7 @@ from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
-    from biasbed.analysis.store import Store
+    from biasbed.analysis.runs.store import Store
 
 EXPERIMENT = "biasbed-published"
 
@@ -140,8 +140,8 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
     server fails; an import that was cut short is completed by the next one.
     """
     paper = find(source)
-    from biasbed.analysis.store import Store
-    from biasbed.server import experiment_id, guarded, resolve_uri
+    from biasbed.analysis.runs.store import Store
+    from biasbed.tracking.server import experiment_id, guarded, resolve_uri
 
     store = Store(resolve_uri(tracking_uri))
     runs = read(paper)
@@ -194,7 +194,7 @@ def tags(source: Source, run: PublishedRun) -> dict[str, str]:
 
 def _clear_unfinished(store: Store, source: Source) -> set[str]:
     """Run keys that are there; deletes what an import that was cut short left behind."""
-    from biasbed.server import guarded
+    from biasbed.tracking.server import guarded
 
     present = set()
     for run in store.runs("published"):

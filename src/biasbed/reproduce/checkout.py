@@ -14,15 +14,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from biasbed import provenance, record
+from biasbed import record
 from biasbed.errors import Failure, UsageError
-from biasbed.processes import die_with_parent, last_line
 from biasbed.reproduce import probe
 from biasbed.reproduce.original import Original
 from biasbed.settings import as_flags
 from biasbed.studies.runner import GRACE
+from biasbed.system import code
+from biasbed.system.processes import die_with_parent, last_line
 
-HERE = provenance.PACKAGE.parent  # what PYTHONPATH is for this checkout's code
+HERE = code.PACKAGE.parent  # what PYTHONPATH is for this checkout's code
 
 
 def commit(original: Original) -> str:
@@ -111,5 +112,5 @@ def _remove(folder: Path) -> None:
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["git", *arguments], cwd=provenance.PACKAGE, capture_output=True, text=True, check=False, timeout=300
+        ["git", *arguments], cwd=code.PACKAGE, capture_output=True, text=True, check=False, timeout=300
     )

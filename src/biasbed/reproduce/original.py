@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from biasbed import record, strict_yaml
+from biasbed import record
 from biasbed.errors import Failure, UsageError
-from biasbed.server import active_run, find_runs, guarded, writer
-from biasbed.studies.tables import word
+from biasbed.studies.table import word
+from biasbed.system import strict_yaml
+from biasbed.tracking.server import active_run, find_runs, guarded, writer
 
 KINDS = ("train", "trial", "reproduction")  # of runs that were trained
 History = Mapping[str, Mapping[int, float]]  # metric -> step -> value

@@ -13,7 +13,9 @@ from typing import Any
 
 def describe(words: Mapping[str, str]) -> dict[str, Any]:
     """{"tags", "protocol"} of a training with these settings; UsageError where it could not start."""
-    from biasbed import config, job, processes
+    from biasbed import config
+    from biasbed.system import processes
+    from biasbed.training import job
 
     resolved = config.resolve(words)
     processes.settle_device(resolved.device, resolved.nproc)

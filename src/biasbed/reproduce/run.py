@@ -14,17 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from biasbed import algorithms, best, record, run_folder
+from biasbed import algorithms, record
 from biasbed.errors import Failure, UsageError
-from biasbed.processes import interruptible
 from biasbed.reproduce import checkout, report, verdict
 from biasbed.reproduce.differences import Difference, differences, protocol_changes, threads
 from biasbed.reproduce.options import ReproduceOptions
 from biasbed.reproduce.original import Original, history, other_seeds, read
 from biasbed.reproduce.verdict import Agreement, Compared
-from biasbed.run_folder import RunFolder
-from biasbed.server import guarded, resolve_uri, writer
-from biasbed.tracking import Tracker, take_run_id
+from biasbed.system.processes import interruptible
+from biasbed.tracking import folder as run_folder
+from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.server import guarded, resolve_uri, writer
+from biasbed.tracking.tracker import Tracker, take_run_id
+from biasbed.training import best
 
 STUDY = "reproduce"
 
@@ -84,7 +86,7 @@ def _source(options: ReproduceOptions, original: Original, root: Path) -> Iterat
 
 
 def _plan(options: ReproduceOptions, original: Original, method: str, root: Path, source: Path, code: str) -> Plan:
-    from biasbed import provenance
+    from biasbed.system import code as provenance
 
     own = {"algorithm": method, "study": STUDY, "tracking": "offline", "resume": "auto", "log_model": "false"}
     settings = original.words({**options.places, **own})

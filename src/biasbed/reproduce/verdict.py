@@ -132,7 +132,7 @@ def _at(curve: Mapping[int, float], step: int | None) -> float:
 def _holm(p: Sequence[float]) -> list[float]:
     import numpy as np
 
-    from biasbed.analysis.exact import holm
+    from biasbed.analysis.statistics.exact import holm
 
     return [float(value) for value in holm(np.array(p, dtype=float))]
 

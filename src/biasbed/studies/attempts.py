@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from biasbed.run_folder import RunFolder
+from biasbed.tracking.folder import RunFolder
 
 FILE, LOG = "attempts.jsonl", "train.log"
 

@@ -9,19 +9,21 @@ from pathlib import Path
 
 import yaml
 
-from biasbed import record, run_folder
+from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
-from biasbed.server import resolve_uri
 from biasbed.settings import build, specs
-from biasbed.studies import ledger, tracked
+from biasbed.studies import ledger
+from biasbed.studies import study as tracked
 from biasbed.studies.display import Display, listing
 from biasbed.studies.launchers import Launcher, open_launcher
 from biasbed.studies.options import BenchmarkOptions, MainOptions, StudyOptions, of_trainings
 from biasbed.studies.plan import Plan, Records, estimate, make_plan, survey
 from biasbed.studies.runner import Item, Runner
-from biasbed.studies.tables import Table, methods, parse_seeds, read_table, refuse_seen, refuse_unchosen, vouched
-from biasbed.studies.tracked import StudyRun, finished_runs
+from biasbed.studies.study import StudyRun, finished_runs
+from biasbed.studies.table import Table, methods, parse_seeds, read_table, refuse_seen, refuse_unchosen, vouched
+from biasbed.tracking import folder
+from biasbed.tracking.server import resolve_uri
 
 
 def benchmark(flags: Mapping[str, str]) -> None:
@@ -64,7 +66,7 @@ def _table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Table:
     if options.table != "none":
         table = read_table(options.table)
     if options.from_study != "none":
-        from biasbed.sweeping.winners import fetch
+        from biasbed.studies.winners import fetch
 
         table = fetch(options.from_study, options.suite)
     table = vouched(table, options.algorithms)
@@ -104,7 +106,7 @@ def carry_out(plan: Plan, launcher: Launcher, options: StudyOptions) -> None:
     with tracked.carried_out(plan.folder, name, plan.table.suite, plan.config, tags) as study:
         environment = {**study.environment, record.GIVEN_TAGS: json.dumps(tags)}
         finished = finished_runs(study.run.uri, name) if study.run is not None else {}
-        run_folder.write_whole(plan.folder / tracked.TABLE, yaml.safe_dump(_plain(plan.table), sort_keys=False))
+        folder.write_whole(plan.folder / tracked.TABLE, yaml.safe_dump(_plain(plan.table), sort_keys=False))
         display = Display(name, plan.workers)
         is_finished = study.run.is_finished if study.run is not None else lambda run: False
         standings = survey(plan, finished)

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
-from biasbed.progress import clock
 from biasbed.studies.plan import Estimate, PlannedRun, Standing, estimate
 from biasbed.studies.runner import Item
+from biasbed.system.terminal import clock
 
 REDRAW, LOG_EVERY = 0.5, 60.0  # seconds
 

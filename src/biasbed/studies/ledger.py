@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from biasbed.run_folder import write_whole
 from biasbed.studies import attempts
 from biasbed.studies.plan import PlannedRun, Records
+from biasbed.tracking.folder import write_whole
 
 HEADER = ("run", "algorithm", "seed", "state", "attempts", "reached", "unit", "processes")
 

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from biasbed import record, run_folder
+from biasbed import record
 from biasbed.config import Config, resolve, run_key
 from biasbed.errors import UsageError
-from biasbed.run_folder import RunFolder
 from biasbed.studies.launchers import Launcher
-from biasbed.studies.tables import Table, Words
+from biasbed.studies.table import Table, Words
+from biasbed.tracking import folder as run_folder
+from biasbed.tracking.folder import RunFolder
 
 if TYPE_CHECKING:
-    from biasbed.job import Job
+    from biasbed.training.job import Job
 
 Records = Sequence[Mapping[str, Any]]  # of a journal: {"step", "timestamp", "metrics"}
 
@@ -94,7 +95,7 @@ def runs_of(words: Words, seeds: Sequence[int], launcher: Launcher) -> tuple[Job
 
     Raises UsageError where they could not start.
     """
-    from biasbed import job
+    from biasbed.training import job
 
     config = launcher.settle(resolve({**words, "seed": str(seeds[0])}))
     words = {**words, "device": config.device, "nproc": str(config.nproc), "resume": "once"}

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TextIO
 
 from biasbed.errors import Failure
-from biasbed.run_folder import RunFolder
 from biasbed.studies import attempts
 from biasbed.studies.launchers import Command, Launcher, Training
 from biasbed.studies.plan import PlannedRun, Standing, standing
+from biasbed.tracking.folder import RunFolder
 
 LOOK = 1.0  # seconds between looks at the journal of a training
 ELSEWHERE = 5.0  # seconds between looks at a run that another command has, or that the launcher refused

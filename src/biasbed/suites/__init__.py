@@ -14,13 +14,13 @@ from biasbed.settings import nearest
 
 if TYPE_CHECKING:
     from biasbed.config import Config
-    from biasbed.data.datasets import DataSet
     from biasbed.data.folders import FolderSource
     from biasbed.data.prepared import Store
     from biasbed.data.source import Source
     from biasbed.data.streams import Stream
     from biasbed.data.transforms import Transform
-    from biasbed.evaluate import EvaluationSet
+    from biasbed.datasets.base import DataSet
+    from biasbed.evaluation.evaluator import EvaluationSet
     from biasbed.tasks import Task
 
 REGISTRY: Mapping[str, str] = {

@@ -1,6 +1,6 @@
 """BiasBed's protocol (Kalischek et al. 2023): trained on ImageNet-1k or Stylized ImageNet, tested on ten sets.
 
-Images are looked for under `data_dir` in the layouts that people have (`data/imagenet.py`, `data/geirhos.py`). Test
+Images are looked for under `data_dir` in the layouts that people have (`datasets/imagenet.py`, `datasets/geirhos.py`). Test
 sets that are not there are left out with a line each, or refused with `sets=all`. A seeded slice of the training images
 is held out for validation; `validation=imagenet` validates on ImageNet's validation images, of which the test set
 `imagenet` consists, too.
@@ -16,18 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from biasbed.algorithms.presets import BIASBED_CODE
+from biasbed.algorithms.recipes import OPEN
 from biasbed.config import Config
-from biasbed.data import geirhos, imagenet, transforms
-from biasbed.data.datasets import DataSet, imagenet_classes
+from biasbed.data import transforms
 from biasbed.data.folders import FolderSource
 from biasbed.data.prepared import Manifest
 from biasbed.data.source import Source
+from biasbed.datasets import geirhos, imagenet
+from biasbed.datasets.base import DataSet, imagenet_classes
 from biasbed.errors import UsageError
-from biasbed.evaluate import CUE_MEASURES, EvaluationSet
-from biasbed.label_maps import IDENTITY, LabelMap, imagenet_subset, sixteen
-from biasbed.presets import OPEN
+from biasbed.evaluation.evaluator import CUE_MEASURES, EvaluationSet
 from biasbed.settings import nearest
 from biasbed.suites import Suite, choose, data_root, folder_suite, open_store
+from biasbed.suites.label_maps import IDENTITY, LabelMap, imagenet_subset, sixteen
 
 log = logging.getLogger(__name__)
 

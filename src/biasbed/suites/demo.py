@@ -1,6 +1,6 @@
 """The embedded suite: digits whose texture gives the class away in training, and six sets that tell what was learnt.
 
-Nothing is downloaded; `biasbed.data.digits` makes the images. The sets mirror BiasBed's. `train=stylized` and
+Nothing is downloaded; `biasbed.datasets.digits` makes the images. The sets mirror BiasBed's. `train=stylized` and
 `train=texture` are the controls: training images without any texture cue, and without any shape cue.
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 from biasbed import record
 from biasbed.config import Config
 from biasbed.data import transforms
-from biasbed.data.datasets import DataSet
-from biasbed.data.digits import CLASSES, digits
 from biasbed.data.source import MemorySource
+from biasbed.datasets.base import DataSet
+from biasbed.datasets.digits import CLASSES, digits
 from biasbed.errors import UsageError
-from biasbed.evaluate import CUE_MEASURES, EvaluationSet
+from biasbed.evaluation.evaluator import CUE_MEASURES, EvaluationSet
 from biasbed.settings import nearest
 from biasbed.suites import Suite, choose
 from biasbed.tasks import MultiClass

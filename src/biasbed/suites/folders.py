@@ -14,10 +14,10 @@ from typing import Any
 from biasbed import record
 from biasbed.config import Config
 from biasbed.data import folders, transforms
-from biasbed.data.datasets import DataSet
 from biasbed.data.listing import reading, scan
+from biasbed.datasets.base import DataSet
 from biasbed.errors import UsageError
-from biasbed.evaluate import EvaluationSet
+from biasbed.evaluation.evaluator import EvaluationSet
 from biasbed.settings import nearest
 from biasbed.suites import Suite, data_root, folder_suite
 

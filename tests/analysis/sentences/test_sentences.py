@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from toy_runs import Recorder
 
-from biasbed.analysis import report
+from biasbed.analysis.report import html
 from biasbed.analysis.result import compute
-from biasbed.analysis.store import Store
+from biasbed.analysis.runs.store import Store
 from sentences import claims, claims_of_changes, claims_of_size, claims_of_tables  # noqa: F401  (they enter sentences)
 from sentences.facts import Facts
 from sentences.page import Piece, pieces
@@ -21,8 +21,8 @@ def rendered(study: Study, recorder: Recorder) -> list[Piece]:
     """What a reader reads, without figures."""
     study.log(recorder)
     analysis = compute(Store(recorder.uri), recorder.options(**study.options))
-    report.write(analysis, recorder.folder)
-    return pieces((recorder.folder / report.REPORT).read_text(encoding="utf-8"))
+    html.write(analysis, recorder.folder)
+    return pieces((recorder.folder / html.REPORT).read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("study", CASES)

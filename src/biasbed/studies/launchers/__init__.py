@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import UsageError
-from biasbed.processes import Device
-from biasbed.server import database, resolve_uri
 from biasbed.settings import as_flags
+from biasbed.system.processes import Device
+from biasbed.tracking.server import database, resolve_uri
 
 if TYPE_CHECKING:
     from biasbed.studies.options import StudyOptions

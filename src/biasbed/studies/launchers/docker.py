@@ -17,13 +17,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from biasbed import provenance, record
+from biasbed import record
 from biasbed.config import Config
 from biasbed.data import prepared
 from biasbed.errors import Failure, UsageError
-from biasbed.processes import LIFELINE, settle
 from biasbed.studies.launchers import Command, Launcher, require_server, share, with_device
 from biasbed.studies.options import StudyOptions
+from biasbed.system import code as provenance
+from biasbed.system.processes import LIFELINE, settle
 
 KILLED = 137  # exit code of a container whose process was ended by SIGKILL
 

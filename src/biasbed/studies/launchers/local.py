@@ -9,9 +9,9 @@ import subprocess
 import sys
 
 from biasbed.config import Config
-from biasbed.processes import PARENT_PROCESS, settle_device
 from biasbed.studies.launchers import Command, Launcher, share, with_device
 from biasbed.studies.options import StudyOptions
+from biasbed.system.processes import PARENT_PROCESS, settle_device
 
 
 class LocalTraining:

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
-from biasbed.processes import ENDING, PARENT_PROCESS, SHUTDOWN, die_with_parent, settle
-from biasbed.run_folder import write_whole
 from biasbed.studies.launchers import Command, Launcher, Training, require_server, with_device
 from biasbed.studies.options import Slurm, StudyOptions
+from biasbed.system.processes import ENDING, PARENT_PROCESS, SHUTDOWN, die_with_parent, settle
+from biasbed.tracking.folder import write_whole
 
 if TYPE_CHECKING:
     from submitit import AutoExecutor

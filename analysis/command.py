@@ -1,0 +1,206 @@
+"""The command: compute, write all files, print, and log everything to an MLflow run of kind `analysis`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from biasbed import record
+from biasbed.analysis import AnalyzeOptions, Outcome
+from biasbed.analysis.report import summary
+from biasbed.analysis.result import Analysis, compute
+from biasbed.analysis.runs.store import Store
+from biasbed.errors import Failure, UsageError
+from biasbed.settings import flatten
+from biasbed.tracking.comparison import SCOPE, Comparison, offer
+from biasbed.tracking.server import experiment_id, guarded, resolve_uri
+
+SUMMARY = "summary.txt"
+MANIFEST = "manifest.json"  # what a folder holds that an analysis has written
+ATTACHED = "MLFLOW_RUN_ID"  # set by `mlflow run`, which has opened a run for this command
+NOTE = "mlflow.note.content"  # the run's description in MLflow's pages
+
+
+def analyze(options: AnalyzeOptions) -> Outcome:
+    """See `biasbed.analysis.analyze`."""
+    store = Store(resolve_uri(options.tracking_uri))
+    if options.output_dir != "auto":
+        _check_writable(Path(options.output_dir).expanduser().absolute())
+    try:
+        analysis = compute(store, options)
+        text = summary.render(analysis)
+        print(text, end="\n\n", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            write(analysis, text, Path(folder))
+            output_dir = publish(Path(folder), output_folder(store, options, analysis))
+            print(f"Tables, figures and report: {output_dir}", flush=True)
+            run_id = log(store, options, analysis, text, Path(folder))
+    except Failure as failure:
+        note_failure(store, failure)
+        raise
+    print(f"MLflow run of this analysis: {run_id}", flush=True)
+    offer(store.uri, compared(analysis))
+    return Outcome(analysis, output_dir, run_id)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def write(analysis: Analysis, text: str, folder: Path) -> dict[str, str]:
+    """Writes every file of the result into an empty folder; returns file name -> what it is, as the manifest has it."""
+    from biasbed.analysis.report import figures, html, latex, tables
+
+    files = tables.write(analysis, folder)
+    files |= latex.write(analysis, folder)
+    files |= figures.write(analysis, folder)
+    files |= html.write(analysis, folder)
+    (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
+    files |= {SUMMARY: "what was printed"}
+    (folder / MANIFEST).write_text(json.dumps(files, indent=2) + "\n", encoding="utf-8")
+    return files
+
+
+def output_folder(store: Store, options: AnalyzeOptions, analysis: Analysis) -> Path:
+    """Where the files go: as asked, else in biasbed's own folder, one for each suite and study."""
+    if options.output_dir != "auto":
+        return Path(options.output_dir).expanduser().absolute()
+    scope = analysis.collection.scope
+    return store.home / "analysis" / f"{record.slug(scope.suite)}-{record.slug(scope.study)}"
+
+
+def _check_writable(target: Path) -> None:
+    """Before the work, as what can't be written is better said at once; nothing is made yet."""
+    existing = next(path for path in (target, *target.parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise UsageError(f"output_dir={target} can't be written: {existing} is no folder that one may write into")
+
+
+def publish(source: Path, target: Path) -> Path:
+    """Copies the files to their place, and removes there what an earlier analysis wrote and this one did not.
+
+    Otherwise a Nemenyi table of yesterday's three algorithms would lie beside today's two.
+    """
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for name in set(_manifest(target)) - set(_manifest(source)):
+            (target / name).unlink(missing_ok=True)
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"output_dir={target} can't be written: {error.strerror or error}") from None
+    return target
+
+
+def _manifest(folder: Path) -> Mapping[str, str]:
+    """The manifest's files; only names that stay within the folder."""
+    try:
+        names = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {name: names[name] for name in names if ".." not in Path(name).parts and not Path(name).is_absolute()}
+
+
+# --- MLflow -----------------------------------------------------------------------------------------------------------
+
+
+def log(store: Store, options: AnalyzeOptions, analysis: Analysis, text: str, folder: Path) -> str:
+    """Logs options, tests and all files; returns the run's id.
+
+    Under `mlflow run` that is the run which it opened, and it ends that run itself; else a new run.
+    """
+    from mlflow.entities import Metric, Param, RunTag
+
+    attached = os.environ.get(ATTACHED)
+    with guarded(store.uri):
+        run_id = attached or _new_run(store, options, analysis)
+        try:
+            tags = [RunTag(name, value) for name, value in _tags(analysis, text).items()]
+            prefix = record.CONFIG_PARAMETER
+            parameters = [Param(prefix + name, _word(value)) for name, value in flatten(options).items()]
+            now = int(time.time() * 1000)
+            metrics = [Metric(name, value, now, 0) for name, value in _metrics(analysis).items()]
+            store.client.log_batch(run_id, metrics=metrics, params=parameters, tags=tags)
+            store.client.log_artifacts(run_id, str(folder))
+        except BaseException:
+            if not attached:
+                store.client.set_terminated(run_id, "FAILED")
+            raise
+        if not attached:
+            store.client.set_terminated(run_id, "FINISHED")
+    return run_id
+
+
+def compared(analysis: Analysis) -> Comparison:
+    """The runs, for MLflow's pages: one's own, or where all are published, those of the rule."""
+    scope, runs = analysis.collection.scope, analysis.collection.own or analysis.collection.runs
+    tags = dict(zip(SCOPE, (scope.kind, scope.suite, scope.study, scope.protocol), strict=True))
+    if analysis.collection.published:
+        tags[record.SELECTION] = runs[0].selection
+        tags |= {record.SELECTION_N: str(runs[0].selection_n)} if runs[0].selection_n else {}
+    return Comparison(
+        tags=tags,
+        protocol=analysis.collection.protocol,
+        algorithms=tuple(dict.fromkeys(run.algorithm for run in runs)),
+        experiments=Counter(run.experiment for run in runs),
+    )
+
+
+def _new_run(store: Store, options: AnalyzeOptions, analysis: Analysis) -> str:
+    scope = analysis.collection.scope
+    if options.experiment != "auto":
+        identifier = experiment_id(store.client, store.uri, options.experiment)
+    else:
+        identifier = os.environ.get("MLFLOW_EXPERIMENT_ID") or analysis.collection.runs[0].experiment
+    return str(store.client.create_run(identifier, run_name=f"analysis-{scope.suite}-{scope.study}").info.run_id)
+
+
+def _tags(analysis: Analysis, text: str) -> dict[str, str]:
+    scope = analysis.collection.scope
+    return {
+        record.KIND: "analysis",
+        record.SUITE: scope.suite,
+        record.STUDY: scope.study,
+        record.PROTOCOL_HASH: scope.protocol,
+        record.SELECTION: analysis.rule.name,
+        record.SCHEMA_TAG: record.SCHEMA,
+        NOTE: f"```\n{text[:7000]}\n```",
+    }
+
+
+def _metrics(analysis: Analysis) -> dict[str, float]:
+    """The tests as metrics. Their phase is none of `record.PHASES`, so no analysis takes them for scores."""
+    values: dict[str, float] = {}
+    for comparison in analysis.comparisons:
+        prefix = f"analysis/{comparison.setting}"
+        values[f"{prefix}/num_sets"] = len(comparison.sets)
+        values[f"{prefix}/num_algorithms"] = len(comparison.algorithms)
+        if comparison.friedman:
+            values[f"{prefix}/friedman_chi2"] = comparison.friedman.chi2
+            values[f"{prefix}/iman_davenport_p"] = comparison.friedman.f_p
+            values[f"{prefix}/omnibus_p"] = comparison.friedman.p
+        if comparison.pair:
+            values[f"{prefix}/wilcoxon_p"] = comparison.pair.wilcoxon_p
+        for name, value in comparison.mean_ranks.items() if not comparison.skipped else ():
+            values[f"{prefix}/average_rank/{record.slug(name)}"] = value
+    return values
+
+
+def _word(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def note_failure(store: Store, failure: Failure) -> None:
+    """Leaves the reason on the run that `mlflow run` opened, if there is one and the server still answers."""
+    attached = os.environ.get(ATTACHED)
+    if attached:
+        try:
+            with guarded(store.uri):
+                store.client.set_tag(attached, record.KIND, "analysis")
+                store.client.set_tag(attached, record.ERROR, str(failure)[:8000])
+        except Failure:
+            return

@@ -1,0 +1,151 @@
+"""The same runs under every selection rule, and how far each rule stays behind the oracle: its regret.
+
+Kalischek et al. 2023, table 1: what choosing the epoch without looking at the test images costs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from biasbed import record
+from biasbed.analysis import scores as aggregate
+from biasbed.analysis.runs.collect import Collection
+from biasbed.analysis.selection import published
+from biasbed.analysis.selection.rules import AsPublished, History, Rule, known_rule, rule_names
+from biasbed.analysis.statistics import friedman
+from biasbed.errors import Failure, UsageError
+
+ORACLE = "best_epoch"  # each set's own best epoch: no rule that takes one epoch can be better
+COLUMNS = ("rule", "oracle", "algorithm", "dataset", "mean", "std", "num_runs", "gap", "gap_std", "skipped")
+REGRET_COLUMNS = ("rule", "oracle", "algorithm", "num_sets", "regret", "largest", "largest_on", "average_rank")
+
+
+@dataclass(frozen=True)
+class RuleScores:
+    """Every run's scores under one rule and their table, or why there are none."""
+
+    name: str
+    oracle: bool
+    runs: pd.DataFrame | None  # aggregate.run_table
+    scores: pd.DataFrame | None  # aggregate.score_table
+    skipped: str = ""
+
+
+def under_every_rule(
+    chosen: RuleScores,
+    collection: Collection,
+    histories: Mapping[str, History],
+    sets: Sequence[record.SetRecord],
+    n: int,
+) -> list[RuleScores]:
+    """The chosen rule's scores first, then every other rule's that these runs may be selected by.
+
+    All from the same complete histories; published numbers have only the rules that they were published under. A rule
+    that these runs don't allow (last_n with more epochs than there are) is skipped with the reason.
+    """
+    names = tuple(collection.published_by_rule) if collection.published else rule_names(collection.protocol)
+    others = [name for name in names if name != chosen.name]
+    return [chosen, *(_under(name, collection, histories, sets, n) for name in others)]
+
+
+def _under(
+    name: str, collection: Collection, histories: Mapping[str, History], sets: Sequence[record.SetRecord], n: int
+) -> RuleScores:
+    protocol = dataclasses.replace(collection.protocol, sets=tuple(sets))
+    runs = published.runs_under(collection, name)
+    try:
+        rule: Rule = AsPublished(name, n) if collection.published else known_rule(name, n, protocol)
+        selected, _ = published.select(rule, runs, histories, sets, protocol.monitor)
+    except (UsageError, Failure) as error:
+        return RuleScores(name, False, None, None, str(error))
+    table = aggregate.run_table(selected, runs, sets, protocol.monitor)
+    algorithms = list(dict.fromkeys(run.algorithm for run in runs))
+    scores = aggregate.score_table(table, algorithms, [entry.name for entry in sets])
+    empty = int((scores["num_runs"] == 0).sum())
+    if empty:
+        return RuleScores(name, rule.oracle, None, None, f"{empty} cell(s) of its score table would be empty")
+    return RuleScores(name, rule.oracle, table, scores)
+
+
+def matrices(rules: Sequence[RuleScores]) -> dict[str, pd.DataFrame]:
+    """The mean matrices of the rules after the first that have all its algorithms, to see which conclusions flip."""
+    algorithms = set() if rules[0].scores is None else set(rules[0].scores["algorithm"])
+    return {
+        rule.name: aggregate.mean_matrix(rule.scores)
+        for rule in rules[1:]
+        if rule.scores is not None and set(rule.scores["algorithm"]) == algorithms
+    }
+
+
+def table(rules: Sequence[RuleScores], sets: Sequence[record.SetRecord]) -> pd.DataFrame:
+    """`COLUMNS`: one row per rule, algorithm and set; gap: by how much the oracle is better (empty without one).
+
+    The gap is taken in each run; gap_std is its standard deviation over runs (n - 1).
+    """
+    sign = {entry.name: 1.0 if entry.higher_is_better else -1.0 for entry in sets}
+    oracle = next((rule.runs for rule in rules if rule.name == ORACLE and rule.runs is not None), None)
+    frames = []
+    for rule in rules:
+        if rule.scores is None or rule.runs is None:
+            frames.append(pd.DataFrame([{"rule": rule.name, "oracle": rule.oracle, "skipped": rule.skipped}]))
+            continue
+        frame = rule.scores.assign(rule=rule.name, oracle=rule.oracle, skipped="", gap=float("nan"))
+        if oracle is not None:
+            frame = frame.drop(columns="gap").merge(
+                _gaps(rule.runs, oracle, sign), on=["algorithm", "dataset"], how="left"
+            )
+        frames.append(frame)
+    return pd.concat([frame.reindex(columns=list(COLUMNS)) for frame in frames], ignore_index=True)
+
+
+def _gaps(runs: pd.DataFrame, oracle: pd.DataFrame, sign: Mapping[str, float]) -> pd.DataFrame:
+    keys = ["algorithm", "dataset", "run_id"]
+    both = runs[[*keys, "score"]].merge(oracle[[*keys, "score"]], on=keys, suffixes=("", "_oracle"))
+    both["difference"] = (both["score_oracle"] - both["score"]) * both["dataset"].map(sign)
+    groups = both.groupby(["algorithm", "dataset"])["difference"]
+    return groups.agg(gap="mean", gap_std="std").round(aggregate.DIGITS).reset_index()
+
+
+def against_oracle(selection: pd.DataFrame, rule: str) -> pd.DataFrame:
+    """A rule beside the oracle, as Kalischek et al. 2023 print it in table 1; empty without an oracle.
+
+    selection: `table`. Columns algorithm, dataset, best_epoch, the rule's name, difference (rule - oracle), std (of the
+    difference over runs).
+    """
+    keys = ["algorithm", "dataset"]
+    rows = selection[selection["skipped"] == ""]
+    oracle = rows[rows["rule"] == ORACLE].set_index(keys)["mean"]
+    own = rows[(rows["rule"] == rule) & rows["gap"].notna()].set_index(keys)
+    frame = pd.DataFrame({ORACLE: oracle.reindex(own.index), rule: own["mean"]})
+    frame["difference"] = frame[rule] - frame[ORACLE]
+    return frame.assign(std=own["gap_std"]).round(aggregate.DIGITS).reset_index()
+
+
+def regret(selection: pd.DataFrame, sets: Sequence[record.SetRecord]) -> pd.DataFrame:
+    """`REGRET_COLUMNS`: what each rule costs an algorithm, and where the algorithm stands under it.
+
+    selection: `table`. regret: the mean gap over the sets, largest: the largest one and its set (empty without an
+    oracle; no mean where sets have different units); average_rank: under the rule. Only algorithms with scores under
+    every rule: published ones have few.
+    """
+    lower = [entry.name for entry in sets if not entry.higher_is_better]
+    selection = selection[selection["skipped"] == ""]
+    by_rule = [set(names) for _, names in selection.groupby("rule")["algorithm"]]
+    selection = selection[selection["algorithm"].isin(set.intersection(*by_rule))]
+    one_unit = len({aggregate.unit(entry.headline) for entry in sets}) == 1
+    rows = []
+    for name, of_rule in selection.groupby("rule", sort=False):
+        ranks = friedman.rank(friedman.orient(aggregate.mean_matrix(of_rule), lower)).mean()
+        for algorithm, own in of_rule.groupby("algorithm", sort=False):
+            gaps = own.set_index("dataset")["gap"]
+            known = bool(gaps.notna().all())
+            mean = float(gaps.mean()) if known and one_unit else float("nan")
+            largest = float(gaps.max()) if known else float("nan")
+            where = str(gaps.idxmax()) if largest > 0 else ""
+            oracle = bool(own["oracle"].iloc[0])
+            rows.append((name, oracle, algorithm, len(own), mean, largest, where, float(ranks[algorithm])))
+    return pd.DataFrame(rows, columns=list(REGRET_COLUMNS)).round(aggregate.DIGITS)

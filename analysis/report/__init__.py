@@ -1,0 +1,1 @@
+"""What the result says: words, tables, figures, pages. Nothing is computed here."""

@@ -1,0 +1,75 @@
+"""The result as figures, PNG to look at and PDF to print. No pyplot: nothing global is touched, nothing stays open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from biasbed.analysis.report.figures import effects, ranks, scores, style
+from biasbed.analysis.report.verdicts import verdicts
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.statistics.friedman import Comparison
+
+
+def write(analysis: Analysis, folder: Path) -> dict[str, str]:
+    """Draws all figures that the result allows and returns file name -> one line that says what it is."""
+    (folder / "figures").mkdir(exist_ok=True)
+    files: dict[str, str] = {}
+    with matplotlib.rc_context(style.STYLE):
+        for name, figure, description in drawn(analysis):
+            FigureCanvasAgg(figure)
+            figure.savefig(folder / "figures" / f"{name}.png")
+            figure.savefig(folder / "figures" / f"{name}.pdf", metadata={"CreationDate": None})
+            figure.clear()
+            files |= {f"figures/{name}.{kind}": description for kind in ("png", "pdf")}
+    return files
+
+
+UNSELECTED = ("epochs", "selection_gap")  # every epoch is shown; the gap says itself what is an oracle's
+
+
+def drawn(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
+    """All figures with what is marked on them."""
+    for name, figure, description in _all(analysis):
+        if analysis.rule.oracle and name not in UNSELECTED:
+            style.mark_oracle(figure)
+        yield name, figure, description
+
+
+def _all(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
+    """(name, figure, description), one after the other so that never more than one is held."""
+    for comparison in analysis.comparisons:
+        yield from _of_setting(analysis, comparison)
+    yield "scores", scores.scores(analysis), "scores of the algorithms on the sets"
+    if analysis.curves.groupby("run_id")["step"].nunique().max() > 1:
+        yield "epochs", scores.epochs(analysis), "scores over epochs, mean and standard deviation over runs"
+    points = scores.shape_bias_points(analysis)
+    if len(points):
+        description = "shape bias against validation accuracy, one point per run"
+        yield "shape_bias", scores.shape_bias(analysis, points), description
+    gaps = scores.gap_rows(analysis)
+    if len(gaps):
+        yield (
+            "selection_gap",
+            scores.selection_gap(analysis, gaps),
+            "how far each selection rule stays behind the oracle",
+        )
+
+
+def _of_setting(analysis: Analysis, comparison: Comparison) -> Iterator[tuple[str, Figure, str]]:
+    if comparison.skipped:
+        return
+    where = f"{comparison.setting} sets"
+    if comparison.nemenyi is not None:
+        figure = ranks.critical_difference(analysis, comparison)
+        yield f"critical_difference{comparison.suffix}", figure, f"average ranks and critical difference, {where}"
+        yield f"p_values{comparison.suffix}", ranks.p_values(analysis, comparison), f"p-values of all pairs, {where}"
+    yield f"ranks{comparison.suffix}", ranks.rank_map(comparison), f"rank of each algorithm on each set, {where}"
+    pairs = verdicts(analysis, comparison)
+    if pairs:
+        figure = effects.forest(analysis, comparison, pairs)
+        yield f"effects{comparison.suffix}", figure, f"mean difference of every pair with its interval, {where}"

@@ -1,0 +1,51 @@
+"""By how much is one algorithm of a pair better: a forest plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from biasbed.analysis.report import words
+from biasbed.analysis.report.figures.style import GREY
+from biasbed.analysis.report.verdicts import Verdict
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.statistics.friedman import Comparison
+
+APART, NOT_APART = "#0072B2", "#9a9a9a"
+
+
+def forest(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdict]) -> Figure:
+    """Mean difference over the sets and its bootstrap interval for every pair; filled where a test separates it.
+
+    The band is the region of practical equivalence.
+    """
+    figure = Figure(figsize=(6.6, 1.15 + 0.21 * len(pairs)), layout="constrained")
+    axes = figure.add_subplot()
+    rope = analysis.options.rope
+    axes.axvspan(-rope, rope, color="#f0e6c8", lw=0, zorder=0)
+    axes.axvline(0, color=GREY, lw=0.8, zorder=1)
+    for y, pair in enumerate(pairs):
+        colour = APART if pair.told_apart else NOT_APART
+        axes.plot([pair.low, pair.high], [y, y], color=colour, lw=1.6, solid_capstyle="butt")
+        face = colour if pair.told_apart else "white"
+        axes.plot([pair.difference], [y], marker="o", ms=4.5, color=colour, markerfacecolor=face)
+    axes.set_yticks(range(len(pairs)), [f"{pair.a} - {pair.b}" for pair in pairs])
+    axes.set_ylim(len(pairs) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color="#ececec", lw=0.7)
+    axes.set_axisbelow(True)
+    level = f"{words.percent(1 - comparison.alpha)}"
+    axes.set_xlabel(f"mean difference over {len(comparison.sets)} sets, points, with {level} bootstrap interval")
+    entries: list[Line2D | Patch] = [
+        Line2D([], [], color=APART, marker="o", ms=4.5, label="told apart by Nemenyi or Wilcoxon with Holm"),
+        Line2D([], [], color=NOT_APART, marker="o", ms=4.5, markerfacecolor="white", label="not told apart"),
+    ]
+    if comparison.pair is not None:
+        entries[0].set_label("told apart by Wilcoxon")
+    if rope:
+        entries.append(Patch(color="#f0e6c8", label=f"alike in practice: ±{rope:g}"))
+    figure.legend(handles=entries, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    return figure

@@ -1,0 +1,191 @@
+"""Ranks and who is told apart: critical-difference diagram, p-values of all pairs, ranks on every set."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from biasbed.analysis.report import words
+from biasbed.analysis.report.figures.style import GREY, look, text_on
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.statistics.friedman import Comparison
+
+# --- critical difference ----------------------------------------------------------------------------------------------
+
+
+def critical_difference(analysis: Analysis, comparison: Comparison) -> Figure:
+    """Average ranks on an axis, best left; bars join algorithms that are not told apart (Demsar 2006, figure 1).
+
+    Bars are drawn under a significant omnibus test only.
+    """
+    ranks = comparison.mean_ranks
+    groups = comparison.groups() if comparison.significant else []
+    k = len(ranks)
+    depth = 0.55 + 0.22 * len(groups) + 0.36 * ((k + 1) // 2)
+    figure = Figure(figsize=(6.8, 1.0 + 0.62 * depth))
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.set_axis_off()
+    axes.set_xlim(1 - 0.28 * (k - 1), k + 0.28 * (k - 1))
+    axes.set_ylim(depth, -1.25)
+    _rank_axis(axes, k)
+    _ruler(axes, comparison)
+    for level, group in enumerate(groups):
+        y = 0.26 + 0.22 * level
+        reach = 0.012 * (k - 1)
+        ends = [ranks[group[0]] - reach, ranks[group[-1]] + reach]
+        axes.plot(ends, [y, y], color="#3a3a3a", lw=4, solid_capstyle="butt", zorder=1)
+    _rank_labels(axes, analysis, comparison, 0.5 + 0.22 * len(groups))
+    verdict = "" if comparison.significant else "; omnibus test not significant: no pair is told apart"
+    text = f"{len(comparison.sets)} sets{verdict}"
+    axes.text(k + 0.28 * (k - 1), -1.15, text, ha="right", va="top", color=GREY, fontsize=8)
+    return figure
+
+
+def _rank_axis(axes: Axes, k: int) -> None:
+    axes.plot([1, k], [0, 0], color="black", lw=1)
+    for value in range(1, k + 1):
+        axes.plot([value, value], [0, -0.12], color="black", lw=1)
+        axes.text(value, -0.17, str(value), ha="center", va="bottom")
+
+
+def _ruler(axes: Axes, comparison: Comparison) -> None:
+    """The critical difference as a length, beginning at rank 1; only in words where it is longer than the axis."""
+    cd = comparison.reach.critical_difference if comparison.reach else None
+    if cd is None:
+        return
+    k = len(comparison.algorithms)
+    if cd > k - 1:
+        text = f"critical difference {cd:.2f}: longer than the axis, no pair can be told apart"
+        axes.text(1, -0.75, text, ha="left", va="center", fontsize=8)
+        return
+    axes.plot([1, 1 + cd], [-0.75, -0.75], color="black", lw=1.2)
+    for end in (1, 1 + cd):
+        axes.plot([end, end], [-0.83, -0.67], color="black", lw=1.2)
+    axes.text(1 + cd + 0.02 * k, -0.75, f"critical difference {cd:.2f}", ha="left", va="center", fontsize=8)
+
+
+def _rank_labels(axes: Axes, analysis: Analysis, comparison: Comparison, top: float) -> None:
+    """Names, the better half at the left and the others at the right, each joined to its rank by a line."""
+    ranks = comparison.mean_ranks
+    k = len(ranks)
+    half = (k + 1) // 2
+    for position, (name, value) in enumerate(ranks.items()):
+        left = position < half
+        y = top + 0.36 * (position if left else k - 1 - position)
+        edge = 1 - 0.04 * (k - 1) if left else k + 0.04 * (k - 1)
+        colour = look(analysis.algorithms.index(name))[0]
+        axes.plot([value, value, edge], [0, y, y], color=colour, lw=1)
+        axes.plot([value], [0], marker="o", ms=4, color=colour, zorder=3)
+        axes.text(
+            edge + (-0.01 if left else 0.01) * k,
+            y,
+            f"{name}  {value:.2f}" if left else f"{value:.2f}  {name}",
+            ha="right" if left else "left",
+            va="center",
+        )
+
+
+# --- p-values ---------------------------------------------------------------------------------------------------------
+
+BOUNDS = (0.0, 0.001, 0.01, 0.05, 0.1, 1.0)
+SHADES = ("#08306b", "#2171b5", "#7fb3dc", "#dbe4ec", "#f7f7f7")  # one hue: differs in lightness for everyone
+
+
+def p_values(analysis: Analysis, comparison: Comparison) -> Figure:
+    """Above the diagonal Nemenyi's test, below it exact Wilcoxon tests with Holm's correction; best ranks first."""
+    names = list(comparison.mean_ranks)
+    k = len(names)
+    table = _p_table(analysis, comparison, names)
+    cell = 0.46
+    figure = Figure(figsize=(2.6 + cell * k, 1.9 + cell * k), layout="constrained")
+    axes = figure.add_subplot()
+    colours = ListedColormap(SHADES)
+    axes.pcolormesh(
+        np.ma.masked_invalid(table), cmap=colours, norm=BoundaryNorm(BOUNDS, len(SHADES)), ec="white", lw=1.5
+    )
+    for i, j in np.argwhere(np.isfinite(table)):
+        p = float(table[i, j])
+        shade = SHADES[bisect.bisect_right(BOUNDS[1:-1], p)]
+        red, green, blue = (int(shade[n : n + 2], 16) / 255 for n in (1, 3, 5))
+        weight = "bold" if comparison.significant and p < comparison.alpha else "normal"
+        look_of_text: dict[str, Any] = dict(
+            ha="center", va="center", fontsize=7.5, color=text_on(red, green, blue), weight=weight
+        )
+        axes.text(j + 0.5, i + 0.5, _p_text(p, comparison.alpha), **look_of_text)
+    _map_axes(axes, [i + 0.5 for i in range(k)], names, names)
+    axes.set_aspect("equal")
+    lines = ["above the diagonal: Nemenyi; below: Wilcoxon with Holm", f"bold: below {comparison.alpha:g}"]
+    if not comparison.significant:
+        lines[1] = "omnibus test not significant: no pair is told apart"
+    axes.set_xlabel("\n".join(lines), fontsize=8, color=GREY)
+    labels = ["p < 0.001", "< 0.01", "< 0.05", "< 0.1", "≥ 0.1"]
+    handles = [Patch(fc=shade, ec="#bbbbbb", label=label) for shade, label in zip(SHADES, labels, strict=True)]
+    figure.legend(handles=handles, loc="outside lower center", ncols=5 if k > 4 else 3, frameon=False, fontsize=8)
+    return figure
+
+
+def _p_table(
+    analysis: Analysis, comparison: Comparison, names: list[str]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """k x k, NaN on the diagonal and where there is no test (pairs without the control)."""
+    table = np.full((len(names), len(names)), math.nan)
+    for i, a in enumerate(names):
+        for j in range(i + 1, len(names)):
+            table[i, j] = comparison.p(a, names[j])
+    frame = analysis.evidence.wilcoxon
+    own = frame[frame["setting"] == comparison.setting]
+    for a, b, p in zip(own["a"], own["b"], own["p_holm"], strict=True):
+        i, j = sorted((names.index(a), names.index(b)))
+        table[j, i] = p
+    return table
+
+
+def _map_axes(axes: Axes, centres: Sequence[float], columns: Sequence[str], rows: Sequence[str]) -> None:
+    """Names of the columns above a map, those of the rows at its left, the first row at the top."""
+    axes.set_xticks(list(centres), list(columns), rotation=45, ha="left", rotation_mode="anchor")
+    axes.set_yticks([i + 0.5 for i in range(len(rows))], list(rows))
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.set_ylim(len(rows), 0)
+
+
+def _p_text(p: float, alpha: float) -> str:
+    """A p-value in few letters."""
+    if p >= 0.995:
+        return "1"
+    return (f"{p:.2f}" if p >= 0.1 else words.short_p(p, alpha)).replace("0.", ".")
+
+
+# --- ranks ------------------------------------------------------------------------------------------------------------
+
+
+def rank_map(comparison: Comparison) -> Figure:
+    """The rank of every algorithm on every set, and their average: where an average rank comes from."""
+    names, sets = list(comparison.mean_ranks), list(comparison.sets)
+    k = len(names)
+    values = comparison.ranks[names].T.to_numpy(dtype="float64")
+    table = np.column_stack([list(comparison.mean_ranks.values()), np.full(k, math.nan), values])
+    figure = Figure(figsize=(1.9 + 0.44 * (len(sets) + 2), 1.3 + 0.3 * k), layout="constrained")
+    axes = figure.add_subplot()
+    colours = ListedColormap(np.linspace([0.03, 0.19, 0.42], [0.97, 0.97, 0.97], 64))
+    x = np.cumsum([0, 1.35, 0.25, *[1] * len(sets)])
+    axes.pcolormesh(x, np.arange(k + 1), np.ma.masked_invalid(table), cmap=colours, vmin=1, vmax=k, ec="white", lw=1.2)
+    for i, j in np.argwhere(np.isfinite(table)):
+        value = float(table[i, j])
+        red, green, blue, _ = colours((value - 1) / (k - 1))
+        shown = f"{value:.2f}" if j == 0 else f"{value:g}"
+        look_of_text: dict[str, Any] = dict(ha="center", va="center", fontsize=8, weight="bold" if j == 0 else "normal")
+        axes.text((x[j] + x[j + 1]) / 2, i + 0.5, shown, color=text_on(red, green, blue), **look_of_text)
+    centres = [(x[j] + x[j + 1]) / 2 for j in (0, *range(2, len(sets) + 2))]
+    _map_axes(axes, centres, ["average", *sets], names)
+    axes.set_xlabel("rank on each set, 1 is best", fontsize=8, color=GREY)
+    return figure

@@ -1,0 +1,163 @@
+"""Scores: on the sets, over epochs, against shape bias, and what choosing the epoch costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from biasbed import record
+from biasbed.analysis import scores as aggregate
+from biasbed.analysis.report.figures.style import CHANCE, GREY, LIGHT, WARNING, legend, look
+from biasbed.analysis.result import Analysis
+
+# --- scores -----------------------------------------------------------------------------------------------------------
+
+
+def scores(analysis: Analysis) -> Figure:
+    """Mean and standard deviation over runs of every algorithm on every set; chance as a grey line."""
+    names = analysis.set_names
+    k = len(analysis.algorithms)
+    each = max(0.8, 0.11 * k)  # inches for a set: the markers of eleven algorithms lie beside each other
+    figure = Figure(figsize=(max(4.5, each * len(names) + 1.2), 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    table = analysis.scores.set_index(["algorithm", "dataset"])
+    for position, algorithm in enumerate(analysis.algorithms):
+        colour, _, marker = look(position)
+        rows = table.loc[algorithm].loc[list(names)]
+        x = np.arange(len(names)) + _offset(position, k)
+        errors = rows["std"].fillna(0.0)
+        axes.errorbar(x, rows["mean"], errors, fmt=marker, ms=4, color=colour, lw=1, label=algorithm)
+    for i, entry in enumerate(analysis.sets):
+        chance = entry.chance * aggregate.scale(entry.headline)
+        axes.plot([i - 0.42, i + 0.42], [chance, chance], color=GREY, lw=1, ls=":", label=CHANCE if i == 0 else None)
+    _set_axis(axes, names)
+    axes.set_ylabel(_headline_label(analysis.sets))
+    legend(figure, axes)
+    return figure
+
+
+def _offset(position: int, number: int) -> float:
+    """Where an algorithm's marker stands beside the middle of its set."""
+    return 0.74 / number * (position - (number - 1) / 2)
+
+
+def _set_axis(axes: Axes, names: Sequence[str]) -> None:
+    for i in range(1, len(names)):
+        axes.axvline(i - 0.5, color=LIGHT, lw=0.8, zorder=0)
+    axes.set_xticks(range(len(names)), names, rotation=30, ha="right", rotation_mode="anchor")
+    axes.set_xlim(-0.5, len(names) - 0.5)
+
+
+def _headline_label(sets: Sequence[record.SetRecord]) -> str:
+    headlines = sorted({entry.headline for entry in sets})
+    return ", ".join(f"{name.replace('_', ' ')} ({aggregate.unit(name)})" for name in headlines)
+
+
+# --- epochs -----------------------------------------------------------------------------------------------------------
+
+
+def epochs(analysis: Analysis) -> Figure:
+    """Every set's headline over epochs: mean over runs, a band of one standard deviation (Kalischek 2023, figure 2)."""
+    number = len(analysis.sets)
+    columns = number if number <= 4 else min((4, 3, 5), key=lambda wide: -number % wide)  # fewest empty panels
+    rows = -(-number // columns)
+    figure = Figure(figsize=(max(4.5, 2.5 * columns), 2.0 * rows + 0.6), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
+    panels = list(grid.flat)
+    unit = analysis.collection.protocol.step_unit
+    for axes, entry in zip(panels, analysis.sets, strict=False):
+        _epoch_panel(axes, analysis, entry)
+        axes.set_title(entry.name)
+    for axes in panels[number:]:
+        axes.set_axis_off()
+    for axes in panels[max(0, number - columns) : number]:
+        axes.set_xlabel(unit)
+        axes.tick_params(labelbottom=True)
+    for row in grid:
+        row[0].set_ylabel(_headline_label(analysis.sets))
+    legend(figure, panels[0])
+    return figure
+
+
+def _epoch_panel(axes: Axes, analysis: Analysis, entry: record.SetRecord) -> None:
+    of_set = analysis.curves[analysis.curves["dataset"] == entry.name]
+    for position, algorithm in enumerate(analysis.algorithms):
+        colour, style, _ = look(position)
+        own = of_set[of_set["algorithm"] == algorithm]
+        if own.empty:
+            continue  # published: there are no curves
+        groups = own.groupby("step")["score"]
+        mean, spread = groups.mean(), groups.std().fillna(0.0)
+        axes.plot(mean.index, mean, color=colour, ls=style, lw=1.3, label=algorithm)
+        axes.fill_between(mean.index, mean - spread, mean + spread, color=colour, alpha=0.15, lw=0)
+    axes.axhline(entry.chance * aggregate.scale(entry.headline), color=GREY, lw=0.8, ls=":", label=CHANCE)
+    axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5, integer=True))
+
+
+# --- shape bias -------------------------------------------------------------------------------------------------------
+
+
+def shape_bias_points(analysis: Analysis) -> pd.DataFrame:
+    """The runs' shape bias beside the validation score of the same epochs, where both were measured."""
+    if "shape_bias" not in analysis.runs:
+        return analysis.runs.iloc[:0]
+    return analysis.runs.dropna(subset=["shape_bias", "monitor"])
+
+
+def shape_bias(analysis: Analysis, points: pd.DataFrame) -> Figure:
+    """One point per run: validation score against shape bias, 0 decides by texture only, 100 by shape only."""
+    figure = Figure(figsize=(4.8, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    for position, algorithm in enumerate(analysis.algorithms):
+        colour, _, marker = look(position)
+        own = points[points["algorithm"] == algorithm]
+        style: dict[str, Any] = dict(color=colour, marker=marker, s=28, alpha=0.85, lw=0)
+        axes.scatter(own["monitor"], own["shape_bias"], label=algorithm, **style)
+    axes.axhline(50, color=GREY, lw=0.8, ls=":")
+    axes.set_ylim(-3, 103)
+    axes.set_xlabel(f"in-domain validation: {analysis.collection.protocol.monitor} (%)")
+    axes.set_ylabel("shape bias (%)")
+    legend(figure, axes)
+    return figure
+
+
+# --- selection gap ----------------------------------------------------------------------------------------------------
+
+
+def gap_rows(analysis: Analysis) -> pd.DataFrame:
+    """The rows of the selection table that have a gap to the oracle, without the oracle's own."""
+    table = analysis.selection
+    return table[table["gap"].notna() & ~table["oracle"].astype(bool)]
+
+
+def selection_gap(analysis: Analysis, gaps: pd.DataFrame) -> Figure:
+    """By how much each set's own best epoch is better than the one that a rule picks, for every algorithm."""
+    rules = list(dict.fromkeys(gaps["rule"]))
+    names = analysis.set_names
+    k = len(analysis.algorithms)
+    width = max(4.8, max(0.8, 0.11 * k) * len(names) + 1.2)
+    figure = Figure(figsize=(width, 2.3 * len(rules) + 1.2), layout="constrained")
+    grid = figure.subplots(len(rules), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
+    for axes, rule in zip(grid, rules, strict=True):
+        table = gaps[gaps["rule"] == rule].set_index(["algorithm", "dataset"])["gap"]
+        for position, algorithm in enumerate(analysis.algorithms):
+            colour, _, marker = look(position)
+            if algorithm not in table.index:
+                continue  # published: not known under every rule
+            x = np.arange(len(names)) + _offset(position, k)
+            axes.plot(x, table.loc[algorithm].loc[list(names)], marker, ms=4.5, color=colour, label=algorithm)
+        axes.axhline(0, color=GREY, lw=0.8)
+        axes.grid(axis="y", color="#ececec", lw=0.7)
+        axes.set_axisbelow(True)
+        axes.set_title(f"{rule}: points behind the ORACLE (best_epoch, selected on the test images)", color=WARNING)
+        _set_axis(axes, names)
+        axes.tick_params(axis="x", labelbottom=axes is grid[-1])
+        axes.set_ylabel("gap (points)")
+    legend(figure, grid[0])
+    return figure

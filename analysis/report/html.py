@@ -1,0 +1,111 @@
+"""The result as one HTML page that needs nothing else: style and figures are inside, so it can be mailed and kept."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from biasbed.analysis import cells
+from biasbed.analysis.report import doubts, findings, html_tables, provenance, words
+from biasbed.analysis.report.figures.style import STYLE
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.statistics.friedman import Comparison
+
+TEMPLATES = Path(__file__).parent / "templates"
+REPORT = "report.html"
+CSS_DPI = 110  # pixels of the page for an inch of a figure: 9 points become about the page's 14 pixels
+
+
+def write(analysis: Analysis, folder: Path) -> dict[str, str]:
+    """Writes the report; expects the figures in `folder/figures`."""
+    environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
+    environment.filters["breakable"] = _breakable
+    text = environment.get_template(REPORT).render(content(analysis, folder))
+    (folder / REPORT).write_text(text, encoding="utf-8")
+    return {REPORT: "everything on one page"}
+
+
+def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
+    """What the template prints: sentences, tables of text, figures as data URIs."""
+    links = cells.Links(analysis)
+    return {
+        "analysis": analysis,
+        "style": _part("report.css"),
+        "script": _part("report.js"),
+        "policy": _policy(),
+        "verdict": findings.verdict(analysis),
+        "caveats": findings.caveats(analysis),
+        "compared": findings.compared(analysis),
+        "settings": [_setting(analysis, comparison, links, folder) for comparison in analysis.comparisons],
+        "on_single_sets": findings.on_single_sets(analysis),
+        "weaknesses": doubts.weaknesses(analysis),
+        "unseen": [*doubts.unseen(analysis), *doubts.planned(analysis)],
+        "figures": _Pictures(folder),
+        "tables": html_tables.whole(analysis, links),
+        "runs": provenance.run_tables(analysis, links),
+        "facts": provenance.facts(analysis),
+        "terms": words.TERMS,
+    }
+
+
+def _setting(analysis: Analysis, comparison: Comparison, links: cells.Links, folder: Path) -> Mapping[str, Any]:
+    """Sentences, tables and figures of one choice of sets."""
+    pictures = _Pictures(folder)
+    return {
+        "title": words.setting_title(comparison),
+        "about": words.setting_sentence(comparison),
+        "significant": comparison.significant,
+        "concluded": findings.concluded(analysis, comparison),
+        "sure": findings.sure(analysis, comparison),
+        "flips": [*doubts.flippable(analysis, comparison), *doubts.pool(analysis, comparison)],
+        "tables": html_tables.of_setting(analysis, comparison, links),
+        "figures": {
+            name: pictures[f"{name}{comparison.suffix}"]
+            for name in ("critical_difference", "p_values", "ranks", "effects")
+        },
+    }
+
+
+def _part(name: str) -> Markup:
+    """Style or script, which are ours alone: nothing of the runs goes into them."""
+    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
+
+
+def _policy() -> str:
+    """The browser may run our one script and load nothing, even if some name should get through as HTML."""
+    digest = hashlib.sha256(f"\n{_part('report.js')}".encode()).digest()  # as the template has it, on a line of its own
+    script = f"'sha256-{base64.b64encode(digest).decode()}'"
+    return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {script}"
+
+
+def _breakable(name: str) -> Markup:
+    """A name that may break after its underscores if it is long, so that many columns fit on a page."""
+    if len(name) <= 10:
+        return escape(name)
+    return Markup("_<wbr>").join(escape(part) for part in name.split("_"))
+
+
+class _Pictures:
+    """Figures by name, each a PNG as text and the width at which its letters are as large as the page's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "figures"
+
+    def __getitem__(self, name: str) -> Mapping[str, Any] | None:
+        """None where the figure was not drawn."""
+        path = self.folder / f"{name}.png"
+        if not path.exists():
+            return None
+        data = path.read_bytes()
+        width, height = struct.unpack(">II", data[16:24])  # the format's header
+        scale = CSS_DPI / STYLE["savefig.dpi"]
+        source = "data:image/png;base64," + base64.b64encode(data).decode()
+        return {"source": source, "width": round(width * scale), "height": round(height * scale)}

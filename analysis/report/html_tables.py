@@ -1,0 +1,329 @@
+"""The report's tables as text. Every row leads to the runs behind it: names and scores link to the table of runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from biasbed.analysis.cells import Entry, Links, Table, decimal, interval, p_entry, text
+from biasbed.analysis.report import doubts, words
+from biasbed.analysis.report.findings import TEST_NAMES, procedure
+from biasbed.analysis.report.verdicts import Verdict, overturned, verdicts
+from biasbed.analysis.result import Analysis, number
+from biasbed.analysis.selection import published as literature
+from biasbed.analysis.statistics import bootstrap, stability
+from biasbed.analysis.statistics.friedman import Comparison
+
+# --- of all sets together ---------------------------------------------------------------------------------------------
+
+
+def whole(analysis: Analysis, links: Links) -> Mapping[str, Any]:
+    """The tables that are not of one setting; None where there is nothing to show."""
+    return {
+        "scores": scores(analysis, links),
+        "deviations": deviations(analysis, links),
+        "sets": per_set(analysis),
+        "card": card(analysis, links),
+        "regret": regret(analysis, links),
+        "gap": gap(analysis, links),
+        "skipped_rules": _skipped_rules(analysis),
+        "power": power(analysis),
+        "plan": plan(analysis),
+    }
+
+
+def scores(analysis: Analysis, links: Links) -> Table:
+    """The score table; every cell leads to the algorithm's runs."""
+    rows = []
+    for algorithm in analysis.algorithms:
+        cells = [links.algorithm(algorithm)]
+        for name in analysis.set_names:
+            cell = analysis.cells[algorithm, name]
+            cells.append(
+                Entry(
+                    cell.mean_text,
+                    value=cell.mean,
+                    href=f"#{links.algorithms[algorithm]}",
+                    small=f"±{cell.std_text}" if cell.std_text else "",
+                    below=cell.interval_text,
+                    bold=cell.best,
+                    dagger=cell.dagger,
+                )
+            )
+        rows.append(tuple(cells))
+    caption = f"Mean ± standard deviation between runs (n - 1), in {analysis.units}. Bold: best of the column."
+    if any(cell.interval_text for cell in analysis.cells.values()):
+        caption += (
+            " Below: where a single model's accuracy lies (95 %, Wilson), given how many images the set has. A number "
+            "leads to its runs."
+        )
+    if analysis.daggers:
+        caption += " Underlined†: the algorithm trained on data of the maker of this set."
+    return Table(caption, ("algorithm", *analysis.set_names), tuple(rows), analysis.rule.oracle, "scores.csv")
+
+
+def deviations(analysis: Analysis, links: Links) -> Table | None:
+    """Mean and the deviation over runs and epochs together (`spread`), beside that between runs."""
+    found = {(row["algorithm"], row["dataset"]): row for row in analysis.spread.to_dict("records")}
+    rows = []
+    for algorithm in [a for a in analysis.algorithms if all((a, name) in found for name in analysis.set_names)]:
+        of_sets = [found[algorithm, name] for name in analysis.set_names]
+        cells = [
+            decimal(
+                row["mean"], small=f"±{number(row['std_pooled'])}", below=f"runs ±{number(row['std_between_runs'])}"
+            )
+            for row in of_sets
+        ]
+        rows.append((links.algorithm(algorithm), *cells))
+    caption = (
+        f"The same means ± the standard deviation over runs and epochs together, in {analysis.units}: the root of the "
+        "variance between runs (n) and the mean variance over their epochs. Below: the deviation between runs (n - 1), "
+        "which every other table gives."
+    )
+    head = ("algorithm", *analysis.set_names)
+    return Table(caption, head, tuple(rows), analysis.rule.oracle, "spread.csv") if rows else None
+
+
+def per_set(analysis: Analysis) -> Table | None:
+    """Kruskal-Wallis on each set, and how many pairs are told apart there."""
+    frame, pairs = analysis.evidence.sets, analysis.evidence.set_pairs
+    if (frame["skipped"] != "").all():
+        return None
+    rows = []
+    for row in frame.to_dict("records"):
+        own = pairs[pairs["dataset"] == row["dataset"]]
+        apart = int(own["significant"].astype(bool).sum())
+        entries = (decimal(row["h"], 2), p_entry(row["p_holm"], analysis.alpha, bool(row["significant"])))
+        told = Entry(f"{apart} of {len(own)}", value=apart) if not row["skipped"] else Entry(row["skipped"])
+        rows.append((text(row["dataset"]), decimal(row["num_runs"], 0), *entries, told))
+    caption = (
+        "Do the algorithms differ on one set? Kruskal-Wallis over the runs, p with Holm's correction over the sets; "
+        "pairs by Mann-Whitney with Holm's correction within the set."
+    )
+    head = ("set", "runs", "H", "p", "pairs told apart")
+    return Table(caption, head, tuple(rows), analysis.rule.oracle, "per_set_pairs.csv")
+
+
+def card(analysis: Analysis, links: Links) -> Table | None:
+    """One's own numbers beside the published ones, where asked for."""
+    frame = analysis.reproduction
+    if frame is None:
+        return None
+    rows = []
+    for row in frame.to_dict("records"):
+        published = decimal(row["published_mean"], small=f"±{number(row['published_std'])}")
+        differences = (decimal(row["difference"]), decimal(row["difference_in_std"]))
+        judged = (p_entry(row["p_holm"], analysis.alpha, bold=False), text(row["verdict"]))
+        name = links.algorithm(row["algorithm"])
+        own = decimal(row["mean"], small=f"±{number(row['std'])}", href=name.href)
+        rows.append((name, text(row["dataset"]), own, published, *differences, *judged))
+    caption = literature.card_sentence(frame, analysis.alpha)
+    head = ("algorithm", "set", "ours", "published", "difference", "in published std", "p", "verdict")
+    return Table(
+        f"Reproduction of published numbers. {caption}", head, tuple(rows), analysis.rule.oracle, "reproduction.csv"
+    )
+
+
+def regret(analysis: Analysis, links: Links) -> Table | None:
+    """What each selection rule costs every algorithm, mean over the sets."""
+    frame = analysis.regret[analysis.regret["regret"].notna()]
+    if frame.empty:
+        return None
+    rules = {str(rule): bool(oracle) for rule, oracle in zip(frame["rule"], frame["oracle"], strict=True)}
+    found = {(row["algorithm"], row["rule"]): row for row in frame.to_dict("records")}
+    rows = []
+    for algorithm in analysis.algorithms:
+        if (algorithm, next(iter(rules))) not in found:
+            continue  # published: not known under every rule
+        of_rules = [found[algorithm, rule] for rule in rules]
+        cells = [decimal(row["regret"], below=f"rank {row['average_rank']:.2f}") for row in of_rules]
+        rows.append((links.algorithm(algorithm), *cells))
+    caption = (
+        "What each selection rule costs: points behind each set's own best epoch, mean over the sets; below, the "
+        "average rank under the rule."
+    )
+    head = ("algorithm", *(f"{rule} (ORACLE)" if oracle else rule for rule, oracle in rules.items()))
+    return Table(caption, head, tuple(rows), True, "regret.csv")
+
+
+def _skipped_rules(analysis: Analysis) -> list[str]:
+    table = analysis.selection
+    skipped = table[table["skipped"].fillna("") != ""]
+    return [f"{rule}: not computed, {why}" for rule, why in zip(skipped["rule"], skipped["skipped"], strict=True)]
+
+
+def gap(analysis: Analysis, links: Links) -> Table | None:
+    """Scores under the rule and how far they stay behind the oracle's (Kalischek et al. 2023, table 1)."""
+    known = analysis.selection[analysis.selection["gap"].notna() & ~analysis.selection["oracle"].astype(bool)]
+    if known.empty:
+        return None
+    names = list(dict.fromkeys(known["rule"]))
+    rule = analysis.rule.name if analysis.rule.name in names else names[0]
+    own = {(row["algorithm"], row["dataset"]): row for row in known[known["rule"] == rule].to_dict("records")}
+    rows = []
+    for algorithm in analysis.algorithms:
+        if any((algorithm, name) not in own for name in analysis.set_names):
+            continue
+        of_sets = [own[algorithm, name] for name in analysis.set_names]
+        cells = [decimal(row["gap"], below=number(row["mean"])) for row in of_sets]
+        rows.append((links.algorithm(algorithm), *cells))
+    caption = (
+        f"{rule} against the oracle: by how many points each set's own best epoch, chosen on the test images, is "
+        f"better; below, the score under {rule}."
+    )
+    return Table(caption, ("algorithm", *analysis.set_names), tuple(rows), True, "selection.csv")
+
+
+def power(analysis: Analysis) -> Table | None:
+    """Per setting and procedure: fewest sets, detectable difference, false positives."""
+    rows = []
+    for limits in analysis.evidence.limits:
+        rates = {entry.procedure: entry for entry in limits.false_positives}
+        for entry in limits.detectable:
+            found = rates.get(entry.procedure)
+            false = words.rate_text(found.rate) if found else "-"
+            sizes = (Entry(str(entry.smallest_num_sets), value=entry.smallest_num_sets), decimal(entry.difference))
+            rows.append((text(procedure(entry.procedure)), text(limits.setting), *sizes, Entry(false)))
+    if not rows:
+        return None
+    caption = (
+        "What each test could have found: the fewest sets on which it can reject at all, the lead over all others in "
+        "points that it finds in 80 % of the cases on these sets and runs (∞: none), and how often it finds something "
+        "among equal methods whose runs differ as these do, with the 95 % interval of that simulation."
+    )
+    head = ("test", "sets", "fewest sets", "detectable", "false positives")
+    return Table(caption, head, tuple(rows), analysis.rule.oracle, "power.json")
+
+
+def plan(analysis: Analysis) -> Table | None:
+    """Power of larger and smaller designs, where asked for."""
+    frame = analysis.evidence.plan
+    if frame is None:
+        return None
+    runs = sorted(set(frame["num_runs"]))
+    rows = []
+    designs = dict.fromkeys(zip(frame["procedure"], frame["num_sets"].astype(float), strict=True))
+    for name, num_sets in designs:
+        own = frame[(frame["procedure"] == name) & (frame["num_sets"] == num_sets)]
+        powers = dict(zip(own["num_runs"], own["power"], strict=True))
+        cells = [Entry(f"{powers[n]:.0%}", value=powers[n], bold=powers[n] >= 0.8) for n in runs]
+        rows.append((text(procedure(name)), decimal(num_sets, 0), *cells))
+    caption = (
+        f"Plan: with what probability a lead of {analysis.options.difference:g} points would be found, for so many "
+        "sets and runs of each algorithm. Bold: at least 80 %."
+    )
+    head = ("test", "sets", *(f"{n} run{'s' * (n > 1)}" for n in runs))
+    return Table(caption, head, tuple(rows), analysis.rule.oracle, "plan.csv")
+
+
+# --- of one setting ---------------------------------------------------------------------------------------------------
+
+
+def of_setting(analysis: Analysis, comparison: Comparison, links: Links) -> Mapping[str, Table | None]:
+    """The tables of one choice of sets; None where there is nothing to show."""
+    if comparison.skipped:
+        return {"ranks": None, "pairs": None, "flips": None}
+    pairs = verdicts(analysis, comparison)
+    return {
+        "ranks": ranks(analysis, comparison, links),
+        "pairs": pair_table(analysis, comparison, pairs, links) if pairs else None,
+        "flips": flip_table(analysis, comparison, links),
+    }
+
+
+def ranks(analysis: Analysis, comparison: Comparison, links: Links) -> Table:
+    """Average rank, mean over sets with its interval, and the rank on every set."""
+    frame = analysis.evidence.intervals
+    own = frame[(frame["setting"] == comparison.setting) & (frame["dataset"] == bootstrap.OVER_SETS)]
+    means = {row["algorithm"]: row for row in own.to_dict("records")}
+    sets = [name for name in analysis.set_names if name in comparison.sets]
+    rows = []
+    for name, average in comparison.mean_ranks.items():
+        cells = [decimal(average, 2, bold=True)]
+        if means:
+            cells.append(interval(means[name]["mean"], means[name]["low"], means[name]["high"]))
+        cells += [Entry(f"{value:g}", value=value) for value in comparison.ranks.loc[sets, name].astype(float)]
+        rows.append((links.algorithm(name), *cells))
+    caption = "Ranks, 1 is best; equal scores share their mean rank."
+    if means:
+        caption += (
+            f" Mean over sets with its {words.percent(1 - comparison.alpha)} interval by bootstrap over sets and runs."
+        )
+    head = ("algorithm", "average rank", *(("mean over sets",) if means else ()), *sets)
+    return Table(caption, head, tuple(rows), analysis.rule.oracle, "ranks.csv")
+
+
+def pair_table(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdict], links: Links) -> Table:
+    """Every pair with the size of its difference and what each test says."""
+    rope = analysis.options.rope
+    nemenyi = comparison.nemenyi is not None
+    rows = []
+    for pair in pairs:
+        cells = [
+            links.algorithm(pair.a),
+            links.algorithm(pair.b),
+            interval(pair.difference, pair.low, pair.high),
+            Entry(f"{pair.wins}-{pair.losses}-{pair.ties}", value=pair.wins - pair.losses),
+            p_entry(pair.p_holm, analysis.alpha, pair.wilcoxon),
+            *([p_entry(pair.nemenyi_p, analysis.alpha, pair.nemenyi)] if nemenyi else []),
+            interval(pair.improvement, pair.improvement_low, pair.improvement_high, 2),
+            Entry(pair.practical or "undecided", value=pair.better, below=_probability(pair)),
+            decimal(pair.detectable),
+        ]
+        rows.append(tuple(cells))
+    caption = (
+        f"Pairs: mean difference a - b over {len(comparison.sets)} sets in points with its "
+        f"{words.percent(1 - comparison.alpha)} bootstrap interval; sets on which a is better, worse, "
+        "equal; exact Wilcoxon p with Holm's correction"
+        f"{', Nemenyi p' * nemenyi} (bold: significant, under a significant omnibus test only); probability that a run "
+        f"of a beats a run of b; in practice, where ±{rope:g} point{'s' * (rope != 1)} count as alike, by the "
+        "Bayesian test of this pair alone, which errs more often than the others; and the difference that a test of "
+        "this pair alone would find in 80 % of the cases."
+    )
+    head = [
+        "a",
+        "b",
+        "difference",
+        "sets +-=",
+        "p Wilcoxon",
+        "p Nemenyi",
+        "a beats b",
+        "in practice (Bayes)",
+        "detectable",
+    ]
+    if not nemenyi:
+        head.remove("p Nemenyi")
+    return Table(
+        caption, tuple(head), tuple(rows), analysis.rule.oracle, "effects.csv, wilcoxon_holm.csv, bayesian.csv"
+    )
+
+
+def _probability(pair: Verdict) -> str:
+    """The posterior behind a verdict in practice; empty where it is undecided."""
+    found = {"better": pair.better, "alike": pair.alike, "worse": pair.worse}.get(pair.practical)
+    return "" if found is None else f"probability {math.floor(100 * found) / 100:.2f}"
+
+
+def flip_table(analysis: Analysis, comparison: Comparison, links: Links) -> Table | None:
+    """Every conclusion that some change overturns, with the changes."""
+    found = overturned(analysis.evidence.flips, comparison.setting)
+    if not found:
+        return None
+    rows = []
+    for one in found:
+        about = f"{one.a}, {one.b}: " if one.before == stability.SAME else ""
+        changes = [doubts.change_text(analysis, change, what) for change, what, _ in one.changes]
+        after = "; ".join(dict.fromkeys(after for _, _, after in one.changes))
+        rows.append(
+            (
+                text(about + one.before if one.a else f"all algorithms: {one.before}"),
+                text(TEST_NAMES[one.test]),
+                Entry(str(len(changes)), value=len(changes)),
+                text(after),
+                text("; ".join(changes)),
+            )
+        )
+    caption = "Conclusions that some change overturns, those that claim a difference first."
+    head = ("conclusion", "by", "changes", "becomes", "by these")
+    return Table(caption, head, tuple(rows), analysis.rule.oracle, "sensitivity.csv")

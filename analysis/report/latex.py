@@ -1,0 +1,243 @@
+"""The result as LaTeX tables for a paper (packages booktabs and longtable). Each states its own provenance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from biasbed.analysis import regret
+from biasbed.analysis.report import words
+from biasbed.analysis.report.verdicts import Verdict, verdicts
+from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
+from biasbed.analysis.statistics.friedman import Comparison
+
+_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_SPECIAL |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"}
+_SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
+
+DAGGER_TEXT = r"\textsuperscript{$\dagger$}~underlined: the algorithm trained on data of the maker of this set. "
+
+
+def write(analysis: Analysis, folder: Path) -> dict[str, str]:
+    """Writes all LaTeX tables and returns file name -> one line that says what it is."""
+    (folder / "tables").mkdir(exist_ok=True)
+    tables = {
+        "tables/scores.tex": (score_table(analysis), "scores of the algorithms on the sets, LaTeX"),
+        "tables/runs.tex": (run_table(analysis), "score of every run, for an appendix, LaTeX"),
+    }
+    if any(len(comparison.ranks) for comparison in analysis.comparisons):
+        tables["tables/ranks.tex"] = (rank_table(analysis), "average ranks and omnibus test, LaTeX")
+    for comparison in analysis.comparisons:
+        if comparison.nemenyi is not None:
+            description = f"p-values of Nemenyi's test, {comparison.setting} sets, LaTeX"
+            tables[f"tables/nemenyi{comparison.suffix}.tex"] = (nemenyi_table(analysis, comparison), description)
+        pairs = verdicts(analysis, comparison)
+        if pairs:
+            description = f"differences of all pairs with intervals and tests, {comparison.setting} sets, LaTeX"
+            tables[f"tables/pairs{comparison.suffix}.tex"] = (pair_table(analysis, comparison, pairs), description)
+    if len(analysis.spread):
+        tables["tables/spread.tex"] = (spread_table(analysis), "scores with deviations over runs and epochs, LaTeX")
+    if len(analysis.selection_gap):
+        tables["tables/selection_gap.tex"] = (gap_table(analysis), "the selection rule beside the oracle, LaTeX")
+    for name, (text, _) in tables.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return {name: description for name, (_, description) in tables.items()}
+
+
+def escape(text: str) -> str:
+    """Any text as LaTeX prints it; what its usual fonts lack (most beyond Latin-1) becomes a question mark."""
+    return "".join(_SPECIAL.get(c, c if c.isprintable() and ord(c) < 256 else "?") for c in " ".join(text.split()))
+
+
+def score_table(analysis: Analysis) -> str:
+    """Algorithms x sets, mean +- std over runs; best bold, sets of the training data's maker underlined."""
+    rows = [
+        [escape(algorithm), *(_cell(analysis.cells[algorithm, name]) for name in analysis.set_names)]
+        for algorithm in analysis.algorithms
+    ]
+    caption = f"Scores in {analysis.units}, mean $\\pm$ standard deviation between runs ({_provenance(analysis)}). "
+    caption += "Best in bold. "
+    caption += DAGGER_TEXT if analysis.daggers else ""
+    return _by_set(analysis, rows, caption, "scores")
+
+
+def spread_table(analysis: Analysis) -> str:
+    """The same means with the deviation over runs and epochs together (`spread`)."""
+    found = {(row["algorithm"], row["dataset"]): row for row in analysis.spread.to_dict("records")}
+    rows = []
+    for algorithm in analysis.algorithms:
+        cells = [found.get((algorithm, name)) for name in analysis.set_names]
+        texts = ["--" if row is None else _plus_minus(row["mean"], row["std_pooled"]) for row in cells]
+        rows.append([escape(algorithm), *texts])
+    caption = (
+        f"Scores in {analysis.units}, mean $\\pm$ standard deviation over runs and epochs together: the root of the "
+        f"variance between runs and the mean variance over their epochs ({_provenance(analysis)}). "
+    )
+    return _by_set(analysis, rows, caption, "spread")
+
+
+def gap_table(analysis: Analysis) -> str:
+    """Each set's own best epoch, the rule in use, and their difference (Kalischek et al. 2023, table 1)."""
+    frame, rule = analysis.selection_gap, analysis.rule.name
+    found = {(row["algorithm"], row["dataset"]): row for row in frame.to_dict("records")}
+    rows = []
+    for algorithm in [name for name in analysis.algorithms if name in set(frame["algorithm"])]:
+        of_sets = [found.get((algorithm, name)) for name in analysis.set_names]
+        for column in (regret.ORACLE, rule, "difference"):
+            values = ["--" if row is None else f"{round(row[column], 1) + 0.0:.1f}" for row in of_sets]
+            rows.append([escape(algorithm) if column == regret.ORACLE else "", escape(column), *values])
+    caption = (
+        f"ORACLE: each set's own best epoch, chosen on the test images, beside {escape(rule)}, and the difference, in "
+        f"{analysis.units}, means over runs ({_provenance(analysis)}). "
+    )
+    return _by_set(analysis, rows, caption, "selection-gap", "ll")
+
+
+def _by_set(analysis: Analysis, rows: Sequence[Sequence[str]], caption: str, label: str, names: str = "l") -> str:
+    """A table with a column for every set after those that name the row."""
+    header = [*[""] * len(names), *(rf"\rotatebox{{60}}{{{escape(name)}}}" for name in analysis.set_names)]
+    body = _tabular(header, rows, names + "r" * len(analysis.set_names))
+    return _float(body, caption, label, packages="booktabs, graphicx")
+
+
+def _plus_minus(mean: float, std: float) -> str:
+    return rf"{number(mean)} {{\scriptsize$\pm$ {number(std)}}}"
+
+
+def rank_table(analysis: Analysis) -> str:
+    """Average ranks, and below them the omnibus test of each setting."""
+    comparisons = [comparison for comparison in analysis.comparisons if len(comparison.ranks)]
+    header = ["", *(f"{c.setting} ({len(c.sets)} sets)" for c in comparisons)]
+    order = comparisons[0].mean_ranks
+    rows = [[escape(name), *(f"{c.mean_ranks[name]:.2f}" for c in comparisons)] for name in order]
+    footer = [["$p$", *(_omnibus_p(c) for c in comparisons)]]
+    if any(c.reach and c.reach.critical_difference for c in comparisons):
+        differences = [c.reach.critical_difference if c.reach else None for c in comparisons]
+        footer.append(["critical difference", *("--" if d is None else f"{d:.2f}" for d in differences)])
+    caption = f"Average ranks, 1 is best ({_provenance(analysis)}). $p$: {_test_name(comparisons[0])}. "
+    body = _tabular(header, rows, "l" + "r" * len(comparisons), footer)
+    return _float(body, caption, "ranks", packages="booktabs")
+
+
+def nemenyi_table(analysis: Analysis, comparison: Comparison) -> str:
+    """p-values of all pairs, upper triangle; significant ones bold where the omnibus test is."""
+    names = analysis.algorithms
+    rows = []
+    for i, a in enumerate(names):
+        cells = [_p_cell(comparison.p(a, b), comparison) if j > i else "" for j, b in enumerate(names)]
+        rows.append([escape(a), *cells])
+    caption = (
+        f"Nemenyi's test, $p$-values on {len(comparison.sets)} sets ({_provenance(analysis)}). "
+        f"Bold: below {comparison.alpha:g}. "
+    )
+    if not comparison.significant:
+        caption += "The omnibus test is not significant, so no pair may be called different and none is bold. "
+    header = ["", *(rf"\rotatebox{{60}}{{{escape(name)}}}" for name in names)]
+    body = _tabular(header, rows, "l" + "r" * len(names))
+    return _float(body, caption, f"nemenyi-{comparison.setting}", packages="booktabs, graphicx")
+
+
+def pair_table(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdict]) -> str:
+    """Every pair's mean difference with its interval and what the tests say, over as many pages as it takes."""
+    head = ["$a$", "$b$", "$a-b$", "interval", "wins", "$p$", "$a>b$"]
+    rows = [
+        [
+            escape(pair.a),
+            escape(pair.b),
+            f"{pair.difference:.1f}",
+            "--" if math.isnan(pair.low) else f"{pair.low:.1f} to {pair.high:.1f}",
+            f"{pair.wins}/{pair.num_sets}",
+            _bold(words.short_p(pair.p_holm, comparison.alpha).replace("<", "$<$"), pair.wilcoxon),
+            f"{pair.improvement:.2f}",
+        ]
+        for pair in pairs
+    ]
+    caption = (
+        f"Pairs on {len(comparison.sets)} sets ({_provenance(analysis)}): mean difference in points with its "
+        rf"{100 * (1 - comparison.alpha):g}\,\% bootstrap interval, sets on which $a$ is better, exact Wilcoxon "
+        "$p$ with Holm's correction (bold: significant, under a significant omnibus test), and how often a run of $a$ "
+        "beats a run of $b$. "
+    )
+    return _long(head, rows, "llrrrrr", caption, f"pairs-{comparison.setting}", "booktabs, longtable")
+
+
+def run_table(analysis: Analysis) -> str:
+    """Every run's scores, over as many pages as it takes."""
+    scores = scores_by_run(analysis.runs)
+    head = ["algorithm", "seed", *(rf"\rotatebox{{60}}{{{escape(name)}}}" for name in analysis.set_names)]
+    rows = []
+    for run in analysis.shown_runs:
+        values = [number(scores.get((run.id, name), math.nan)) for name in analysis.set_names]
+        rows.append([escape(run.algorithm), escape(f"{run.seed} {run.test_domains}"), *values])
+    caption = f"Scores in {analysis.units} of every run ({_provenance(analysis)}). "
+    columns = "ll" + "r" * len(analysis.set_names)
+    return _long(head, rows, columns, caption, "runs", "booktabs, longtable, graphicx")
+
+
+def _long(
+    head: Sequence[str], rows: Sequence[Sequence[str]], columns: str, caption: str, label: str, packages: str
+) -> str:
+    line = " & ".join(head)
+    lines = [
+        f"% needs: {packages}",
+        rf"{{\footnotesize\setlength{{\tabcolsep}}{{3pt}}\begin{{longtable}}{{{columns}}}",
+        rf"\caption{{{caption.strip()}}}\label{{tab:{label}}}\\",
+        rf"\toprule {line} \\ \midrule \endfirsthead",
+        rf"\toprule {line} \\ \midrule \endhead",
+        r"\bottomrule \endfoot",
+        *(" & ".join(row) + r" \\" for row in rows),
+    ]
+    return "\n".join([*lines, r"\end{longtable}}", ""])
+
+
+def _bold(text: str, bold: bool) -> str:
+    return rf"\textbf{{{text}}}" if bold else text
+
+
+def _cell(cell: Cell) -> str:
+    text = _bold(cell.mean_text, cell.best)
+    if cell.std_text:
+        text += rf" {{\scriptsize$\pm$ {cell.std_text}}}"
+    return rf"\underline{{{text}}}\textsuperscript{{$\dagger$}}" if cell.dagger else text
+
+
+def _p_cell(p: float, comparison: Comparison) -> str:
+    text = words.short_p(p, comparison.alpha).replace("<", "$<$")
+    return _bold(text, comparison.significant and p < comparison.alpha)
+
+
+def _omnibus_p(comparison: Comparison) -> str:
+    if comparison.skipped:
+        return "--"
+    test = comparison.pair.wilcoxon_p if comparison.pair else comparison.friedman.p if comparison.friedman else math.nan
+    mantissa, _, exponent = f"{test:.3g}".partition("e")
+    return rf"${mantissa}\cdot 10^{{{int(exponent)}}}$" if exponent else mantissa
+
+
+def _test_name(comparison: Comparison) -> str:
+    if comparison.skipped:
+        return "no test, " + escape(comparison.skipped)
+    test = comparison.friedman
+    if test is None:
+        return "exact Wilcoxon signed-rank test"
+    how = "with Iman and Davenport's $F$" if test.permutation_p is None else "by permutation of the ranks"
+    return f"Friedman's test {how}"
+
+
+def _provenance(analysis: Analysis) -> str:
+    return escape(f"{analysis.title}; rule {analysis.rule.name}: {analysis.rule.label}; {analysis.runs_sentence}")
+
+
+def _tabular(
+    header: Sequence[str], rows: Sequence[Sequence[str]], columns: str, footer: Sequence[Sequence[str]] = ()
+) -> str:
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", " & ".join(header) + r" \\", r"\midrule"]
+    lines += [" & ".join(row) + r" \\" for row in rows]
+    lines += [r"\midrule", *(" & ".join(row) + r" \\" for row in footer)] if footer else []
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+
+def _float(body: str, caption: str, label: str, packages: str) -> str:
+    lines = [f"% needs: {packages}", r"\begin{table}", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}"]
+    return "\n".join([*lines, rf"\caption{{{caption.strip()}}}\label{{tab:{label}}}", body, r"\end{table}", ""])

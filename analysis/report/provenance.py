@@ -1,0 +1,138 @@
+"""Where the numbers come from: the runs with ids and links, versions, code, images, and the command."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import pandas as pd
+
+from biasbed.analysis.cells import Entry, Links, Table, decimal, text
+from biasbed.analysis.result import Analysis, scores_by_run
+from biasbed.analysis.runs.collect import Run
+
+PLACES = ("output_dir", "experiment", "tracking_uri")  # options that say where, not what
+
+
+def facts(analysis: Analysis) -> Mapping[str, str]:
+    """What one must know to do it again."""
+    scope = analysis.collection.scope
+    found = {
+        "Runs": analysis.runs_sentence,
+        "Suite, study": f"{scope.suite}, {scope.study}",
+        "Protocol": scope.protocol,
+        "Tracking server": analysis.tracking_uri,
+        "Significance level": f"{analysis.alpha:g}",
+        "This analysis again": command(analysis),
+        "Versions": ", ".join(f"{name} {version}" for name, version in analysis.versions.items()),
+    }
+    sources = sorted({run.source for run in analysis.collection.runs if run.source})
+    return found | ({"Source": "; ".join(sources)} if sources else {})
+
+
+def command(analysis: Analysis) -> str:
+    """The command that computes the same from the same runs; suite and study are named, defaults are not."""
+    scope = analysis.collection.scope
+    words = {"suite": scope.suite, "study": scope.study, "protocol": scope.protocol}
+    for option in dataclasses.fields(analysis.options):
+        value = getattr(analysis.options, option.name)
+        if option.name not in (*PLACES, *words) and value != option.default:
+            words[option.name] = _word(value)
+    return " ".join(
+        ["mlflow run . -e analyze", *(f"-P {shlex.quote(f'{name}={value}')}" for name, value in words.items())]
+    )
+
+
+def _word(value: object) -> str:
+    """An option's value as it is typed."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def run_tables(analysis: Analysis, links: Links) -> Mapping[str, Any]:
+    """Scores of every run, its origin, and the same of runs that do not count."""
+    c = analysis.collection
+    caption = f"Every run's scores in {analysis.units}, at the {c.protocol.step_unit} that the selection rule picks."
+    other = "Finished runs that do not count, as another run has the same configuration, data and seed."
+    return {
+        "scores": _scores(analysis, links, analysis.shown_runs, analysis.runs, caption, "runs.csv", anchors=True),
+        "duplicates": _scores(analysis, links, c.duplicates, analysis.duplicates, other, "duplicates.csv")
+        if c.duplicates
+        else None,
+        "origin": _origin(analysis, links, [*analysis.shown_runs, *c.duplicates]),
+    }
+
+
+def _scores(
+    analysis: Analysis,
+    links: Links,
+    runs: Sequence[Run],
+    table: pd.DataFrame,
+    caption: str,
+    file: str,
+    anchors: bool = False,
+) -> Table:
+    scores = scores_by_run(table)
+    spans = _spans(table)
+    rows, ids, seen = [], [], set()
+    for run in runs:
+        values = [decimal(scores.get((run.id, name), math.nan)) for name in analysis.set_names]
+        seed = Entry(f"{run.seed} {run.test_domains}".strip(), value=float(run.seed) if run.seed.isdigit() else None)
+        span = "" if analysis.collection.published else spans.get(run.id, "")
+        rows.append((text(run.algorithm), seed, links.run(run.id), Entry(span), *values))
+        ids.append(links.algorithms[run.algorithm] if anchors and run.algorithm not in seen else "")
+        seen.add(run.algorithm)
+    head = ("algorithm", "seed", "run", analysis.collection.protocol.step_unit, *analysis.set_names)
+    return Table(caption, head, tuple(rows), analysis.rule.oracle, file, tuple(ids))
+
+
+def _spans(table: pd.DataFrame) -> dict[str, str]:
+    """Run -> the selected steps, `per set` where each set has its own."""
+    found: dict[str, set[tuple[int, int]]] = {}
+    for run_id, first, last in zip(table["run_id"], table["first_step"], table["last_step"], strict=True):
+        found.setdefault(run_id, set()).add((int(first), int(last)))
+    return {
+        run_id: "per set" if len(spans) > 1 else "-".join(str(step) for step in dict.fromkeys(next(iter(spans))))
+        for run_id, spans in found.items()
+    }
+
+
+def _origin(analysis: Analysis, links: Links, runs: Sequence[Run]) -> Table:
+    """Id, name and link of every run, and the code, settings and images behind it; columns without entries left out."""
+    columns = {
+        "algorithm": [text(run.algorithm) for run in runs],
+        "seed": [Entry(run.seed, value=float(run.seed) if run.seed.isdigit() else None) for run in runs],
+        "name": [text(run.name) for run in runs],
+        "finished": [text(_day(run.ended)) for run in runs],
+        "git commit": [text(run.git_commit[:10] + "+changes" * (run.git_dirty.lower() == "true")) for run in runs],
+        "code": [text(run.code_hash[:8]) for run in runs],
+        "settings": [text(run.config_hash[:8]) for run in runs],
+        "images": [text(run.data_fingerprint[:8]) for run in runs],
+    }
+    kept = {name: entries for name, entries in columns.items() if any(entry.text for entry in entries)}
+    ids = [Entry(run.id, href=run_url(analysis.tracking_uri, run), left=True) for run in runs]
+    rows = tuple(zip(ids, *kept.values(), strict=True))
+    caption = (
+        "Every run: its MLflow id, and the first digits of the hashes of its code, its settings and the images that it "
+        "saw. Equal hashes mean equal inputs."
+    )
+    return Table(caption, ("run", *kept), rows, False, ids=tuple(links.runs[run.id] for run in runs))
+
+
+def _day(milliseconds: int) -> str:
+    if not milliseconds:
+        return ""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def run_url(tracking_uri: str, run: Run) -> str:
+    """The run's page where the tracking server has a web address, else empty."""
+    if not tracking_uri.startswith(("http://", "https://")):
+        return ""
+    return f"{tracking_uri.rstrip('/')}/#/experiments/{quote(run.experiment)}/runs/{quote(run.id)}"

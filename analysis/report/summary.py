@@ -1,0 +1,133 @@
+"""The result as plain text for a terminal of 100 columns."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+
+from biasbed.analysis.report import doubts, findings, words
+from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
+from biasbed.analysis.selection import published
+from biasbed.analysis.statistics.friedman import Comparison
+
+WIDTH = 100
+
+
+def render(analysis: Analysis) -> str:
+    """The whole summary; what must be known before the numbers stands before them."""
+    oracle = ["ORACLE numbers: selected on the test images themselves, an upper bound."] if analysis.rule.oracle else []
+    parts = [
+        f"Analysis of {analysis.title}",
+        _wrapped([analysis.runs_sentence + "."], indent=0),
+        _wrapped([f"Selection rule: {words.rule_sentence(analysis)}.", *oracle], indent=0),
+    ]
+    if analysis.notes:
+        parts.append("Notes\n" + _wrapped(analysis.notes, bullet="! "))
+    if len(analysis.duplicates):
+        parts.append("Finished runs that do not count\n" + _duplicates(analysis))
+    parts.append(_scores(analysis))
+    parts += _reproduction(analysis) + _regret(analysis)
+    parts += [_comparison(analysis, comparison) for comparison in analysis.comparisons]
+    plan = doubts.planned(analysis)
+    parts += ["Plan\n" + _wrapped(plan)] if plan else []
+    return "\n\n".join(parts)
+
+
+def _wrapped(lines: Sequence[str], indent: int = 2, bullet: str = "") -> str:
+    first, rest = " " * indent + bullet, " " * (indent + len(bullet))
+    return "\n".join(
+        textwrap.fill(line, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+        for line in lines
+    )
+
+
+def _scores(analysis: Analysis) -> str:
+    """Score table: mean +- std; a dagger where the set's maker made training data."""
+    rows = [
+        [algorithm, *(_cell(analysis.cells[algorithm, name]) for name in analysis.set_names)]
+        for algorithm in analysis.algorithms
+    ]
+    text = f"Scores, {analysis.units}: mean ± standard deviation between runs\n" + table(
+        ["", *analysis.set_names], rows
+    )
+    return text + (f"\n  † {words.DAGGER_SENTENCE}" if analysis.daggers else "")
+
+
+def _reproduction(analysis: Analysis) -> list[str]:
+    """The card: each cell ours / published / difference in published standard deviations, with the verdict."""
+    card = analysis.reproduction
+    if card is None:
+        return []
+    names = ("algorithm", "dataset", "mean", "published_mean", "published_std", "difference_in_std", "verdict")
+    rows = [
+        [row[0], row[1], number(row[2]), f"{number(row[3])} ±{number(row[4])}", _signed(row[5]), row[6]]
+        for row in card[list(names)].itertuples(index=False, name=None)
+    ]
+    header = ["", "set", "ours", "published", "difference, in std", "verdict"]
+    sentence = _wrapped([published.card_sentence(card, analysis.alpha)])
+    return ["Reproduction of published numbers, percent\n" + table(header, rows) + "\n" + sentence]
+
+
+def _signed(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:+.1f}"
+
+
+def _regret(analysis: Analysis) -> list[str]:
+    """What each selection rule costs, where an oracle is known."""
+    regret = analysis.regret[analysis.regret["regret"].notna()]
+    if regret.empty:
+        return []
+    oracles = set(regret.loc[regret["oracle"], "rule"])
+    means = regret.pivot(index="algorithm", columns="rule", values="regret")[list(regret["rule"].unique())]
+    header = ["", *(f"{rule} (ORACLE)" if rule in oracles else str(rule) for rule in means)]
+    rows = [[str(name), *map(number, values)] for name, values in zip(means.index, means.to_numpy(), strict=True)]
+    return [
+        "Regret of selection rules, points: behind each set's own best epoch, mean over sets\n" + table(header, rows)
+    ]
+
+
+def _cell(cell: Cell) -> str:
+    return cell.mean_text + (f" ±{cell.std_text}" if cell.std_text else "") + ("†" if cell.dagger else " ")
+
+
+def _comparison(analysis: Analysis, comparison: Comparison) -> str:
+    parts = [words.setting_title(comparison)]
+    before = [words.setting_sentence(comparison)] if comparison.left_out else []
+    if comparison.reach is not None:
+        ranks = [[name, f"{value:.2f}"] for name, value in comparison.mean_ranks.items()]
+        parts += [_wrapped(before)] if before else []
+        parts.append(table(["average rank", "1 = best"], ranks))
+    elif before:
+        parts.append(_wrapped(before))
+    power = words.power_sentence(comparison)
+    pairs = [*findings.wilcoxon_sentences(analysis, comparison), *findings.contradictions(analysis, comparison)]
+    parts.append(_wrapped([*words.test_sentences(comparison), *pairs, *([power] if power else [])]))
+    return "\n".join(parts)
+
+
+def _duplicates(analysis: Analysis) -> str:
+    scores = scores_by_run(analysis.duplicates)
+    rows = []
+    for run in analysis.collection.duplicates:
+        values = [number(scores.get((run.id, name), math.nan)) for name in analysis.set_names]
+        rows.append([f"{run.algorithm} seed {run.seed} {run.id[:8]}", *values])
+    return table(["", *analysis.set_names], rows)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = WIDTH) -> str:
+    """Aligned columns; those that don't fit go into further blocks, each with the first column before it."""
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    blocks: list[list[int]] = [[]]
+    used = 2 + widths[0]
+    for column in range(1, len(header)):
+        if used + 2 + widths[column] > width and blocks[-1]:
+            blocks.append([])
+            used = 2 + widths[0]
+        blocks[-1].append(column)
+        used += 2 + widths[column]
+    return "\n\n".join("\n".join(_line(row, block, widths) for row in (header, *rows)) for block in blocks)
+
+
+def _line(row: Sequence[str], block: Sequence[int], widths: Sequence[int]) -> str:
+    return ("  " + row[0].ljust(widths[0]) + "".join("  " + row[i].rjust(widths[i]) for i in block)).rstrip()

@@ -1,0 +1,163 @@
+"""The result in sentences, shared by the printed summary and the report."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.statistics.friedman import ALL_SETS, Comparison, Friedman
+from biasbed.analysis.statistics.planner import Rate
+
+
+def setting_title(comparison: Comparison) -> str:
+    """Heading of one choice of sets."""
+    if comparison.setting == ALL_SETS:
+        return f"All {len(comparison.sets)} sets"
+    return f"Strict setting, {len(comparison.sets)} sets"
+
+
+def setting_sentence(comparison: Comparison) -> str:
+    """What the strict setting leaves out; empty for all sets."""
+    if comparison.setting == ALL_SETS:
+        return ""
+    left_out = ", ".join(comparison.left_out)
+    return f"Left out: {left_out}, made by the maker of data that some compared algorithm trained on."
+
+
+def p_value(p: float) -> str:
+    """A p-value to four significant digits; one that no double can tell from zero as a bound."""
+    return "< 1e-300" if p == 0 else f"= {p:.4g}"
+
+
+def friedman_p(test: Friedman) -> str:
+    """The p that decides. F of a perfect agreement is infinite and its p 0; what that is worth stands beside it."""
+    if test.permutation_p is not None or math.isfinite(test.f):
+        return f"p {p_value(test.p)}"
+    return f"p = 0, while equal algorithms agree like this with a probability of {test.agreement_p:.2g}"
+
+
+def percent(share: float) -> str:
+    """A level as a percentage, with as many digits as it has."""
+    return f"{100 * share:.6g}%"
+
+
+def most(share: float) -> str:
+    """An observed share as a whole percentage; all and none are said of nothing less."""
+    text = f"{share:.0%}"
+    if text == "100%" and share < 1:
+        return "more than 99%"
+    return "less than 1%" if text == "0%" and share > 0 else text
+
+
+def short_p(p: float, alpha: float) -> str:
+    """A p-value for a table, never rounded to zero nor across alpha."""
+    if p < 0.001:
+        return "<0.001"
+    text = f"{p:.3f}"
+    if (float(text) < alpha) == (p < alpha):
+        return text
+    away = math.floor if p < alpha else math.ceil  # from alpha
+    return f"{away(p * 1e4) / 1e4:.4f}"
+
+
+def test_sentences(comparison: Comparison) -> list[str]:
+    """What was tested, what came out, and whether anything may be concluded."""
+    if comparison.skipped:
+        return [f"No tests: {comparison.skipped}."]
+    if comparison.pair is not None:
+        return _pair_sentences(comparison)
+    return _friedman_sentences(comparison)
+
+
+def _friedman_sentences(comparison: Comparison) -> list[str]:
+    test, alpha = comparison.friedman, comparison.alpha
+    if test is None:
+        return []
+    f = f"{test.f:.4f}" if math.isfinite(test.f) else "infinite, as every set ranks the algorithms alike"
+    lines = [
+        f"Friedman: chi-square = {test.chi2:.3f}, {test.chi2_dof} degrees of freedom, p {p_value(test.chi2_p)}; "
+        f"Kendall's W = {test.kendall_w:.2f}.",
+        f"Iman-Davenport: F = {f}, {test.f_dof[0]} and {test.f_dof[1]} degrees of freedom"
+        + (f", {friedman_p(test)}." if test.permutation_p is None else "."),
+    ]
+    if test.permutation_p is not None:
+        lines.append(
+            f"By permutation of the ranks: p {p_value(test.p)}. This decides: on {len(comparison.sets)} sets, F does "
+            "not follow its distribution."
+        )
+    if not comparison.significant:
+        lines.append(
+            f"Not significant at {alpha:g}: these data do not show that the algorithms differ, so no pair is called "
+            "different. That is no evidence that they are equal."
+        )
+        return lines
+    pairs = significant_pairs(comparison)
+    lines.append(f"Significant at {alpha:g}: the algorithms differ.")
+    if pairs:
+        lines.append(f"Nemenyi, {len(pairs)} pair(s) differ: " + "; ".join(f"{a} before {b}" for a, b in pairs) + ".")
+    else:
+        lines.append("Nemenyi tells no pair apart: that some differ is shown, which ones is not.")
+    return lines
+
+
+def _pair_sentences(comparison: Comparison) -> list[str]:
+    test, alpha = comparison.pair, comparison.alpha
+    if test is None:
+        return []
+    verdict = f"Significant at {alpha:g} (Wilcoxon): {test.better} is ahead by its ranks."
+    if not comparison.significant:
+        verdict = f"Not significant at {alpha:g}: these data do not show that the two differ. "
+        verdict += "That is no evidence that they are equal."
+    return [
+        "Two algorithms: exact paired tests in place of Friedman and Nemenyi, which need three.",
+        f"{test.a} against {test.b}: better on {test.wins} sets, worse on {test.losses}, equal on {test.ties}.",
+        f"Wilcoxon signed-rank: rank sum {test.rank_sum:g}, exact two-sided p {p_value(test.wilcoxon_p)}.",
+        f"Sign test: exact two-sided p {p_value(test.sign_p)}.",
+        verdict,
+    ]
+
+
+def rate_text(rate: Rate) -> str:
+    """A simulated rate with what the simulation leaves open."""
+    low, high = rate.interval
+    return f"{rate.value:.1%} ({low:.1%} to {high:.1%})"
+
+
+def significant_pairs(comparison: Comparison) -> list[tuple[str, str]]:
+    """Pairs (better, worse) that the Nemenyi test tells apart, under a significant omnibus test only."""
+    if comparison.nemenyi is None or not comparison.significant:
+        return []
+    pairs = itertools.combinations(comparison.mean_ranks, 2)
+    return [(a, b) for a, b in pairs if comparison.p(a, b) < comparison.alpha]
+
+
+def power_sentence(comparison: Comparison) -> str:
+    """What this design could have shown at all; empty without tests."""
+    if comparison.reach is None:
+        return ""
+    sentence = comparison.reach.sentence
+    return f"Power: {sentence[0].lower()}{sentence[1:]}."
+
+
+def rule_sentence(analysis: Analysis) -> str:
+    """The selection rule by name and in words."""
+    return f"{analysis.rule.name} ({analysis.rule.label})"
+
+
+DAGGER_SENTENCE = "the algorithm trained on data of the maker of this set"
+
+TERMS = {
+    "evaluation set": "a collection of test images with one headline score; the tests treat each set as one block",
+    "run": "one training with one seed; scores are means over runs, ± their standard deviation (n - 1)",
+    "selection rule": "which epoch's scores count: best_validation (the epoch with the best validation score), last_n "
+    "(mean over the last n epochs), last, best_epoch (each set's own best epoch) and best_epoch_per_run (the best mean "
+    "over the sets): these two are oracles, no practical choice; or one of your own",
+    "rank": "1 for the best algorithm on a set; equal scores share their mean rank",
+    "Friedman test": "could all algorithms be equal, given their ranks on the sets? On six sets or more Iman and "
+    "Davenport's F, its less conservative form, decides; on fewer, a permutation of the ranks",
+    "Nemenyi test": "which pairs differ, all pairs at once; it depends on which algorithms are compared together",
+    "critical difference": "average ranks closer than this are not told apart by the Nemenyi test",
+    "strict setting": "the same tests without the sets whose maker also made some algorithm's training data",
+    "protocol": "suite, training data, evaluation sets and monitor; runs are compared only within one",
+}

@@ -1,0 +1,1 @@
+"""Which runs are compared: read, collected, checked for what must be alike."""

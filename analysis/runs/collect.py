@@ -1,0 +1,320 @@
+"""Which runs count: finished, of one suite, study and protocol, one per run key, alike within an algorithm.
+
+Everything irregular is found here, before any number is computed: what stops the analysis becomes one `Failure` that
+lists it all, what does not becomes a note that is printed first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from biasbed import record
+from biasbed.analysis.runs import consistency
+from biasbed.analysis.runs import store as stores
+from biasbed.errors import Failure, UsageError
+from biasbed.settings import nearest
+
+if TYPE_CHECKING:
+    from biasbed.analysis import AnalyzeOptions
+    from biasbed.analysis.runs.store import Store
+
+ANALYZE = "mlflow run . -e analyze"
+PUBLISHED_MARK = "@"  # erm@biasbed: the ERM of the BiasBed paper, beside one's own
+
+
+@dataclass(frozen=True)
+class Run:
+    """One tracked run, by what its tags say. Tags that a run does not have are empty."""
+
+    id: str
+    name: str
+    experiment: str
+    status: str
+    started: int  # milliseconds since 1970
+    ended: int
+    kind: str
+    suite: str
+    study: str
+    protocol: str
+    algorithm: str
+    seed: str = ""
+    test_domains: str = ""
+    run_key: str = ""
+    config_hash: str = ""
+    data_fingerprint: str = ""
+    code_hash: str = ""
+    git_commit: str = ""
+    git_dirty: str = ""
+    selection: str = ""
+    selection_n: int = 0
+    source: str = ""
+    skipped_images: str = ""
+    oracle: str = ""  # the metric of test sets by which a sweep chose its hyper-parameters
+    training_data: Mapping[str, float] = field(default_factory=dict)
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        return self.status == "FINISHED"
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.kind, self.suite, self.study, self.protocol)
+
+
+@dataclass(frozen=True, order=True)
+class Scope:
+    """Runs that may stand in one table."""
+
+    kind: str
+    suite: str
+    study: str
+    protocol: str
+
+
+@dataclass(frozen=True)
+class Collection:
+    """The runs of one analysis."""
+
+    scope: Scope
+    protocol: record.Protocol
+    runs: tuple[Run, ...]  # that count
+    duplicates: tuple[Run, ...] = ()  # finished too, but another run has the same key
+    not_finished: Mapping[str, int] = field(default_factory=dict)  # status -> runs
+    notes: tuple[str, ...] = ()
+    published_by_rule: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)  # selection rule -> published runs
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        return tuple(sorted({run.algorithm for run in self.runs}))
+
+    @property
+    def published(self) -> bool:
+        """Whether all of it is published; one's own runs may have published ones beside them."""
+        return self.scope.kind == "published"
+
+    @property
+    def own(self) -> tuple[Run, ...]:
+        """The runs that count and are not published."""
+        return tuple(run for run in self.runs if run.kind != "published")
+
+
+def read_run(run: Any) -> Run:
+    """An MLflow run by our tags; a tag that is absent or unreadable is left empty."""
+    tag = run.data.tags.get
+    try:
+        training_data = dict(json.loads(tag(record.TRAINING_DATA, "{}")))
+    except (ValueError, TypeError):
+        training_data = {}
+    return Run(
+        id=run.info.run_id,
+        name=run.info.run_name or run.info.run_id,
+        experiment=run.info.experiment_id,
+        status=run.info.status,
+        started=run.info.start_time or 0,
+        ended=run.info.end_time or 0,
+        kind=tag(record.KIND, ""),
+        suite=tag(record.SUITE, ""),
+        study=tag(record.STUDY, record.ADHOC),
+        protocol=tag(record.PROTOCOL_HASH, ""),
+        algorithm=tag(record.ALGORITHM, ""),
+        seed=tag(record.SEED, ""),
+        test_domains=tag(record.TEST_DOMAINS, ""),
+        run_key=tag(record.RUN_KEY, "") or run.info.run_id,
+        config_hash=tag(record.CONFIG_HASH, ""),
+        data_fingerprint=tag(record.DATA_FINGERPRINT, ""),
+        code_hash=tag(record.CODE_HASH, ""),
+        git_commit=tag(record.GIT_COMMIT, ""),
+        git_dirty=tag(record.GIT_DIRTY, ""),
+        selection=tag(record.SELECTION, ""),
+        selection_n=int(tag(record.SELECTION_N, "0")) if tag(record.SELECTION_N, "0").isdigit() else 0,
+        source=tag(record.SOURCE, ""),
+        skipped_images=tag(record.SKIPPED_IMAGES, ""),
+        oracle=tag(record.ORACLE, ""),
+        training_data=training_data,
+        config=stores.parameters(run),
+    )
+
+
+def collect(store: Store, options: AnalyzeOptions) -> tuple[Collection, list[Any]]:
+    """The runs that the options ask for, and all MLflow runs behind them (duplicates and other published rules too).
+
+    UsageError for names that no run has, Failure where nothing or several things could be analysed and where runs of
+    one algorithm don't belong together.
+    """
+    mlflow_runs = {run.info.run_id: run for kind in ("train", "published") for run in store.runs(kind)}
+    every = [read_run(run) for run in mlflow_runs.values()]
+    found, notes = _in_scope(store, every, options)
+    scope = found[0].scope
+    protocol = read_protocol(store, scope.protocol, found)
+    found, more = _of_seeds(_of_algorithms(found, options), options.seeds)
+    notes += more
+    by_rule: dict[str, tuple[Run, ...]] = {}
+    if scope.kind == "published":
+        by_rule = published_by_rule(found, options.n)
+        found = of_published_rule(found, options.selection, options.n, protocol)
+    counted, duplicates = consistency.first_of_each_key(found, options.duplicates)
+    notes += consistency.irregularities(counted, () if options.allow == "none" else options.allow)
+    notes += consistency.duplicate_notes(counted, duplicates, options.duplicates)
+    statuses = Counter(run.status for run in every if run.scope == scope and not run.finished)
+    collection = Collection(scope, protocol, tuple(counted), tuple(duplicates), dict(statuses), tuple(notes), by_rule)
+    needed = dict.fromkeys(run.id for runs in (counted, duplicates, *by_rule.values()) for run in runs)
+    return collection, [mlflow_runs[run_id] for run_id in needed]
+
+
+# --- suite, study, protocol -------------------------------------------------------------------------------------------
+
+
+def _in_scope(store: Store, runs: Sequence[Run], options: AnalyzeOptions) -> tuple[list[Run], list[str]]:
+    """The finished runs of the one scope that the options leave, and what to say about the others."""
+    finished = [run for run in runs if run.finished and run.algorithm and run.protocol]
+    if not finished:
+        raise Failure(_nothing_there(store, runs))
+    bare = [run.id for run in runs if run.finished and not (run.algorithm and run.protocol)]
+    notes = [f"left out, for they name no algorithm or protocol: {len(bare)} run(s) ({bare[0]} ...)"] if bare else []
+    chosen = _matching(finished, "suite", options.suite, runs)
+    chosen = _matching(chosen, "study", options.study, runs)
+    chosen = _matching(chosen, "protocol", options.protocol, runs)
+    trained = [run for run in chosen if run.kind == "train"]
+    if trained and len(trained) < len(chosen):  # published numbers are analysed when asked for by name
+        studies = sorted({run.study for run in chosen if run.kind == "published"})
+        notes += [f"published results are there too; for these: {ANALYZE} -P study={study}" for study in studies]
+        chosen = trained
+    scopes = Counter(run.scope for run in chosen)
+    if len(scopes) > 1:
+        raise Failure(_list_scopes(store, chosen, scopes))
+    return chosen, notes
+
+
+def _matching(runs: list[Run], name: str, wanted: str, every: Sequence[Run]) -> list[Run]:
+    """The runs whose suite, study or protocol is the wanted one; a protocol may be given by its first digits."""
+    if wanted == "auto":
+        return runs
+    matching = [run for run in runs if getattr(run, name) == wanted]
+    if not matching and name == "protocol" and len(wanted) >= 4:
+        matching = [run for run in runs if run.protocol.startswith(wanted)]
+    if not matching:
+        unfinished = sum(getattr(run, name) == wanted and not run.finished for run in every)
+        known = sorted({str(getattr(run, name)) for run in runs})
+        more = f" ({unfinished} unfinished or failed)" if unfinished else ""
+        raise UsageError(f"{name}={wanted}: no finished run has it{more}{nearest(wanted, known)}")
+    return matching
+
+
+def _nothing_there(store: Store, runs: Sequence[Run]) -> str:
+    statuses = Counter(run.status for run in runs)
+    there = f"only {_counts(statuses)} runs" if statuses else "no runs"
+    return (
+        f"there is nothing to analyse: {there} on {record.public_uri(store.uri)}\n"
+        "train some:                   mlflow run . -e train -P algorithm=erm\n"
+        "or take published results:    mlflow run . -e import -P source=biasbed"
+    )
+
+
+def _list_scopes(store: Store, runs: Sequence[Run], scopes: Mapping[Scope, int]) -> str:
+    lines = ["several things could be analysed; name one:"]
+    for scope, count in sorted(scopes.items()):
+        of_scope = [run for run in runs if run.scope == scope]
+        num_algorithms = len({run.algorithm for run in of_scope})
+        arguments = f"-P suite={scope.suite} -P study={scope.study}"
+        if sum((s.suite, s.study) == (scope.suite, scope.study) for s in scopes) > 1:
+            arguments += f" -P protocol={scope.protocol}"
+        lines.append(f"  {count} {scope.kind} run(s) of {num_algorithms} algorithm(s), {_describe(store, of_scope)}")
+        lines.append(f"    {ANALYZE} {arguments}")
+    return "\n".join(lines)
+
+
+def _describe(store: Store, runs: Sequence[Run]) -> str:
+    try:
+        protocol = read_protocol(store, runs[0].protocol, runs)
+    except Failure as failure:
+        return str(failure)
+    start = "" if protocol.start == record.SCRATCH else f" from {protocol.start}"
+    trained = f"trained on {', '.join(protocol.training_sets)}{start}"
+    return f"{trained}, tested on {', '.join(s.name for s in protocol.sets)}"
+
+
+def read_protocol(store: Store, wanted: str, runs: Sequence[Run]) -> record.Protocol:
+    """The protocol with this hash, from the first of the runs that has it unharmed; else Failure."""
+    problem = f"no run of protocol {wanted} has a {record.PROTOCOL_FILE}"
+    for run in runs:
+        try:
+            text = store.text(run.id, record.PROTOCOL_FILE)
+            if text is None:
+                continue
+            protocol = record.Protocol.from_json(text)
+        except (Failure, ValueError) as error:
+            problem = f"{record.PROTOCOL_FILE} of run {run.id} can't be read: {error}"
+            continue
+        if protocol.hash == wanted:
+            return protocol
+        problem = f"{record.PROTOCOL_FILE} of run {run.id} has the hash {protocol.hash}, its tag says {wanted}"
+    raise Failure(problem)
+
+
+# --- algorithms and published rules -----------------------------------------------------------------------------------
+
+
+def _of_algorithms(runs: list[Run], options: AnalyzeOptions) -> list[Run]:
+    if options.algorithms == "all":
+        return runs
+    wanted = [name for name in options.algorithms if not (options.with_published and PUBLISHED_MARK in name)]
+    if not wanted:
+        raise UsageError(f"algorithms={','.join(options.algorithms)}: name at least one of your own")
+    known = sorted({run.algorithm for run in runs})
+    for name in wanted:
+        if name not in known:
+            raise UsageError(
+                f"algorithms={','.join(options.algorithms)}: no finished run of '{name}'{nearest(name, known)}; "
+                f"to train it: mlflow run . -e train -P algorithm={name}"
+            )
+    return [run for run in runs if run.algorithm in wanted]
+
+
+def _of_seeds(runs: list[Run], wanted: Sequence[str] | str) -> tuple[list[Run], list[str]]:
+    """The runs with these seeds, and a note on algorithms that have none."""
+    if wanted == "all":
+        return runs, []
+    known = sorted({run.seed for run in runs}, key=lambda seed: (len(seed), seed))
+    for seed in wanted:
+        if seed not in known:
+            raise UsageError(
+                f"seeds={','.join(wanted)}: no finished run has the seed {seed}; there are {', '.join(known)}"
+            )
+    found = [run for run in runs if run.seed in wanted]
+    lost = sorted({run.algorithm for run in runs} - {run.algorithm for run in found})
+    return found, [f"left out, for no run of theirs has these seeds: {', '.join(lost)}"] if lost else []
+
+
+def published_by_rule(runs: Sequence[Run], n: int) -> dict[str, tuple[Run, ...]]:
+    """Published runs by the selection rule that is in their numbers, each run once; of `last_n` those of n epochs."""
+    found = {}
+    for rule in sorted({run.selection for run in runs}):
+        same = [run for run in runs if run.selection == rule and (rule != "last_n" or run.selection_n == n)]
+        if same:
+            found[rule] = tuple(consistency.first_of_each_key(same)[0])
+    return found
+
+
+def of_published_rule(runs: Sequence[Run], wanted: str, n: int, protocol: record.Protocol) -> list[Run]:
+    """The published runs under one selection rule: numbers are published with it, so it can't be chosen afterwards."""
+    rules = sorted({run.selection for run in runs})
+    if wanted == "auto":
+        if protocol.default_selection not in rules and len(rules) > 1:
+            raise UsageError(f"name the rule of the published numbers: selection={' or '.join(rules)}")
+        wanted = protocol.default_selection if protocol.default_selection in rules else rules[0]
+    if wanted not in rules:
+        raise UsageError(f"selection={wanted}: these results were published under {' and '.join(rules)} only")
+    chosen = [run for run in runs if run.selection == wanted]
+    lengths = sorted({run.selection_n for run in chosen})
+    if wanted == "last_n" and n not in lengths:
+        raise UsageError(f"n={n}: these results were published as means over the last {lengths[0]} epochs")
+    return [run for run in chosen if wanted != "last_n" or run.selection_n == n]
+
+
+def _counts(statuses: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {status.lower()}" for status, count in sorted(statuses.items()))

@@ -1,0 +1,142 @@
+"""What must be alike among the runs of one algorithm, and which of several runs of one key counts."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from biasbed.analysis import ALLOWANCES
+from biasbed.errors import Failure
+
+if TYPE_CHECKING:
+    from biasbed.analysis.runs.collect import Run
+
+
+def first_of_each_key(runs: Iterable[Run], which: str = "first") -> tuple[list[Run], list[Run]]:
+    """The runs that count and the others that finished with the same run key.
+
+    The first to finish counts, so that a bad seed can't be re-rolled; `which="last"` turns that round.
+    """
+    by_key: defaultdict[str, list[Run]] = defaultdict(list)
+    for run in sorted(runs, key=lambda r: (r.ended, r.started, r.id)):
+        by_key[run.run_key].append(run)
+    index = 0 if which == "first" else -1
+    counted = [same[index] for same in by_key.values()]
+    ids = {run.id for run in counted}
+    others = [run for same in by_key.values() for run in same if run.id not in ids]
+    order = _display_order
+    return sorted(counted, key=order), sorted(others, key=order)
+
+
+def _display_order(run: Run) -> tuple[str, int, str, str, str]:
+    seed = int(run.seed) if run.seed.isdigit() else 0
+    return run.algorithm, seed, run.seed, run.test_domains, run.id
+
+
+def duplicate_notes(counted: Sequence[Run], duplicates: Sequence[Run], which: str) -> list[str]:
+    """What is said about runs that do not count because another has their key."""
+    if not duplicates:
+        return []
+    keys = Counter(run.run_key for run in duplicates)
+    code = {run.run_key: run.code_hash for run in counted}
+    changed = sum(code[run.run_key] != run.code_hash for run in duplicates)
+    note = f"{len(duplicates)} further run(s) finished with the same run key as {len(keys)} that count(s); the {which}"
+    note += " to finish counts, the others are listed with their numbers"
+    return [note + (f" ({changed} of them ran other code)" if changed else "")]
+
+
+def irregularities(runs: Sequence[Run], allow: Sequence[str]) -> list[str]:
+    """Notes on what differs between runs that are compared; Failure for what must not differ and is not allowed."""
+    stops: list[str] = []
+    notes: list[str] = []
+    for name in sorted({run.algorithm for run in runs}):
+        same = [run for run in runs if run.algorithm == name]
+        for allowance, text in _differences(name, same):
+            if allowance in allow:
+                notes.append(f"accepted: {text.strip()}")
+            else:
+                stops.append(text)
+    if stops:
+        wanted = {name for name in ALLOWANCES if any(f"[{name}]" in stop for stop in stops)}
+        names = ",".join(sorted({*wanted, *allow} - {"none"}))
+        advice = (
+            f"delete the runs that should not count (mlflow runs delete --run-id ID), give each experiment a study of "
+            f"its own (study=NAME when training), or accept it: allow={names}"
+        )
+        raise Failure("\n".join(["runs of one algorithm differ in more than the seed:", *stops, advice]))
+    return notes + _oracle_notes(runs) + _commit_notes(runs) + _skipped_notes(runs)
+
+
+def _oracle_notes(runs: Sequence[Run]) -> list[str]:
+    """Hyper-parameters that were chosen on test images, whatever rule then chooses the epoch."""
+    chosen = sorted({(run.oracle, run.algorithm) for run in runs if run.oracle})
+    metrics = sorted({metric for metric, _ in chosen})
+    return [
+        f"ORACLE: the hyper-parameters of {', '.join(a for m, a in chosen if m == metric)} were chosen on the test "
+        f"images, by {metric}: their scores are an upper bound that no practice can reach"
+        for metric in metrics
+    ]
+
+
+def _skipped_notes(runs: Sequence[Run]) -> list[str]:
+    skipped = [run for run in runs if run.skipped_images not in ("", "{}")]
+    if not skipped:
+        return []
+    listed = ", ".join(f"{run.algorithm} seed {run.seed} {run.skipped_images}" for run in skipped[:5])
+    return [f"{len(skipped)} run(s) left out images that could not be read: {listed}{', ...' * (len(skipped) > 5)}"]
+
+
+def _commit_notes(runs: Sequence[Run]) -> list[str]:
+    own = [run for run in runs if run.kind != "published"]
+    commits = Counter((run.git_commit[:10] or "unknown", run.git_dirty.lower() == "true") for run in own)
+    if len(commits) < 2:
+        return []
+    listed = ", ".join(f"{c}{'+changes' * dirty}: {count} run(s)" for (c, dirty), count in sorted(commits.items()))
+    return [f"the runs come from {len(commits)} states of the repository: {listed}"]
+
+
+def _differences(algorithm: str, runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """(allowance, text) for each way in which the runs of one algorithm differ."""
+    found = []
+    by_data = _group(runs, "data_fingerprint")
+    if len(by_data) > 1:
+        found.append(("different_data", f"  {algorithm}: images differ [different_data]: {_groups(by_data)}"))
+    # Other images mean another config hash too, so configurations are compared among runs on the same images.
+    for same in by_data.values():
+        by_config = _group(same, "config_hash")
+        if len(by_config) > 1:
+            text = f"  {algorithm}: settings differ [different_config]: {_groups(by_config)}{_settings(by_config)}"
+            found.append(("different_config", text))
+    by_code = _group(runs, "code_hash")
+    if len(by_code) > 1:
+        found.append(("different_code", f"  {algorithm}: code differs [different_code]: {_groups(by_code)}"))
+    return found
+
+
+def _group(runs: Iterable[Run], name: str) -> dict[str, list[Run]]:
+    groups: defaultdict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[str(getattr(run, name))].append(run)
+    return dict(sorted(groups.items()))
+
+
+def _groups(groups: Mapping[str, Sequence[Run]]) -> str:
+    """`1a2b3c4d: 2 runs (id, id); ...`."""
+    parts = []
+    for name, runs in groups.items():
+        ids = ", ".join(run.id for run in runs[:3]) + ", ..." * (len(runs) > 3)
+        parts.append(f"{name[:8] or 'unknown'}: {len(runs)} run(s) ({ids})")
+    return "; ".join(parts)
+
+
+def _settings(groups: Mapping[str, Sequence[Run]]) -> str:
+    """The settings that are one within each group and differ between groups."""
+    names = sorted({name for runs in groups.values() for run in runs for name in run.config})
+    parts = []
+    for name in names:
+        values = [{run.config.get(name, "absent") for run in runs} for runs in groups.values()]
+        flat = [next(iter(value)) for value in values]
+        if all(len(value) == 1 for value in values) and len(set(flat)) > 1:
+            parts.append(f"{name}={' / '.join(flat)}")
+    return f"\n    {', '.join(parts[:8])}{', ...' * (len(parts) > 8)}" if parts else ""

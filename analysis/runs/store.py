@@ -1,0 +1,218 @@
+"""The tracking server as analysis sees it: runs by tag, whole metric histories, small text artifacts.
+
+With bulk.py the only file of analysis that reads from MLflow. Everything that a dead or strange server can do wrong
+becomes one `Failure` with one line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from biasbed import record
+from biasbed.analysis.runs import bulk
+from biasbed.system.terminal import Progress
+from biasbed.tracking.server import artifact_text, database, guarded
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+PHASES_READ = ("val", "test")  # the metrics that analysis uses; the others may be many and are left on the server
+MAX_HTTP_THREADS = 16
+PAGE = 1000
+MANY_VALUES = 30  # of a tag; each is a join of the database's query, which allows 64
+MANY_RUNS = 100  # from here on reading shows its progress
+CACHE_VERSION = "1"
+HISTORY_COLUMNS = {"metric": "str", "step": "int64", "value": "float64"}
+
+History = list[tuple[str, int, float]]  # metric, step, value
+
+
+class Store:
+    """One tracking server, for reading (and, through `client`, for logging results)."""
+
+    def __init__(self, tracking_uri: str) -> None:
+        self.uri = tracking_uri
+        self.home = record.home(tracking_uri)
+
+    @functools.cached_property
+    def client(self) -> MlflowClient:
+        """MLflow's client, made when it is needed: making it makes a local database that does not exist."""
+        from mlflow import MlflowClient
+
+        with guarded(self.uri):
+            return MlflowClient(tracking_uri=self.uri)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this is a local database that nobody has written to yet."""
+        file = database(self.uri)
+        return file is not None and not file.exists()
+
+    def runs(self, kind: str) -> list[Any]:
+        """All MLflow runs with this `biasbed.kind`, over all experiments, in the order in which they started."""
+        if self.is_new:
+            return []
+        with guarded(self.uri):
+            experiments = list(_pages(lambda token: self.client.search_experiments(max_results=PAGE, page_token=token)))
+            ids = [experiment.experiment_id for experiment in experiments]
+            return list(
+                _pages(
+                    lambda token: self.client.search_runs(
+                        ids,
+                        f"tags.`{record.KIND}` = '{kind}'",
+                        max_results=PAGE,
+                        order_by=["attributes.start_time ASC"],
+                        page_token=token,
+                    )
+                )
+                if ids
+                else ()
+            )
+
+    def find(self, tags: Mapping[str, str], without: Mapping[str, Sequence[str]] | None = None) -> Any | None:
+        """Any one run, trained or published, with these tags and without those values; None where there is none.
+
+        None, too, for values that MLflow's filters can't express.
+        """
+        wanted = [(key, "=", value) for key, value in tags.items()]
+        wanted += [(key, "!=", value) for key, values in (without or {}).items() for value in values]
+        if self.is_new or any("'" in value or "\\" in value for _, _, value in wanted):
+            return None
+        with guarded(self.uri):
+            experiments = list(_pages(lambda token: self.client.search_experiments(max_results=PAGE, page_token=token)))
+            ids = [experiment.experiment_id for experiment in experiments]
+            for kind in ("train", "published"):
+                text = " AND ".join(f"tags.`{key}` {sign} '{value}'" for key, sign, value in wanted)
+                found = self.client.search_runs(ids, f"tags.`{record.KIND}` = '{kind}' AND {text}", max_results=1)
+                if found:
+                    return found[0]
+        return None
+
+    def one_of_each(self, tag: str) -> Iterator[Any]:
+        """A run for every value of a tag, at most `MANY_VALUES`: each asked for by what it must not be."""
+        seen: list[str] = []
+        while len(seen) < MANY_VALUES and (run := self.find({}, {tag: seen or [""]})) is not None:
+            seen.append(run.data.tags[tag])
+            yield run
+
+    def text(self, run_id: str, path: str) -> str | None:
+        """A text artifact, None where the run has none of this name; Failure where it can't be had."""
+        return artifact_text(self.uri, run_id, path)
+
+    def histories(self, runs: Sequence[Any]) -> dict[str, History]:
+        """The complete history of every finished run's val and test metrics: run id -> rows metric, step, value.
+
+        In the order of metrics and steps, one row for each: where a crash left two, the one with the last timestamp.
+        Infinity, which stores return as the largest double, is infinity again. A local database is read by SQL, which
+        takes no longer than reading a cache; what comes through the client is read once, then kept on this machine.
+        """
+        file = database(self.uri)
+        if file is not None and runs:
+            with guarded(self.uri), Progress(len(runs), "run", silent=len(runs) < MANY_RUNS) as progress:
+                found = bulk.from_database(file, runs, is_read, self.client, progress)
+            if found is not None:
+                return {run_id: tidy_history(rows) for run_id, rows in found.items()}
+        cached = {run.info.run_id: self._cached(run) for run in runs}
+        missing = [run for run in runs if cached[run.info.run_id] is None]
+        with guarded(self.uri):
+            fetched = self._fetch_in_bulk(missing) or self._fetch(missing)
+        for run in missing:
+            self._keep(run, fetched[run.info.run_id])
+        return {run_id: fetched[run_id] if rows is None else rows for run_id, rows in cached.items()}
+
+    def _fetch_in_bulk(self, runs: Sequence[Any]) -> dict[str, History] | None:
+        """From a server that allows it."""
+        if not (self.uri.startswith("http") and runs):
+            return None
+        total = sum(is_read(key) for run in runs for key in run.data.metrics)
+        with Progress(total, "metric", silent=len(runs) < MANY_RUNS) as progress:
+            found = bulk.from_server(self.uri, runs, is_read, self.client, progress)
+        return None if found is None else {run_id: tidy_history(rows) for run_id, rows in found.items()}
+
+    def _fetch(self, runs: Sequence[Any]) -> dict[str, History]:
+        """Through MLflow's client, which has no call for more than one metric of one run."""
+        wanted = [(run.info.run_id, key) for run in runs for key in sorted(run.data.metrics) if is_read(key)]
+        rows: dict[str, list[bulk.Row]] = {run.info.run_id: [] for run in runs}
+        # Threads hide the latency of HTTP; a database answers slower to many threads than to one.
+        threads = MAX_HTTP_THREADS if self.uri.startswith("http") else 1
+        with (
+            Progress(len(wanted), "metric", silent=len(runs) < MANY_RUNS) as progress,
+            ThreadPoolExecutor(threads) as pool,
+        ):
+            answers = pool.map(lambda pair: self.client.get_metric_history(*pair), wanted)
+            for (run_id, key), metrics in zip(wanted, answers, strict=True):
+                rows[run_id] += [(key, m.step, m.timestamp, m.value) for m in metrics]
+                progress.tick()
+        return {run_id: tidy_history(entries) for run_id, entries in rows.items()}
+
+    def _cache_file(self, run: Any) -> Path:
+        """Named after all that changes when a run is reopened or gets further metrics."""
+        state = [CACHE_VERSION, run.info.end_time, sorted((k, repr(v)) for k, v in run.data.metrics.items())]
+        return self.home / "cache" / f"{run.info.run_id}-{record.digest(state)}.parquet"
+
+    def _cached(self, run: Any) -> History | None:
+        try:
+            frame = pd.read_parquet(self._cache_file(run))
+        except (OSError, ValueError, ImportError):  # absent, cut short by a full disk, or no parquet reader
+            return None
+        if list(frame.columns) != list(HISTORY_COLUMNS):
+            return None
+        # Lists: iterating over a pandas column takes several times as long.
+        return list(zip(*(frame[name].tolist() for name in HISTORY_COLUMNS), strict=True))
+
+    def _keep(self, run: Any, history: History) -> None:
+        """Writes the cache; a folder that can't be written only costs the next analysis its time."""
+        path = self._cache_file(run)
+        with contextlib.suppress(OSError, ImportError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Written aside and renamed: another analysis may read or write the same file at this moment.
+            handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+            os.close(handle)
+            try:
+                pd.DataFrame(history, columns=list(HISTORY_COLUMNS)).astype(HISTORY_COLUMNS).to_parquet(name)
+                Path(name).replace(path)
+            finally:
+                Path(name).unlink(missing_ok=True)
+
+
+@functools.cache
+def is_read(key: str) -> bool:
+    """Whether a metric is one of ours that analysis uses."""
+    name = record.parse_metric(key)
+    return name is not None and name.phase in PHASES_READ
+
+
+def tidy_history(rows: Iterable[bulk.Row]) -> History:
+    """Rows (metric, step, timestamp, value) as one row per metric and step, in that order: the last written counts."""
+    last = {(metric, step): value for metric, step, _, value in sorted(rows)}
+    return [(metric, step, _with_infinity(value)) for (metric, step), value in last.items()]
+
+
+def _with_infinity(value: float) -> float:
+    return value if record.is_finite(value) or math.isnan(value) else math.copysign(math.inf, value)
+
+
+def _pages(ask: Callable[[str | None], Any]) -> Iterator[Any]:
+    token: str | None = None
+    while True:
+        page = ask(token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def parameters(run: Any) -> Mapping[str, str]:
+    """The resolved config of a run; MLflow's own record of the command line is left out."""
+    prefix = record.CONFIG_PARAMETER
+    return {k.removeprefix(prefix): v for k, v in run.data.params.items() if k.startswith(prefix)}

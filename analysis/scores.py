@@ -1,0 +1,182 @@
+"""From selected values to the score table: algorithms x evaluation sets, mean and spread over runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas as pd
+
+from biasbed import measures, record
+from biasbed.analysis.runs.collect import Run
+from biasbed.analysis.selection.rules import Missing
+from biasbed.errors import Failure
+
+# Scores are rounded to this many digits before they are compared: the mean of the same numbers in another order differs
+# in the last bits, and a tie must stay a tie.
+DIGITS = 9
+NOT_FRACTIONS = ("loss",)  # every other measure is a fraction and is shown in percent
+
+SCORE_COLUMNS = ("algorithm", "dataset", "mean", "std", "num_runs")
+
+
+def scale(measure: str) -> float:
+    """What turns a stored value into the one that is shown: fractions into percent."""
+    return 1.0 if measure in NOT_FRACTIONS else 100.0
+
+
+def unit(measure: str) -> str:
+    """The unit of a shown value."""
+    return "nats" if measure in NOT_FRACTIONS else "%"
+
+
+def run_table(
+    selected: pd.DataFrame, runs: Sequence[Run], sets: Sequence[record.SetRecord], monitor: str
+) -> pd.DataFrame:
+    """Selected values with their run's identity and scores as shown: tidy, one row per run and set.
+
+    Columns: algorithm, seed, test_domains, dataset, measure, score, first_step, last_step, num_steps, monitor, then
+    every further measure, and run_id, run_name last. Fractions in percent. monitor: the monitor's metric name.
+    """
+    order = {entry.name: position for position, entry in enumerate(sets)}
+    identity = pd.DataFrame(
+        [(run.id, run.name, run.algorithm, run.seed, run.test_domains) for run in runs],
+        columns=["run_id", "run_name", "algorithm", "seed", "test_domains"],
+    )
+    frame = identity.merge(selected, on="run_id", how="inner")
+    frame["score"] = frame["value"] * frame["measure"].map(scale)
+    for measure in _measures(sets):
+        frame[measure] = frame[measure] * scale(measure)
+    name = record.parse_metric(monitor)
+    frame["monitor"] = frame["monitor"] * scale(name.measure if name else "")
+    position = frame["dataset"].map(order)
+    frame = frame.assign(position=position, run=frame["run_id"].map({run.id: i for i, run in enumerate(runs)}))
+    first = ["algorithm", "seed", "test_domains", "dataset", "measure", "score", "first_step", "last_step"]
+    columns = [*first, "num_steps", "monitor", *_measures(sets), "run_id", "run_name"]
+    return frame.sort_values(["run", "position"], kind="stable")[columns].reset_index(drop=True)
+
+
+def _measures(sets: Sequence[record.SetRecord]) -> list[str]:
+    return list(dict.fromkeys(measure for entry in sets for measure in entry.measures))
+
+
+def score_table(runs: pd.DataFrame, algorithms: Sequence[str], sets: Sequence[str]) -> pd.DataFrame:
+    """`SCORE_COLUMNS`, one row per algorithm and set in the given orders; std with n-1, empty for a single run."""
+    groups = runs.groupby(["algorithm", "dataset"])["score"]
+    table = groups.agg(mean="mean", std="std", num_runs="count").round(DIGITS)
+    wanted = pd.MultiIndex.from_product([algorithms, sets], names=["algorithm", "dataset"])
+    table = table.reindex(wanted)
+    table["num_runs"] = table["num_runs"].fillna(0).astype("int64")
+    return table.reset_index()[list(SCORE_COLUMNS)]
+
+
+def binomial_interval(mean: float, entry: record.SetRecord, level: float = 0.95) -> tuple[float, float]:
+    """Percent between which a model's accuracy on all images of the set's kind lies, by Wilson, had it this mean.
+
+    What the finite set leaves open, whatever the number of runs. NaNs for another measure than accuracy.
+    """
+    if entry.headline != "accuracy" or entry.images < 1 or math.isnan(mean):
+        return math.nan, math.nan
+    low, high = measures.wilson(round(mean / 100 * entry.images), entry.images, level)
+    return 100 * low, 100 * high
+
+
+def with_intervals(scores: pd.DataFrame, sets: Sequence[record.SetRecord]) -> pd.DataFrame:
+    """The score table with columns `images`, `binomial_low`, `binomial_high`."""
+    entries = {entry.name: entry for entry in sets}
+    found = [
+        (entries[dataset].images, *binomial_interval(float(mean), entries[dataset]))
+        for dataset, mean in zip(scores["dataset"], scores["mean"], strict=True)
+    ]
+    columns = pd.DataFrame(found, columns=["images", "binomial_low", "binomial_high"], index=scores.index)
+    return pd.concat([scores, columns.round(DIGITS)], axis=1)
+
+
+def mean_matrix(scores: pd.DataFrame) -> pd.DataFrame:
+    """Means as the tests take them: rows are sets, columns algorithms, both in the score table's order."""
+    matrix = scores.pivot(index="dataset", columns="algorithm", values="mean")
+    return matrix.reindex(index=scores["dataset"].unique(), columns=scores["algorithm"].unique())
+
+
+def check_complete(
+    scores: pd.DataFrame, missing: Sequence[Missing], runs: Sequence[Run], scope: str, trainable: bool
+) -> list[str]:
+    """Notes on cells with fewer runs than others; Failure that lists every cell without any run."""
+    names = {run.id: run for run in runs}
+    reasons: dict[tuple[str, str], list[Missing]] = {}
+    for entry in missing:
+        reasons.setdefault((names[entry.run_id].algorithm, entry.dataset), []).append(entry)
+    empty = [(str(a), str(d)) for a, d in scores.loc[scores["num_runs"] == 0, ["algorithm", "dataset"]].to_numpy()]
+    if empty:
+        lines = [f"the score table has {len(empty)} empty cell(s), and the tests need every one:"]
+        for algorithm, dataset in empty:
+            of_cell = reasons[algorithm, dataset]
+            why = "; ".join(f"run {m.run_id} (seed {names[m.run_id].seed}): {m.why}" for m in of_cell)
+            lines.append(f"  {algorithm} on {dataset}: {why}")
+        of_empty = [entry for cell in empty for entry in reasons[cell]]
+        lines += ["train what is missing:", *_commands(of_empty, names, scope)] if trainable else []
+        algorithms = sorted(set(scores["algorithm"]) - {a for a, _ in empty})
+        sets = [d for d in scores["dataset"].unique() if d not in {d for _, d in empty}]
+        lines += [f"or leave out algorithms: algorithms={','.join(algorithms)}"] if algorithms else []
+        lines += [f"or leave out sets: sets={','.join(sets)}"] if sets else []
+        raise Failure("\n".join(lines))
+    return [
+        f"{algorithm} on {dataset}: {len(entries)} run(s) have no value ({entries[0].why}) and are left out of the mean"
+        for (algorithm, dataset), entries in sorted(reasons.items())
+    ]
+
+
+def _commands(missing: Iterable[Missing], runs: Mapping[str, Run], scope: str) -> list[str]:
+    """One training command for each run that has an empty cell."""
+    identities = dict.fromkeys((runs[m.run_id].algorithm, runs[m.run_id].seed or "0") for m in missing)
+    train = f"  mlflow run . -e train {scope} -P resume=never"
+    return [f"{train} -P algorithm={algorithm} -P seed={seed}" for algorithm, seed in identities]
+
+
+def daggers(runs: Sequence[Run], sets: Sequence[record.SetRecord]) -> frozenset[tuple[str, str]]:
+    """(algorithm, set) where the set was made by the maker of data that the algorithm trained on."""
+    makers = [(entry.name, entry.made_by) for entry in sets if entry.made_by]
+    return frozenset((run.algorithm, name) for run in runs for name, maker in makers if maker in run.training_data)
+
+
+def run_count_note(scores: pd.DataFrame) -> list[str]:
+    """A note where means are over unequal numbers of runs."""
+    counts = scores.groupby("algorithm", sort=False)["num_runs"].max()
+    if counts.nunique() < 2:
+        return []
+    return ["unequal numbers of runs: " + ", ".join(f"{algorithm} {count}" for algorithm, count in counts.items())]
+
+
+def identical_runs_note(runs: pd.DataFrame) -> list[str]:
+    """Runs of one algorithm with equal scores on every set: one run listed twice, or a seed that did nothing."""
+    matrix = runs.pivot(index=["algorithm", "run_id"], columns="dataset", values="score").round(DIGITS)
+    seeds = dict(zip(runs["run_id"], runs["seed"], strict=True))
+    order = list(seeds)  # the runs in display order
+    notes = []
+    for (algorithm, *_), same in matrix.groupby(["algorithm", *matrix.columns], dropna=False):
+        if len(same) > 1:
+            listed = ", ".join(str(seeds[r]) for r in sorted((r for _, r in same.index), key=order.index))
+            notes.append(f"{algorithm}: the runs with seeds {listed} have the same score on every set")
+    return notes
+
+
+def shared_images_note(sets: Sequence[record.SetRecord]) -> list[str]:
+    """Sets made from the same images are not independent blocks, which the tests assume."""
+    by_source: dict[str, list[str]] = {}
+    for entry in sets:
+        if entry.source_images:
+            by_source.setdefault(entry.source_images, []).append(entry.name)
+    return [
+        f"{', '.join(names)} show the same images ({source}): the tests take sets for independent, and these are not"
+        for source, names in by_source.items()
+        if len(names) > 1
+    ]
+
+
+def validation_note(protocol: record.Protocol) -> list[str]:
+    """Test sets on which the epoch was chosen too: their numbers are those of an oracle."""
+    same = [entry.name for entry in protocol.sets if entry.name in protocol.validation_sets]
+    return [
+        f"validation and test are the same images ({name}): the score on it is an oracle's, selected on what it tests"
+        for name in same
+    ]

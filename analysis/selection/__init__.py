@@ -1,0 +1,1 @@
+"""Which runs count, and at which steps."""

@@ -1,0 +1,1 @@
+"""Matrices in, frames out: nothing here knows of a run."""

@@ -1,0 +1,103 @@
+"""How probable is it that one algorithm is better in practice, or that two are equivalent?
+
+The Bayesian signed-rank test with a region of practical equivalence (rope): Benavoli, Corani, Mangili, Demsar and
+Ruggeri 2014 (the test), Benavoli, Corani, Demsar and Zaffalon 2017, section 4.2 (the rope). Unlike a p-value it can
+support equivalence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pandas as pd
+
+from biasbed.analysis.statistics import pairs
+from biasbed.analysis.statistics.exact import Array
+from biasbed.analysis.statistics.friedman import check_scores, difference
+
+PRIOR_STRENGTH = 0.5  # weight of the prior's one pseudo-set, on which both algorithms are equal
+SAMPLES = 50_000
+SEED = 0
+
+FEWEST_SETS = 6
+COLUMNS = ("a", "b", "num_sets", "rope", "p_a", "p_rope", "p_b", "monte_carlo_error", "verdict")
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Probabilities that a is better by more than the rope, that both are equivalent, that b is better."""
+
+    a: float
+    rope: float
+    b: float
+
+    @property
+    def monte_carlo_error(self) -> float:
+        """The largest standard error of the three."""
+        return max(float(np.sqrt(p * (1 - p) / SAMPLES)) for p in (self.a, self.rope, self.b))
+
+
+def signed_rank(differences: Array, rope: float) -> Posterior:
+    """The posterior of (differences a - b over the sets) under a Dirichlet process prior.
+
+    A draw weighs the sets and one pseudo-set of difference 0 by w ~ Dirichlet(1, ..., 1, 1/2). The shares of pairs
+    whose mean (d_i + d_j) / 2 lies above, within and below the rope, sum w_i w_j over all i, j, compete; the
+    probability of a region is how often its share is the largest. Means right on the rope's edge count half (rope = 0:
+    half to each side). Deterministic: the draws are seeded, and the order of sets does not matter.
+    """
+    d = np.append(0.0, differences[np.lexsort((differences, np.abs(differences)))])
+    weights = _weights(len(d))
+    means = (d[:, None] + d) / 2
+    above = _share(weights, _heaviside(means - rope))
+    below = _share(weights, _heaviside(-means - rope))
+    # What is left lies within; without a rope nothing does, whatever rounding leaves.
+    within = 1 - above - below if rope > 0 else np.full_like(above, -1.0)
+    regions = np.stack([above, within, below])
+    largest = regions == regions.max(axis=0)
+    a, middle, b = (largest / largest.sum(axis=0)).mean(axis=1)
+    return Posterior(float(a), float(middle), float(b))
+
+
+def compare_pairs(scores: pd.DataFrame, rope: float, alpha: float, control: str | None = None) -> pd.DataFrame:
+    """`COLUMNS` for every pair; rope in the scores' unit. verdict: what has a posterior above 1 - alpha.
+
+    On fewer sets than `FEWEST_SETS` every verdict is `undecided`: how often it errs there has not been measured, and
+    from two single runs the posterior may exceed 0.95.
+    """
+    check_scores(scores)
+    few = len(scores) < FEWEST_SETS
+    scores = scores.rename(columns=str)
+    rows = []
+    for a, b in pairs.pairs(tuple(scores.columns), control):
+        p = signed_rank(difference(scores, a, b), rope)
+        said = "undecided" if few else verdict(p, alpha)
+        rows.append((a, b, len(scores), rope, p.a, p.rope, p.b, p.monte_carlo_error, said))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def verdict(posterior: Posterior, alpha: float) -> str:
+    """`a better`, `equivalent` or `b better` where that is more probable than 1 - alpha, else `undecided`."""
+    named = {"a better": posterior.a, "equivalent": posterior.rope, "b better": posterior.b}
+    return next((name for name, p in named.items() if p > 1 - alpha), "undecided")
+
+
+@cache
+def _weights(size: int) -> Array:
+    """Draws x sets; the first is the pseudo-set."""
+    strength = np.ones(size)
+    strength[0] = PRIOR_STRENGTH
+    return np.random.default_rng(SEED).dirichlet(strength, SAMPLES)
+
+
+def _share(weights: Array, indicator: Array) -> Array:
+    """w' I w for every draw w."""
+    result: Array = np.einsum("ij,ij->i", weights @ indicator, weights)
+    return result
+
+
+def _heaviside(values: Array) -> Array:
+    """1 above zero, 1/2 at it; scores are rounded to nine digits, so what is nearer is zero."""
+    result: Array = np.heaviside(np.where(np.abs(values) < 1e-9, 0.0, values), 0.5)
+    return result

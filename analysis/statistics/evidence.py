@@ -1,0 +1,289 @@
+"""Everything beyond the omnibus and Nemenyi tests, as tidy frames: one for each CSV file of the same columns.
+
+Computed once, for all sets and for the strict setting; docs/analysis.md describes every column. Differences are a - b,
+turned round on sets where lower is better, so positive always means that a is better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from biasbed import record
+from biasbed.analysis import scores
+from biasbed.analysis.statistics import bayesian, bootstrap, pairs, per_set, planner, power, simulation, stability
+from biasbed.analysis.statistics.friedman import Comparison, difference, orient
+
+if TYPE_CHECKING:
+    from biasbed.analysis import AnalyzeOptions
+
+
+EFFECT_COLUMNS = (
+    *pairs.EFFECT_COLUMNS,
+    *bootstrap.IMPROVEMENT_COLUMNS[2:],
+    *("detectable", "detectable_alone"),  # planner.detectable_pair, with Holm's first step and without correction
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one comparison's design can show: before looking at the scores, and given the runs' variance."""
+
+    setting: str
+    num_sets: int
+    num_algorithms: int
+    num_runs: float  # harmonic mean over the algorithms: a mean's variance goes with 1/R
+    nemenyi: power.Reach
+    smallest_num_runs: int  # at which a pair can differ on one set (Mann-Whitney with Holm)
+    model: simulation.Model
+    detectable: tuple[planner.Detectable, ...]
+    false_positives: tuple[planner.FalsePositives, ...]  # empty where runs' spread is not known
+    luck: planner.Luck | None  # what that spread does to the omnibus test; None where it is not known
+    pair: float  # the median of the pairs' own detectable differences, with Holm's correction; may be infinite
+    pair_alone: float  # the same without correction
+
+    @property
+    def sentence(self) -> str:
+        """What could not have been seen."""
+        text = planner.sentence(list(self.detectable), self.num_sets, self.num_runs)
+        if math.isfinite(self.pair_alone):
+            text += f"; half of the pairs, each compared alone, take {self.pair_alone:.2g} points or more"
+        return text
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Frames with the columns of their modules and `setting` before them, where there are settings."""
+
+    skipped: str  # why there is nothing over sets; empty where there is
+    wilcoxon: pd.DataFrame
+    effects: pd.DataFrame
+    bayesian: pd.DataFrame
+    intervals: pd.DataFrame
+    sets: pd.DataFrame  # Kruskal-Wallis
+    set_pairs: pd.DataFrame  # Mann-Whitney
+    flips: pd.DataFrame
+    checks: pd.DataFrame
+    pool: pd.DataFrame
+    limits: tuple[Limits, ...]  # one for each setting with tests
+    plan: pd.DataFrame | None  # for all sets, where asked for
+
+
+def gather(
+    comparisons: Sequence[Comparison],
+    runs: pd.DataFrame,
+    sets: Sequence[record.SetRecord],
+    rules: Mapping[str, pd.DataFrame],
+    options: AnalyzeOptions,
+) -> Evidence:
+    """All of it, from the run table (`aggregate.run_table`) and the mean matrices of further selection rules."""
+    lower = [entry.name for entry in sets if not entry.higher_is_better]
+    units = sorted({scores.unit(entry.headline) for entry in sets})
+    skipped = ""
+    if len(units) > 1:
+        skipped = f"the sets are measured in {' and '.join(units)}: differences can't be compared or averaged over sets"
+    parts = [
+        _Setting(comparison, run_matrices(runs, comparison), lower, rules, options)
+        for comparison in comparisons
+        if not comparison.skipped and not skipped
+    ]
+    raw = run_matrices(runs, comparisons[0])
+    family = pairs.pairs(comparisons[0].algorithms, _control(options, comparisons[0]))
+    by_set = per_set.per_set(_oriented(raw, lower), options.alpha, family)
+    found = [(part.name, *part.flips()) for part in parts]
+    return Evidence(
+        skipped=skipped,
+        wilcoxon=_stack(parts, _Setting.wilcoxon, [*pairs.TEST_COLUMNS, "omnibus_significant", "significant"]),
+        effects=_concat([(part.name, part.effects) for part in parts], EFFECT_COLUMNS),
+        bayesian=_stack(parts, _Setting.bayesian, bayesian.COLUMNS),
+        intervals=_intervals(comparisons, runs, lower, options, over_sets=not skipped),
+        sets=by_set[0],
+        set_pairs=by_set[1],
+        flips=_concat([(name, flips) for name, flips, _ in found], stability.FLIP_COLUMNS),
+        checks=_concat([(name, checks) for name, _, checks in found], stability.CHECK_COLUMNS),
+        pool=_stack([p for p in parts if len(p.scores.columns) > 2], _Setting.pool, stability.POOL_COLUMNS),
+        limits=tuple(part.limits() for part in parts),
+        plan=parts[0].plan() if parts and options.plan else None,
+    )
+
+
+def run_matrices(runs: pd.DataFrame, comparison: Comparison) -> dict[str, pd.DataFrame]:
+    """Algorithm -> runs x sets of the comparison (NaN where a run has no score), from the run table."""
+    frames = {}
+    for name in comparison.algorithms:
+        own = runs[runs["algorithm"] == name]
+        matrix = own.pivot(index="run_id", columns="dataset", values="score")
+        frames[name] = matrix.reindex(index=own["run_id"].unique(), columns=list(comparison.sets))
+    return frames
+
+
+def _oriented(runs: Mapping[str, pd.DataFrame], lower: Sequence[str]) -> dict[str, pd.DataFrame]:
+    return {name: orient(frame.T, lower).T for name, frame in runs.items()}
+
+
+def _control(options: AnalyzeOptions, comparison: Comparison) -> str | None:
+    """The control of the pairwise tests; one algorithm has nothing to be compared with."""
+    return options.control if options.control != "none" and len(comparison.algorithms) > 1 else None
+
+
+class _Setting:
+    """One comparison with what its parts share. Scores and runs are oriented: higher is better."""
+
+    def __init__(
+        self,
+        comparison: Comparison,
+        runs: Mapping[str, pd.DataFrame],
+        lower: Sequence[str],
+        rules: Mapping[str, pd.DataFrame],
+        options: AnalyzeOptions,
+    ) -> None:
+        self.comparison, self.options = comparison, options
+        self.name = comparison.setting
+        self.runs = _oriented(runs, lower)
+        self.scores = pd.DataFrame({name: frame.mean() for name, frame in self.runs.items()})
+        self.rules = {rule: orient(other.loc[list(comparison.sets)], lower) for rule, other in rules.items()}
+        self.control = _control(options, comparison)
+
+    def wilcoxon(self) -> pd.DataFrame:
+        frame = pairs.compare_pairs(self.scores, self.control)
+        allowed = self.comparison.significant
+        return frame.assign(omnibus_significant=allowed, significant=allowed & (frame["p_holm"] < self.options.alpha))
+
+    @cached_property
+    def effects(self) -> pd.DataFrame:
+        frame = pairs.effects(self.scores, self.options.alpha, self.control)
+        draws = bootstrap.resample(self.runs, self.options.bootstrap)
+        family = pairs.pairs(self.comparison.algorithms, self.control)
+        improvements = bootstrap.improvements(self.runs, draws, self.options.alpha, family)
+        frame = frame.merge(improvements, on=["a", "b"], validate="one_to_one")
+        differences = [difference(self.scores, a, b) for a, b in family]
+        for column, level in (
+            ("detectable", self.options.alpha / len(family)),
+            ("detectable_alone", self.options.alpha),
+        ):
+            frame[column] = [planner.detectable_pair(d, level) for d in differences]
+        return frame
+
+    def bayesian(self) -> pd.DataFrame:
+        return bayesian.compare_pairs(self.scores, self.options.rope, self.options.alpha, self.control)
+
+    def flips(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        alpha = self.options.alpha
+        changed = stability.variants(self.scores, self.runs, self.rules, alpha)
+        return stability.flips(self.scores, alpha, changed, self.control)
+
+    def pool(self) -> pd.DataFrame:
+        return stability.pool_dependence(self.scores, self.options.alpha)
+
+    def limits(self) -> Limits:
+        alpha, num_sets, num_algorithms = self.options.alpha, *self.scores.shape
+        model = simulation.estimate(self.scores, self.runs)
+        num_runs = len(self.runs) / sum(1 / len(frame) for frame in self.runs.values())
+        family = len(pairs.pairs(self.comparison.algorithms, self.control))
+        design = (num_sets, num_runs, alpha)
+        return Limits(
+            setting=self.name,
+            num_sets=num_sets,
+            num_algorithms=num_algorithms,
+            num_runs=num_runs,
+            nemenyi=power.reach(num_algorithms, num_sets, alpha),
+            smallest_num_runs=power.smallest_num_runs_mann_whitney(family, alpha),
+            model=model,
+            detectable=tuple(planner.detectable(model, *design)),
+            false_positives=tuple(planner.false_positives(model, *design)) if model.knows_runs else (),
+            luck=planner.luck(model, *design) if model.knows_runs else None,
+            pair=_median(self.effects["detectable"]),
+            pair_alone=_median(self.effects["detectable_alone"]),
+        )
+
+    def plan(self) -> pd.DataFrame:
+        model = simulation.estimate(self.scores, self.runs)
+        return planner.plan(model, self.options.difference, self.options.alpha)
+
+
+def _intervals(
+    comparisons: Sequence[Comparison],
+    runs: pd.DataFrame,
+    lower: Sequence[str],
+    options: AnalyzeOptions,
+    over_sets: bool,
+) -> pd.DataFrame:
+    """Intervals as scores are shown, so not turned round: means over sets only where all point the same way."""
+    frames = []
+    for position, comparison in enumerate(comparisons):
+        if not comparison.sets:
+            continue
+        matrices = run_matrices(runs, comparison)
+        draws = bootstrap.resample(matrices, options.bootstrap)
+        frame = bootstrap.intervals(matrices, draws, options.alpha)
+        is_mean = frame["dataset"] == bootstrap.OVER_SETS
+        same_way = len({name in lower for name in comparison.sets}) == 1
+        keep = is_mean & (over_sets and same_way)
+        frames.append((comparison.setting, frame[keep | ~is_mean if position == 0 else keep]))
+    return _concat(frames, bootstrap.INTERVAL_COLUMNS)
+
+
+def _median(differences: pd.Series[float]) -> float:
+    """The upper median: infinity has no neighbour to be averaged with."""
+    return float(sorted(differences.tolist())[len(differences) // 2])
+
+
+def _stack(
+    parts: Sequence[_Setting], compute: Callable[[_Setting], pd.DataFrame], columns: Sequence[str]
+) -> pd.DataFrame:
+    return _concat([(part.name, compute(part)) for part in parts], columns)
+
+
+def _concat(frames: Sequence[tuple[str, pd.DataFrame]], columns: Sequence[str]) -> pd.DataFrame:
+    """The frames of all settings below each other, with the column `setting` first; empty with the right columns."""
+    named = [frame.assign(setting=setting)[["setting", *columns]] for setting, frame in frames]
+    filled = [frame for frame in named if len(frame)]
+    if not filled:
+        return named[0] if named else pd.DataFrame(columns=["setting", *columns])
+    return pd.concat(filled, ignore_index=True)
+
+
+def limits_fields(limits: Limits, alpha: float) -> dict[str, Any]:
+    """The limits of one setting as plain values for `power.json`; what no number of points reaches is null."""
+    model = limits.model
+    known = model.knows_runs
+    return {
+        "num_sets": limits.num_sets,
+        "num_algorithms": limits.num_algorithms,
+        "num_runs": limits.num_runs,
+        "alpha": alpha,
+        "critical_difference": limits.nemenyi.critical_difference,
+        "largest_possible_difference": limits.nemenyi.largest_difference,
+        "interaction_sd": model.interaction,
+        "run_sd": model.run if known else None,
+        "noise_sd": model.noise if known else None,
+        "target_power": planner.TARGET,
+        "simulations": planner.SIMULATIONS,
+        "procedures": {
+            entry.procedure: {
+                "smallest_num_sets": entry.smallest_num_sets,
+                "minimum_detectable_difference": entry.difference if entry.possible else None,
+                "power_monte_carlo_error": entry.monte_carlo_error,
+            }
+            for entry in limits.detectable
+        },
+        "pair_detectable_difference": limits.pair if math.isfinite(limits.pair) else None,
+        "pair_detectable_difference_alone": limits.pair_alone if math.isfinite(limits.pair_alone) else None,
+        "false_positives": {entry.procedure: rate_fields(entry.rate) for entry in limits.false_positives} or None,
+        "false_positives_of_equal_runs": None
+        if limits.luck is None
+        else {limits.luck.procedure: rate_fields(limits.luck.without_it)},
+        "smallest_num_runs_per_set": limits.smallest_num_runs,
+        "sentence": limits.sentence,
+    }
+
+
+def rate_fields(rate: planner.Rate) -> dict[str, float]:
+    """A simulated rate with what its simulation leaves open."""
+    low, high = rate.interval
+    return {"rate": rate.value, "monte_carlo_error": rate.monte_carlo_error, "low": low, "high": high}

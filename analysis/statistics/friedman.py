@@ -1,0 +1,251 @@
+"""Are the algorithms different, and which? Friedman with Iman-Davenport and Nemenyi, or two paired tests for two.
+
+Blocks are evaluation sets, never seeds or epochs. Every matrix is checked here before a library sees it: libraries
+drop incomplete sets, rank infinity first or compare numbers as words, all without a word (docs/analysis.md).
+
+Sources: Friedman 1937; Iman and Davenport 1980; Nemenyi 1963; Demsar 2006; for two algorithms see `exact`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from biasbed.analysis.scores import DIGITS
+from biasbed.analysis.statistics import exact, permutation, power
+from biasbed.errors import Failure
+
+ALL_SETS = "all"
+STRICT = "strict"
+
+
+@dataclass(frozen=True)
+class Friedman:
+    """The omnibus test: could all algorithms be equal?"""
+
+    chi2: float  # tie-corrected
+    chi2_dof: int
+    chi2_p: float
+    f: float  # Iman-Davenport; infinite where all sets rank the algorithms alike
+    f_dof: tuple[int, int]
+    f_p: float
+    permutation_p: float | None  # on few sets, where f's distribution does not hold
+    kendall_w: float  # chi2 over its largest value: 0 no agreement between sets, 1 the same order on every set
+    agreement_p: float  # how probable it is that sets with these ties all agree, were the algorithms equal
+
+    @property
+    def p(self) -> float:
+        """The one that decides."""
+        return self.f_p if self.permutation_p is None else self.permutation_p
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two algorithms over the sets, exactly and two-sided."""
+
+    a: str
+    b: str
+    wins: int  # sets on which a is better
+    losses: int
+    ties: int
+    rank_sum: float  # Wilcoxon: the sum of the ranks of the sets on which a is better
+    rank_sum_against: float  # the same of the sets on which b is better
+    wilcoxon_p: float
+    sign_p: float
+
+    @property
+    def better(self) -> str:
+        """The algorithm with the larger rank sum."""
+        return self.a if self.rank_sum > self.rank_sum_against else self.b
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All tests on one choice of sets."""
+
+    setting: str  # all, or strict: no set made by the maker of some algorithm's training data
+    algorithms: tuple[str, ...]
+    sets: tuple[str, ...]
+    left_out: tuple[str, ...]
+    alpha: float
+    ranks: pd.DataFrame  # sets x algorithms, 1 = best
+    skipped: str = ""  # why there are no tests
+    friedman: Friedman | None = None
+    nemenyi: pd.DataFrame | None = None  # algorithms x algorithms, p-values
+    pair: Pair | None = None
+    reach: power.Reach | None = None
+
+    @property
+    def mean_ranks(self) -> dict[str, float]:
+        """Average rank of each algorithm, best first; of equal ones in the algorithms' order."""
+        means = {str(name): round(float(value), DIGITS) for name, value in self.ranks.mean().items()}
+        return dict(sorted(means.items(), key=lambda item: item[1]))
+
+    @property
+    def suffix(self) -> str:
+        """What tells this setting's files from the others'."""
+        return "" if self.setting == ALL_SETS else f"_{self.setting}"
+
+    def p(self, a: str, b: str) -> float:
+        """Nemenyi's p-value of a pair; KeyError where there is no such test."""
+        if self.nemenyi is None:
+            raise KeyError(f"no Nemenyi test of {a} and {b}")
+        return float(self.nemenyi.to_numpy()[self.algorithms.index(a), self.algorithms.index(b)])
+
+    @property
+    def significant(self) -> bool:
+        """Whether the omnibus test (for two algorithms: Wilcoxon's) rejects equality."""
+        if self.pair is not None:
+            return self.pair.wilcoxon_p < self.alpha
+        return self.friedman is not None and self.friedman.p < self.alpha
+
+    def groups(self) -> list[tuple[str, ...]]:
+        """Maximal runs of algorithms, in order of rank, that the Nemenyi test does not tell apart."""
+        if self.nemenyi is None:
+            return []
+        order = list(self.mean_ranks)
+        found: list[tuple[str, ...]] = []
+        for start in range(len(order)):
+            end = start
+            while end + 1 < len(order) and self.p(order[start], order[end + 1]) >= self.alpha:
+                end += 1
+            if end > start and not any(order[end] in group for group in found):
+                found.append(tuple(order[start : end + 1]))
+        return found
+
+
+def check_scores(scores: pd.DataFrame) -> None:
+    """Failure unless the matrix (rows: sets, columns: algorithms) is complete, finite, numeric and unambiguous."""
+    if scores.empty:
+        raise Failure("there are no scores to compare")
+    for what, labels in (("algorithm", scores.columns), ("set", scores.index)):
+        repeated = sorted({str(label) for label in labels[labels.duplicated()]})
+        if repeated:
+            raise Failure(f"each {what} may stand in the score table once, but these stand there twice: {repeated}")
+    words = [str(name) for name in scores if not pd.api.types.is_numeric_dtype(scores[name])]
+    if words:
+        raise Failure(f"scores must be numbers, but those of {', '.join(words)} are not")
+    values = scores.to_numpy(dtype="float64")
+    bad = [f"{scores.columns[j]} on {scores.index[i]} ({values[i, j]})" for i, j in np.argwhere(~np.isfinite(values))]
+    if bad:
+        raise Failure(f"the tests need a finite score in every cell; {len(bad)} have none: {', '.join(bad)}")
+
+
+def why_not_testable(scores: pd.DataFrame) -> str:
+    """Why a valid matrix is too small or too even for any test; empty where it is not."""
+    num_sets, num_algorithms = scores.shape
+    if num_algorithms < 2:
+        return f"tests need at least two algorithms and there is one ({scores.columns[0]})"
+    if num_sets < 2:
+        return f"tests need at least two sets and there is one ({scores.index[0]})"
+    if (scores.round(DIGITS).nunique(axis=1) == 1).all():
+        return "all algorithms have the same score on every set: there is nothing to test"
+    return ""
+
+
+def orient(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.DataFrame:
+    """The scores, those of sets on which lower is better with the other sign: then higher is better everywhere."""
+    return scores.mul(np.where(scores.index.isin(list(lower_is_better)), -1.0, 1.0), axis=0)
+
+
+def difference(scores: pd.DataFrame, a: str, b: str) -> exact.Array:
+    """By how much a is ahead of b on every set, rounded so that a tie is a tie."""
+    return (scores[a] - scores[b]).round(DIGITS).to_numpy(dtype="float64")
+
+
+def rank(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.DataFrame:
+    """Ranks of the algorithms within each set: 1 = best, equal scores share their mean rank."""
+    return orient(scores, lower_is_better).round(DIGITS).rank(axis=1, method="average", ascending=False)
+
+
+def friedman(ranks: pd.DataFrame) -> Friedman:
+    """Friedman's test with Iman and Davenport's correction, from ranks (sets x algorithms, at least three).
+
+    On fewer than `permutation.FEWEST_SETS` sets the same statistic is judged by permutation.
+    """
+    from scipy import stats
+
+    n, k = ranks.shape
+    if k < 3 or n < 2:
+        raise Failure(f"the Friedman test needs three algorithms and two sets, not {k} and {n}")
+    values = ranks.to_numpy(dtype="float64")
+    # Sum of squares between algorithms over the mean square within sets: equals the textbook's 12/(k(k+1)) form
+    # without ties, and is its tie correction with them (Conover 1999, section 5.8).
+    between = n * float(((values.mean(axis=0) - (k + 1) / 2) ** 2).sum())
+    within = float(((values - (k + 1) / 2) ** 2).sum()) / (n * (k - 1))
+    if within == 0:
+        raise Failure("all algorithms have the same score on every set: there is nothing to test")
+    chi2 = between / within
+    rest = n * (k - 1) - chi2
+    f = (n - 1) * chi2 / rest if rest > 1e-9 * chi2 else math.inf
+    dof = (k - 1, (k - 1) * (n - 1))
+    return Friedman(
+        chi2=chi2,
+        chi2_dof=k - 1,
+        chi2_p=float(stats.chi2.sf(chi2, k - 1)),
+        f=f,
+        f_dof=dof,
+        f_p=float(stats.f.sf(f, *dof)),
+        permutation_p=permutation.friedman_p(values) if n < permutation.FEWEST_SETS else None,
+        kendall_w=chi2 / (n * (k - 1)),
+        agreement_p=permutation.agreement_p(values),
+    )
+
+
+def nemenyi(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.DataFrame:
+    """p-values of Nemenyi's test for every pair (algorithms x algorithms), by the studentized range (Demsar 2006)."""
+    import scikit_posthocs
+
+    check_scores(scores)
+    if scores.shape[1] < 3 or scores.shape[0] < 2:
+        raise Failure("the Nemenyi test needs three algorithms and two sets")
+    # The library gets ranks of ours: same ranks again, so its result is the same, and a set's direction is respected.
+    table = scikit_posthocs.posthoc_nemenyi_friedman(rank(scores, lower_is_better))
+    return pd.DataFrame(table.to_numpy(), index=scores.columns, columns=scores.columns)
+
+
+def compare_two(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> Pair:
+    """Exact Wilcoxon signed-rank and sign test of two algorithms over the sets."""
+    check_scores(scores)
+    if scores.shape[1] != 2:
+        raise Failure(f"this comparison is for two algorithms, not {scores.shape[1]}")
+    a, b = scores.columns
+    differences = difference(orient(scores, lower_is_better), a, b)
+    wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
+    test = exact.wilcoxon(differences)
+    counts = (wins, losses, len(differences) - wins - losses)
+    return Pair(str(a), str(b), *counts, test.plus, test.minus, test.p, exact.sign_test(wins, losses))
+
+
+def compare(
+    scores: pd.DataFrame,
+    alpha: float,
+    *,
+    lower_is_better: Sequence[str] = (),
+    setting: str = ALL_SETS,
+    left_out: Sequence[str] = (),
+) -> Comparison:
+    """All tests that the matrix (rows: sets, columns: algorithms) allows, or the reason why there are none."""
+    scores = scores.rename(index=str, columns=str)
+    sets = [name for name in scores.index if name not in left_out]
+    algorithms = tuple(scores.columns)
+    scores = scores.loc[sets]
+    base: dict[str, Any] = dict(setting=setting, algorithms=algorithms, sets=tuple(sets), left_out=tuple(left_out))
+    if not sets:
+        empty = pd.DataFrame(columns=list(algorithms), dtype="float64")
+        return Comparison(**base, alpha=alpha, ranks=empty, skipped="no set is left to compare on")
+    check_scores(scores)
+    ranks = rank(scores, lower_is_better)
+    base |= dict(alpha=alpha, ranks=ranks)
+    reason = why_not_testable(scores)
+    if reason:
+        return Comparison(**base, skipped=reason)
+    base["reach"] = power.reach(len(algorithms), len(sets), alpha)
+    if len(algorithms) == 2:
+        return Comparison(**base, pair=compare_two(scores, lower_is_better))
+    return Comparison(**base, friedman=friedman(ranks), nemenyi=nemenyi(scores, lower_is_better))

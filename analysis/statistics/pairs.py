@@ -1,0 +1,116 @@
+"""Every pair of algorithms, or every algorithm against a control, by tests that see only the two of them.
+
+Unlike Nemenyi's test, what these say about two algorithms does not depend on which others are compared (Benavoli,
+Corani, Mangili 2016); only Holm's correction depends on how many there are. Scores are matrices of sets x algorithms in
+which higher is better (`statistics.orient`).
+
+Sources: Demsar 2006, sections 3.1.3 and 3.2.2; Hodges and Lehmann 1963; Hollander, Wolfe and Chicken 2014, section 3.3
+(interval by inversion); Kerby 2014 (rank-biserial correlation).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from biasbed.analysis.statistics import exact
+from biasbed.analysis.statistics.friedman import check_scores, difference
+from biasbed.errors import Failure
+
+Pairs = tuple[tuple[str, str], ...]
+
+TEST_COLUMNS = (
+    *("a", "b", "num_sets", "wins", "losses", "ties", "rank_sum_a", "rank_sum_b"),
+    *("p", "p_holm", "sign_p", "sign_p_holm", "num_tests", "smallest_p"),
+)
+EFFECT_COLUMNS = (
+    *("a", "b", "num_sets", "wins", "losses", "ties", "mean_difference", "median_difference"),
+    *("hodges_lehmann", "low", "high", "rank_biserial"),
+)
+
+
+def pairs(algorithms: tuple[str, ...], control: str | None = None) -> Pairs:
+    """(a, b) for all pairs in the algorithms' order, or for every other algorithm with the control as b.
+
+    Failure for a control that is not among them.
+    """
+    if control is None:
+        return tuple(itertools.combinations(algorithms, 2))
+    if control not in algorithms:
+        raise Failure(f"the control {control} is not among the algorithms: {', '.join(algorithms)}")
+    return tuple((name, control) for name in algorithms if name != control)
+
+
+def compare_pairs(scores: pd.DataFrame, control: str | None = None) -> pd.DataFrame:
+    """`TEST_COLUMNS`: exact Wilcoxon and sign tests of every pair, two-sided, with Holm's correction over the pairs.
+
+    smallest_p: the p_holm of the most extreme outcome that this number of sets allows (2^(1-N) times the tests).
+    """
+    check_scores(scores)
+    scores = scores.rename(columns=str)
+    family = pairs(tuple(scores.columns), control)
+    rows = []
+    for a, b in family:
+        d = difference(scores, a, b)
+        wins, losses = int((d > 0).sum()), int((d < 0).sum())
+        test = exact.wilcoxon(d)
+        counts = (len(d), wins, losses, len(d) - wins - losses)
+        rows.append((a, b, *counts, test.plus, test.minus, test.p, math.nan, exact.sign_test(wins, losses), math.nan))
+    frame = pd.DataFrame(rows, columns=list(TEST_COLUMNS[:-2]))
+    frame["p_holm"] = exact.holm(frame["p"].to_numpy(dtype="float64"))
+    frame["sign_p_holm"] = exact.holm(frame["sign_p"].to_numpy(dtype="float64"))
+    frame["num_tests"] = len(family)
+    frame["smallest_p"] = min(1.0, 2.0 ** (1 - len(scores)) * len(family))
+    return frame
+
+
+def effects(scores: pd.DataFrame, alpha: float, control: str | None = None) -> pd.DataFrame:
+    """`EFFECT_COLUMNS`: by how much a is better than b, in the scores' unit; low, high: `Shift` at 1 - alpha."""
+    check_scores(scores)
+    scores = scores.rename(columns=str)
+    rows = []
+    for a, b in pairs(tuple(scores.columns), control):
+        d = difference(scores, a, b)
+        wins, losses = int((d > 0).sum()), int((d < 0).sum())
+        shift = hodges_lehmann(d, alpha)
+        counts = (len(d), wins, losses, len(d) - wins - losses)
+        size = (float(d.mean()), float(np.median(d)), shift.estimate, shift.low, shift.high)
+        rows.append((a, b, *counts, *size, rank_biserial(d)))
+    return pd.DataFrame(rows, columns=list(EFFECT_COLUMNS))
+
+
+@dataclass(frozen=True)
+class Shift:
+    """An estimate of the difference's centre with an interval; infinite where N is too small for the level."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def hodges_lehmann(differences: exact.Array, alpha: float) -> Shift:
+    """The median of all pairwise means (d_i + d_j) / 2, i <= j, and the shifts that Wilcoxon's test does not reject.
+
+    The interval is exact, at least 1 - alpha, if the differences are symmetric around their centre; with ties it is
+    wider than need be. It is infinite where even 2^(1-N) is no less than alpha (below six sets for alpha = 0.05).
+    """
+    n = len(differences)
+    means = np.sort([(differences[i] + differences[j]) / 2 for i in range(n) for j in range(i, n)])
+    distribution = exact.signed_rank_distribution(tuple(range(2, 2 * n + 1, 2)))[::2]
+    # The largest c with P(W < c) <= alpha/2: the c-th pairwise mean from either end bounds the interval.
+    c = int(np.searchsorted(np.cumsum(distribution), alpha / 2, side="right"))
+    low, high = (means[c - 1], means[len(means) - c]) if c else (-math.inf, math.inf)
+    return Shift(float(np.median(means)), float(low), float(high))
+
+
+def rank_biserial(differences: exact.Array) -> float:
+    """Matched-pairs rank-biserial correlation: (R+ - R-) over the sum of all ranks, from -1 to 1.
+
+    Sets on which both are equal count for neither, so they pull it towards 0.
+    """
+    n = len(differences)
+    return exact.wilcoxon(differences).balance / (n * (n + 1) / 2)

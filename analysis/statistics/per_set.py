@@ -1,0 +1,114 @@
+"""What holds on one evaluation set: tests over runs, which are independent trainings and thus proper blocks there.
+
+Nothing here says anything about other sets; that is what the tests over sets are for.
+
+Sources: Kruskal and Wallis 1952; Mann and Whitney 1947; Holm 1979.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+import pandas as pd
+
+from biasbed.analysis.statistics import exact
+from biasbed.analysis.statistics.exact import Array
+from biasbed.analysis.statistics.pairs import Pairs
+
+PERMUTATIONS = 20_000
+SEED = 0
+
+SET_COLUMNS = ("dataset", "num_algorithms", "num_runs", "h", "p", "p_holm", "significant", "skipped")
+PAIR_COLUMNS = (
+    *("dataset", "a", "b", "num_runs_a", "num_runs_b", "difference", "cliffs_delta"),
+    *("p", "p_holm", "num_tests", "smallest_p", "omnibus_significant", "significant"),
+)
+
+
+def per_set(runs: Mapping[str, pd.DataFrame], alpha: float, family: Pairs) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """`SET_COLUMNS`: Kruskal-Wallis on every set, and `PAIR_COLUMNS`: Mann-Whitney of every pair on every set.
+
+    runs: algorithm -> runs x sets, higher is better, NaN where a run has no score. Kruskal-Wallis is corrected by Holm
+    over the sets, Mann-Whitney by Holm over the pairs of one set.
+    """
+    datasets = [str(name) for name in next(iter(runs.values()))]
+    omnibus = pd.DataFrame([_kruskal(runs, dataset) for dataset in datasets], columns=list(SET_COLUMNS[:-3]))
+    tested = omnibus["p"].notna().to_numpy()
+    corrected = np.full(len(omnibus), math.nan)
+    corrected[tested] = exact.holm(omnibus["p"].to_numpy(dtype="float64")[tested])
+    omnibus["p_holm"] = corrected
+    omnibus["significant"] = corrected < alpha
+    omnibus["skipped"] = [_why_not(runs, dataset) for dataset in datasets]
+    allowed = dict(zip(datasets, omnibus["significant"].tolist(), strict=True))
+    pairs = [row for dataset in datasets for row in _pair_rows(runs, dataset, alpha, family, allowed[dataset])]
+    return omnibus.reindex(columns=list(SET_COLUMNS)), pd.DataFrame(pairs, columns=list(PAIR_COLUMNS))
+
+
+def _samples(runs: Mapping[str, pd.DataFrame], dataset: str) -> dict[str, Array]:
+    """Every algorithm's scores on a set, rounded so that a tie is a tie."""
+    return {name: frame[dataset].dropna().round(9).to_numpy(dtype="float64") for name, frame in runs.items()}
+
+
+def _why_not(runs: Mapping[str, pd.DataFrame], dataset: str) -> str:
+    """Why there is no test on a set; empty where there is."""
+    samples = _samples(runs, dataset)
+    single = [name for name, values in samples.items() if len(values) < 2]
+    if len(samples) < 2:
+        return "there is one algorithm"
+    if single:
+        return f"fewer than two runs: {', '.join(single)}"
+    return "all runs have the same score" if np.ptp(np.concatenate(list(samples.values()))) == 0 else ""
+
+
+def _kruskal(runs: Mapping[str, pd.DataFrame], dataset: str) -> tuple[str, int, int, float, float]:
+    """H, and its p by permutation: the chi-square approximation gives 0.027 where three runs of three methods don't
+    overlap at all, which has a probability of 0.0036.
+    """
+    from scipy import stats
+
+    samples = _samples(runs, dataset)
+    size = (dataset, len(samples), sum(map(len, samples.values())))
+    if _why_not(runs, dataset):
+        return (*size, math.nan, math.nan)
+    ranks = stats.rankdata(np.concatenate(list(samples.values())))
+    sizes = tuple(map(len, samples.values()))
+    null = _null_distribution(tuple(np.sort(ranks).tolist()), sizes)
+    spread = float(_between(ranks[None], sizes)[0])
+    p = (1 + int((null >= spread - 1e-9 * spread).sum())) / (1 + PERMUTATIONS)
+    return (*size, float(stats.kruskal(*samples.values()).statistic), p)
+
+
+@cache
+def _null_distribution(ranks: tuple[float, ...], sizes: tuple[int, ...]) -> Array:
+    """What `_between` is if every order of the runs is as likely, drawn; the same for all sets without ties."""
+    generator = np.random.default_rng(SEED)
+    return _between(generator.permuted(np.tile(ranks, (PERMUTATIONS, 1)), axis=1), sizes)
+
+
+def _between(ranks: Array, sizes: tuple[int, ...]) -> Array:
+    """Sum over groups of (rank sum)^2 / size, with which H grows; ranks: arrangements x runs, groups side by side."""
+    starts = np.cumsum((0, *sizes[:-1]))
+    sums = np.add.reduceat(ranks, starts, axis=1)
+    result: Array = (sums**2 / np.array(sizes)).sum(axis=1)
+    return result
+
+
+def _pair_rows(
+    runs: Mapping[str, pd.DataFrame], dataset: str, alpha: float, family: Pairs, allowed: bool
+) -> list[tuple[object, ...]]:
+    """The Mann-Whitney tests of one set; none where its omnibus test was skipped."""
+    if _why_not(runs, dataset):
+        return []
+    samples = _samples(runs, dataset)
+    p = np.array([exact.rank_sum(samples[a], samples[b]) for a, b in family])
+    rows: list[tuple[object, ...]] = []
+    for (a, b), raw, corrected in zip(family, p.tolist(), exact.holm(p).tolist(), strict=True):
+        x, y = samples[a], samples[b]
+        delta = float(np.sign(x[:, None] - y).mean())
+        smallest = min(1.0, 2 / math.comb(len(x) + len(y), len(x)) * len(family))
+        about = (dataset, a, b, len(x), len(y), float(x.mean() - y.mean()), delta)
+        rows.append((*about, raw, corrected, len(family), smallest, allowed, allowed and corrected < alpha))
+    return rows

@@ -1,0 +1,221 @@
+"""Score tables drawn from a model of the runs, and the tests on many of them at once.
+
+The model is a two-way layout: score = set + algorithm + interaction + run + noise. Interaction: an algorithm is better
+on some sets than on others. Run: one training is better than another on all sets. Noise: what is left. A mean over R
+runs has the last two divided by R. The tests are those of `statistics` and `pairwise` (their tests show that they
+decide alike), without ties, over the first axis of an array simulations x sets x algorithms; higher is better.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from biasbed.analysis.statistics import exact, permutation, power
+from biasbed.analysis.statistics.exact import Array
+
+SEED = 0
+AT_ONCE = 2000  # tables that are tested at a time: all pairs of 20,000 large tables would take gigabytes
+
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+Verdicts = np.ndarray[Any, np.dtype[np.int64]]  # of pairs: 1 the first is better, -1 the second, 0 not told apart
+
+
+@dataclass(frozen=True)
+class Model:
+    """Where the scores' variance comes from, in points."""
+
+    interactions: Array  # sets x algorithms: what was observed, centred, with runs' part taken out
+    run: float  # standard deviation between runs, common to all sets
+    noise: float  # standard deviation of one run on one set, beyond that
+
+    @property
+    def interaction(self) -> float:
+        """Standard deviation of the interactions."""
+        return float(np.sqrt(np.mean(self.interactions**2)))
+
+    @property
+    def num_algorithms(self) -> int:
+        return int(self.interactions.shape[1])
+
+    @property
+    def knows_runs(self) -> bool:
+        """Whether any algorithm has two runs, so that runs' part can be told from the interactions."""
+        return not math.isnan(self.run)
+
+
+def estimate(scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame]) -> Model:
+    """The model behind a score table (sets x algorithms) and its runs (algorithm -> runs x sets), by mean squares.
+
+    Only runs with a score on every set are used for the runs' part. Where no algorithm has two of them it is NaN, and
+    the interactions contain it.
+    """
+    matrix = scores.to_numpy(dtype="float64")
+    num_sets, num_algorithms = matrix.shape
+    residuals = matrix - matrix.mean(axis=0) - matrix.mean(axis=1, keepdims=True) + matrix.mean()
+    # Unbiased for the variance: N k residuals have (N-1)(k-1) degrees of freedom.
+    residuals *= math.sqrt(num_sets * num_algorithms / ((num_sets - 1) * (num_algorithms - 1)))
+    complete = [frame.dropna().to_numpy(dtype="float64") for frame in runs.values()]
+    run, noise = _run_variance([frame for frame in complete if len(frame) > 1])
+    per_mean = noise**2 * float(np.mean([1 / len(frame) for frame in runs.values()]))
+    total = float(np.mean(residuals**2))
+    keep = 1.0 if math.isnan(per_mean) or total == 0 else math.sqrt(max(0.0, 1 - per_mean / total))
+    return Model(residuals * keep, run, noise)
+
+
+def _run_variance(frames: list[Array]) -> tuple[float, float]:
+    """Standard deviations of runs and of what is left, pooled over algorithms; NaN without repeated runs."""
+    if not frames:
+        return math.nan, math.nan
+    num_sets = frames[0].shape[1]
+    between = within = 0.0
+    degrees = 0
+    for frame in frames:
+        deviations = frame - frame.mean(axis=0)
+        means = deviations.mean(axis=1, keepdims=True)
+        between += num_sets * float((means**2).sum())
+        within += float(((deviations - means) ** 2).sum())
+        degrees += len(frame) - 1
+    noise = within / (degrees * (num_sets - 1))
+    return math.sqrt(max(0.0, between / degrees - noise) / num_sets), math.sqrt(noise)
+
+
+def draw(
+    model: Model, num_simulations: int, num_sets: int, num_runs: float, *, exchangeable: bool = False, seed: int = SEED
+) -> Array:
+    """Score tables (simulations x sets x algorithms) of equally good algorithms, means over `num_runs` runs each.
+
+    A new set's interactions are those of an observed set, all algorithms together and with a random sign: sets keep
+    their different spreads, related methods stay alike, and no difference leans to a side. Which algorithm comes first
+    is drawn for every table; exchangeable: for every set anew, so that algorithms have nothing of their own but luck.
+    Sets' own levels are left out, as no test looks at them.
+    """
+    generator = np.random.default_rng(seed)
+    observed, num_algorithms = model.interactions.shape
+    rows = generator.integers(observed, size=(num_simulations, num_sets))
+    signs = generator.choice([-1.0, 1.0], size=(num_simulations, num_sets, 1))
+    dealt = np.tile(np.arange(num_algorithms), (num_simulations, num_sets if exchangeable else 1, 1))
+    tables = np.take_along_axis(model.interactions[rows] * signs, generator.permuted(dealt, axis=2), axis=2)
+    if model.knows_runs:
+        scale = 1 / math.sqrt(num_runs)
+        tables = tables + generator.normal(0, model.run * scale, (num_simulations, 1, num_algorithms))
+        tables = tables + generator.normal(0, model.noise * scale, tables.shape)
+    # A set drawn twice makes ties, which the fast tests don't handle; this breaks them at random.
+    result: Array = tables + generator.normal(0, 1e-6, tables.shape)
+    return result
+
+
+# --- the tests, many at once ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What each test says about each simulation."""
+
+    omnibus: Flags  # simulations; for two algorithms Wilcoxon's
+    nemenyi: Verdicts | None  # simulations x pairs, whatever the omnibus test says; None for two algorithms
+    wilcoxon: Verdicts  # simulations x pairs, with Holm, likewise
+
+
+def decide(tables: Array, alpha: float, control: bool = False) -> Decisions:
+    """All tests. control: Wilcoxon's compare the first algorithm with each other one instead of all pairs."""
+    parts = [_decide(part, alpha, control) for part in _parts(tables)]
+    nemenyi = [part.nemenyi for part in parts if part.nemenyi is not None]
+    return Decisions(
+        np.concatenate([part.omnibus for part in parts]),
+        np.concatenate(nemenyi) if nemenyi else None,
+        np.concatenate([part.wilcoxon for part in parts]),
+    )
+
+
+def _parts(tables: Array) -> list[Array]:
+    """The same tables, few enough at a time; each is decided by itself."""
+    return np.array_split(tables, math.ceil(len(tables) / AT_ONCE))
+
+
+def _decide(tables: Array, alpha: float, control: bool) -> Decisions:
+    _, num_sets, num_algorithms = tables.shape
+    balance, p = wilcoxon(tables, _pairs(num_algorithms, control))
+    told = np.sign(balance) * (exact.holm(p) < alpha)
+    if num_algorithms < 3:
+        return Decisions(_omnibus(tables, alpha), None, told)
+    ranks = row_ranks(-tables).mean(axis=1)
+    first, second = np.array(_pairs(num_algorithms, False)).T
+    critical = power.critical_difference(num_algorithms, num_sets, alpha)
+    lead = ranks[:, second] - ranks[:, first]
+    apart = np.sign(lead).astype(np.int64) * (np.abs(lead) > critical)
+    return Decisions(omnibus_p(ranks, num_sets) < alpha, apart, told)
+
+
+def omnibus(tables: Array, alpha: float) -> Flags:
+    """Whether equality is rejected, of each simulation; for two algorithms by Wilcoxon's test."""
+    return np.concatenate([_omnibus(part, alpha) for part in _parts(tables)])
+
+
+def _omnibus(tables: Array, alpha: float) -> Flags:
+    _, num_sets, num_algorithms = tables.shape
+    if num_algorithms < 3:
+        rejected: Flags = wilcoxon(tables, [(0, 1)])[1][:, 0] < alpha
+        return rejected
+    return omnibus_p(row_ranks(-tables).mean(axis=1), num_sets) < alpha
+
+
+def omnibus_p(mean_ranks: Array, num_sets: int) -> Array:
+    """p of the omnibus test from mean ranks (simulations x algorithms) without ties: on few sets by permutation."""
+    if num_sets < permutation.FEWEST_SETS:
+        return permutation.untied_friedman_p(mean_ranks, num_sets)
+    return iman_davenport_p(mean_ranks, num_sets)
+
+
+def iman_davenport_p(mean_ranks: Array, num_sets: int) -> Array:
+    """p of Iman and Davenport's F from mean ranks (simulations x algorithms) without ties."""
+    from scipy import stats
+
+    k = mean_ranks.shape[1]
+    chi2 = friedman_chi2(mean_ranks, num_sets)
+    rest = num_sets * (k - 1) - chi2
+    f = np.where(rest > 1e-9 * chi2, (num_sets - 1) * chi2 / np.where(rest > 0, rest, 1), np.inf)
+    result: Array = stats.f.sf(f, k - 1, (k - 1) * (num_sets - 1))
+    return result
+
+
+def friedman_chi2(mean_ranks: Array, num_sets: int) -> Array:
+    """Friedman's chi-square from mean ranks (simulations x algorithms) without ties (Demsar 2006, section 3.2.2)."""
+    k = mean_ranks.shape[1]
+    result: Array = 12 * num_sets / (k * (k + 1)) * ((mean_ranks - (k + 1) / 2) ** 2).sum(axis=1)
+    return result
+
+
+def wilcoxon(tables: Array, pairs: list[tuple[int, int]]) -> tuple[Verdicts, Array]:
+    """Wilcoxon's signed-rank test of each pair: rank sums for minus against the first, and exact two-sided p.
+
+    Both are simulations x pairs; without ties.
+    """
+    num_sets = tables.shape[1]
+    first, second = np.array(pairs).T
+    differences = (tables[:, :, first] - tables[:, :, second]).transpose(0, 2, 1)
+    plus = (row_ranks(np.abs(differences)) * (differences > 0)).sum(axis=-1)
+    distribution = exact.signed_rank_distribution(tuple(range(2, 2 * num_sets + 1, 2)))[::2]
+    lower = np.cumsum(distribution)
+    tail = np.minimum(lower, lower[::-1])  # the distribution is symmetric
+    return 2 * plus - num_sets * (num_sets + 1) // 2, np.minimum(1.0, 2 * tail)[plus]
+
+
+def row_ranks(values: Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Ranks along the last axis, 1 = smallest."""
+    order = np.argsort(values, axis=-1)
+    ranks = np.empty_like(order)
+    np.put_along_axis(ranks, order, np.arange(1, values.shape[-1] + 1), axis=-1)
+    return ranks
+
+
+def _pairs(num_algorithms: int, control: bool) -> list[tuple[int, int]]:
+    if control:
+        return [(0, other) for other in range(1, num_algorithms)]
+    return list(itertools.combinations(range(num_algorithms), 2))

@@ -1,0 +1,1 @@
+"""On what a training runs: ranks, precision, optimizers, checkpoints."""

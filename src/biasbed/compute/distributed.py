@@ -1,0 +1,218 @@
+"""Processes of one training: ranks, gradient averaging, sums and gathers. The only user of torch.distributed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from biasbed.compute.precision import at_least_fp32
+from biasbed.system.processes import STORE, die_with_parent, in_torchrun, settle_device
+
+
+class Group:
+    """The processes that train together; on one process every exchange is the identity."""
+
+    def __init__(self, rank: int = 0, world: int = 1, device: torch.device | str = "cpu") -> None:
+        self.rank, self.world, self.device = rank, world, torch.device(device)
+        self.generator = torch.Generator(self.device)  # this rank's own draws
+        self.shared_generator = torch.Generator(self.device)  # draws that must agree on all ranks
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    # --- randomness --------------------------------------------------------------------------------------------------
+
+    def seed(self, seed: int) -> None:
+        """Seed the generators: own draws by (seed, rank), shared ones by seed; also the global ones (dropout)."""
+        self.shared_generator.manual_seed(_mix(seed, 0))
+        self.generator.manual_seed(_mix(seed, self.rank + 1))
+        torch.manual_seed(_mix(seed, self.rank + 1) ^ 1)
+
+    def random_states(self) -> list[dict[str, Tensor]] | None:
+        """The state of every rank's generators, on rank 0; None elsewhere."""
+        own = {
+            "own": self.generator.get_state(),
+            "shared": self.shared_generator.get_state(),
+            "global": torch.get_rng_state(),
+        }
+        if self.device.type == "cuda":
+            own["cuda"] = torch.cuda.get_rng_state(self.device)
+        return self.gather_objects(own)
+
+    def load_random_states(self, states: Sequence[dict[str, Tensor]]) -> None:
+        own = states[self.rank]
+        self.generator.set_state(own["own"])
+        self.shared_generator.set_state(own["shared"])
+        torch.set_rng_state(own["global"])
+        if "cuda" in own and self.device.type == "cuda":
+            torch.cuda.set_rng_state(own["cuda"], self.device)
+
+    # --- gradients and buffers ---------------------------------------------------------------------------------------
+
+    def wrap(self, module: nn.Module, find_unused_parameters: bool) -> DistributedDataParallel:
+        """DDP without its buffer broadcast at every step: buffers are made equal when they matter (`share_buffers`)."""
+        wrapped = DistributedDataParallel(
+            module, find_unused_parameters=find_unused_parameters, gradient_as_bucket_view=True
+        )
+        wrapped.broadcast_buffers = False  # as an attribute: the argument's name changes with torch 2.15
+        return wrapped
+
+    def mean_all(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Each tensor's mean over ranks, by one all-reduce of all of them together."""
+        if self.world == 1 or not tensors:
+            return list(tensors)
+        flat = torch.cat([at_least_fp32(tensor.reshape(-1)) for tensor in tensors])
+        dist.all_reduce(flat)
+        flat /= self.world
+        parts = flat.split([tensor.numel() for tensor in tensors])
+        return [part.view_as(tensor).to(tensor.dtype) for part, tensor in zip(parts, tensors, strict=True)]
+
+    def share_module(self, module: nn.Module) -> None:
+        """Give every rank rank 0's parameters and buffers."""
+        self._broadcast([*module.parameters(), *module.buffers()])
+
+    def share_buffers(self, module: nn.Module) -> None:
+        """Give every rank rank 0's buffers: batch-norm statistics differ between ranks after training."""
+        self._broadcast(list(module.buffers()))
+
+    def _broadcast(self, tensors: Sequence[Tensor]) -> None:
+        if self.world > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor.detach(), src=0)
+
+    # --- exchange ----------------------------------------------------------------------------------------------------
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        """Mean over ranks, not differentiated through."""
+        return self.mean_all([tensor.detach()])[0]
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Sum over ranks of a tensor that is not differentiated through."""
+        result = tensor.detach().clone()
+        if self.world > 1:
+            dist.all_reduce(result)
+        return result
+
+    def any(self, flag: Tensor) -> bool:
+        """Whether the flag is set on any rank; waits for the device."""
+        return bool(self.sum(flag.float()).item() > 0)
+
+    def gather(self, tensor: Tensor) -> Tensor:
+        """The rows of all ranks, in rank order, differentiable; ranks may have different numbers of rows.
+
+        When every rank computes the same loss from the gathered rows, `grads` and DDP give that loss's gradient.
+        """
+        return tensor if self.world == 1 else _Gather.apply(tensor, self.rank, self.world)
+
+    def gather_objects(self, value: Any) -> list[Any] | None:
+        """Every rank's value, on rank 0; None elsewhere."""
+        if self.world == 1:
+            return [value]
+        values: list[Any] | None = [None] * self.world if self.is_main else None
+        dist.gather_object(value, values, dst=0)
+        return values
+
+    def share_object(self, value: Any) -> Any:
+        """Rank 0's value, on every rank."""
+        if self.world == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+
+class _Gather(torch.autograd.Function):
+    """All-gather of rows; backward sums the gradients that all ranks have for one rank's rows."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, rank: int, world: int) -> Tensor:
+        counts = [torch.zeros(1, dtype=torch.long, device=tensor.device) for _ in range(world)]
+        dist.all_gather(counts, torch.tensor([len(tensor)], device=tensor.device))
+        ctx.rank, ctx.counts = rank, [int(count) for count in counts]
+        padded = tensor.new_zeros((max(ctx.counts), *tensor.shape[1:]))
+        padded[: len(tensor)] = tensor.detach()
+        parts = [torch.empty_like(padded) for _ in range(world)]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[:count] for part, count in zip(parts, ctx.counts, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        total = gradients[0].clone(memory_format=torch.contiguous_format)  # autograd may still need its own
+        dist.all_reduce(total)
+        return total.split(ctx.counts)[ctx.rank], None, None
+
+
+def _mix(seed: int, stream: int) -> int:
+    """Seeds of different streams that are far apart whatever the user's seeds are (splitmix64)."""
+    z = (seed * 1_000_003 + stream + 1) * 0x9E3779B97F4A7C15 & (2**64 - 1)
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
+    return (z ^ (z >> 31)) >> 1
+
+
+# --- parting ---------------------------------------------------------------------------------------------------------
+
+# How torch words the end of a process that others wait for: its loaders', and gloo's and NCCL's of another rank.
+_LOADER = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: (\w+)|exited unexpectedly)")
+_RANK = re.compile(
+    r"Connection (?:closed|reset) by (?:remote )?peer|Connection was likely closed|Broken pipe"
+    r"|ncclRemoteError|remote process exited"
+)
+
+
+def lost_process(error: Exception) -> str | None:
+    """What to tell the user where an error means that another process of the training is gone; None for any other."""
+    text = str(error)
+    loader = _LOADER.search(text)
+    if loader:
+        how = f"was killed ({loader[1]})" if loader[1] else "ended"
+        return (
+            f"a loader process {how}: if memory ran out (the kernel's log says so), lower `workers` or `batch_size`; "
+            "the same command continues"
+        )
+    if isinstance(error, (RuntimeError, ConnectionError)) and _RANK.search(text):
+        return (
+            "another process of this training is gone, which has said why if it could (if memory ran out, the kernel's "
+            f"log says so); the same command continues ({text.strip().splitlines()[0][:200]})"
+        )
+    return None
+
+
+# --- joining ---------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def process_group(device: str = "auto") -> Iterator[Group]:
+    """The group of this training, joined for the duration of the block."""
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if not in_torchrun():
+        rank, world = 0, 1
+    device = settle_device(device, 1)[0]
+    if device == "cuda":
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        torch.cuda.set_device(local)
+        device = f"cuda:{local}"
+    if world > 1:
+        die_with_parent(signal.SIGKILL)
+        # Objects and what is on the CPU travel over gloo in any case.
+        backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
+        if STORE in os.environ:
+            store = dist.FileStore(os.environ[STORE], world)  # type: ignore[attr-defined]
+            dist.init_process_group(backend, store=store, rank=rank, world_size=world)
+        else:
+            dist.init_process_group(backend)
+    try:
+        yield Group(rank, world, device)
+    finally:
+        if world > 1:
+            dist.destroy_process_group()

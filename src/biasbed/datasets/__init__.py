@@ -1,0 +1,1 @@
+"""Which images there are: one class a data set."""

@@ -1,0 +1,128 @@
+"""The 16-category stimuli of Geirhos et al. (2019, 2021), in the layouts of both releases.
+
+texture-vs-shape has class folders, `edges/dog/dog3.png`; model-vs-human writes the class into the file name,
+`edge/dnn/session-1/0004_edg_dnn_0_dog_00_dog3.png`. Images are 224 x 224 pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from biasbed.data.listing import images_below, scan
+from biasbed.datasets.base import DataSet, some
+from biasbed.evaluation.shape_bias import cue_classes
+from biasbed.suites.label_maps import CATEGORIES_16
+
+_IN_THE_NAME = "class in the file name (model-vs-human)"
+_PARENTS = ("", "texture-vs-shape/stimuli/", "stimuli/", "model-vs-human/datasets/", "model-vs-human/", "datasets/")
+_RELEASE = "https://github.com/bethgelab/model-vs-human/releases/tag/v0.1"
+_BOTH = f"{_RELEASE}, https://github.com/rgeirhos/texture-vs-shape"
+
+
+def _places(*names: str) -> tuple[str, ...]:
+    return tuple(parent + name for parent in _PARENTS for name in names)
+
+
+class Stimuli(DataSet):
+    """Images of 16 categories, in class folders or with the class in the file name."""
+
+    kind = "class folders"
+    licence = "CC BY 4.0"
+    source = _BOTH
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return CATEGORIES_16
+
+    def layout(self, folder: Path) -> str:
+        return _IN_THE_NAME if _has_trials(folder) else self.kind
+
+    def listing(self, folder: Path) -> tuple[list[str], np.ndarray]:
+        if not _has_trials(folder):
+            return super().listing(folder)
+        ids = [name for ids in images_below(folder, _trial_folders(folder)) for name in ids] or scan(folder)[1]
+        found = [_category(name) for name in ids]
+        strange = [name for name, category in zip(ids, found, strict=True) if category not in CATEGORIES_16]
+        if strange:
+            self.refuse(folder, f"no category in the fifth of the fields between '_' of {some(strange)}")
+        empty = sorted(set(CATEGORIES_16) - set(found))
+        if empty:
+            self.refuse(folder, f"no images of {some(empty, 16)}")
+        return ids, np.array([CATEGORIES_16.index(category) for category in found], dtype=np.int64)
+
+
+class Edge(Stimuli):
+    """Edges of objects."""
+
+    name = "edge"
+    images = 160
+    places = _places("edge", "edges")
+    archives = ("edge.tar.gz",)
+
+
+class Silhouette(Stimuli):
+    """Filled silhouettes of objects."""
+
+    name = "silhouette"
+    images = 160
+    places = _places("silhouette", "silhouettes", "filled-silhouettes")
+    archives = ("silhouette.tar.gz",)
+
+
+class Sketch(Stimuli):
+    """Sketches: of the images of ImageNet-Sketch (Wang et al. 2019), those of the 16 categories that were chosen."""
+
+    name = "sketch"
+    images = 800
+    places = _places("sketch")
+    archives = ("sketch.tar.gz",)
+    licence = "unclear: drawings from the web, ImageNet-Sketch's repository MIT"
+    source = _RELEASE
+
+
+class CueConflict(Stimuli):
+    """The shape of one category (`y`) with the texture of another (`bias`), or of the same one."""
+
+    name = "cue_conflict"
+    images = 1280
+    places = _places("cue-conflict", "style-transfer-preprocessed-512")
+    archives = ("cue-conflict.tar.gz",)
+
+    def listing(self, folder: Path) -> tuple[list[str], np.ndarray]:
+        """Labels are those of folders or trial fields, and must agree with the shape in the image's name."""
+        ids, y = super().listing(folder)
+        pairs = zip(ids, y, strict=True)
+        other = [name for name, label in pairs if self._cue(name, folder)[0] != CATEGORIES_16[label]]
+        if other:
+            self.refuse(folder, f"the shape in the name is not the category of {some(other)}")
+        return ids, y
+
+    def bias(self, ids: Sequence[str], folder: Path) -> np.ndarray:
+        """The category of the texture."""
+        return np.array([CATEGORIES_16.index(self._cue(name, folder)[1]) for name in ids], dtype=np.int64)
+
+    def _cue(self, name: str, folder: Path) -> tuple[str, str]:
+        """(shape's category, texture's category)."""
+        cues = cue_classes(name)
+        if cues is None or not set(cues) <= set(CATEGORIES_16):
+            self.refuse(folder, f"'{name}' is not named <shape><number>-<texture><number>")
+        return cues
+
+
+def _has_trials(folder: Path) -> bool:
+    """Whether the class is in the names of the files."""
+    return bool(_trial_folders(folder)) or any(map(_category, scan(folder)[1]))
+
+
+def _trial_folders(folder: Path) -> list[str]:
+    """Those folders that the release of model-vs-human has in place of class folders."""
+    return [name for name in scan(folder)[0] if name == "dnn" or name.startswith("session-")]
+
+
+def _category(path: str) -> str:
+    """The fifth field of `0004_edg_dnn_0_dog_00_dog3.png`; empty where there are fewer than seven."""
+    fields = path.rpartition("/")[2].split("_")
+    return fields[4] if len(fields) >= 7 else ""

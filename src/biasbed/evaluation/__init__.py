@@ -1,0 +1,1 @@
+"""What a model decides, and what is said of its decisions."""

@@ -1,0 +1,229 @@
+"""Decisions on images, whoever made them: a model tested here, one tested elsewhere, people in an experiment.
+
+`evaluation/recorded.py` reads those that are in files. No torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from biasbed import measures
+from biasbed.errors import UsageError
+from biasbed.evaluation import shape_bias
+
+PEOPLE, MODELS = "people", "models"
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Decisions on images of one set, one per trial, of one observer or of several; classes are names.
+
+    A model that is tested here sees every image once. In an experiment an observer may see one in several sessions, and
+    several observers see the same ones: their trials are not as many images (`identified`, `pooled`).
+    """
+
+    observer: str
+    set: str
+    images: Sequence[str]  # of each of N trials
+    label: np.ndarray  # [N]; under cue conflict the shape's class
+    decision: np.ndarray  # [N]
+    classes: tuple[str, ...]
+    texture: np.ndarray | None = None  # [N] class of the texture
+    condition: Sequence[str] | None = None  # of each trial of an experiment
+    session: Sequence[str] | None = None  # the same
+    confidence: np.ndarray | None = None  # [N] probability of the decision
+    rank: np.ndarray | None = None  # [N] place of the label among all the model's outputs
+    texture_rank: np.ndarray | None = None
+    label_map: str = "recorded"
+    preprocessing: str = ""
+    kind: str = MODELS  # what the observer is one of
+    image: np.ndarray | None = None  # [N] equal numbers are one image; None: every trial has an image of its own
+    member: np.ndarray | None = None  # [N] which of several observers answered; None: there is one
+
+    @property
+    def image_of_trial(self) -> np.ndarray:
+        """[N] number of each trial's image."""
+        return np.arange(len(self.label)) if self.image is None else self.image
+
+    @property
+    def right(self) -> np.ndarray:
+        found: np.ndarray = self.decision == self.label
+        return found
+
+    def cue_counts(self, shape_class: str | None = None) -> shape_bias.CueCounts | None:
+        """Decisions for either cue, of all images or of one shape class; None without images whose cues conflict."""
+        if self.texture is None:
+            return None
+        rows = slice(None) if shape_class is None else self.label == shape_class
+        ranks = (None if of is None else of[rows] for of in (self.rank, self.texture_rank))
+        counts = shape_bias.count(self.label[rows], self.texture[rows], self.decision[rows], *ranks)
+        return counts if counts.decisions else None
+
+
+def calibration(confidence: np.ndarray, right: np.ndarray) -> float:
+    """Expected calibration error of N decisions, in bins (0, 1/15], (1/15, 2/15], ... of their confidence."""
+    number = measures.CALIBRATION_BINS
+    confidence = confidence.astype(np.float64)
+    bins = np.clip(np.ceil(confidence * number).astype(int) - 1, 0, number - 1)
+    of_bin = [np.bincount(bins, weights).tolist() for weights in (None, right, confidence)]
+    return measures.expected_calibration_error(*of_bin)
+
+
+def identified(answers: Sequence[Answers]) -> list[Answers]:
+    """The same observers of one set, with a number for every image, equal for equal images of any of them.
+
+    UsageError as in `image_keys`.
+    """
+    keys = image_keys(answers)
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(key for own in keys for key in own))}
+    return [replace(one, image=np.array([numbers[key] for key in own])) for one, own in zip(answers, keys, strict=True)]
+
+
+def pooled(answers: Sequence[Answers]) -> Answers:
+    """The trials of several observers of one kind together, each with its image and its observer."""
+    kinds = {one.kind for one in answers}
+    assert len(kinds) == 1
+    numbered = identified(answers)
+    textures = [one.texture for one in answers]
+    return Answers(
+        observer=f"all {answers[0].kind}",
+        set=answers[0].set,
+        images=[image for one in answers for image in one.images],
+        label=np.concatenate([one.label for one in answers]),
+        decision=np.concatenate([one.decision for one in answers]),
+        classes=tuple(sorted({name for one in answers for name in one.classes})),
+        texture=None if any(t is None for t in textures) else np.concatenate([t for t in textures if t is not None]),
+        kind=answers[0].kind,
+        image=np.concatenate([one.image_of_trial for one in numbered]),
+        member=np.repeat(np.arange(len(answers)), [len(one.label) for one in answers]),
+    )
+
+
+# --- error consistency ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pair:
+    """How two observers agree on being right, over the images that both have seen."""
+
+    set: str
+    a: str
+    b: str
+    images: int
+    trials: int  # that were compared: more than images where an observer saw one in several sessions
+    both_right: int
+    only_a: int
+    only_b: int
+    both_wrong: int
+
+    @property
+    def kappa(self) -> float:
+        return measures.error_consistency(self.both_right, self.only_a, self.only_b, self.both_wrong)
+
+
+def consistency(answers: Sequence[Answers]) -> list[Pair]:
+    """All pairs of observers that have seen images in common, told by their names.
+
+    Of observers who have both seen images in several sessions the answers of each session are compared; the one answer
+    of an observer that has seen an image once, as a model does, with all of the other's.
+
+    Raises UsageError where an observer has answered one image several times in a session, or two observers' images of
+    one name have different labels.
+    """
+    keys = image_keys(answers)
+    pairs = []
+    for second in range(len(answers)):
+        for first in range(second):
+            rows, common = _in_common(answers[first], answers[second], keys[first], keys[second])
+            if common:
+                pairs.append(_pair(answers[first], answers[second], rows, common))
+    return pairs
+
+
+def _in_common(
+    a: Answers, b: Answers, of_a: Sequence[str], of_b: Sequence[str]
+) -> tuple[tuple[np.ndarray, np.ndarray], list[str]]:
+    """(the trials of a and of b that are compared, one by one; the name of each one's image)."""
+    both_repeat = all(len(set(of)) < len(of) for of in (of_a, of_b))
+    place_a, place_b = (
+        [(session, key) for session, key in zip(_sessions(one) if both_repeat else [""] * len(of), of, strict=True)]
+        for one, of in ((a, of_a), (b, of_b))
+    )
+    at: dict[tuple[str, str], list[int]] = {}
+    for row, place in enumerate(place_b):
+        at.setdefault(place, []).append(row)
+    found = [(row, other) for row, place in enumerate(place_a) for other in at.get(place, ())]
+    rows = np.array(found, dtype=np.int64).reshape(-1, 2).T
+    return (rows[0], rows[1]), [of_a[row] for row, _ in found]
+
+
+def _pair(a: Answers, b: Answers, rows: tuple[np.ndarray, np.ndarray], common: Sequence[str]) -> Pair:
+    different = np.flatnonzero(a.label[rows[0]] != b.label[rows[1]])
+    if len(different):
+        at = int(different[0])
+        labels = f"{a.label[rows[0][at]]} for {a.observer} and {b.label[rows[1][at]]} for {b.observer}"
+        raise UsageError(f"{common[at]} is a {labels}: these are decisions on different images or classes")
+    right_a, right_b = a.right[rows[0]], b.right[rows[1]]
+    cells = (right_a & right_b, right_a & ~right_b, ~right_a & right_b, ~right_a & ~right_b)
+    counts = (int(cell.sum()) for cell in cells)
+    return Pair(a.set, a.observer, b.observer, len(set(common)), len(common), *counts)
+
+
+def matching_set(observer: Answers, sets: Mapping[str, Sequence[str]]) -> str:
+    """Which of the sets, given with the ids of their images, an observer has decided on.
+
+    That is the one of its name, else the only one with images of the same names; UsageError where there is none such.
+    """
+    own = {shape_bias.image_name(image) for image in observer.images}
+    found = [name for name, ids in sets.items() if any(shape_bias.image_name(image) in own for image in ids)]
+    if observer.set in found:
+        return observer.set
+    if len(found) != 1:
+        what = f"the images of several sets ({', '.join(found)})" if found else "no image of any set"
+        raise UsageError(f"compare: the names in the decisions of {observer.observer} are of {what}: choose with sets=")
+    return found[0]
+
+
+def image_keys(answers: Sequence[Answers]) -> list[list[str]]:
+    """What the image of each trial of each observer is called, so that equal names are equal images.
+
+    The shortest name that no observer answers twice in one session: the bare one; else condition and name, as where an
+    experiment shows an image in several; else the whole id.
+    """
+    tried = [
+        [[shape_bias.image_name(image) for image in one.images] for one in answers],
+        [
+            [
+                f"{c}/{shape_bias.image_name(i)}"
+                for c, i in zip(one.condition or [""] * len(one.images), one.images, strict=True)
+            ]
+            for one in answers
+        ],
+    ]
+    if not any(one.condition for one in answers):  # a trial's whole name is unique even where its image is not
+        tried.append([list(one.images) for one in answers])
+    for names in tried:
+        if all(_repeated(one, of) is None for one, of in zip(answers, names, strict=True)):
+            return names
+    named = ((one.observer, _repeated(one, of)) for one, of in zip(answers, tried[-1], strict=True))
+    observer, image = next((observer, image) for observer, image in named if image is not None)
+    raise UsageError(
+        f"{observer} answers the same image more than once in a session ({image}): give the files of one experiment"
+    )
+
+
+def _repeated(one: Answers, names: Sequence[str]) -> str | None:
+    """The first name that the observer answers for a second time in one session."""
+    seen = set()
+    for place in zip(_sessions(one), names, strict=True):
+        if place in seen:
+            return place[1]
+        seen.add(place)
+    return None
+
+
+def _sessions(one: Answers) -> Sequence[str]:
+    return one.session or [""] * len(one.images)

@@ -1,0 +1,366 @@
+"""Exact evaluation: every image once, decisions gathered over ranks, measures as sums and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from biasbed import measures, record
+from biasbed.batch import stacked
+from biasbed.compute.distributed import Group
+from biasbed.compute.precision import Precision
+from biasbed.data.source import CorruptImage, Source
+from biasbed.data.streams import loader_options
+from biasbed.data.transforms import Transform
+from biasbed.errors import Failure
+from biasbed.evaluation import shape_bias
+from biasbed.evaluation.decisions import Answers, calibration
+from biasbed.networks.network import as_input
+from biasbed.suites.label_maps import IDENTITY, LabelMap
+from biasbed.tasks import Task
+
+TOP = 5
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationSet:
+    """A data set with its label map and what is measured on it."""
+
+    name: str
+    source: Source
+    transform: Transform
+    label_map: LabelMap = IDENTITY
+    measures: tuple[str, ...] = ("accuracy", "loss", "ece")
+    headline: str = "accuracy"
+    made_by: str | None = None
+    source_images: str | None = None
+    preprocessing: str = ""  # what `transform` does, in words
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """Those of its measures that its label map allows, and accuracy among all outputs where that is another one."""
+        names = [name for name in self.measures if name != "loss" or self.label_map.is_logits]
+        if self.label_map.restricts and "accuracy_full" not in names:
+            names.append("accuracy_full")
+        return tuple(names)
+
+    def record(self) -> record.SetRecord:
+        """What analysis must know about the set."""
+        groups = self.source.group
+        return record.SetRecord(
+            name=self.name,
+            headline=self.headline,
+            images=len(self.source),
+            classes=len(self.source.classes),
+            chance=1 / len(self.source.classes),
+            measures=self.measured,
+            groups={} if groups is None else {g: int((groups == g).sum()) for g in np.unique(groups).tolist()},
+            made_by=self.made_by,
+            source_images=self.source_images,
+            label_map=self.label_map.name,
+            preprocessing=self.preprocessing,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """What a model decided on every image of a set; rows in the set's order."""
+
+    row: np.ndarray  # [N] position in the source
+    decision: np.ndarray  # [N] class
+    loss: np.ndarray  # [N] float32; NaN where the label map gives no logits
+    top: np.ndarray  # [N, up to 5] classes, best first
+    top_score: np.ndarray  # [N, up to 5] their probabilities among the set's classes
+    rank: np.ndarray  # [N] place of the label among all the model's outputs, 1 for the best
+    bias_rank: np.ndarray  # [N] the same for the class that the shortcut suggests; 0 for a set without one
+
+    @property
+    def confidence(self) -> np.ndarray:
+        """[N] probability of the decision."""
+        found: np.ndarray = self.top_score[:, 0]
+        return found
+
+
+# --- measures ---------------------------------------------------------------------------------------------------------
+
+
+def _accuracy(decisions: Decisions, source: Source) -> float:
+    return measures.accuracy(int((decisions.decision == source.y[decisions.row]).sum()), len(decisions.row))
+
+
+def _loss(decisions: Decisions, source: Source) -> float:
+    return float(decisions.loss.astype(np.float64).mean())
+
+
+def _accuracy_full(decisions: Decisions, source: Source) -> float:
+    return measures.accuracy(int((decisions.rank == 1).sum()), len(decisions.row))
+
+
+def _calibration(decisions: Decisions, source: Source) -> float:
+    return calibration(decisions.confidence, decisions.decision == source.y[decisions.row])
+
+
+def _cue_counts(decisions: Decisions, source: Source) -> shape_bias.CueCounts:
+    """Decisions for either cue over the images whose cues conflict."""
+    assert source.bias is not None
+    shape, texture = source.y[decisions.row], source.bias[decisions.row]
+    return shape_bias.count(shape, texture, decisions.decision, decisions.rank, decisions.bias_rank)
+
+
+def _of_cues(name: str) -> Callable[[Decisions, Source], float]:
+    return lambda decisions, source: float(getattr(_cue_counts(decisions, source), name))
+
+
+MEASURES: Mapping[str, Callable[[Decisions, Source], float]] = {
+    "accuracy": _accuracy,
+    "loss": _loss,
+    "ece": _calibration,
+    "accuracy_full": _accuracy_full,
+    "shape_bias": _of_cues("shape_bias"),
+    "shape_accuracy": _of_cues("shape_accuracy"),
+    "texture_accuracy": _of_cues("texture_accuracy"),
+    "cue_coverage": _of_cues("coverage"),
+    "shape_mrr": _of_cues("shape_mrr"),
+    "texture_mrr": _of_cues("texture_mrr"),
+}
+CUE_MEASURES = (
+    *("accuracy", "loss", "ece", "shape_bias", "shape_accuracy", "texture_accuracy"),
+    *("cue_coverage", "shape_mrr", "texture_mrr"),
+)
+
+
+def measure(evaluation_set: EvaluationSet, decisions: Decisions, phase: str) -> Iterator[tuple[str, float]]:
+    """(metric name, value) of a set: its measures, and accuracy per group."""
+    source = evaluation_set.source
+    for name in evaluation_set.measured:
+        yield str(record.MetricName(phase, name, evaluation_set.name)), MEASURES[name](decisions, source)
+    if source.group is not None:
+        groups = source.group[decisions.row]
+        for group in np.unique(groups).tolist():
+            rows = groups == group
+            correct = int((decisions.decision[rows] == source.y[decisions.row[rows]]).sum())
+            metric = record.MetricName(phase, "accuracy", evaluation_set.name, str(group))
+            yield str(metric), measures.accuracy(correct, int(rows.sum()))
+
+
+# --- deciding ---------------------------------------------------------------------------------------------------------
+
+
+class Evaluator:
+    """Decides all images of all sets from one loader, sharded over ranks without padding or repetition."""
+
+    def __init__(
+        self,
+        sets: Sequence[EvaluationSet],
+        group: Group,
+        precision: Precision,
+        task: Task,
+        batch_size: int,
+        workers: int,
+        skip_corrupt: bool,
+    ) -> None:
+        assert len({entry.name for entry in sets}) == len(sets)
+        self.sets, self.group, self.precision, self.task = sets, group, precision, task
+        self.skip_corrupt = skip_corrupt
+        self.loader = DataLoader(
+            _Images(sets),
+            batch_sampler=_Shard(sets, batch_size, group.rank, group.world),
+            collate_fn=_collate,
+            **loader_options(workers, group.device.type == "cuda"),
+        )
+        self.skipped: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def close(self) -> None:
+        """End the loader's workers, in order."""
+        del self.loader
+
+    @torch.inference_mode()
+    def decide(
+        self, predict: Callable[[Tensor], Tensor], tick: Callable[[int], None] = lambda n: None
+    ) -> dict[str, Decisions] | None:
+        """Decisions by set, on rank 0; None elsewhere. Raises CorruptImage unless such files are to be skipped."""
+        parts: dict[int, list[Decisions]] = {number: [] for number in range(len(self.sets))}
+        for number, rows, images, errors in self.loader:
+            self.skipped |= set(errors)
+            if len(rows):
+                parts[number].append(self._decide(self.sets[number], rows, images, predict))
+            tick(len(rows))
+        if not self.skip_corrupt:
+            refuse_corrupt(self.group, self.skipped)
+        own = {number: _join(found) for number, found in parts.items() if found}
+        gathered = self.group.gather_objects(own)
+        if gathered is None:
+            return None
+        found: dict[str, Decisions] = {}
+        for number, entry in enumerate(self.sets):
+            ranked = [of_rank[number] for of_rank in gathered if number in of_rank]
+            if not ranked:
+                raise Failure(f"no image of '{entry.name}' could be read, e.g. {min(self.skipped, default='none')}")
+            found[entry.name] = _ordered(_join(ranked))
+        return found
+
+    def _decide(
+        self, entry: EvaluationSet, rows: Tensor, images: Tensor, predict: Callable[[Tensor], Tensor]
+    ) -> Decisions:
+        x = as_input(images.to(self.group.device, non_blocking=True))
+        with self.precision.autocast():
+            logits = predict(x)
+        logits = logits.float()
+        scores = entry.label_map(logits)
+        shown = entry.label_map.probabilities(scores)
+        y, bias = self._column(entry.source.y, rows), entry.source.bias
+        rank = _ranks(logits, entry.label_map, y)
+        bias_rank = torch.zeros_like(rank)
+        if bias is not None:
+            bias_rank = _ranks(logits, entry.label_map, self._column(bias, rows))
+        loss = torch.full((len(rows),), torch.nan)
+        if entry.label_map.is_logits:
+            loss = self.task.loss(scores, y, reduction="none")
+        # Not topk: its order among ties is undefined, and the first class must win.
+        order = scores.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, shown.shape[1])]
+        return Decisions(
+            row=rows.numpy(),
+            decision=scores.argmax(dim=1).cpu().numpy(),
+            loss=loss.float().cpu().numpy(),
+            top=order.cpu().numpy().astype(np.int32),
+            top_score=shown.gather(1, order).cpu().numpy(),
+            rank=rank.cpu().numpy(),
+            bias_rank=bias_rank.cpu().numpy(),
+        )
+
+    def _column(self, column: np.ndarray, rows: Tensor) -> Tensor:
+        return torch.as_tensor(column[rows.numpy()], device=self.group.device)
+
+
+def _ranks(logits: Tensor, label_map: LabelMap, labels: Tensor) -> Tensor:
+    """[N] int32: place among all of an image's logits, 1 for the largest, of the best one that belongs to its label.
+
+    Equal logits are in the order of the outputs, as argmax takes them; what can't be compared (NaN) comes first.
+    """
+    best = label_map.best_outputs(logits, labels).unsqueeze(1)
+    own = logits.gather(1, best)
+    before = (logits == own) & (torch.arange(logits.shape[1], device=logits.device) < best)
+    return (logits.shape[1] + 1 - (logits <= own).sum(dim=1) + before.sum(dim=1)).int()
+
+
+def refuse_corrupt(group: Group, messages: Collection[str]) -> None:
+    """Raise CorruptImage on every rank if any has met one, so that none is left waiting for the others."""
+    gathered = group.gather_objects(sorted(messages))
+    first = group.share_object(next((own[0] for own in gathered if own), None) if gathered is not None else None)
+    if first is not None:
+        raise CorruptImage(first)
+
+
+def _join(parts: Sequence[Decisions]) -> Decisions:
+    return Decisions(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
+
+
+def _ordered(decisions: Decisions) -> Decisions:
+    order = np.argsort(decisions.row)
+    return Decisions(*(getattr(decisions, name)[order] for name in _COLUMNS))
+
+
+_COLUMNS = tuple(column.name for column in fields(Decisions))
+
+
+class _Images(Dataset[Any]):
+    """(set, row) -> the transformed image, or the message of a file that can't be decoded."""
+
+    def __init__(self, sets: Sequence[EvaluationSet]) -> None:
+        self.sets = sets
+
+    def __getitem__(self, key: tuple[int, int]) -> tuple[int, int, Tensor | str]:
+        entry = self.sets[key[0]]
+        try:
+            return *key, entry.transform(entry.source.open(key[1]))
+        except CorruptImage as error:
+            return *key, str(error)
+
+
+class _Shard(Sampler[list[tuple[int, int]]]):
+    """Batches of one rank's rows of every set in turn; a batch never mixes sets, whose images may differ in size."""
+
+    def __init__(self, sets: Sequence[EvaluationSet], batch_size: int, rank: int, world: int) -> None:
+        self.batches = [
+            [(number, row) for row in range(start, min(start + batch_size * world, size), world)]
+            for number, size in ((number, len(entry.source)) for number, entry in enumerate(sets))
+            for start in range(rank, size, batch_size * world)
+        ]
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+def _collate(items: Sequence[tuple[int, int, Tensor | str]]) -> tuple[int, Tensor, Tensor, list[str]]:
+    good = [(row, image) for _, row, image in items if isinstance(image, Tensor)]
+    errors = [image for _, _, image in items if isinstance(image, str)]
+    images = stacked([image for _, image in good]) if good else torch.empty(0)
+    return items[0][0], torch.tensor([row for row, _ in good], dtype=torch.long), images, errors
+
+
+def answers(entry: EvaluationSet, decisions: Decisions, observer: str) -> Answers:
+    """The decisions by the names of images and classes, as they can be compared with other observers'."""
+    source, names = entry.source, np.asarray(entry.source.classes, dtype=object)
+    rows = decisions.row
+    return Answers(
+        observer=observer,
+        set=entry.name,
+        images=[source.ids[row] for row in rows],
+        label=names[source.y[rows]],
+        decision=names[decisions.decision],
+        classes=source.classes,
+        texture=None if source.bias is None else names[source.bias[rows]],
+        confidence=decisions.confidence,
+        rank=decisions.rank,
+        texture_rank=None if source.bias is None else decisions.bias_rank,
+        label_map=entry.label_map.name,
+        preprocessing=entry.preprocessing,
+    )
+
+
+# --- predictions on disk ----------------------------------------------------------------------------------------------
+
+
+def write_predictions(path: Path, entry: EvaluationSet, decisions: Decisions, epoch: int) -> None:
+    """Per-image decisions as parquet: image, label, decision, correct, confidence, rank, loss, top-5, epoch.
+
+    For a set with a shortcut also its class (`bias`) and that class's rank; for one with groups the group.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    source = entry.source
+    names = np.asarray(source.classes, dtype=object)
+    columns: dict[str, Any] = {
+        "image": [source.ids[row] for row in decisions.row],
+        "label": names[source.y[decisions.row]],
+        "decision": names[decisions.decision],
+        "correct": decisions.decision == source.y[decisions.row],
+        "confidence": decisions.confidence,
+        "rank": decisions.rank,
+        "loss": decisions.loss,
+        "top5": names[decisions.top].tolist(),
+        "top5_score": decisions.top_score.tolist(),
+        "epoch": np.full(len(decisions.row), epoch, dtype=np.int32),
+    }
+    if source.bias is not None:
+        columns |= {"bias": names[source.bias[decisions.row]], "bias_rank": decisions.bias_rank}
+    if source.group is not None:
+        columns["group"] = source.group[decisions.row]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    parquet.write_table(pa.table(columns).replace_schema_metadata({"label_map": entry.label_map.name}), temporary)
+    temporary.replace(path)

@@ -1,0 +1,225 @@
+"""Decisions that are in files already: who answered what to which image, somewhere else.
+
+Read are the CSV files of Geirhos et al. (texture-vs-shape 2019, model-vs-human 2021; one row per trial:
+`subj,session,trial,rt,object_response,category,condition,imagename`) and our own predictions. A file comes from
+anywhere and may have been cut off on its way: a row that is not whole is refused, not counted. No torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from biasbed.errors import UsageError
+from biasbed.evaluation import shape_bias as cues
+from biasbed.evaluation.decisions import MODELS, PEOPLE, Answers
+
+SUFFIXES = (".csv", ".parquet")
+NEEDED = ("object_response", "category", "imagename")  # columns of a CSV file
+NAMES, NUMBERS = ("image", "label", "decision", "bias"), ("confidence", "rank", "bias_rank")  # of our predictions
+COLUMNS = (*NAMES, *NUMBERS)
+
+
+def files(words: str) -> tuple[Path, ...]:
+    """The files that `a.csv,b.parquet` names; none where it names anything else."""
+    paths = [Path(word.strip()).expanduser() for word in words.split(",") if word.strip()]
+    return tuple(paths) if paths and all(path.suffix.lower() in SUFFIXES for path in paths) else ()
+
+
+def read(paths: Sequence[Path]) -> list[Answers]:
+    """Every observer in the files, in the order of appearance; UsageError says what is wrong with a file.
+
+    The trials that several CSV files have of one subject are put together, those on cue-conflict images apart.
+    """
+    trials: list[Trial] = []
+    found = []
+    for path in paths:
+        if not path.is_file():
+            raise UsageError(f"{path}: there is no such file")
+        if path.suffix.lower() == ".csv":
+            trials += _read_csv(path)
+        else:
+            found.append(_read_parquet(path))
+    parts: dict[tuple[bool, str], list[Trial]] = {}
+    for trial in trials:
+        parts.setdefault((trial.cues is None, trial.subject), []).append(trial)
+    found += [_subject(name, rows) for (_, name), rows in parts.items()]
+    names = [(one.observer, one.set) for one in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two of the files are of the observer '{name[0]}': give one of them, or rename it")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One row of a CSV file."""
+
+    subject: str
+    response: str
+    category: str
+    image: str
+    condition: str
+    session: str
+    is_timed: bool  # it has a reaction time
+    cues: tuple[str, str] | None  # the classes of shape and texture
+
+
+def _read_csv(path: Path) -> list[Trial]:
+    """The trials of a file; UsageError names the line of one that is not whole."""
+    lines = _lines(path)
+    _, names = next(lines, (0, []))
+    missing = [name for name in NEEDED if name not in names]
+    if missing:
+        has = ", ".join(names) or "no lines"
+        raise UsageError(f"{path}: lacks the column {', '.join(missing)}; it has {has}")
+    twice = [name for index, name in enumerate(names) if name in names[:index]]
+    if twice:
+        raise UsageError(f"{path}: has the column '{twice[0]}' twice")
+    trials = []
+    for number, fields in lines:
+        row = dict(zip(names, fields, strict=False))
+        problem = _problem(names, fields, row)
+        if problem:
+            raise UsageError(f"{path}, line {number}: {problem}: was the file cut off, or edited?")
+        trials.append(_trial(row, path.stem))
+    if not trials:
+        raise UsageError(f"{path}: holds no trials")
+    _refuse_cut_name(path, number, trials)
+    return trials
+
+
+def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """(number, fields) of every line that is not empty; UsageError for what is no text or no CSV."""
+    try:
+        content = path.read_bytes()
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{path}: can't be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{path}, line {number}: can't be read as CSV (it is no UTF-8)") from None
+    if "\0" in text:
+        number = text.count("\n", 0, text.index("\0")) + 1
+        raise UsageError(f"{path}, line {number}: can't be read as CSV (it has a NUL character)")
+    rows = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    try:
+        for fields in rows:
+            if fields:
+                yield rows.line_num, [field.strip() for field in fields]
+    except csv.Error as error:
+        raise UsageError(f"{path}, line {rows.line_num}: can't be read as CSV ({error})") from None
+
+
+def _problem(names: Sequence[str], fields: Sequence[str], row: Mapping[str, str]) -> str | None:
+    """What is wrong with a line, None where nothing is."""
+    if len(fields) != len(names):
+        which = "more" if len(fields) > len(names) else "fewer"
+        return f"has {which} fields than the first line has names, {len(fields)} and {len(names)}"
+    empty = [name for name in (*NEEDED, "subj") if row.get(name) == ""]
+    return f"has an empty {empty[0]} (a trial without a response has 'na' there)" if empty else None
+
+
+def _trial(row: Mapping[str, str], default_subject: str) -> Trial:
+    is_timed = False
+    with contextlib.suppress(ValueError):  # a model's is no number
+        is_timed = math.isfinite(float(row.get("rt", "nan")))
+    return Trial(
+        subject=row.get("subj", default_subject),
+        response=row["object_response"],
+        category=row["category"],
+        image=row["imagename"],
+        condition=row.get("condition", ""),
+        session=row.get("session", ""),
+        is_timed=is_timed,
+        cues=cues.cue_classes(row["imagename"]),
+    )
+
+
+def _refuse_cut_name(path: Path, number: int, trials: Sequence[Trial]) -> None:
+    """UsageError where the file ends within the name of its last image, so that nothing else is missing."""
+    *before, last = (Path(trial.image).suffix for trial in trials)
+    if last not in before and any(suffix.startswith(last) for suffix in before):  # .pn of .png
+        name = trials[-1].image
+        raise UsageError(f"{path}, line {number}: '{name}' is called unlike the other images: was the file cut off?")
+
+
+def _subject(name: str, trials: Sequence[Trial]) -> Answers:
+    label = np.array([trial.category for trial in trials], dtype=object)
+    found = [trial.cues for trial in trials if trial.cues is not None]
+    images = [trial.image for trial in trials]
+    if found:
+        _check_shapes(name, images, label, found)
+    # Geirhos et al. call people subject-01, subject-02, ...; a model has no reaction time.
+    is_person = name.lower().startswith("subject") or any(trial.is_timed for trial in trials)
+    return Answers(
+        observer=name,
+        set="cue_conflict" if found else "decisions",
+        images=images,
+        label=label,
+        decision=np.array([trial.response for trial in trials], dtype=object),
+        classes=tuple(sorted(set(label))),
+        texture=np.array([texture for _, texture in found], dtype=object) if found else None,
+        condition=[trial.condition for trial in trials],
+        session=[trial.session for trial in trials],
+        kind=PEOPLE if is_person else MODELS,
+    )
+
+
+def _check_shapes(observer: str, images: Sequence[str], label: np.ndarray, found: Sequence[tuple[str, str]]) -> None:
+    """UsageError where an image's name has another shape than its category, which is then something else."""
+    for image, (shape, _), category in zip(images, found, label, strict=True):
+        if shape != category:
+            raise UsageError(f"{observer}: {image} shows the shape {shape}, but its category is {category}")
+
+
+def _read_parquet(path: Path) -> Answers:
+    """One of our own predictions."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        table = parquet.read_table(path)
+        missing = [name for name in ("image", "label", "decision") if name not in table.column_names]
+        if missing or not len(table):
+            raise UsageError(f"{path}: no predictions of biasbed ({f'no column {missing[0]}' if missing else 'empty'})")
+        _check_columns(path, table)
+        columns = {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names if name in COLUMNS}
+    except (OSError, ArrowException, ValueError) as error:  # ValueError: names that are no UTF-8
+        raise UsageError(f"{path}: can't be read as parquet ({str(error).splitlines()[0]})") from None
+    in_run = path.parent.parent.name == "predictions"
+    return Answers(
+        observer=path.absolute().parents[2].name if in_run else path.stem,
+        set=path.parent.name if in_run else "cue_conflict" if "bias" in columns else "decisions",
+        images=columns["image"].tolist(),
+        label=columns["label"],
+        decision=columns["decision"],
+        classes=tuple(sorted(set(columns["label"]))),
+        texture=columns.get("bias"),
+        confidence=columns.get("confidence"),
+        rank=columns.get("rank"),
+        texture_rank=columns.get("bias_rank"),
+        label_map=((table.schema.metadata or {}).get(b"label_map") or b"recorded").decode(errors="replace"),
+    )
+
+
+def _check_columns(path: Path, table: Any) -> None:
+    """UsageError for predictions with other types than ours, or holes."""
+    import pyarrow as pa
+
+    for name in COLUMNS:
+        if name in table.column_names:
+            kind = table.schema.field(name).type
+            fits = (
+                pa.types.is_string(kind) if name in NAMES else pa.types.is_integer(kind) or pa.types.is_floating(kind)
+            )
+            if not fits or table[name].null_count:
+                what = "missing values" if fits else f"the type {kind}"
+                raise UsageError(f"{path}: no predictions of biasbed (the column {name} has {what})")

@@ -1,0 +1,281 @@
+"""Testing a model that is trained already: a run with the same sets, measures and names, and no training."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from biasbed import record, suites
+from biasbed.algorithms import recipes as presets
+from biasbed.compute.distributed import Group, process_group
+from biasbed.compute.precision import Precision
+from biasbed.config import EVALUATE_SHARED, Config, EvaluateOptions, preset_names
+from biasbed.data.source import Decoded
+from biasbed.data.streams import auto_workers
+from biasbed.datasets.base import imagenet_classes
+from biasbed.errors import UsageError, first_line
+from biasbed.evaluation import decisions, models, recorded, report
+from biasbed.evaluation.decisions import Answers, Pair
+from biasbed.evaluation.evaluator import EvaluationSet, Evaluator, answers, measure, write_predictions
+from biasbed.evaluation.run import EvaluationRun, finish
+from biasbed.networks.lineage import content_hash
+from biasbed.settings import build, flatten, specs
+from biasbed.suites import Suite, label_maps
+from biasbed.system import code
+from biasbed.system.processes import interruptible
+from biasbed.system.terminal import Progress
+from biasbed.tracking.folder import RunFolder, home
+from biasbed.tracking.tracker import Tracker, take_run_id
+from biasbed.training import job
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """A model with everything that it is tested on."""
+
+    config: Config
+    model: models.Model
+    suite: Suite
+    observers: Mapping[str, Sequence[Answers]]  # set -> who else has decided on its images
+
+
+def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[str, float]:
+    """Test a model on a suite's sets, track and print the result, and return its metrics."""
+    evaluation = _opened(options, given)
+    run = _run(options, evaluation)
+    folder = run.folder()
+    with interruptible(), process_group(evaluation.config.device) as group, folder.locked():
+        tracker = Tracker(folder, take_run_id(), run.offline)
+        (folder.path / record.ENVIRONMENT_FILE).write_text(code.environment())
+        with job.settled(tracker):
+            run.start(folder, tracker)
+            metrics, own, skipped = _decide(evaluation, group, folder)
+            pairs = _pairs(own, evaluation.observers)
+            metrics |= {_metric(pair): pair.kappa for pair in pairs}
+            report.write(folder.path, own, pairs)
+            finish(tracker, metrics)
+    print(report.text(own, pairs, "set", evaluation.suite.left_out))
+    for line in evaluation.suite.remarks:
+        print(line)
+    if skipped:
+        print(f"left out: {len(skipped)} images that can't be read, e.g. {min(skipped)}")
+    return metrics
+
+
+def _opened(options: EvaluateOptions, given: Mapping[str, Any]) -> Evaluation:
+    """Everything that can be refused is refused here."""
+    observers = _observers(options.compare)
+    own = None if options.label_map == "none" else label_maps.read_own(Path(options.label_map).expanduser())
+    model = models.find(options.model, options.weights, options.algorithm)
+    if own is not None:
+        model = _described(model, own)
+    config = _config(options, given, model)
+    suite = suites.open_suite(config)
+    sets, misfits = _fitted(suite, model, own, config)
+    _check_sizes(model, sets)
+    suite = replace(suite, sets=sets, left_out={**suite.left_out, **misfits})
+    return Evaluation(config, model, suite, _by_set(observers, sets))
+
+
+def _check_sizes(model: models.Model, sets: Sequence[EvaluationSet]) -> None:
+    """UsageError where the network doesn't take images of the size that a set's are brought to."""
+    grey = Decoded(torch.full((3, 300, 400), 128, dtype=torch.uint8))
+    sizes = {tuple(entry.transform(grey).shape): entry.name for entry in sets}
+    for shape, name in sizes.items():
+        try:
+            with torch.inference_mode():
+                model.predict(torch.full((2, *shape), 0.5))
+        except (AssertionError, RuntimeError, ValueError) as error:
+            reason = first_line(error)
+            raise UsageError(
+                f"the model doesn't take images of {shape[1]} x {shape[2]} pixels, which those of '{name}' come to "
+                f"({reason}): choose image_size= or preprocess.size="
+            ) from None
+
+
+def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.Model) -> Config:
+    """Settings by rising precedence: the suite's, those that the model brings, presets, the command line.
+
+    Of a preset counts what it says of testing.
+    """
+    name = str(given.get("suite", Config.suite))
+    brought = dict(model.preprocessing)
+    if options.image_size != "auto":
+        for key in ("preprocess.size", "preprocess.resize", "preprocess.stimuli_resize", "preprocess.stimuli_size"):
+            if brought.get(key) not in ("auto", None):
+                brought[key] = round(brought[key] * options.image_size / brought["image_size"])
+        brought["image_size"] = options.image_size
+    recipes = presets.named(preset_names(given), [suites.presets(name)], specs(Config), name)
+    tested = [{key: v for key, v in recipe.items() if presets.within(key, presets.TESTING)} for recipe in recipes]
+    layers = [suites.defaults(name), brought, *tested, given]
+    values: dict[str, Any] = {"train": "none", "algorithm": model.algorithm, "seed": model.seed}
+    for layer in layers:
+        if "preprocess.size" in layer:
+            values["preprocess.resize"] = "auto"  # what is below was chosen for another size
+        values |= layer
+    return build(Config, values)
+
+
+# --- label maps -------------------------------------------------------------------------------------------------------
+
+
+def _described(model: models.Model, own: label_maps.OwnMaps) -> models.Model:
+    """The model with its outputs named as the user says; UsageError where that contradicts the model."""
+    if own.outputs != model.outputs:
+        raise UsageError(f"label_map={own.path}: describes {own.outputs} outputs, but the model has {model.outputs}")
+    if own.names is None:
+        return model
+    if model.classes not in (None, own.names):
+        raise UsageError(f"label_map={own.path}: names the outputs otherwise than the model, which has its own names")
+    return replace(model, classes=own.names)
+
+
+def _fitted(
+    suite: Suite, model: models.Model, own: label_maps.OwnMaps | None, config: Config
+) -> tuple[tuple[EvaluationSet, ...], dict[str, str]]:
+    """(sets with the label map that fits the model, why the others are left out).
+
+    UsageError where one of those was asked for by name, or none is left.
+    """
+    fitting, misfits = [], {}
+    for entry in suite.sets:
+        label_map = _label_map(entry, suite, model, own, config)
+        if label_map is None:
+            misfits[entry.name] = _misfit(entry, model)
+        else:
+            fitting.append(replace(entry, label_map=label_map))
+    asked = () if isinstance(config.sets, str) else [record.slug(name) for name in config.sets]
+    wrong = [name for name in misfits if name in asked or not fitting]
+    if wrong:
+        raise UsageError(
+            f"{misfits[wrong[0]]}: name the class folders by WordNet id or by the 16 categories of Geirhos et al., "
+            "or say with label_map=<file>.yaml what the outputs are"
+        )
+    return tuple(fitting), misfits
+
+
+def _label_map(
+    entry: EvaluationSet, suite: Suite, model: models.Model, own: label_maps.OwnMaps | None, config: Config
+) -> label_maps.LabelMap | None:
+    """How the model's outputs become the set's classes, by the names of both; None where nothing fits."""
+    classes = entry.source.classes
+    chosen = own.fitting(classes) if own is not None else None
+    if chosen is not None:
+        return chosen
+    outputs = model.classes
+    if outputs is None and model.outputs == len(imagenet_classes()):
+        outputs = imagenet_classes()
+    if outputs == suite.classes:
+        return entry.label_map
+    if outputs == classes:
+        return label_maps.IDENTITY
+    if outputs == imagenet_classes() and classes == label_maps.CATEGORIES_16:
+        return label_maps.sixteen(config.categories)
+    return label_maps.wordnet_subset(classes, outputs or ())
+
+
+def _misfit(entry: EvaluationSet, model: models.Model) -> str:
+    def some(names: Sequence[str]) -> str:
+        return ", ".join(names[:8]) + ", ..." * (len(names) > 8)
+
+    outputs = "unknown classes" if model.classes is None else some(model.classes)
+    return f"the model's {model.outputs} outputs ({outputs}) are not '{entry.name}' ({some(entry.source.classes)})"
+
+
+# --- other observers --------------------------------------------------------------------------------------------------
+
+
+def _observers(compare: str) -> list[Answers]:
+    if compare == "none":
+        return []
+    files = recorded.files(compare)
+    if not files:
+        raise UsageError(f"compare={compare}: give files of decisions (.csv, .parquet), separated by commas")
+    return recorded.read(files)
+
+
+def _by_set(observers: Sequence[Answers], sets: Sequence[EvaluationSet]) -> dict[str, list[Answers]]:
+    """Each observer with the set whose images it has decided on; UsageError where that can't be told."""
+    ids = {entry.name: entry.source.ids for entry in sets}
+    found: dict[str, list[Answers]] = {}
+    for observer in observers:
+        found.setdefault(decisions.matching_set(observer, ids), []).append(observer)
+    for entry in sets:
+        if entry.name in found:  # labels that differ are noticed before the work is done
+            labels = np.asarray(entry.source.classes, dtype=object)[entry.source.y]
+            itself = Answers("the set", entry.name, list(entry.source.ids), labels, labels, entry.source.classes)
+            decisions.consistency([itself, *found[entry.name]])
+    return found
+
+
+def _pairs(own: Sequence[Answers], observers: Mapping[str, Sequence[Answers]]) -> list[Pair]:
+    """The model with every other observer."""
+    found = []
+    for one in own:
+        if one.set in observers:
+            found += [pair for pair in decisions.consistency([one, *observers[one.set]]) if pair.a == one.observer]
+    return found
+
+
+def _metric(pair: Pair) -> str:
+    return str(record.MetricName("test", "error_consistency", pair.set, record.slug(pair.b)))
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+def _run(options: EvaluateOptions, evaluation: Evaluation) -> EvaluationRun:
+    config, model, suite = evaluation.config, evaluation.model, evaluation.suite
+    values = flatten(config)
+    shared = {name: values[name] for name in (*EVALUATE_SHARED, "image_size")}
+    numbers = {name: shared[name] for name in ("image_size", "precision", "categories")}
+    numbers |= {name: value for name, value in shared.items() if name.startswith("preprocess.")}
+    weights = content_hash(model.module.state_dict())  # whatever their file is called
+    return EvaluationRun(
+        name="-".join(dict.fromkeys(record.slug(word) for word in (model.algorithm, Path(options.model).name[:24]))),
+        suite=config.suite,
+        study=config.study,
+        experiment=config.experiment,
+        algorithm=model.algorithm,
+        seed=model.seed,
+        offline=config.tracking == "offline",
+        home=home(config),
+        settings={**flatten(options), **shared},
+        what={"weights": weights, "label_map": _content(options.label_map), **numbers},
+        weights=weights,
+        code=code.code_hash(type(model.module), config.suite),
+        protocol=replace(suite.protocol(config), validation_sets=()),
+        data=suite.fingerprint,
+    )
+
+
+def _content(file: str) -> str:
+    return file if file == "none" else hashlib.sha256(Path(file).expanduser().read_bytes()).hexdigest()
+
+
+def _decide(
+    evaluation: Evaluation, group: Group, folder: RunFolder
+) -> tuple[dict[str, float], list[Answers], set[str]]:
+    """(metrics, decisions by set, messages of unreadable files); writes the decisions."""
+    config, model, sets = evaluation.config, evaluation.model, evaluation.suite.sets
+    workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
+    precision, skip = Precision(config.precision, group.device), config.corrupt == "skip"
+    evaluator = Evaluator(sets, group, precision, evaluation.suite.task, config.eval_batch_size, workers, skip)
+    model.module.to(group.device).eval()
+    with Progress(sum(len(entry.source) for entry in sets), "image") as bar:
+        decided = evaluator.decide(model.predict, bar.tick)
+    evaluator.close()
+    assert decided is not None
+    metrics: dict[str, float] = {}
+    for entry in sets:
+        metrics |= measure(entry, decided[entry.name], "test")
+        path = folder.path / record.predictions_file(entry.name, "last")
+        write_predictions(path, entry, decided[entry.name], 0)
+    own = [answers(entry, decided[entry.name], model.algorithm) for entry in sets]
+    return metrics, own, evaluator.skipped

@@ -1,0 +1,195 @@
+"""The data doctor, `prepare what=check`: which of a suite's data sets are there, and whether they are whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, UnidentifiedImageError
+
+from biasbed import suites
+from biasbed.data.decoding import DEEP, PROBLEMS, TOO_DEEP, open_file, reading_file
+from biasbed.data.folders import FolderSource
+from biasbed.data.listing import THREADS
+from biasbed.data.source import CorruptImage
+from biasbed.datasets.base import DataSet, some
+from biasbed.errors import Failure, UsageError
+from biasbed.prepare.options import read_flags
+from biasbed.system.terminal import Progress
+
+CHUNK = 128  # files that are in memory at a time when contents are hashed
+COLUMNS = ("data set", "found in", "layout", "images", "classes", "unreadable", "size", "fingerprint", "licence")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the doctor found out about one data set."""
+
+    data_set: DataSet
+    folder: Path | None = None
+    layout: str = "-"
+    source: FolderSource | None = None  # None where it doesn't fit
+    problem: str = ""  # why it is missing or doesn't fit
+    unreadable: Mapping[str, str] = field(default_factory=dict)  # id -> reason
+    size: int = 0  # of all files in bytes
+    sha256: str = ""  # of the contents of all files, one after the other
+
+    @property
+    def images(self) -> int:
+        return 0 if self.source is None else len(self.source)
+
+    def problems(self) -> list[str]:
+        """In words; none where all is as in the release."""
+        found = [self.problem] if self.problem else []
+        if self.source is not None and self.data_set.images not in (0, self.images):
+            found.append(f"{self.images:,} images; the release has {self.data_set.images:,}")
+        if self.unreadable:
+            named = [f"{name} ({reason})" for name, reason in self.unreadable.items()]
+            found.append(f"{len(named)} unreadable: {some(named)}")
+        return found
+
+
+def check(flags: Mapping[str, Any]) -> None:
+    """Print a table of the suite's data sets, and what is wrong with them.
+
+    Raises Failure where one that is there is not whole, where one that was asked for by `sets` is missing, or where
+    there is none at all.
+    """
+    options, config = read_flags(flags)
+    data_sets = suites.data_sets(config)
+    if not data_sets:
+        print(f"the suite '{config.suite}' has no data sets on disk: nothing to check")
+        return
+    data_dir = suites.data_root(config)
+    chosen = suites.choose([data_set.name for data_set in data_sets], config.sets, "data set")
+    findings = [examine(data_set, data_dir, options.hash) for data_set in data_sets if data_set.name in chosen]
+    print("\n".join([*_table(findings, data_dir), *_notes(findings)]))
+    _judge(findings, data_dir, asked=config.sets != "auto")
+
+
+def examine(data_set: DataSet, data_dir: Path, whole: bool = False) -> Finding:
+    """Look for the data set, open it and look at each of its files: its header, or with `whole` all of it."""
+    folder = None
+    try:
+        folder = data_set.find(data_dir)
+        source = data_set.open(data_dir)
+        layout = data_set.layout(source.root)
+    except UsageError as error:
+        return Finding(data_set, folder, problem=str(error))
+    unreadable, size, sha = {}, 0, hashlib.sha256()
+    with Progress(len(source), "image") as bar:
+        for name, look in _looks(source, whole):
+            size += look.size
+            sha.update(look.content)
+            if look.problem:
+                unreadable[name] = look.problem
+            bar.tick()
+    return Finding(data_set, folder, layout, source, "", unreadable, size, sha.hexdigest() if whole else "")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Look:
+    """At one file."""
+
+    size: int = 0
+    content: bytes = b""  # where all of it is wanted
+    problem: str = ""
+
+
+def _looks(source: FolderSource, whole: bool) -> Iterator[tuple[str, _Look]]:
+    """Each file in the order of the source, looked at in threads: reading and decoding let go of Python's lock."""
+    look: Callable[[Path], _Look] = _decode if whole else _open
+    threads = os.cpu_count() or 1 if whole else THREADS
+    with ThreadPoolExecutor(threads) as pool:
+        for start in range(0, len(source), CHUNK):
+            names = source.ids[start : start + CHUNK]
+            yield from zip(names, pool.map(look, [source.root / name for name in names]), strict=True)
+
+
+def _open(path: Path) -> _Look:
+    """Size and header."""
+    size = 0
+    try:
+        with reading_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            deep = bool(size) and Image.open(file).mode.startswith(DEEP)
+        return _Look(size, problem=TOO_DEEP if deep else "" if size else "is empty")
+    except PROBLEMS as error:
+        return _Look(size, problem=_reason(error))
+
+
+def _decode(path: Path) -> _Look:
+    """The whole content, decoded to pixels."""
+    content = b""
+    try:
+        with reading_file(path) as file:
+            content = file.read()
+        open_file(path).pixels()
+        return _Look(len(content), content)
+    except CorruptImage as error:
+        reason = str(error).removeprefix(f"can't read the image {path}: ")
+        return _Look(len(content), content, reason.removeprefix("it "))
+    except OSError as error:
+        return _Look(problem=_reason(error))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return "is no image"
+    return (getattr(error, "strerror", None) or str(error)).removeprefix("it ")
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def _table(findings: Sequence[Finding], data_dir: Path) -> list[str]:
+    rows = [COLUMNS, *(_row(finding, data_dir) for finding in findings)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _row(finding: Finding, data_dir: Path) -> tuple[str, ...]:
+    data_set, folder, source = finding.data_set, finding.folder, finding.source
+    where = folder.relative_to(data_dir).as_posix() if folder else "not found"
+    released, classes = f"{data_set.images:,}" if data_set.images else "any", len(data_set.classes)
+    if source is None:
+        return data_set.name, where, "-", f"- / {released}", f"- / {classes}", "-", "-", "-", data_set.licence
+    counts = f"{finding.images:,} / {released}", f"{len(set(source.y.tolist()))} / {classes}"
+    files = str(len(finding.unreadable)), f"{finding.size:,}", _fingerprint(source)
+    return data_set.name, where, finding.layout, *counts, *files, data_set.licence
+
+
+def _fingerprint(source: FolderSource) -> str:
+    """As runs record it; none where a file is not to be had."""
+    try:
+        return source.fingerprint()
+    except UsageError:
+        return "-"
+
+
+def _notes(findings: Sequence[Finding]) -> list[str]:
+    """What a table has no room for."""
+    lines = [f"{f.data_set.name}: {problem}" for f in findings if f.folder for problem in f.problems()]
+    lines += [f.problem for f in findings if f.folder is None]
+    lines += [f"{f.data_set.name}: SHA-256 of all files {f.sha256}" for f in findings if f.sha256]
+    return ["", *lines] if lines else []
+
+
+def _judge(findings: Sequence[Finding], data_dir: Path, asked: bool) -> None:
+    """Failure where something is wrong. asked: the data sets were named, so that they must be there."""
+    wrong = [f.data_set.name for f in findings if f.folder is not None and f.problems()]
+    missing = [f.data_set.name for f in findings if f.folder is None]
+    if len(missing) == len(findings):
+        raise Failure(f"none of these data sets is in {data_dir}")
+    found = [f"{some(wrong, 20)} not as released"] if wrong else []
+    found += [f"{some(missing, 20)} not found"] if missing and asked else []
+    if found:
+        raise Failure("; ".join(found))

@@ -1,0 +1,157 @@
+"""Training of the networks that makers need: seeded patches, and a loop that goes on where it was cut."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from biasbed.compute import checkpoint
+from biasbed.data.source import CorruptImage, Source
+from biasbed.data.transforms import key_seed, shrunk
+from biasbed.errors import Failure
+from biasbed.settings import setting
+
+log = logging.getLogger(__name__)
+
+Tick = Callable[[int], object]  # told how many steps are done since it was last called
+N = TypeVar("N", bound=nn.Module)
+B = TypeVar("B")
+
+
+@dataclass(frozen=True)
+class Training:
+    """What every training of such a network can be told."""
+
+    size: int = setting(40, "short side in pixels of the images that the network works on", ge=16)
+    steps: int = setting(500, "training steps", ge=1)
+    batch_size: int = setting(16, "images per step", ge=1)
+    lr: float = setting(1e-3, "highest learning rate of Adam", gt=0)
+    seed: int = setting(0, "decides initial weights, order of images, crops and noise", ge=0)
+
+
+def patches(source: Source, size: int, batch_size: int, seed: int, start: int = 0) -> Iterator[Tensor]:
+    """Endless batches of random square crops [batch_size,3,S,S] in [0,1], from batch number `start` on.
+
+    Every image comes once before any comes again. Where the short side is larger than `size`, the image is resized to
+    it first; S is `size`, or the shortest side in the batch where that is smaller. What a batch holds follows from its
+    number and the seed alone. Raises Failure for an image that can't be decoded.
+    """
+    rows = order(len(source), seed, start * batch_size)
+    for number in itertools.count(start):
+        images = [shrunk(_load(source, row), size) for row in itertools.islice(rows, batch_size)]
+        side = min(size, *(min(image.shape[1:]) for image in images))
+        generator = torch.Generator().manual_seed(key_seed(seed, number, 1))
+        yield torch.stack([_cropped(image, side, generator) for image in images]).float() / 255
+
+
+def order(count: int, seed: int, start: int = 0) -> Iterator[int]:
+    """Endless rows, shuffled anew in every pass over all of them, from position `start` on."""
+    epoch, offset = divmod(start, count)
+    while True:
+        generator = torch.Generator().manual_seed(key_seed(seed, epoch, 0))
+        yield from torch.randperm(count, generator=generator)[offset:].tolist()
+        epoch, offset = epoch + 1, 0
+
+
+def fit(
+    network: N,
+    batches: Callable[[int], Iterator[B]],
+    loss: Callable[[B, torch.Generator], Tensor],
+    options: Training,
+    *,
+    device: torch.device | str = "cpu",
+    tick: Tick = lambda count: None,
+    resume: Path | None = None,
+    identity: str = "",
+    every: int = 100,
+) -> N:
+    """Train the parameters of `network` that require a gradient; returns it in eval mode, frozen, on `device`.
+
+    batches: from the number of a step to the batches from there on.
+    loss: a batch and a generator on `device`, fresh for each step, to the scalar that is minimised.
+    resume: a file for the state, written every `every` steps and at the end, and read if it is there: training goes on
+        bit-equal to one that was never cut. A file of another training, by `identity` and `options`, is written over.
+    Raises Failure when the loss is no longer finite.
+    """
+    network.to(device).train()
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.Adam(parameters, options.lr)
+    key = f"{identity} {options}"
+    done = _restore(resume, key, network, optimizer, device)
+    tick(done)
+    for step, batch in zip(range(done, options.steps), batches(done), strict=False):
+        _set_rate(optimizer, options.lr * rate_factor(step, options.steps))
+        generator = torch.Generator(device).manual_seed(key_seed(options.seed, step, 2))
+        optimizer.zero_grad(set_to_none=True)
+        value = loss(batch, generator)
+        value.backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)  # the first steps of a deep network without norms
+        optimizer.step()
+        if (step + 1) % every == 0 or step + 1 == options.steps:
+            if not torch.isfinite(value):
+                raise Failure(f"the loss is {value.item()} after {step + 1} steps; try a smaller lr than {options.lr}")
+            _save(resume, key, step + 1, network, optimizer)
+        tick(1)
+    return network.eval().requires_grad_(False)
+
+
+def rate_factor(step: int, steps: int) -> float:
+    """Factor of the rate at a step: it rises over the first twentieth, then falls to 0 along a cosine."""
+    warm = max(1, steps // 20)
+    return (step + 1) / warm if step < warm else 0.5 * (1 + math.cos(math.pi * (step - warm) / (steps - warm)))
+
+
+def _restore(
+    path: Path | None, key: str, network: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device | str
+) -> int:
+    """Take over the state in the file, if it is of this training; returns the number of steps done."""
+    if path is None or not path.exists():
+        return 0
+    try:
+        state = checkpoint.load(path, device, {"key": str, "step": int, "network": dict, "optimizer": dict})
+        if state["key"] != key:
+            log.warning("%s is of another training: starting anew", path)
+            return 0
+        network.load_state_dict(state["network"])
+        optimizer.load_state_dict(state["optimizer"])
+    except Failure as failure:
+        raise Failure(f"{failure}; remove it, and the same command starts anew") from None
+    except Exception as error:  # a file may hold anything
+        raise Failure(
+            f"{path} was written by other code ({checkpoint.brief(error)}): remove it to start anew"
+        ) from None
+    return int(state["step"])
+
+
+def _save(path: Path | None, key: str, step: int, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    if path is None:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    state = {"key": key, "step": step, "network": network.state_dict(), "optimizer": optimizer.state_dict()}
+    checkpoint.write(path.with_name(f".{path.name}.{os.getpid()}"), state).replace(path)
+
+
+def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def _load(source: Source, row: int) -> Tensor:
+    try:
+        return source.load(row)
+    except CorruptImage as error:
+        raise Failure(str(error)) from None
+
+
+def _cropped(image: Tensor, side: int, generator: torch.Generator) -> Tensor:
+    top, left = (int(torch.randint(length - side + 1, (), generator=generator)) for length in image.shape[1:])
+    return image[:, top : top + side, left : left + side]

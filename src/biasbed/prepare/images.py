@@ -1,0 +1,178 @@
+"""Images made from images, by several processes: seeded per image, resumable, each written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from biasbed.data.source import CorruptImage, Source
+from biasbed.data.transforms import key_seed
+from biasbed.errors import Failure
+from biasbed.prepare.maker import Distortion
+from biasbed.system.processes import die_with_parent
+from biasbed.system.terminal import Progress
+
+ROWS_PER_TASK = 64
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a process needs to make any of the images; is sent to each."""
+
+    source: Source
+    folder: Path  # of the images
+    format: str
+    seed: int
+    redraw: float
+    make: Callable[[str], Distortion]  # on a device; a module's function or a partial of one, as it is pickled
+    device: str = "cpu"
+
+    def path(self, row: int) -> Path:
+        return self.folder / f"{self.source.ids[row]}.{self.format}"
+
+    def missing(self, skipped: Sequence[str]) -> bool:
+        """Whether an image is not there, of those that could be read."""
+        known = set(skipped)
+        return any(name not in known and not self.path(row).exists() for row, name in enumerate(self.source.ids))
+
+
+def make_images(work: Work, processes: int, bar: Progress) -> dict[str, str]:
+    """Make every image that is not there yet; returns what was wrong with those that can't be read, by id.
+
+    Raises Failure when a process dies. What is written stays, and the next call goes on from there.
+    """
+    tasks = _tasks(len(work.source), processes)
+    problems: dict[str, str] = {}
+    if processes == 1:
+        with _one_thread():
+            worker = _Worker(work)
+            for rows in tasks:
+                problems |= worker.make_all(rows)
+                bar.tick(len(rows))
+        return problems
+    with _pool(work, processes) as pool:
+        try:
+            futures: list[Future[dict[str, str]]] = [pool.submit(_make_rows, rows) for rows in tasks]
+            sizes = {future: len(rows) for future, rows in zip(futures, tasks, strict=True)}
+            for future in as_completed(futures):
+                problems |= future.result()
+                bar.tick(sizes[future])
+        except BrokenProcessPool:
+            raise Failure(
+                "a process that made images was killed (is there enough memory? processes= sets their number); "
+                "the same command goes on"
+            ) from None
+    return problems
+
+
+def redrawn_at(count: int, probability: float, seed: int) -> np.ndarray:
+    """For each row, the row at which the distortion of the weights that applies to it was drawn: int64 [count].
+
+    Each row draws anew with the given probability, the first one always. A function of the row, whatever process makes
+    which images.
+    """
+    coins = np.random.default_rng([seed, 0xC0]).random(count) < probability
+    return np.maximum.accumulate(np.where(coins, np.arange(count), 0))
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """As in the processes of a pool: another number of threads rounds otherwise, and near a threshold a bit flips."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _tasks(count: int, processes: int) -> list[range]:
+    size = max(1, min(ROWS_PER_TASK, -(-count // (4 * processes))))
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+@contextlib.contextmanager
+def _pool(work: Work, processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end with this one, also when it is interrupted."""
+    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+    pool = ProcessPoolExecutor(processes, context, _start, (work,))
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+# --- in a process -----------------------------------------------------------------------------------------------------
+
+_worker: _Worker | None = None
+
+
+class _Worker:
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.distortion = work.make(work.device)
+        self.weights_of = redrawn_at(len(work.source), work.redraw, work.seed)
+        self.drawn = -1
+
+    def make_all(self, rows: Sequence[int]) -> dict[str, str]:
+        """What was wrong with the images that can't be read, by id."""
+        problems = {}
+        for row in rows:
+            try:
+                self.make(row)
+            except CorruptImage as error:
+                problems[self.work.source.ids[row]] = str(error)
+        return problems
+
+    def make(self, row: int) -> None:
+        """Raises CorruptImage."""
+        path = self.work.path(row)
+        if path.exists():
+            return
+        image = self.work.source.load(row).float() / 255
+        if self.weights_of[row] != self.drawn:
+            self.drawn = int(self.weights_of[row])
+            self.distortion.redraw(generator(self.work.seed, "weights", self.drawn))
+        made = self.distortion(image, generator(self.work.seed, "image", row))
+        write(path, made)
+
+
+def generator(seed: int, purpose: str, row: int) -> torch.Generator:
+    return torch.Generator().manual_seed(key_seed(seed, *purpose.encode(), row))
+
+
+def write(path: Path, image: Tensor) -> None:
+    """Save [3,H,W] in [0,1], atomically."""
+    pixels = (image.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{os.getpid()}-{path.name}")
+    kind = {"png": "PNG", "jpg": "JPEG"}[path.suffix[1:]]
+    Image.fromarray(pixels).save(partial, kind, **({"quality": 95} if kind == "JPEG" else {}))
+    partial.replace(path)
+
+
+def _start(work: Work) -> None:
+    global _worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent(signal.SIGKILL)
+    torch.set_num_threads(1)
+    _worker = _Worker(work)
+
+
+def _make_rows(rows: Sequence[int]) -> dict[str, str]:
+    assert _worker is not None
+    return _worker.make_all(rows)

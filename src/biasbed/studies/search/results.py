@@ -1,0 +1,208 @@
+"""What came out of a sweep: its trials as a table, and per method the best against the default."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from biasbed.errors import Failure
+from biasbed.studies import ledger
+from biasbed.studies.plan import PlannedRun
+from biasbed.studies.search import trials
+from biasbed.studies.search.search import Search
+from biasbed.studies.table import Words
+from biasbed.tracking.folder import RunFolder, write_whole
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+HEADER = ("algorithm", "trial", "seed", "state", "value", "reached", "default", "attempts", "equal_to")
+TAIL = ("seconds", "run_id", "host", "error")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A search as it stands: all that Optuna has, and of each place the trial that counts."""
+
+    search: Search
+    every: Sequence[FrozenTrial]
+
+    @property
+    def outcomes(self) -> dict[int, FrozenTrial]:
+        return trials.outcomes(self.every)
+
+    @property
+    def best(self) -> FrozenTrial | None:
+        return trials.best(self.outcomes.values(), self.search.maximize)
+
+    @property
+    def default(self) -> FrozenTrial | None:
+        """The trial with the method's own parameters."""
+        return next((t for t in self.outcomes.values() if t.user_attrs.get(trials.DEFAULT)), None)
+
+    def settings(self, trial: FrozenTrial) -> dict[str, str]:
+        return self.search.space.words(trial.params)
+
+
+def of_algorithms(found: Sequence[Found]) -> dict[str, list[Found]]:
+    """The repeats of each algorithm."""
+    grouped: dict[str, list[Found]] = {}
+    for one in found:
+        grouped.setdefault(one.search.algorithm, []).append(one)
+    return grouped
+
+
+def winner(repeats: Sequence[Found]) -> tuple[Found, FrozenTrial] | None:
+    """The best complete trial of all repeats of a method."""
+    sign = 1 if repeats[0].search.maximize else -1
+    complete = [(one, one.best) for one in repeats if one.best is not None]
+    return max(complete, key=lambda pair: sign * (pair[1].value or 0.0), default=None)
+
+
+def winners(found: Sequence[Found]) -> dict[str, Words]:
+    """Of each method that has one, the settings of its best trial, by the name that `train` takes."""
+    best = {repeats[0].search.words["algorithm"]: winner(repeats) for repeats in of_algorithms(found).values()}
+    return {name: pair[0].settings(pair[1]) for name, pair in best.items() if pair is not None}
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def shown(metric: str, value: float | None) -> str:
+    """A value as people read it: accuracies in percent."""
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if metric.split("/")[1] == "loss" else f"{100 * value:.2f}"
+
+
+def summary(found: Sequence[Found]) -> list[str]:
+    """Per method: how its trials ended, and the best value against that of the default."""
+    lines = []
+    for algorithm, repeats in of_algorithms(found).items():
+        metric = repeats[0].search.metric
+        counted = [trials.counts(one.outcomes) for one in repeats]
+        total = {name: sum(each[name] for each in counted) for name in counted[0]}
+        states = ", ".join(f"{number} {name}" for name, number in total.items() if number)
+        mark = " (ORACLE: on test images)" if repeats[0].search.is_oracle else ""
+        lines.append(f"{algorithm}: {sum(total.values())} trials: {states}; {metric}{mark}")
+        lines += _best_lines(repeats, metric)
+        failed = [
+            f"{one.search.trial(where)} ({trial.user_attrs.get(trials.ERROR, 'its worker died')})"
+            for one in repeats
+            for where, trial in one.outcomes.items()
+            if trial.state.name == "FAIL"
+        ]
+        lines += [f"  failed: {'; '.join(failed[:5])}{'; ...' if len(failed) > 5 else ''}"] if failed else []
+    return lines
+
+
+def _best_lines(repeats: Sequence[Found], metric: str) -> list[str]:
+    won = winner(repeats)
+    if won is None:
+        return ["  no trial is complete"]
+    one, best = won
+    number = next(where for where, trial in one.outcomes.items() if trial.number == best.number)
+    settings = " ".join(f"{name}={value}" for name, value in one.settings(best).items())
+    lines = [f"  best     {shown(metric, best.value)} (trial {one.search.trial(number)}): {settings}"]
+    if one.default is None:
+        lines.append(f"  default  not trained: {one.search.default} lies outside of the space")
+    else:
+        value = one.default.value if one.default.state.name == "COMPLETE" else None
+        state = "" if value is not None else f" ({one.default.state.name.lower()})"
+        lines.append(
+            f"  default  {shown(metric, value)}{state} (trial {one.search.trial(0)}){_gain(metric, best, value)}"
+        )
+    values = [each.best.value for each in repeats if each.best is not None and each.best.value is not None]
+    if len(repeats) > 1 and len(values) > 1:
+        mean, spread = statistics.mean(values), statistics.stdev(values)
+        lines.append(f"  over {len(values)} repeats: {shown(metric, mean)}, standard deviation {shown(metric, spread)}")
+    return lines
+
+
+def _gain(metric: str, best: FrozenTrial, default: float | None) -> str:
+    if default is None or best.value is None:
+        return ""
+    if best.value == default:
+        return "; no trial was better"
+    return f"; the best is {shown(metric, abs(best.value - default))} better, on one seed"
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def write_trials(path: Path, found: Sequence[Found]) -> None:
+    """Every trial that counts, a row each, with a column per setting."""
+    names = list(dict.fromkeys(name for one in found for name in one.search.space.names))
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, [*HEADER, *names, *TAIL], restval="")
+    writer.writeheader()
+    for one in found:
+        for where, trial in one.outcomes.items():
+            writer.writerow({**_row(one, where, trial), **one.settings(trial)})
+    write_whole(path, file.getvalue())
+
+
+def _row(one: Found, where: int, trial: FrozenTrial) -> Mapping[str, object]:
+    attributes = trial.user_attrs
+    seconds = trial.duration.total_seconds() if trial.duration else None
+    return {
+        "algorithm": one.search.algorithm,
+        "trial": one.search.trial(where),
+        "seed": one.search.seed,
+        "state": trial.state.name.lower(),
+        "value": "" if trial.value is None else repr(trial.value),
+        "reached": trial.last_step or 0,
+        "default": "yes" if attributes.get(trials.DEFAULT) else "",
+        "attempts": trials.attempts(one.every, where),
+        "equal_to": attributes.get(trials.EQUAL, ""),
+        "seconds": "" if seconds is None else f"{seconds:.1f}",
+        "run_id": attributes.get(trials.RUN_ID, ""),
+        "host": attributes.get(trials.HOST, ""),
+        "error": attributes.get(trials.ERROR, ""),
+    }
+
+
+def trained(found: Sequence[Found]) -> Iterator[tuple[PlannedRun, FrozenTrial]]:
+    """The trainings whose folders are on this machine, or shared with it; each once, also where trials share one."""
+    seen = set()
+    for one in found:
+        for where, trial in one.outcomes.items():
+            base = trial.user_attrs.get(trials.FOLDER)
+            if base is None or trials.EQUAL in trial.user_attrs or base in seen:
+                continue
+            run = one.search.in_folder(base, where)
+            if run.folder().path.exists():
+                seen.add(base)
+                yield run, trial
+
+
+def ledger_lines(found: Sequence[Found]) -> list[ledger.Line]:
+    """What each training has cost, as far as its folder can be seen from this machine."""
+    lines = []
+    for run, trial in trained(found):
+        records = run.folder().read_journal()
+        reached = int(records[-1]["step"]) if records else trial.last_step or 0
+        lines.append(ledger.Line(run, trial.state.name.lower(), reached, ledger.cost(run, records)))
+    return lines
+
+
+def refuse_nothing(found: Sequence[Found]) -> None:
+    """Failure where a method has no complete trial."""
+    without = [name for name, repeats in of_algorithms(found).items() if winner(repeats) is None]
+    if without:
+        raise Failure(f"no trial of {', '.join(without)} is complete; the same command tries those that failed again")
+
+
+def progress_of(trial: FrozenTrial, search: Search) -> str:
+    """Where a running trial is: `epoch 3/10, 71.20`."""
+    base = trial.user_attrs.get(trials.FOLDER)
+    step = trial.last_step
+    if step is None:
+        return "starting" if base is None or not RunFolder(Path(base)).journal.exists() else "in its first epoch"
+    value = shown(search.metric, trial.intermediate_values[step])
+    return f"{search.run.unit} {step}/{search.run.total}, {value}"

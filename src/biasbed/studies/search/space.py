@@ -1,0 +1,302 @@
+"""Search spaces: which settings of a method are searched over, and where, as a YAML of `sweeps/` or of a user's own.
+
+```yaml
+optim.lr: {distribution: loguniform, low: 0.01, high: 1.0}
+hparams.dropout: {distribution: uniform, low: 0.0, high: 0.5, step: 0.1}        # step: only with uniform and int
+hparams.layers: {distribution: int, low: 0, high: 4}                            # or intlog
+optim.name: {distribution: categorical, choices: [sgd, adam]}
+optim.momentum: {distribution: uniform, low: 0.8, high: 0.99, when: {optim.name: sgd}}   # a setting further up
+```
+
+Every key is checked against the settings of the method, every bound against the range of its setting.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Any
+
+from biasbed import algorithms, config
+from biasbed.config import Config
+from biasbed.errors import UsageError
+from biasbed.settings import Spec, check, flatten, nearest, specs
+from biasbed.studies.table import SWEEPS, Words, word
+from biasbed.system import strict_yaml
+
+if TYPE_CHECKING:
+    from optuna import Trial
+
+RANGES = {"uniform": ("low", "high", "step"), "loguniform": ("low", "high")}
+RANGES |= {"int": ("low", "high", "step"), "intlog": ("low", "high"), "categorical": ("choices",)}
+# Trials that differ in these would not be comparable, or are the sweep's own to set.
+# Not searched over: another task, another place, or (durations) another budget, which pruners take for equal.
+FIXED = ("suite", "algorithm", "preset", "device", "nproc", "val_fraction", "corrupt", "epochs", "steps")
+
+Value = float | int | str
+Parameters = Mapping[str, Value]  # as Optuna has them; choices are words
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One setting that is searched over."""
+
+    name: str
+    distribution: str
+    low: float = 0.0
+    high: float = 0.0
+    step: float | None = None
+    choices: tuple[str, ...] = ()
+    when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # other setting -> words under which it exists
+
+    @property
+    def is_int(self) -> bool:
+        return self.distribution in ("int", "intlog")
+
+    @property
+    def size(self) -> int | None:
+        """How many values it has, None for infinitely many."""
+        if self.distribution == "categorical":
+            return len(self.choices)
+        step = self.step or (1 if self.is_int else None)
+        return None if step is None else math.floor((self.high - self.low) / step + 1e-9) + 1
+
+    def values(self) -> Iterator[str]:
+        """The words of a finite dimension's values."""
+        for index in range(self.size or 0):
+            step = self.step or 1
+            yield self.choices[index] if self.choices else word(_whole(self.low + index * step, self))
+
+    def suggest(self, trial: Trial) -> Value:
+        if self.distribution == "categorical":
+            return str(trial.suggest_categorical(self.name, self.choices))
+        log = self.distribution in ("loguniform", "intlog")
+        if self.is_int:
+            return trial.suggest_int(self.name, int(self.low), int(self.high), step=int(self.step or 1), log=log)
+        return trial.suggest_float(self.name, self.low, self.high, step=self.step, log=log)
+
+    def holds(self, value: Any, spec: Spec) -> Value | None:
+        """The setting's value as this dimension has it, None where it is not one of its values."""
+        if self.distribution == "categorical":
+            return next((choice for choice in self.choices if check(spec, choice) == value), None)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not self.low <= value <= self.high:
+            return None
+        steps = (value - self.low) / (self.step or (1 if self.is_int else 0) or 1)
+        on_grid = self.size is None or math.isclose(steps, round(steps), abs_tol=1e-9)
+        return value if on_grid else None
+
+    def plain(self) -> dict[str, Any]:
+        """As a JSON value, equal exactly where the dimension is."""
+        if self.distribution == "categorical":
+            found: dict[str, Any] = {"choices": list(self.choices)}
+        else:
+            found = {"low": self.low, "high": self.high, "step": self.step}
+        return {"distribution": self.distribution, **found, "when": {k: list(v) for k, v in self.when.items()}}
+
+
+@dataclass(frozen=True)
+class Space:
+    """Where one method is searched."""
+
+    algorithm: str
+    dimensions: tuple[Dimension, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dimension.name for dimension in self.dimensions)
+
+    @property
+    def is_conditional(self) -> bool:
+        return any(dimension.when for dimension in self.dimensions)
+
+    @property
+    def is_finite(self) -> bool:
+        return all(dimension.size is not None for dimension in self.dimensions)
+
+    def suggest(self, trial: Trial) -> dict[str, str]:
+        """A trial's settings, as the words of a command line."""
+        words: dict[str, str] = {}
+        for dimension in self.dimensions:
+            if _exists(dimension, words):
+                words[dimension.name] = word(dimension.suggest(trial))
+        return words
+
+    def words(self, parameters: Parameters) -> dict[str, str]:
+        """The words of a finished trial's parameters."""
+        return {name: word(parameters[name]) for name in self.names if name in parameters}
+
+    def default(self, config: Config) -> Parameters | str:
+        """The parameters that this config has, or a word on the first that lies outside of the space."""
+        values, known = flatten(config), specs(typing.cast(Any, type(config)))
+        found: dict[str, Value] = {}
+        for dimension in self.dimensions:
+            if not _exists(dimension, self.words(found)):
+                continue
+            value = dimension.holds(values[dimension.name], known[dimension.name])
+            if value is None:
+                return f"{dimension.name}={word(values[dimension.name])}"
+            found[dimension.name] = value
+        return found
+
+    def points(self, at_most: int) -> int:
+        """How many different parameters it has, counted up to a number."""
+        return at_most if not self.is_finite else min(at_most, self._count(0, {}, at_most))
+
+    def _count(self, index: int, words: dict[str, str], at_most: int) -> int:
+        """Of the dimensions from this one on, given the words of those before."""
+        if index == len(self.dimensions):
+            return 1
+        dimension = self.dimensions[index]
+        if not _exists(dimension, words):
+            return self._count(index + 1, words, at_most)
+        total = 0
+        for value in dimension.values():
+            total += self._count(index + 1, {**words, dimension.name: value}, at_most)
+            if total >= at_most:
+                break
+        return total
+
+    def plain(self) -> dict[str, Any]:
+        return {dimension.name: dimension.plain() for dimension in self.dimensions}
+
+
+def _exists(dimension: Dimension, words: Words) -> bool:
+    return all(words.get(name) in allowed for name, allowed in dimension.when.items())
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_space(name: str, words: Words) -> Space:
+    """The space of a method: `auto` for that of `sweeps/`, or a file. words: the settings of `train`, method included.
+
+    Raises UsageError with one line for an empty space, an unknown or fixed setting, and a wrong range.
+    """
+    algorithm = words["algorithm"]
+    path = SWEEPS / f"{algorithm}.yaml" if name == "auto" else Path(name).expanduser()
+    if name == "auto" and (algorithm not in algorithms.REGISTRY or not path.exists()):
+        raise UsageError(f"there is no search space sweeps/{algorithm}.yaml: give one with space=<file>")
+    base = config.resolve(words)
+    content = strict_yaml.read(path, "space")
+    try:
+        return _space(content, base, words)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _space(content: Any, base: Config, words: Words) -> Space:
+    if not content:
+        raise UsageError("the space is empty: name at least one setting to search over")
+    if not isinstance(content, dict):
+        raise UsageError("a search space has an entry per setting: optim.lr: {distribution: loguniform, ...}")
+    known = specs(typing.cast(Any, type(base)))
+    dimensions: dict[str, Dimension] = {}
+    for name, entry in content.items():
+        _check_name(str(name), known, words)
+        dimensions[str(name)] = _dimension(str(name), entry, known[name], dimensions)
+    space = Space(algorithms.identifier(base.algorithm), tuple(dimensions.values()))
+    for dimension in space.dimensions:  # what settings demand of each other
+        for value in dimension.choices or (dimension.low, dimension.high):
+            condition = {parent: allowed[0] for parent, allowed in dimension.when.items()}
+            config.resolve({**words, **condition, dimension.name: _whole(value, dimension)})
+    return space
+
+
+def _check_name(name: str, known: Mapping[str, Spec], words: Words) -> None:
+    if name not in known:
+        raise UsageError(f"unknown setting '{name}'{nearest(name, known)}")
+    if name in FIXED or known[name].how:
+        raise UsageError(f"{name} can't be searched over: give one value as a flag")
+    if name in words:
+        raise UsageError(f"{name} is searched over and given as {name}={words[name]}, too: leave one out")
+
+
+def _dimension(name: str, entry: Any, spec: Spec, above: Mapping[str, Dimension]) -> Dimension:
+    """One entry of the file, checked. above: those further up, which it may depend on."""
+    if not isinstance(entry, dict) or entry.get("distribution") not in RANGES:
+        given = entry.get("distribution") if isinstance(entry, dict) else None
+        raise UsageError(f"{name}: give its distribution{nearest(str(given), RANGES)}")
+    kind = entry["distribution"]
+    for key in entry:
+        if key not in (allowed := ("distribution", *RANGES[kind], "when")):
+            raise UsageError(f"{name}: {kind} has no '{key}'{nearest(str(key), allowed)}")
+    when = _condition(name, entry.get("when"), above)
+    if kind == "categorical":
+        return Dimension(name, kind, choices=_choices(name, entry, spec), when=when)
+    _check_type(name, kind, spec)
+    low, high = (_number(name, key, entry) for key in ("low", "high"))
+    step = _number(name, "step", entry) if "step" in entry else None
+    dimension = Dimension(name, kind, low, high, step, when=when)
+    if not low < high or (step is not None and not 0 < step <= high - low):
+        raise UsageError(f"{name}: low={low:g}, high={high:g}: low should be below high, and a step fit between them")
+    if step is not None and (low + step == low or high - step == high):
+        raise UsageError(f"{name}: step={step:g} is too small to tell values between {low:g} and {high:g} apart")
+    if kind in ("loguniform", "intlog") and low <= 0:
+        raise UsageError(f"{name}: low={low:g}: {kind} needs a low above 0")
+    if dimension.is_int and any(number != int(number) for number in (low, high, step or 1)):
+        raise UsageError(f"{name}: {kind} needs whole numbers")
+    for value in (low, high):
+        check(spec, _whole(value, dimension))
+    return dimension
+
+
+def _whole(value: Any, dimension: Dimension) -> Any:
+    return int(value) if dimension.is_int else value
+
+
+def _number(name: str, key: str, entry: Mapping[str, Any]) -> float:
+    """A bound; YAML reads 1e-3 as a word."""
+    value = entry.get(key)
+    try:
+        number = float("nan") if isinstance(value, bool) or value is None else float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not math.isfinite(number):
+        raise UsageError(f"{name}: {key}={value}: should be a number")
+    return number
+
+
+def _choices(name: str, entry: Mapping[str, Any], spec: Spec) -> tuple[str, ...]:
+    found = entry.get("choices")
+    if not isinstance(found, list) or len(found) < 2:
+        raise UsageError(f"{name}: categorical needs at least two choices")
+    choices = tuple(word(choice) for choice in found)
+    values = [check(spec, choice) for choice in choices]
+    if any(value in values[:index] for index, value in enumerate(values)):
+        raise UsageError(f"{name}: choices={','.join(choices)}: one is there twice")
+    return choices
+
+
+def _condition(name: str, when: Any, above: Mapping[str, Dimension]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    if when is not None and not (isinstance(when, dict) and when):
+        raise UsageError(f"{name}: 'when' should be like {{optim.name: sgd}}")
+    for parent, value in (when or {}).items():
+        if parent not in above:
+            raise UsageError(f"{name}: when {parent}: no setting of this name stands further up")
+        allowed = tuple(word(entry) for entry in (value if isinstance(value, list) else [value]))
+        other = above[parent]
+        if other.size is None or (not other.choices and not other.is_int):
+            raise UsageError(f"{name}: when {parent}: only a categorical or whole-numbered setting can decide")
+        values = list(other.values())
+        wrong = [entry for entry in allowed if entry not in values]
+        if wrong or not allowed:
+            raise UsageError(f"{name}: when {parent} is {','.join(wrong)}: it never is{nearest(wrong[0], values)}")
+        found[str(parent)] = allowed
+    return found
+
+
+def _check_type(name: str, kind: str, spec: Spec) -> None:
+    """That a setting with numbers has this kind of them."""
+    members = typing.get_args(spec.type) if not isinstance(spec.type, type) else (spec.type,)
+    if typing.get_origin(spec.type) in (tuple, typing.Literal):
+        members = ()
+    kinds = {member for member in members if member in (int, float)} - {NoneType}
+    if not kinds:
+        raise UsageError(f"{name} is no number: its distribution should be categorical")
+    if kinds == {int} and kind not in ("int", "intlog"):
+        raise UsageError(f"{name} is a whole number: its distribution should be int or intlog")

@@ -1,0 +1,262 @@
+"""Where a sweep's trials are kept: a local sqlite file, or PostgreSQL for several machines."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from biasbed import record
+from biasbed.errors import Failure, UsageError, first_line
+from biasbed.studies.search import trials
+from biasbed.studies.search.search import Search
+from biasbed.tracking import folder as run_folder
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.storages import RDBStorage
+    from sqlalchemy import URL
+
+VARIABLE = "BIASBED_STORAGE"
+FILE = "sweep.db"
+DESCRIPTION = "biasbed"  # user attribute of an Optuna study: what is searched, and how
+PATIENCE = 10.0  # seconds that the maker of a study has to describe it
+
+
+def storage_url(given: str, folder: Path) -> str:
+    """The storage as SQLAlchemy writes it. folder: of the study, where the local file goes.
+
+    Raises UsageError for a kind of storage that would lose the trials of a dead worker.
+    """
+    from sqlalchemy.exc import ArgumentError
+
+    given = os.environ.get(VARIABLE, "auto") if given == "auto" else given
+    if given == "auto":
+        return f"sqlite:///{folder / FILE}"
+    try:
+        url = _parsed(given)
+    except (ArgumentError, ValueError):
+        raise UsageError("storage: can't be read; give postgresql://<user>@<host>/<database>") from None
+    kind = url.get_backend_name()
+    if kind in ("postgresql", "postgres"):
+        if "@" in f"{url.host}{url.database}":  # what follows the password's first @ was taken for the host
+            raise UsageError("storage: can't be read; write an @ in its password as %40")
+        return url.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+    if kind != "sqlite":
+        raise UsageError(f"storage={kind}: can't be used, as it shows no dead worker; give postgresql:// or sqlite:///")
+    if not url.database or not Path(url.database).is_absolute():
+        raise UsageError(f"storage={given}: give the file's whole path: sqlite:////<path>")
+    return given
+
+
+def _parsed(given: str) -> URL:
+    from sqlalchemy import make_url
+
+    return make_url(given)
+
+
+def shown(url: str) -> str:
+    """A storage as it may be printed: without user, password and options."""
+    found = _parsed(url)
+    if found.get_backend_name() == "sqlite":
+        return f"sqlite:///{found.database}"
+    port = f":{found.port}" if found.port else ""
+    return f"postgresql://{found.host or ''}{port}/{found.database or ''}"
+
+
+@contextlib.contextmanager
+def answering(url: str) -> Iterator[None]:
+    """Turns any error of the storage inside the block into a Failure of one line."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError, ImportError) as error:
+        cause = error.__cause__ or error
+        reason = first_line(cause)
+        raise Failure(f"the storage {shown(url)} can't be used: {record.public_text(reason)[:300]}") from None
+
+
+def beneath(error: Exception) -> Exception:
+    """The error of the storage that this one came up in, where it did; else itself."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    context: BaseException | None = error
+    while context is not None:
+        if isinstance(context, SQLAlchemyError | StorageInternalError):
+            return context
+        context = context.__context__
+    return error
+
+
+def open_storage(url: str, heartbeat: int, limit: int) -> RDBStorage:
+    """Connect, and make the tables where there are none, one process at a time.
+
+    heartbeat: seconds between signs of life. limit: how often a trial is tried again whose worker died.
+    """
+    import optuna
+    from optuna.storages import RDBStorage
+    from sqlalchemy.exc import SQLAlchemyError
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    file = _file(url)
+    options: dict[str, Any] = {"connect_args": {"timeout": 60}} if file else {"pool_pre_ping": True}
+
+    def again(study: Study, trial: optuna.trial.FrozenTrial) -> None:
+        trials.queue_again(study, trial, trial.user_attrs.get(trials.DEATHS, 0) + 1, limit)
+
+    with _one_at_a_time(file):
+        for wait in (0.5, 2.0, None):
+            try:
+                found = RDBStorage(
+                    url, engine_kwargs=options, heartbeat_interval=heartbeat, heartbeat_stale_trial_callback=again
+                )
+                if file is not None:
+                    _lock_from_the_start(found)
+                return found
+            except SQLAlchemyError as error:
+                if wait is None or not _is_race(error):
+                    raise
+                time.sleep(wait)
+    raise AssertionError
+
+
+def _is_race(error: Exception) -> bool:
+    """Whether somebody else made the tables at the same time: then they are there."""
+    from sqlalchemy.exc import IntegrityError
+
+    return isinstance(error, IntegrityError) or "already exists" in str(error)
+
+
+def _lock_from_the_start(storage: RDBStorage) -> None:
+    """Let every sqlite transaction begin as a writer: else two workers read the same waiting trial and both take it."""
+    from sqlalchemy import event
+
+    def connected(connection: Any, record: Any) -> None:
+        connection.isolation_level = None  # Python's driver would begin when something is written, not before
+
+    def begins(connection: Any) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    storage.engine.dispose()
+    event.listen(storage.engine, "connect", connected)
+    event.listen(storage.engine, "begin", begins)
+
+
+def exists(url: str) -> bool:
+    """Whether there is a storage to be asked: neither file nor tables are made by looking."""
+    from sqlalchemy import create_engine, inspect
+
+    file = _file(url)
+    if file is not None and not file.exists():
+        return False
+    with answering(url):
+        engine = create_engine(url)
+        try:
+            return bool(inspect(engine).has_table("studies"))  # Optuna's
+        finally:
+            engine.dispose()
+
+
+def _file(url: str) -> Path | None:
+    found = _parsed(url)
+    return Path(str(found.database)) if found.get_backend_name() == "sqlite" else None
+
+
+@contextlib.contextmanager
+def _one_at_a_time(file: Path | None) -> Iterator[None]:
+    if file is None:
+        yield
+        return
+    run_folder.make(file.parent)
+    with file.with_name(f"{file.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+# --- studies ----------------------------------------------------------------------------------------------------------
+
+
+def find(storage: RDBStorage, search: Search) -> Study | None:
+    """The Optuna study of a search, None where there is none. UsageError where it is another search."""
+    from optuna import load_study
+
+    try:
+        study = load_study(study_name=search.name, storage=storage)
+    except KeyError:
+        return None
+    _refuse_another(study, search)
+    return study
+
+
+def refuse_others(storage: RDBStorage, searches: Sequence[Search]) -> None:
+    """UsageError where the sweep has searches besides these: what it concludes would leave them out."""
+    from optuna import get_all_study_names
+
+    sweep, names = searches[0].sweep, {search.name for search in searches}
+    own = re.compile(rf"{re.escape(sweep)}/[^/]+(/r\d+)?")  # not `a/b/erm` for the sweep `a`
+    others = [name for name in get_all_study_names(storage) if own.fullmatch(name) and name not in names]
+    if others:
+        listed = ", ".join(name.removeprefix(f"{sweep}/") for name in others)
+        raise UsageError(
+            f"the sweep '{sweep}' has searches of {listed}, too: name all of its algorithms and repeats, "
+            "or another with study="
+        )
+
+
+def join(storage: RDBStorage, search: Search) -> Study:
+    """The Optuna study of a search, made where there is none, with the method's default as its first trial."""
+    from optuna import create_study
+    from optuna.exceptions import DuplicatedStudyError
+
+    try:
+        study = create_study(
+            study_name=search.name, storage=storage, direction="maximize" if search.maximize else "minimize"
+        )
+    except DuplicatedStudyError:
+        study = _described(storage, search)
+    if DESCRIPTION not in study.user_attrs:
+        if not isinstance(search.default, str):
+            attributes = {trials.DEFAULT: True}
+            study.enqueue_trial(dict(search.default), user_attrs=attributes, skip_if_exists=True)
+        study.set_user_attr(DESCRIPTION, search.description)
+    _refuse_another(study, search)
+    return study
+
+
+def _described(storage: RDBStorage, search: Search) -> Study:
+    """A study that somebody else has made, once its first trial is there; or whose maker did not get that far."""
+    from optuna import load_study
+
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        study = load_study(study_name=search.name, storage=storage)
+        if DESCRIPTION in study.user_attrs or time.monotonic() > deadline:
+            return study
+        time.sleep(0.2)
+
+
+def _refuse_another(study: Study, search: Search) -> None:
+    there: dict[str, Any] = study.user_attrs.get(DESCRIPTION, search.description)
+    for name, value in search.description.items():
+        if there.get(name) != value:
+            raise UsageError(f"{search.sweep}: {_difference(name, there.get(name), value)}: name another with study=")
+
+
+def _difference(name: str, there: Any, here: Any) -> str:
+    """In words, which of a sweep's properties is another one; of several settings the first."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        key = next(key for key in [*there, *here] if there.get(key) != here.get(key))
+        if name == "space":
+            return f"the sweep was made with another space ({key})"
+        return f"the sweep was made with {key}={there.get(key)}, not {here.get(key)}"
+    return f"the sweep was made with {name}={there}, not {here}"

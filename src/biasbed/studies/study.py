@@ -1,0 +1,244 @@
+"""A study on the tracking server: its own run, which its trainings are nested under, and what it finds there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from biasbed import record
+from biasbed.config import Config
+from biasbed.errors import Failure, UsageError
+from biasbed.studies.plan import Finished, PlannedRun
+from biasbed.system.processes import Interrupted, ignore_signals, interruptible
+from biasbed.tracking import folder as run_folder
+from biasbed.tracking.comparison import offer_study
+from biasbed.tracking.server import experiment_id, find_runs, guarded, resolve_uri, writer
+from biasbed.tracking.tracker import PARENT, take_run_id
+
+# In a study's folder: how it stands; what it is, of which only one is there; what it cost; what a sweep has besides.
+NOTE, TABLE, SWEPT, LEDGER = "study.json", "table.yaml", "sweep.yaml", "ledger.csv"
+TRIALS, WINNERS, PLOTS = "trials.csv", "winners.yaml", "plots"
+KEPT = (TABLE, SWEPT, LEDGER, TRIALS, WINNERS, PLOTS)
+TIMES = ("time/epoch_seconds", "time/evaluation_seconds")
+
+
+def finished_runs(uri: str, study: str, **tags: str) -> dict[str, Finished]:
+    """The study's finished trainings by run key; of several with one key the first."""
+    found: dict[str, Finished] = {}
+    for run in find_runs(uri, kind="train", study=study, **tags):
+        if run.info.status == "FINISHED":
+            found.setdefault(run.data.tags.get(record.RUN_KEY, ""), Finished(run.info.run_id, run.data.metrics))
+    return found
+
+
+def refuse_mixture(uri: str, study: str, suite: str, hashes: Mapping[str, str], kind: str = "train") -> None:
+    """UsageError where the study exists already with another suite, or with other settings of a method.
+
+    Analysis would refuse the mixture in the end. hashes: method -> its config_hash. kind: of the study's runs: a sweep
+    has trials and a benchmark trainings.
+    """
+    for run in find_runs(uri, study=study):
+        tags = run.data.tags
+        if tags.get(record.KIND) in ({"train", "trial"} - {kind}):
+            what = "a sweep" if kind == "train" else "a study of trainings, no sweep"
+            raise UsageError(f"the study '{study}' is {what}: name another with study=")
+        if tags.get(record.SUITE, suite) != suite:
+            raise UsageError(f"the study '{study}' is one of the suite {tags[record.SUITE]}: name another with study=")
+        if tags.get(record.KIND) == "train" and run.info.status == "FINISHED":
+            algorithm = tags.get(record.ALGORITHM, "")
+            if hashes.get(algorithm, tags.get(record.CONFIG_HASH)) != tags.get(record.CONFIG_HASH):
+                raise UsageError(
+                    f"the study '{study}' has finished runs of {algorithm} with other settings or data "
+                    f"(run {run.info.run_id}): name another with study="
+                )
+
+
+class StudyRun:
+    """The study's run. There is one, whoever calls how often: the oldest.
+
+    `mlflow run` opens a run for each call; the first of them becomes the study's, later ones are filed under it.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        study: str,
+        suite: str,
+        experiment: str,
+        given: str | None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Open it. Raises Failure where the server can't be reached: nothing has been started then.
+
+        given: the run that `mlflow run` opened for this call. tags: that it is to have besides.
+        """
+        self.uri, self.study, self.given = uri, study, given
+        self.is_behind = False  # the server lacks something
+        with guarded(uri):
+            self.run_id = self._opened({record.KIND: "study", record.STUDY: study, record.SUITE: suite}, experiment)
+            writer(uri).update_run(self.run_id, status="RUNNING")
+            for name, value in (tags or {}).items():
+                writer(uri).set_tag(self.run_id, name, value)
+            children = [run for kind in ("train", "trial") for run in find_runs(uri, kind=kind, study=study)]
+            for child in children:
+                if child.data.tags.get(PARENT) != self.run_id:
+                    writer(uri).set_tag(child.info.run_id, PARENT, self.run_id)
+
+    def _opened(self, tags: dict[str, str], experiment: str) -> str:
+        client, name = writer(self.uri), f"biasbed-{tags[record.SUITE]}" if experiment == "auto" else experiment
+        own = self.given
+        if own is not None:
+            for key, value in tags.items():
+                client.set_tag(own, key, value)
+        if own is None and not self._candidates():
+            place = os.environ.get("MLFLOW_EXPERIMENT_ID") or experiment_id(client, self.uri, name)
+            own = client.create_run(place, tags={**tags, "mlflow.runName": f"study-{self.study}"}).info.run_id
+        oldest = self._candidates()[0]
+        if own == oldest:
+            client.set_tag(own, "mlflow.runName", f"study-{self.study}")
+        if own is not None and own != oldest:  # another command was first
+            if own == self.given:
+                client.set_tag(own, PARENT, oldest)
+            else:
+                client.delete_run(own)
+        return oldest
+
+    def _candidates(self) -> list[str]:
+        found = find_runs(self.uri, kind="study", study=self.study)
+        return [run.info.run_id for run in found if PARENT not in run.data.tags]
+
+    def log_kept(self, folder: Path, ledger_under: str | None = None) -> None:
+        """Add what is kept of the study to its run. A server that is away costs no training: work goes on."""
+
+        def send() -> None:
+            for name in KEPT:
+                path, under = folder / name, ledger_under if name == LEDGER else None
+                if path.is_dir():
+                    writer(self.uri).log_artifacts(self.run_id, str(path), name)
+                elif path.exists():
+                    writer(self.uri).log_artifact(self.run_id, str(path), under)
+
+        self._try(send)
+
+    def is_finished(self, run: PlannedRun) -> bool:
+        """Whether somebody has finished this run, as far as the server answers."""
+        found: dict[str, Finished] = {}
+        self._try(lambda: found.update(finished_runs(self.uri, run.study, run_key=run.run_key)))
+        return bool(found)
+
+    def time_records(self, run: PlannedRun) -> list[dict[str, Any]]:
+        """Seconds per evaluation of a run that was finished on another machine, as its journal would have them."""
+        steps: dict[int, dict[str, float]] = {}
+
+        def read() -> None:
+            for found in finished_runs(self.uri, run.study, run_key=run.run_key).values():
+                for name in TIMES:
+                    for metric in writer(self.uri).get_metric_history(found.run_id, name):
+                        steps.setdefault(metric.step, {})[name] = metric.value
+
+        self._try(read)
+        return [{"step": step, "metrics": metrics} for step, metrics in sorted(steps.items())]
+
+    def finish(self, status: str) -> None:
+        """End it as FINISHED, FAILED or KILLED."""
+        self._try(lambda: writer(self.uri).set_terminated(self.run_id, status))
+
+    def _try(self, send: Callable[[], Any]) -> None:
+        try:
+            with guarded(self.uri):
+                send()
+        except Failure as failure:
+            self.is_behind = True
+            print(f"warning: {failure}; no training is lost, and `biasbed sync` mends the study's run", file=sys.stderr)
+
+
+# --- from beginning to end --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Study:
+    """A study that a command carries out."""
+
+    run: StudyRun | None = None  # on the server
+    status: str = "FAILED"  # that it ends with: FINISHED, FAILED or KILLED
+    # What is to be done before its run is ended, however that comes about.
+    at_end: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables by which its trainings find server and parent."""
+        if self.run is None:
+            return {}
+        return {"MLFLOW_TRACKING_URI": self.run.uri, "BIASBED_PARENT_RUN": self.run.run_id}
+
+
+@contextlib.contextmanager
+def carried_out(folder: Path, study: str, suite: str, config: Config, tags: Mapping[str, str]) -> Iterator[Study]:
+    """Open a study's run, and end it with the status that the block leaves, or as KILLED after a signal.
+
+    How it stands is noted in its folder, for `sync`. Raises Failure where the server can't be reached: nothing has been
+    started then.
+    """
+    run_folder.make(folder)
+    note = {"study": study, "suite": suite, "experiment": config.experiment, "tags": dict(tags)}
+    given, found, begun = take_run_id(), Study(), False
+    try:
+        with interruptible():
+            if config.tracking == "on":
+                found.run = StudyRun(resolve_uri(), study, suite, config.experiment, given, tags)
+            begun = True
+            _keep_note(folder, {**note, "status": "RUNNING", "sent": False})
+            yield found
+    except (Interrupted, KeyboardInterrupt):
+        ignore_signals()
+        found.status = "KILLED"
+        raise
+    finally:
+        try:
+            found.at_end.close()
+        finally:
+            if found.run is not None:
+                found.run.log_kept(folder)
+                found.run.finish(found.status)
+            is_sent = found.run is not None and not found.run.is_behind  # else `sync` does it
+            if begun:
+                _keep_note(folder, {**note, "status": found.status, "sent": is_sent})
+            if found.run is not None and is_sent:
+                offer_study(found.run.uri, study)
+
+
+def _keep_note(folder: Path, note: Mapping[str, Any]) -> None:
+    run_folder.write_whole(folder / NOTE, json.dumps(note, indent=1))
+
+
+def send_studies(root: Path, uri: str) -> int:
+    """Make or mend the runs of studies below a folder of runs whose server lacks something; how many there were.
+
+    Their trainings, sent before, are filed under them. Of several machines each adds its own ledger. Raises Failure
+    where the server can't be used.
+    """
+    sent = 0
+    for path in sorted(root.glob(f"studies/*/{NOTE}")):
+        note = run_folder.mapping(path)
+        if note is None or not {"study", "suite", "experiment", "tags", "status", "sent"} <= set(note):
+            print(f"{path} is damaged; the study's own command mends it", file=sys.stderr)
+            continue
+        if note["sent"] or note["status"] == "RUNNING":
+            continue
+        study_run = StudyRun(uri, note["study"], note["suite"], note["experiment"], None, note["tags"])
+        study_run.log_kept(path.parent, ledger_under=f"machines/{record.slug(socket.gethostname())}")
+        study_run.finish(note["status"])
+        if study_run.is_behind:
+            raise Failure(f"the study {note['study']} could not be sent: the same command tries again")
+        _keep_note(path.parent, {**note, "sent": True})
+        print(f"study {note['study']} -> run {study_run.run_id}")
+        offer_study(uri, note["study"])
+        sent += 1
+    return sent

@@ -1,0 +1,217 @@
+"""A study's table: which methods, seeds and settings, as a YAML of `sweeps/` or of a user's own.
+
+```yaml
+suite: demo
+study: main                             # the name that its runs are filed under
+algorithms: [erm, infodrop]             # or {erm: , infodrop: {hparams.drop_rate: 1.0}}: settings of one method
+seeds: 0..9
+settings: {epochs: 3, optim.lr: 0.05}   # of all runs: any setting of `train` by its dotted name
+```
+
+Read strictly: a misspelt line that is silently ignored would cost weeks of training.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from biasbed import algorithms
+from biasbed.errors import UsageError
+from biasbed.settings import nearest
+from biasbed.studies.options import OWN
+from biasbed.system import strict_yaml
+
+SWEEPS = Path(__file__).resolve().parents[1] / "sweeps"
+MAX_SEED = 2**31 - 1
+MOST_SEEDS = 10_000  # of a method
+
+Words = Mapping[str, str]  # settings as the command line gives them
+
+
+@dataclass(frozen=True)
+class Table:
+    """A grid of runs: algorithms x seeds."""
+
+    suite: str
+    study: str
+    algorithms: Mapping[str, Words]  # each with its own settings
+    seeds: tuple[int, ...]
+    settings: Words = field(default_factory=dict)  # of all runs
+    chosen_by: Words = field(default_factory=dict)  # the sweep behind the algorithms' settings
+
+
+def read_table(name: str) -> Table:
+    """The table of this name in `sweeps/`, or in this file.
+
+    Raises UsageError with one line for anything missing, unknown, doubled or of a wrong type.
+    """
+    path = _path(name)
+    content = strict_yaml.read(path, "table")
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: a study's table has the entries suite, study, algorithms, seeds and settings")
+    try:
+        return _table(content)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _table(content: Mapping[str, Any]) -> Table:
+    known = ("suite", "study", "algorithms", "seeds", "settings", "chosen_by")
+    for key in content:
+        if key not in known:
+            raise UsageError(f"unknown entry '{key}'{nearest(str(key), known)}")
+    for key in known[:4]:
+        if content.get(key) in (None, "", [], {}):
+            raise UsageError(f"'{key}' is missing or empty")
+    for key in ("suite", "study"):
+        if not isinstance(content[key], str):
+            raise UsageError(f"'{key}' should be one word")
+    return Table(
+        suite=content["suite"],
+        study=content["study"],
+        algorithms=_algorithms(content["algorithms"]),
+        seeds=parse_seeds(content["seeds"]),
+        settings=_words(content.get("settings"), "settings"),
+        chosen_by=_origin(content.get("chosen_by")),
+    )
+
+
+def _origin(value: Any) -> dict[str, str]:
+    """What `sweep` wrote of itself into its table of winners."""
+    known = ("study", "objective", "oracle", "seeds")
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or set(value) != set(known):
+        raise UsageError(f"'chosen_by' is written by `sweep`, with the entries {', '.join(known)}")
+    return {str(name): word(entry) for name, entry in value.items()}
+
+
+def vouched(table: Table, named: Sequence[str] | Literal["auto"]) -> Table:
+    """The table of a sweep with the user's own words for its methods: none that it names is imported unasked.
+
+    A table that a user wrote is the user's own words. Raises UsageError for a method that has to be named.
+    """
+    if table.chosen_by and named == "auto":
+        remedy = f"algorithms={','.join(map(algorithms.by_hand, table.algorithms))}"
+        for name in table.algorithms:
+            algorithms.vouched(name, "auto", f"the sweep '{table.chosen_by['study']}'", remedy)
+    if not table.chosen_by or named == "auto":
+        return table
+    own = {algorithms.identifier(name): name for name in named}
+    return replace(table, algorithms={own.get(algorithms.identifier(n), n): w for n, w in table.algorithms.items()})
+
+
+def refuse_unchosen(table: Table, methods: Iterable[str], settings: Words) -> None:
+    """UsageError where methods or settings would stand in for what the table's sweep has chosen."""
+    if not table.chosen_by:
+        return
+    sweep = table.chosen_by["study"]
+    for method in methods:
+        if method not in table.algorithms:
+            raise UsageError(f"the sweep '{sweep}' has no {method}; valid: {', '.join(table.algorithms)}")
+        for name in settings:
+            if name in table.algorithms[method]:
+                raise UsageError(f"{name} was chosen by the sweep '{sweep}': leave it out, or train without from_study")
+
+
+def refuse_seen(table: Table) -> Table:
+    """The table; UsageError where it would train with seeds by which its settings were chosen."""
+    seen = parse_seeds(table.chosen_by["seeds"]) if table.chosen_by else ()
+    both = [str(seed) for seed in table.seeds if seed in seen]
+    if both:
+        raise UsageError(
+            f"the sweep used seeds={','.join(both)}: with them the chosen settings look better than they are; "
+            f"take others, from {max(seen) + 1} on"
+        )
+    return table
+
+
+def _algorithms(value: Any) -> dict[str, Words]:
+    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+        return {name: _words(value[name], f"algorithms: {name}") for name in methods(value)}
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise UsageError("'algorithms' should be a list of methods, or methods with their settings")
+    return {name: {} for name in methods(value)}
+
+
+def methods(names: Iterable[str]) -> tuple[str, ...]:
+    """The methods of a study; UsageError for one that is there twice, and for two whose runs had one name."""
+    found: dict[str, str] = {}
+    for name in distinct(list(names), "algorithms"):
+        other = found.setdefault(algorithms.identifier(name), name)
+        if other != name:
+            raise UsageError(
+                f"algorithms: {other} and {name} would both be filed under '{algorithms.identifier(name)}': "
+                "call one of the classes otherwise"
+            )
+    return tuple(found.values())
+
+
+def distinct(names: Any, what: str) -> tuple[Any, ...]:
+    """The names; UsageError where one is there twice."""
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise UsageError(f"{what}: {name} is there twice")
+        seen.add(name)
+    return tuple(names)
+
+
+def parse_seeds(value: Any) -> tuple[int, ...]:
+    """Seeds from `0..9`, `0,1,5..7`, a number or a list of numbers; UsageError for anything else."""
+    parts = value if isinstance(value, list) else str(value).split(",")
+    words = ",".join(map(str, parts)) if len(parts) <= 20 else f"{parts[0]},...,{parts[-1]}"
+    seeds: list[int] = []
+    for part in parts:
+        match = re.fullmatch(r"(\d{1,10})(?:\.\.(\d{1,10}))?", str(part).strip())
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not low <= high <= MAX_SEED:
+            raise UsageError(f"seeds={words[:60]}: should be like 0..9 or 0,1,5, between 0 and {MAX_SEED}")
+        if len(seeds) + high - low >= MOST_SEEDS:
+            raise UsageError(f"seeds={words[:60]}: are more than {MOST_SEEDS} of a method")
+        seeds += range(low, high + 1)
+    return distinct(seeds, f"seeds={words[:60]}")
+
+
+def _words(value: Any, where: str) -> dict[str, str]:
+    """Settings as words; UsageError where one has an entry of its own in the table."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UsageError(f"'{where}' should be settings of `train`, as name: value")
+    for name, entry in value.items():
+        if name in OWN and name != "workers":
+            raise UsageError(f"'{where}' has '{name}', which a study sets itself")
+        if isinstance(entry, dict):
+            raise UsageError(f"'{where}': write {name}.{next(iter(entry), '<setting>')} in place of a nested entry")
+    return {str(name): word(entry) for name, entry in value.items()}
+
+
+def word(value: Any) -> str:
+    """A setting's value as the command line has it."""
+    if isinstance(value, list):
+        return ",".join(map(word, value))
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file of `sweeps/` is a study's table: the others are search spaces, named after their method."""
+    return path.suffix == ".yaml" and path.stem not in algorithms.REGISTRY
+
+
+def _path(name: str) -> Path:
+    if name.endswith((".yaml", ".yml")):
+        return Path(name).expanduser()
+    tables = sorted(path.stem for path in SWEEPS.iterdir() if is_table(path))
+    if name not in tables:
+        raise UsageError(f"table={name}: there is no such table in {SWEEPS.name}/{nearest(name, tables)}")
+    return SWEEPS / f"{name}.yaml"

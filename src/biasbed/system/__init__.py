@@ -1,0 +1,1 @@
+"""Processes, files, terminal, and the identity of code. Nothing of this is about training."""

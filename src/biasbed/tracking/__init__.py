@@ -1,0 +1,1 @@
+"""Where numbers are kept: the run's folder, its journal, MLflow, and files of runs."""

@@ -1,0 +1,274 @@
+"""The folder of one training: found again by what is trained, locked while it is, holding all that resume needs."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import socket
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from biasbed import record
+from biasbed.errors import Failure, UsageError
+from biasbed.system import strict_yaml
+from biasbed.tracking.server import resolve_uri
+
+if TYPE_CHECKING:
+    from biasbed.config import Config
+
+DONE, LOCK, JOURNAL, STATE, ID = "done", "lock", "metrics.jsonl", "run.json", "id"
+CLAIM = "claim"  # locked by the command that is about to train here, or whose training does
+
+
+def home(config: Config) -> Path:
+    """The folder of all runs of these settings' tracking server."""
+    if config.output_dir != "auto":
+        return Path(config.output_dir).expanduser().resolve()
+    return record.home(resolve_uri() if config.tracking == "on" else "offline")
+
+
+class State(TypedDict, total=False):
+    """What the tracker notes of a folder's run."""
+
+    tags: dict[str, str]
+    params: dict[str, str]
+    inputs: list[Annotated[list[str], Field(min_length=3, max_length=3)]]  # context, name, fingerprint
+    superseded: list[str]
+    experiment: str
+    opening: str
+    run_id: str
+    tracking_uri: str
+    attempts: int
+    sent: bool
+    owes_model: bool
+    without_best: bool
+
+
+_STATE = TypeAdapter(State)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """`<output_dir>/<suite>/<algorithm>-s<seed>-<run_key[:8]>`, with `-2`, `-3`, .. for later runs of the same key."""
+
+    path: Path
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its training has ended. One whose state is damaged is continued at its end, which writes it anew."""
+        return (self.path / DONE).exists() and not self.is_damaged
+
+    def mark_done(self) -> None:
+        (self.path / DONE).touch()
+
+    def unmark_done(self) -> None:
+        (self.path / DONE).unlink(missing_ok=True)
+
+    # --- journal -----------------------------------------------------------------------------------------------------
+
+    @property
+    def journal(self) -> Path:
+        return self.path / JOURNAL
+
+    def write_journal(self, records: Sequence[dict[str, Any]]) -> None:
+        """Make the journal hold exactly these records."""
+        write_whole(self.journal, "".join(json.dumps(entry) + "\n" for entry in records))
+
+    def append_journal(self, entry: dict[str, Any]) -> None:
+        with self.journal.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read_journal(self) -> list[dict[str, Any]]:
+        """All whole records; a line that is damaged, or was cut off by a kill, is left out (the checkpoint has it)."""
+        return [found for line in self._lines() if (found := _record(line)) is not None]
+
+    @property
+    def has_whole_journal(self) -> bool:
+        """Whether every line of the journal can be read."""
+        return all(_record(line) is not None for line in self._lines())
+
+    def _lines(self) -> list[str]:
+        return self.journal.read_text(errors="replace").splitlines() if self.journal.exists() else []
+
+    # --- the run on the tracking server ------------------------------------------------------------------------------
+
+    def read_state(self) -> dict[str, Any]:
+        """What the tracker wrote: run id, tags, parameters. Empty before the first start, and where it is damaged."""
+        state = mapping(self.path / STATE) or {}
+        try:
+            _STATE.validate_python(state, strict=True)
+        except ValidationError:
+            return {}
+        return state
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether what the tracker wrote is there, but can't be read."""
+        return (self.path / STATE).exists() and not self.read_state()
+
+    def write_state(self, state: dict[str, Any]) -> None:
+        write_whole(self.path / STATE, json.dumps(state, indent=1))
+
+    def identify(self) -> str:
+        """The folder's id: drawn once and kept beside its state, so that its run is found again without that."""
+        path = self.path / ID
+        found = path.read_text(errors="replace").strip() if path.exists() else ""
+        if not re.fullmatch("[0-9a-f]{16}", found):
+            found = self.read_state().get("tags", {}).get(record.FOLDER_ID) or uuid.uuid4().hex[:16]
+            write_whole(path, f"{found}\n")
+        return found
+
+    # --- one trainer at a time ---------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder; Failure names the holder. What processes that were killed left half-written is removed."""
+        with exclusive(self.path, "trained"):
+            for path in (*self.path.glob("*.tmp"), *self.path.glob("predictions/*/*.tmp")):
+                path.unlink(missing_ok=True)
+            yield
+
+    def holder(self) -> str | None:
+        """Who is training here, None where nobody is."""
+        if not (self.path / LOCK).exists():
+            return None
+        with (self.path / LOCK).open("a+") as file:
+            return None if _lock(file) else _holder(file)
+
+    def claim(self) -> TextIO | None:
+        """Reserve the folder, which is made, for a training to be started; None where another command has done so.
+
+        Closing what is returned ends it, and so does the end of this process.
+        """
+        make(self.path)
+        file = (self.path / CLAIM).open("a+")
+        if _lock(file):
+            return file
+        file.close()
+        return None
+
+    @property
+    def study(self) -> str | None:
+        """The study that it was trained for, None before the first start; by its settings where its state is lost."""
+        study = self.read_state().get("tags", {}).get(record.STUDY)
+        if study is None and (self.path / record.CONFIG_FILE).exists():
+            with contextlib.suppress(UsageError):
+                settings = strict_yaml.read(self.path / record.CONFIG_FILE, "config")
+                study = settings.get("study") if isinstance(settings, dict) else None
+        return study if isinstance(study, str) else None
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that is never there in half, and that a power cut does not empty."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make renames in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def mapping(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None where there is none, or it can't be read."""
+    try:
+        found = json.loads(path.read_text()) if path.exists() else None
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    """A line of a journal, None where it is none."""
+    try:
+        found = json.loads(line)
+        is_record = isinstance(found["step"], int) and isinstance(found["timestamp"], int)
+        return found if is_record and isinstance(found["metrics"], dict) else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+@contextlib.contextmanager
+def exclusive(folder: Path, work: str) -> Iterator[None]:
+    """Hold a folder, which is made where it is missing; Failure names the holder, and says what is being done to it.
+
+    The lock ends with its process, however that ends.
+    """
+    make(folder)
+    with (folder / LOCK).open("a+") as file:
+        if not any(_lock(file, wait) for wait in (0.0, 0.05, 0.1)):  # somebody may just be looking who holds it
+            raise Failure(f"{folder} is being {work} by {_holder(file)}: wait for it, or stop it")
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
+
+
+def make(folder: Path) -> None:
+    """Make a folder where it is missing; UsageError where that is not possible."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"can't make the folder {folder}: {error.strerror}") from None
+
+
+def _lock(file: TextIO, wait: float = 0.0) -> bool:
+    """Whether the lock could be had, after `wait` seconds; it is held until the file is closed."""
+    time.sleep(wait)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _holder(file: TextIO) -> str:
+    file.seek(0)
+    return file.read().strip() or "another process"
+
+
+def find(base: Path, resume: str, tracked: bool, study: str) -> RunFolder:
+    """The folder to train in: the study's newest one unless it is done or `resume` is `never`; then the next free name.
+
+    With `resume=once` a done folder is returned as it is; so is one whose results never reached a server, where runs
+    are `tracked`. Folders of other studies are left alone; one that no training has begun in is anybody's.
+    """
+    series, free = [], base
+    while free.exists():
+        series.append(RunFolder(free))
+        free = base.with_name(f"{base.name}-{len(series) + 1}")
+    own = [f for f in series if f.study == study] or [f for f in series if f.study is None and not f.is_damaged]
+    if not own or resume == "never":
+        return RunFolder(free)
+    done = [folder for folder in own if folder.is_done]
+    if resume == "once" and done:
+        return done[0]
+    newest = own[-1]
+    leave = tracked and not newest.read_state().get("sent")
+    return RunFolder(free) if newest.is_done and not leave else newest
+
+
+def all_folders(root: Path) -> list[RunFolder]:
+    """All run folders under a home, finished or not."""
+    return [RunFolder(path.parent) for path in sorted(root.glob(f"*/*/{STATE}"))]

@@ -1,0 +1,82 @@
+"""MLflow's pages: where a tracking server's are shown, and links into them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import socket
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode
+
+from biasbed import record
+from biasbed.tracking.server import database, experiment_created, mlflow_version
+
+PORTS = range(5000, 5020)  # where `mlflow ui` is looked for, and would be started: its usual port first
+PATIENCE = 2.0  # seconds that what is there has to answer
+CLASSIC = "machine_learning"  # the mode of the pages; they open in the one for language models otherwise
+
+
+@dataclass(frozen=True)
+class Pages:
+    """The pages of one tracking server."""
+
+    base: str  # address, without a slash at the end
+    version: str  # of the MLflow that shows them
+    start: str = ""  # the command that starts them, where nobody shows them
+
+    def experiment(self, experiment_id: str, **query: str) -> str:
+        """A link to the table of an experiment's runs."""
+        return f"{self.base}/#/experiments/{quote(experiment_id)}/runs?{_query(query)}"
+
+    def experiments(self, ids: Sequence[str], **query: str) -> str:
+        """A link to the table of several experiments' runs."""
+        wanted = {"experiments": json.dumps(list(ids), separators=(",", ":")), **query}
+        return f"{self.base}/#/compare-experiments/s?{_query(wanted)}"
+
+
+def _query(values: dict[str, str]) -> str:
+    return urlencode({"workflowType": CLASSIC, **values}, quote_via=quote)
+
+
+def pages(uri: str, experiment_id: str) -> Pages | None:
+    """The pages that show, or would show, an experiment of this server; None where that is not known.
+
+    A local database is shown by an `mlflow ui` that is running, if one has this experiment, or by one to be started.
+    Raises what MLflow raises where the server fails.
+    """
+    if uri.startswith(("http://", "https://")):
+        return Pages(record.public_uri(uri).rstrip("/"), mlflow_version(uri))
+    if database(uri) is None:
+        return None
+    created = experiment_created(uri, experiment_id)
+    port = PORTS[-1]
+    for port in PORTS:
+        base = f"http://127.0.0.1:{port}"
+        if not _is_taken(port):
+            break
+        shown = _read(f"{base}/api/2.0/mlflow/experiments/get?experiment_id={quote(experiment_id)}")
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            if json.loads(shown)["experiment"]["creation_time"] == created:
+                return Pages(base, _read(f"{base}/version"))
+    command = ["mlflow", "ui", "--backend-store-uri", uri, "--port", str(port)]
+    return Pages(f"http://127.0.0.1:{port}", mlflow_version(uri), shlex.join(command))
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _read(address: str) -> str:
+    """What a local address answers, empty where it does not; proxies are for other machines."""
+    try:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(address, timeout=PATIENCE) as answer:
+            text: str = answer.read(1_000_000).decode()
+            return text
+    except (OSError, ValueError):
+        return ""

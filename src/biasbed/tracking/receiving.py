@@ -1,0 +1,92 @@
+"""`import` of a file that `export` wrote: each run once, as it was, with a tag that says where it came from."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from biasbed import record
+from biasbed.errors import UsageError
+from biasbed.tracking.archive import Archive, ArchivedRun
+from biasbed.tracking.folder import exclusive
+from biasbed.tracking.server import experiment_id, find_run, find_runs, guarded, resolve_uri, writer
+from biasbed.tracking.tracker import PARENT
+
+PARAMS_AT_A_TIME, METRICS_AT_A_TIME = 100, 1000  # what MLflow takes in one request
+
+
+def import_archive(source: str) -> int:
+    """Makes the archive's runs on the tracking server and returns how many were new.
+
+    Those that are there, imported or trained here, stay as they are; what an import that was cut short left is made
+    anew. UsageError, before anything is made, for a file that is no whole archive; Failure where the server fails.
+    """
+    path = Path(source).expanduser()
+    if not path.is_file():
+        raise UsageError(f"source={source}: there is no such file")
+    uri = resolve_uri()
+    with Archive(path) as archive, exclusive(record.home(uri) / "imports", "imported to"):
+        present = {run.run_id: found for run in archive.runs if (found := _present(uri, run.run_id))}
+        missing = [run for run in archive.runs if run.run_id not in present]
+        for run in sorted(missing, key=lambda run: run.parent in archive.manifest.runs):  # parents first
+            with guarded(uri):
+                present[run.run_id] = _make(uri, archive, run, present)
+    there = len(archive.runs) - len(missing)
+    already = f"; {there} {'was' if there == 1 else 'were'} there already" if there else ""
+    print(f"{len(missing)} runs imported to {record.public_uri(uri)}{already}")
+    for run in missing:
+        print(f"  {run.name}: run {present[run.run_id]}")
+    return len(missing)
+
+
+def _present(uri: str, run_id: str) -> str | None:
+    """The run of this origin on the server: itself, or its import. Deletes imports that were cut short."""
+    original = find_run(uri, run_id)
+    if original is not None and original.info.lifecycle_stage == "active":
+        return run_id
+    found = find_runs(uri, origin_run=run_id)
+    for run in found:
+        if run.info.status == "RUNNING":  # it is given its status last
+            with guarded(uri):
+                writer(uri).delete_run(run.info.run_id)
+    return next((str(run.info.run_id) for run in found if run.info.status != "RUNNING"), None)
+
+
+def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, str]) -> str:
+    """present: origin id -> id here, for the parent."""
+    from mlflow.entities import Metric, Param
+
+    client = writer(uri)
+    tags = {**run.tags, record.ORIGIN_RUN: run.run_id, record.ORIGIN_SERVER: run.server}
+    parent = present.get(run.parent) or (_present(uri, run.parent) if run.parent else None)
+    if parent:
+        tags[PARENT] = parent
+    metrics = [Metric(name, value, time, step) for name, step, time, value in archive.metrics(run.run_id)]
+    params = [Param(key, value) for key, value in run.params.items()]
+    place = experiment_id(client, uri, run.experiment)
+    run_id = str(client.create_run(place, start_time=run.start_time, tags=tags, run_name=run.name).info.run_id)
+    for start in range(0, len(params), PARAMS_AT_A_TIME):
+        client.log_batch(run_id, params=params[start : start + PARAMS_AT_A_TIME])
+    for start in range(0, len(metrics), METRICS_AT_A_TIME):
+        client.log_batch(run_id, metrics=metrics[start : start + METRICS_AT_A_TIME])
+    _log_inputs(uri, run_id, run)
+    with tempfile.TemporaryDirectory() as folder:
+        archive.unpack(run.run_id, Path(folder))
+        client.log_artifacts(run_id, folder)
+    client.set_terminated(run_id, run.status, run.end_time)
+    return run_id
+
+
+def _log_inputs(uri: str, run_id: str, run: ArchivedRun) -> None:
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    entries = [
+        DatasetInput(
+            Dataset(one.name, one.digest, one.source_type, one.source, one.schema, one.profile),
+            [InputTag(key, value) for key, value in one.tags.items()],
+        )
+        for one in run.inputs
+    ]
+    if entries:
+        writer(uri).log_inputs(run_id, entries)

@@ -1,0 +1,95 @@
+"""`export`: tracked runs into one file."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from biasbed import record
+from biasbed.errors import UsageError
+from biasbed.tracking.archive import ArchivedRun, ArchiveWriter, Input, Row
+from biasbed.tracking.options import ExportOptions
+from biasbed.tracking.server import active_run, find_runs, guarded, resolve_uri, writer
+from biasbed.tracking.tracker import PARENT
+
+HEAVY = (record.CHECKPOINT_FOLDER, record.MODEL_NAME)
+ENDED = ("FINISHED", "FAILED", "KILLED")
+
+
+def export(options: ExportOptions) -> Path:
+    """Write the file and return its path. UsageError for nothing to write, Failure where the server fails."""
+    uri = resolve_uri()
+    path = Path(options.file).expanduser().absolute()
+    if path.exists():
+        raise UsageError(f"file={path} is there already: give another name, or remove it")
+    runs = (
+        _of_study(uri, options.study) if options.run == "none" else [active_run(uri, run_id) for run_id in options.run]
+    )
+    left_out = [run for run in runs if run.info.status not in ENDED]
+    runs = [run for run in runs if run.info.status in ENDED]
+    if not runs:
+        names = ", ".join(f"{run.info.run_name} ({run.info.run_id})" for run in left_out[:3])
+        raise UsageError(f"nothing to export: still running, or ended without a word: {names}")
+    with ArchiveWriter(path) as archive, guarded(uri):
+        for run in {run.info.run_id: run for run in runs}.values():
+            with tempfile.TemporaryDirectory() as folder:
+                _download(uri, run.info.run_id, Path(folder), options.checkpoints)
+                archive.add_run(_described(uri, run), _rows(uri, run), Path(folder))
+    for run in left_out:
+        print(f"left out, as it has not ended: {run.info.run_name} ({run.info.run_id})")
+    without = "" if options.checkpoints else "; without checkpoints and models (checkpoints=yes takes them along)"
+    print(f"{len(archive.runs)} runs in {path}, {path.stat().st_size / 2**20:.1f} MiB{without}")
+    print(f"elsewhere: mlflow run . -e import -P source={path.absolute()}", flush=True)
+    return path
+
+
+def _of_study(uri: str, study: str) -> list[Any]:
+    runs = find_runs(uri, study=study)
+    if not runs:
+        raise UsageError(f"study={study}: no run on {record.public_uri(uri)} belongs to such a study")
+    return runs
+
+
+def _described(uri: str, run: Any) -> ArchivedRun:
+    """Under the id and the server where it was trained, which an imported run has in its tags."""
+    client, tags = writer(uri), dict(run.data.tags)
+    parent = tags.pop(PARENT, "")
+    if parent:
+        parent = client.get_run(parent).data.tags.get(record.ORIGIN_RUN, parent)
+    inputs = run.inputs.dataset_inputs if run.inputs is not None else ()
+    return ArchivedRun(
+        run_id=tags.pop(record.ORIGIN_RUN, run.info.run_id),
+        server=tags.pop(record.ORIGIN_SERVER, record.public_uri(uri)),
+        name=run.info.run_name or "",
+        experiment=client.get_experiment(run.info.experiment_id).name,
+        status=run.info.status,
+        start_time=run.info.start_time,
+        end_time=run.info.end_time,
+        parent=parent,
+        params=dict(run.data.params),
+        tags=tags,
+        inputs=[_input(one) for one in inputs],
+    )
+
+
+def _input(one: Any) -> Input:
+    data = one.dataset
+    tags = {tag.key: tag.value for tag in one.tags}
+    return Input(data.name, data.digest, data.source_type, data.source, data.schema, data.profile, tags)
+
+
+def _rows(uri: str, run: Any) -> list[Row]:
+    client = writer(uri)
+    return [
+        (name, row.step, row.timestamp, row.value)
+        for name in sorted(run.data.metrics)
+        for row in client.get_metric_history(run.info.run_id, name)
+    ]
+
+
+def _download(uri: str, run_id: str, folder: Path, checkpoints: bool) -> None:
+    client = writer(uri)
+    for entry in client.list_artifacts(run_id):
+        if checkpoints or entry.path not in HEAVY:
+            client.download_artifacts(run_id, entry.path, str(folder))

@@ -1,0 +1,380 @@
+"""From journal to MLflow, exactly once. The only user of mlflow while training; works on rank 0 alone.
+
+Every record is in the journal, with its timestamp, before it is sent. MLflow's stores drop a row that is equal in key,
+step, value and timestamp, so sending the whole journal again is always safe: that is how an interruption of the server,
+of the training or of both is mended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from biasbed import record
+from biasbed.errors import Failure, UsageError, first_line
+from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.server import experiment_id, find_run, find_runs, guarded, impatient, resolve_uri, writer
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+NOTE = "mlflow.note.content"
+PARENT = "mlflow.parentRunId"
+PATIENCE = 90.0  # seconds that the end of a training waits for a server that is away
+RETRY_AFTER = 15.0  # seconds between attempts to reach it before that
+
+Record = dict[str, Any]  # {"step": int, "timestamp": ms, "metrics": {name: value}}
+
+
+def is_at(state: Record, uri: str) -> bool:
+    """Whether what a folder knows of its run is about this server; passwords are no part of that."""
+    return record.public_uri(state.get("tracking_uri", "")) == record.public_uri(uri)
+
+
+def take_run_id() -> str | None:
+    """The run that `mlflow run` opened for this command; asked for once, so that no child takes it for its own."""
+    return os.environ.pop("MLFLOW_RUN_ID", None)
+
+
+class Tracker:
+    """Writes one run: its folder first, then the server."""
+
+    def __init__(self, folder: RunFolder, run_id: str | None = None, offline: bool = False) -> None:
+        self.folder, self.offline = folder, offline
+        self._given_run = run_id
+        self._away_since: float | None = None
+        self._behind = False  # the server lacks something that the folder has
+        self.uri = "" if offline else resolve_uri()
+        self.run_id = ""
+        self.is_finished = False  # nothing is left to do, and nothing that comes now ends it early
+
+    # --- the run's beginning -----------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        name: str,
+        experiment: str,
+        tags: Mapping[str, str],
+        params: Mapping[str, Any],
+        inputs: Sequence[tuple[str, str, str]] = (),
+    ) -> None:
+        """Open the run: the one of `mlflow run`, the interrupted one, or a new one; then send all that is known.
+
+        inputs: (context, name, fingerprint) of each data set. Raises Failure where the server can't be reached: nothing
+        has been computed yet.
+        """
+        state = self.folder.read_state()
+        attempts = int(state.get("attempts", 0)) + 1
+        own = {record.ATTEMPTS: str(attempts), record.FOLDER_ID: self.folder.identify(), "mlflow.runName": name}
+        tags = {**tags, **own}
+        words = {f"{record.CONFIG_PARAMETER}{key}": _word(value) for key, value in params.items()}
+        state |= {"experiment": experiment, "tags": tags, "params": words, "attempts": attempts, "sent": False}
+        state["inputs"] = [list(entry) for entry in inputs]
+        self.folder.write_state(state)
+        if not self.offline:
+            self.reopen()
+
+    def reopen(self) -> None:
+        """Open the run of a folder by what the folder says of it."""
+        with guarded(self.uri):
+            self._open(self.folder.read_state())
+
+    def _open(self, state: Record) -> None:
+        """Every run that is given up for another stays in the state until it is deleted, whatever happens before."""
+        known = state.get("run_id") if is_at(state, self.uri) else None
+        previous = known or self._found(state)
+        self.run_id = self._given_run or self._revived(previous) or self._created(state)
+        superseded = state.setdefault("superseded", [])
+        if previous and previous != self.run_id:
+            superseded.append(previous)
+        superseded += self._twins(state)
+        state |= {"run_id": self.run_id, "tracking_uri": record.public_uri(self.uri)}
+        self.folder.write_state(state)
+        self._send_everything(state)
+        for run_id in superseded:
+            with contextlib.suppress(Exception):  # someone has deleted it already
+                self._client.delete_run(run_id)
+        self.folder.write_state({**state, "superseded": []})
+
+    def _send_everything(self, state: Record) -> None:
+        self._send_description(state)
+        self._send_inputs(state)
+        self._send_records(self.folder.read_journal())
+        self._send_files(record.CONFIG_FILE, record.PROTOCOL_FILE, record.ENVIRONMENT_FILE, record.PICTURES_FOLDER)
+
+    def _found(self, state: Record) -> str | None:
+        """The folder's run on a server that the folder does not know: opened just before a kill, or sent by a copy.
+
+        Of several one with records, as the others are its twins.
+        """
+        found = sorted(self._of_folder(state), key=lambda run: not run.data.metrics)
+        return found[0].info.run_id if found else None
+
+    def _twins(self, state: Record) -> list[str]:
+        """Twins of the folder's run: the server made them, but its answer was lost, and the client asked again."""
+        opening = state.get("opening")
+        twins = [run for run in self._of_folder(state) if opening and run.data.tags.get(record.OPENING) == opening]
+        return [run.info.run_id for run in twins if run.info.run_id != self.run_id]
+
+    def _of_folder(self, state: Record) -> list[Run]:
+        """The folder's runs on the server, but those that are given up already and copies that were imported."""
+        folder_id = state["tags"].get(record.FOLDER_ID)
+        left = set(state.get("superseded", ()))
+        runs = find_runs(self.uri, folder=folder_id) if folder_id else []
+        return [run for run in runs if run.info.run_id not in left and record.ORIGIN_RUN not in run.data.tags]
+
+    def _revived(self, run_id: str | None) -> str | None:
+        """The interrupted run, running again, unless someone deleted it."""
+        from mlflow.exceptions import MlflowException
+
+        if run_id is None:
+            return None
+        try:
+            if self._client.get_run(run_id).info.lifecycle_stage != "active":
+                return None
+            self._client.update_run(run_id, status="RUNNING")
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return None
+            raise
+        return run_id
+
+    def _created(self, state: Record) -> str:
+        state["opening"] = uuid.uuid4().hex
+        self.folder.write_state(state)  # before it is asked for: whoever is killed now knows what it asked for
+        tags = {**state["tags"], record.OPENING: state["opening"]}
+        tags |= {"mlflow.user": os.environ.get("USER", ""), "mlflow.source.type": "LOCAL"}
+        parent = os.environ.get("BIASBED_PARENT_RUN")
+        if parent:
+            tags[PARENT] = parent
+        return str(self._client.create_run(self._experiment(state["experiment"]), tags=tags).info.run_id)
+
+    def _experiment(self, name: str) -> str:
+        """Under `mlflow run`, the one that the user chose there."""
+        return os.environ.get("MLFLOW_EXPERIMENT_ID") or experiment_id(self._client, self.uri, name)
+
+    def _send_description(self, state: Record) -> None:
+        from mlflow.entities import Param, RunTag
+
+        present = self._client.get_run(self.run_id).data
+        params = [Param(key, value) for key, value in state["params"].items() if key not in present.params]
+        tags = [RunTag(key, value) for key, value in state["tags"].items()]
+        self._client.log_batch(self.run_id, params=params, tags=tags)
+        outdated = {record.ENDED_BY, record.ERROR} & (set(present.tags) - set(state["tags"]))
+        for key in outdated | ({NOTE} & set(present.tags) if outdated else set()):
+            self._client.delete_tag(self.run_id, key)  # of the attempt before
+
+    def _send_inputs(self, state: Record) -> None:
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        entries = [
+            DatasetInput(
+                Dataset(name, fingerprint, "local", json.dumps({"name": name})),
+                [InputTag("mlflow.data.context", context)],
+            )
+            for context, name, fingerprint in state.get("inputs", ())
+        ]
+        for wait in (0.1, 0.4, None) if entries else ():
+            try:
+                return self._client.log_inputs(self.run_id, entries)
+            except Exception:
+                # Of two runs that name a new data set at the same time, the store refuses one; then it is there.
+                if wait is None:
+                    raise
+                time.sleep(wait)
+
+    # --- while training ----------------------------------------------------------------------------------------------
+
+    def restore(self, history: Sequence[Record]) -> None:
+        """Make the journal what the checkpoint says it was; before `start`.
+
+        Records beyond it were sent before that checkpoint was damaged. They come again with another time, so that the
+        run they went to is given up for a new one.
+        """
+        state = self.folder.read_state()
+        if len(self.folder.read_journal()) > len(history) and state.get("run_id"):
+            state.setdefault("superseded", []).append(state.pop("run_id"))
+            self.folder.write_state(state)
+        self.folder.write_journal(history)
+
+    def log(self, entry: Record) -> None:
+        """One boundary's metrics, to the journal and then to the server. A server that is away costs no record."""
+        self.folder.append_journal(entry)
+        if self._away_since is not None and time.monotonic() - self._away_since < RETRY_AFTER:
+            return
+        self._try(lambda: self._catch_up() if self._behind else self._send_records([entry]))
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        state = self._tagged(tags)
+        self.folder.write_state(state)
+        self._try(lambda: self._send_description(state))
+
+    def _tagged(self, tags: Mapping[str, str]) -> Record:
+        """What the folder says of its run, with these tags besides."""
+        state = self.folder.read_state()
+        return {**state, "tags": {**state.get("tags", {}), **tags}, "params": state.get("params", {})}
+
+    # --- the run's end -----------------------------------------------------------------------------------------------
+
+    def finish(self, log_model: Callable[[str], None] | None = None) -> None:
+        """Send results and the model, and end the run. Waits a while for a server that is away, then raises Failure."""
+        self.folder.mark_done()
+        deadline = time.monotonic() + PATIENCE
+        with impatient(PATIENCE):
+            self._forget_failures()
+        if not self.offline:
+            self._deliver(self._send_results, deadline)
+            owes = log_model is not None and not self._log_model(log_model)
+            ended = time.monotonic() + PATIENCE / 3
+            self._deliver(lambda: self._client.set_terminated(self.run_id, "FINISHED"), ended)
+            self.folder.write_state({**self.folder.read_state(), "sent": True, "owes_model": owes})
+        self.is_finished = True
+
+    def _deliver(self, send: Callable[[], None], deadline: float) -> None:
+        """Send what belongs to the end, again and again until the deadline; Failure then."""
+        while True:
+            with impatient(deadline - time.monotonic()):
+                if self._try(send):
+                    return
+            if time.monotonic() + RETRY_AFTER / 3 > deadline:
+                raise Failure(
+                    f"the training is done but {record.public_uri(self.uri)} does not answer; all is kept in "
+                    f"{self.folder.path}: run `biasbed sync` when the server is back"
+                )
+            time.sleep(RETRY_AFTER / 3)
+
+    def _forget_failures(self) -> None:
+        """A run that is whole in the end does not say why it once was not."""
+        state = self.folder.read_state()
+        stale = {record.ERROR, record.ENDED_BY, NOTE} & set(state["tags"])
+        if stale:
+            state["tags"] = {name: value for name, value in state["tags"].items() if name not in stale}
+            self.folder.write_state(state)
+            self._try(lambda: self._send_description(state))
+
+    def _send_results(self) -> None:
+        if self._behind:
+            self._catch_up()
+        self._send_files("predictions", *record.EVALUATION_FILES)
+        best = self.folder.path / record.BEST_CHECKPOINT
+        if best.exists():
+            self._client.log_artifact(self.run_id, str(best), record.CHECKPOINT_FOLDER)
+
+    def add_model(self, log_model: Callable[[str], None]) -> bool:
+        """Log the model that a finished run owes, which ends when it did; whether it has the model now."""
+        state = self.folder.read_state()
+        self.run_id = state["run_id"]
+        with guarded(self.uri):
+            ended = self._client.get_run(self.run_id).info.end_time
+            is_logged = self._log_model(log_model)
+            self._client.set_terminated(self.run_id, "FINISHED", ended)
+        self.folder.write_state({**state, "owes_model": not is_logged})
+        return is_logged
+
+    def _log_model(self, log_model: Callable[[str], None]) -> bool:
+        """Once per run; whether it has one. A network that can't be exported costs the model, not the results."""
+        try:
+            outputs = self._client.get_run(self.run_id).outputs
+            if outputs is None or not outputs.model_outputs:
+                log_model(self.run_id)
+        except Exception as error:  # torch.export, MLflow and the server each have their own kinds
+            reason = record.public_text(first_line(error))
+            print(f"warning: no MLflow model was logged: {reason}; the checkpoint was", file=sys.stderr)
+            return False
+        return True
+
+    def abort(self, status: str, tags: Mapping[str, str], note: str) -> None:
+        """End the run early; what can't be sent now is sent when the training is resumed."""
+        if not self.run_id:
+            return
+        self._away_since = None
+        state = self._tagged({**tags, NOTE: note})
+        with contextlib.suppress(OSError):  # a full disk may be why it ends; the server learns of that in any case
+            self.folder.write_state(state)
+        with impatient(PATIENCE / 6):  # each: a run that can't be described is ended all the same
+            self._try(lambda: self._send_description(state))
+            self._try(lambda: self._client.set_terminated(self.run_id, status))
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _client(self) -> MlflowClient:
+        return writer(self.uri)
+
+    def _try(self, send: Callable[[], None]) -> bool:
+        """Whether it was sent; a server that is away is reported once and tried again later."""
+        if self.offline or not self.run_id:
+            return False
+        try:
+            with guarded(self.uri):
+                send()
+        except Failure as failure:
+            if self._away_since is None or not self._behind:
+                print(f"warning: {failure}; training goes on, the journal keeps everything", file=sys.stderr)
+            self._away_since, self._behind = time.monotonic(), True
+            return False
+        self._away_since = None
+        return True
+
+    def _catch_up(self) -> None:
+        """Send everything again after the server was away; it keeps each row once."""
+        self._send_everything(self.folder.read_state())
+        self._behind = False
+        print("the tracking server is back; the journal was sent", file=sys.stderr)
+
+    def _send_records(self, records: Sequence[Record]) -> None:
+        from mlflow.entities import Metric
+
+        metrics = [
+            Metric(name, value, entry["timestamp"], entry["step"])
+            for entry in records
+            for name, value in entry["metrics"].items()
+        ]
+        for start in range(0, len(metrics), 1000):
+            self._client.log_batch(self.run_id, metrics=metrics[start : start + 1000])
+
+    def _send_files(self, *names: str) -> None:
+        for name in names:
+            path = self.folder.path / name
+            if path.is_dir():
+                self._client.log_artifacts(self.run_id, str(path), name)
+            elif path.exists():
+                self._client.log_artifact(self.run_id, str(path))
+
+
+def report_usage_error(message: str) -> None:
+    """Under `mlflow run` a refused command has a run already: say there why it failed."""
+    run_id = take_run_id()
+    if run_id:
+        with contextlib.suppress(Exception):  # the message is on the terminal in any case
+            from mlflow import MlflowClient
+
+            client = MlflowClient(resolve_uri())
+            client.set_tag(run_id, record.USAGE_ERROR, message[:5000])
+            client.set_tag(run_id, NOTE, message)
+
+
+def download_checkpoint(run_id: str, folder: Path) -> Path:
+    """A tracked run's best checkpoint, as a local file; UsageError where there is no such run, Failure without one."""
+    from mlflow.artifacts import download_artifacts
+
+    uri = resolve_uri()
+    if find_run(uri, run_id) is None:
+        raise UsageError(f"there is no run {run_id} on {record.public_uri(uri)}")
+    with guarded(uri):
+        name = f"{record.CHECKPOINT_FOLDER}/{record.BEST_CHECKPOINT}"
+        return Path(download_artifacts(run_id=run_id, artifact_path=name, dst_path=str(folder), tracking_uri=uri))
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return "none" if value is None else str(value)

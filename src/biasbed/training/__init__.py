@@ -1,0 +1,1 @@
+"""One training: who opens what, and the loop."""

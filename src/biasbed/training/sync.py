@@ -1,0 +1,111 @@
+"""Journals that never reached the server, sent later; each row arrives once however often this is run."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from biasbed import record
+from biasbed.errors import Failure, os_reason
+from biasbed.settings import setting
+from biasbed.tracking.folder import JOURNAL, STATE, RunFolder, all_folders
+from biasbed.tracking.server import find_runs, resolve_uri
+from biasbed.tracking.tracker import Tracker, is_at
+
+
+@dataclass(frozen=True)
+class SyncOptions:
+    """Where the journals are."""
+
+    output_dir: str = setting("auto", "folder of runs (auto: this server's, and that of offline runs)")
+    algorithm: str = setting("auto", "<file>.py:<Class> of your own whose runs are also to be logged as MLflow models")
+
+
+def sync(options: SyncOptions) -> int:
+    """Send every finished run and study that the server lacks; returns how many runs were sent."""
+    from biasbed.studies.study import send_studies
+
+    uri = resolve_uri()
+    find_runs(uri, kind="none")  # a server that is down is said once, not for every folder
+    if options.output_dir == "auto":
+        roots = list(dict.fromkeys((record.home(uri), record.home("offline"))))
+    else:
+        roots = [Path(options.output_dir).expanduser().resolve()]
+    sent, failed = 0, 0
+    for folder in [folder for root in roots for folder in all_folders(root)]:
+        try:
+            sent += _send_finished(folder, options.algorithm)
+        except (Failure, OSError) as error:
+            failed += 1
+            reason = os_reason(error) if isinstance(error, OSError) else error
+            print(f"{folder.path}: {reason}", file=sys.stderr)
+    studies = sum(send_studies(root, uri) for root in roots)
+    told = f"runs: {sent}, studies: {studies}, sent to {record.public_uri(uri)}"
+    print(told if sent or studies else "nothing to send: the server has it all")
+    if failed:
+        raise Failure(f"{failed} runs could not be sent: the same command tries again")
+    return sent
+
+
+def _send_finished(folder: RunFolder, named: str) -> bool:
+    """Send a run, if there is all of it and the server lacks it; whether that was so."""
+    state = folder.read_state()
+    if state.get("tags", {}).get(record.TRIAL_STATE) == "pruned":
+        return False  # it never will be finished, and that is no news
+    if not {"tags", "params", "experiment"} <= set(state):
+        raise Failure(f"its {STATE} is damaged; the command that made it mends that")
+    if not folder.is_done:
+        print(f"{folder.path}: not finished; the command that made it continues it", file=sys.stderr)
+        return False
+    return send_unless_sent(folder, named=named)
+
+
+def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = "auto") -> bool:
+    """Send a finished run if this server does not have all of it; whether that was so.
+
+    run_id: the run that `mlflow run` opened for it. named: a method of the user's own, which may be its.
+    """
+    from biasbed import algorithms
+    from biasbed.training import best
+
+    state = folder.read_state()
+    params = {name.removeprefix(record.CONFIG_PARAMETER): word for name, word in state.get("params", {}).items()}
+    is_meant = algorithms.identifier(named) == algorithms.identifier(params.get("algorithm", ""))
+    is_sent = state.get("sent") and is_at(state, resolve_uri())
+    if is_sent and not (is_meant and state.get("owes_model")):
+        return False
+    with folder.locked():
+        tracker = Tracker(folder, None if is_sent else run_id)
+        log_model = model_logger(folder, tracker, named if is_meant else "auto")
+        if is_sent:
+            return tracker.add_model(log_model)
+        lost = best.reopen_if_lost(folder)
+        if lost is not None:
+            raise Failure(f"{lost} is lost or damaged: the command that made it mends that")
+        _mend_journal(folder)
+        tracker.reopen()
+        tracker.finish(log_model if params.get("log_model") == "True" else None)
+    print(f"{folder.path.name} -> run {tracker.run_id}")
+    return True
+
+
+def model_logger(folder: RunFolder, tracker: Tracker, named: str) -> Callable[[str], None]:
+    """What logs the folder's best weights as an MLflow model to the run of an id. named: a user's own method."""
+    from biasbed.evaluation import models
+
+    return functools.partial(models.log_model, folder.path / record.BEST_CHECKPOINT, uri=tracker.uri, named=named)
+
+
+def _mend_journal(folder: RunFolder) -> None:
+    """A damaged journal is written anew from the checkpoint, which has all its records."""
+    if folder.has_whole_journal:
+        return
+    from biasbed.compute import checkpoint
+
+    state, _ = checkpoint.load_newest(folder.path)
+    if state is None:
+        raise Failure(f"its {JOURNAL} is damaged, and no checkpoint has the records")
+    folder.write_journal(state["history"])

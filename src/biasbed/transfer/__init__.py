@@ -1,1 +1,0 @@
-"""Tracked runs as one file, from one tracking server to another."""
