@@ -9,10 +9,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from biasbed import record
-from biasbed.analysis import AnalyzeOptions, Outcome
+from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import summary
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import Store
@@ -20,6 +22,9 @@ from biasbed.errors import Failure, UsageError
 from biasbed.settings import flatten
 from biasbed.tracking.comparison import SCOPE, Comparison, offer
 from biasbed.tracking.server import experiment_id, guarded, resolve_uri
+
+if TYPE_CHECKING:
+    from biasbed.analysis.result import Analysis
 
 SUMMARY = "summary.txt"
 MANIFEST = "manifest.json"  # what a folder holds that an analysis has written
@@ -204,3 +209,12 @@ def note_failure(store: Store, failure: Failure) -> None:
                 store.client.set_tag(attached, record.ERROR, str(failure)[:8000])
         except Failure:
             return
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What `analyze` leaves behind."""
+
+    analysis: Analysis
+    output_dir: Path  # tables, figures and report
+    run_id: str  # the MLflow run that has them too

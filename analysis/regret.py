@@ -13,11 +13,14 @@ import pandas as pd
 
 from biasbed import record
 from biasbed.analysis import scores as aggregate
-from biasbed.analysis.runs.collect import Collection
+from biasbed.analysis.runs.run import Collection
 from biasbed.analysis.selection import published
-from biasbed.analysis.selection.rules import AsPublished, History, Rule, known_rule, rule_names
+from biasbed.analysis.selection.rules import AsPublished, History, Rule
+from biasbed.analysis.selection.select import known_rule, rule_names
 from biasbed.analysis.statistics import friedman
+from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import Failure, UsageError
+from biasbed.measures import unit
 
 ORACLE = "best_epoch"  # each set's own best epoch: no rule that takes one epoch can be better
 COLUMNS = ("rule", "oracle", "algorithm", "dataset", "mean", "std", "num_runs", "gap", "gap_std", "skipped")
@@ -59,7 +62,7 @@ def _under(
     runs = published.runs_under(collection, name)
     try:
         rule: Rule = AsPublished(name, n) if collection.published else known_rule(name, n, protocol)
-        selected, _ = published.select(rule, runs, histories, sets, protocol.monitor)
+        selected, _ = published.select_with_published(rule, runs, histories, sets, protocol.monitor)
     except (UsageError, Failure) as error:
         return RuleScores(name, False, None, None, str(error))
     table = aggregate.run_table(selected, runs, sets, protocol.monitor)
@@ -107,7 +110,7 @@ def _gaps(runs: pd.DataFrame, oracle: pd.DataFrame, sign: Mapping[str, float]) -
     both = runs[[*keys, "score"]].merge(oracle[[*keys, "score"]], on=keys, suffixes=("", "_oracle"))
     both["difference"] = (both["score_oracle"] - both["score"]) * both["dataset"].map(sign)
     groups = both.groupby(["algorithm", "dataset"])["difference"]
-    return groups.agg(gap="mean", gap_std="std").round(aggregate.DIGITS).reset_index()
+    return groups.agg(gap="mean", gap_std="std").round(DIGITS).reset_index()
 
 
 def against_oracle(selection: pd.DataFrame, rule: str) -> pd.DataFrame:
@@ -122,7 +125,7 @@ def against_oracle(selection: pd.DataFrame, rule: str) -> pd.DataFrame:
     own = rows[(rows["rule"] == rule) & rows["gap"].notna()].set_index(keys)
     frame = pd.DataFrame({ORACLE: oracle.reindex(own.index), rule: own["mean"]})
     frame["difference"] = frame[rule] - frame[ORACLE]
-    return frame.assign(std=own["gap_std"]).round(aggregate.DIGITS).reset_index()
+    return frame.assign(std=own["gap_std"]).round(DIGITS).reset_index()
 
 
 def regret(selection: pd.DataFrame, sets: Sequence[record.SetRecord]) -> pd.DataFrame:
@@ -136,7 +139,7 @@ def regret(selection: pd.DataFrame, sets: Sequence[record.SetRecord]) -> pd.Data
     selection = selection[selection["skipped"] == ""]
     by_rule = [set(names) for _, names in selection.groupby("rule")["algorithm"]]
     selection = selection[selection["algorithm"].isin(set.intersection(*by_rule))]
-    one_unit = len({aggregate.unit(entry.headline) for entry in sets}) == 1
+    one_unit = len({unit(entry.headline) for entry in sets}) == 1
     rows = []
     for name, of_rule in selection.groupby("rule", sort=False):
         ranks = friedman.rank(friedman.orient(aggregate.mean_matrix(of_rule), lower)).mean()
@@ -148,4 +151,4 @@ def regret(selection: pd.DataFrame, sets: Sequence[record.SetRecord]) -> pd.Data
             where = str(gaps.idxmax()) if largest > 0 else ""
             oracle = bool(own["oracle"].iloc[0])
             rows.append((name, oracle, algorithm, len(own), mean, largest, where, float(ranks[algorithm])))
-    return pd.DataFrame(rows, columns=list(REGRET_COLUMNS)).round(aggregate.DIGITS)
+    return pd.DataFrame(rows, columns=list(REGRET_COLUMNS)).round(DIGITS)

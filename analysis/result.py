@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -17,19 +18,25 @@ from biasbed import record
 from biasbed.analysis import regret as gaps
 from biasbed.analysis import scores as aggregate
 from biasbed.analysis import spread
-from biasbed.analysis.material import Material, gather
-from biasbed.analysis.runs.collect import Collection, Run
-from biasbed.analysis.selection import published
-from biasbed.analysis.selection.rules import History, Rule, headline
+from biasbed.analysis.runs.collect import collect
+from biasbed.analysis.runs.run import Collection, Run
+from biasbed.analysis.selection import names, own, published
+from biasbed.analysis.selection.published import Study
+from biasbed.analysis.selection.rules import AsPublished, History, Rule, headline
+from biasbed.analysis.selection.select import make_rule
 from biasbed.analysis.statistics import evidence, friedman
 from biasbed.analysis.statistics.evidence import Evidence
 from biasbed.errors import UsageError
+from biasbed.measures import scale, unit
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
-    from biasbed.analysis import AnalyzeOptions
+    from biasbed.analysis.options import AnalyzeOptions
     from biasbed.analysis.runs.store import Store
     from biasbed.analysis.statistics.friedman import Comparison
+if TYPE_CHECKING:
+    from biasbed.analysis.options import AnalyzeOptions
+    from biasbed.analysis.runs.store import Store
 
 
 @dataclass(frozen=True)
@@ -111,13 +118,6 @@ class Analysis:
         """What each selection rule costs, as `gaps.regret` has it."""
         return gaps.regret(self.selection, self.sets)
 
-    @cached_property
-    def frames(self) -> dict[str, pd.DataFrame]:
-        """Every table that is written, by the name of its CSV file without the ending."""
-        from biasbed.analysis.report import tables
-
-        return {name.removesuffix(".csv"): frame for name, (frame, _) in tables.frames(self).items()}
-
     @property
     def shown_runs(self) -> tuple[Run, ...]:
         """The runs that count, by algorithm in display order."""
@@ -146,7 +146,7 @@ class Analysis:
     @property
     def units(self) -> str:
         """What the scores are measured in, in words."""
-        units = {aggregate.unit(entry.headline) for entry in self.sets}
+        units = {unit(entry.headline) for entry in self.sets}
         if len(units) > 1:
             return "percent, losses in nats"
         return "nats" if units == {"nats"} else "percent"
@@ -177,7 +177,7 @@ def compute(store: Store, options: AnalyzeOptions) -> Analysis:
     collection, sets, rule, histories = material.collection, material.sets, material.rule, material.histories
     _check_display(options, collection, sets)
     monitor = collection.protocol.monitor
-    selected, missing = published.select(rule, collection.runs, histories, sets, monitor)
+    selected, missing = published.select_with_published(rule, collection.runs, histories, sets, monitor)
     runs = aggregate.run_table(selected, collection.runs, sets, monitor)
     scores = aggregate.score_table(runs, collection.algorithms, [entry.name for entry in sets])
     scope = f"-P suite={collection.scope.suite} -P study={collection.scope.study}"
@@ -187,7 +187,7 @@ def compute(store: Store, options: AnalyzeOptions) -> Analysis:
     notes += aggregate.check_complete(scores, missing, collection.runs, scope, trainable)
     notes += aggregate.run_count_note(scores) + aggregate.identical_runs_note(runs)
     notes += aggregate.shared_images_note(sets) + aggregate.validation_note(collection.protocol)
-    others, _ = published.select(rule, collection.duplicates, histories, sets, monitor)
+    others, _ = published.select_with_published(rule, collection.duplicates, histories, sets, monitor)
     duplicates = aggregate.run_table(others, collection.duplicates, sets, monitor)
     daggers = aggregate.daggers(collection.runs, sets)
     comparisons = compare_settings(scores, sets, daggers, options.alpha)
@@ -266,14 +266,14 @@ def _reproduction(material: Material, runs: pd.DataFrame, options: AnalyzeOption
     if options.compare == "none":
         return None
     own = runs[runs["run_id"].isin([run.id for run in material.collection.own])]
-    scales = {entry.name: aggregate.scale(entry.headline) for entry in material.sets}
+    scales = {entry.name: scale(entry.headline) for entry in material.sets}
     return published.cards(material.studies, material.rule, own, material.histories, scales, options.alpha)
 
 
 def _curves(histories: Mapping[str, History], runs: Sequence[Run], sets: Sequence[record.SetRecord]) -> pd.DataFrame:
     """The headline of every run and set at every step, as shown."""
     rows = [
-        (run.algorithm, run.id, entry.name, step, value * aggregate.scale(entry.headline))
+        (run.algorithm, run.id, entry.name, step, value * scale(entry.headline))
         for run in runs
         for entry in sets
         for step, value in histories[run.id].curve(headline(entry)).items()
@@ -285,3 +285,69 @@ def versions() -> dict[str, str]:
     """What computed the numbers."""
     found = {"biasbed": biasbed.__version__, "python": platform.python_version()}
     return found | {name: importlib.metadata.version(name) for name in LIBRARIES}
+
+
+@dataclass(frozen=True)
+class Material:
+    """All that is read before anything is computed."""
+
+    collection: Collection
+    sets: tuple[record.SetRecord, ...]  # that count
+    rule: Rule
+    histories: Mapping[str, History]  # run id -> history, also of runs that count under another rule only
+    studies: tuple[Study, ...]  # published results that are asked for
+
+
+def gather(store: Store, options: AnalyzeOptions) -> Material:
+    """UsageError for options that fit no run, Failure where runs must not be compared or a rule chooses none."""
+    names.check(store, options)
+    collection, mlflow_runs = collect(store, options)
+    sets = _chosen_sets(collection.protocol, options.sets)
+    rule = _rule(collection, sets, options)
+    studies = published.find(store, options, collection, sets, rule)
+    if options.with_published:
+        collection, sets = published.join(collection, sets, studies, options.algorithms)
+    elif studies:
+        notes = [note for study in studies for note in study.notes]
+        collection = dataclasses.replace(collection, notes=(*collection.notes, *notes))
+    of_studies = [run for study in studies for run in study.mlflow_runs]
+    histories = read_histories(store, [*mlflow_runs, *of_studies])
+    chosen, notes = own.choose(rule, collection.runs, histories)
+    if options.with_published:
+        chosen = (*chosen, *collection.published_by_rule[rule.name])
+    collection = dataclasses.replace(collection, runs=chosen, notes=(*collection.notes, *notes))
+    _check_control(collection, options.control)
+    return Material(collection, sets, rule, histories, tuple(studies))
+
+
+def _chosen_sets(protocol: record.Protocol, wanted: Sequence[str] | str) -> tuple[record.SetRecord, ...]:
+    known = [entry.name for entry in protocol.sets]
+    for name in () if wanted == "all" else wanted:
+        if name not in known:
+            raise UsageError(f"sets={','.join(wanted)}: there is no evaluation set '{name}'{nearest(name, known)}")
+    return tuple(entry for entry in protocol.sets if wanted == "all" or entry.name in wanted)
+
+
+def _rule(collection: Collection, sets: tuple[record.SetRecord, ...], options: AnalyzeOptions) -> Rule:
+    if collection.published:
+        run = collection.runs[0]
+        return AsPublished(run.selection, run.selection_n)
+    return make_rule(options.selection, options.n, dataclasses.replace(collection.protocol, sets=sets))
+
+
+def read_histories(store: Store, mlflow_runs: Iterable[Any]) -> dict[str, History]:
+    """Run id -> curves of all these MLflow runs."""
+    runs = {run.info.run_id: run for run in mlflow_runs}
+    return {
+        run_id: History(_title(runs[run_id]), rows) for run_id, rows in store.histories(list(runs.values())).items()
+    }
+
+
+def _title(run: Any) -> str:
+    return f"{run.info.run_name or run.info.run_id} ({run.info.run_id})"
+
+
+def _check_control(collection: Collection, control: str) -> None:
+    if control != "none" and control not in collection.algorithms:
+        advice = nearest(control, collection.algorithms)
+        raise UsageError(f"control={control}: no compared algorithm has this name{advice}")

@@ -8,26 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from biasbed import measures, record
-from biasbed.analysis.runs.collect import Run
-from biasbed.analysis.selection.rules import Missing
+from biasbed.analysis.runs.run import Run
+from biasbed.analysis.selection.select import Missing
+from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import Failure
-
-# Scores are rounded to this many digits before they are compared: the mean of the same numbers in another order differs
-# in the last bits, and a tie must stay a tie.
-DIGITS = 9
-NOT_FRACTIONS = ("loss",)  # every other measure is a fraction and is shown in percent
+from biasbed.measures import scale
 
 SCORE_COLUMNS = ("algorithm", "dataset", "mean", "std", "num_runs")
-
-
-def scale(measure: str) -> float:
-    """What turns a stored value into the one that is shown: fractions into percent."""
-    return 1.0 if measure in NOT_FRACTIONS else 100.0
-
-
-def unit(measure: str) -> str:
-    """The unit of a shown value."""
-    return "nats" if measure in NOT_FRACTIONS else "%"
 
 
 def run_table(

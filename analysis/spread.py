@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis import scores
-from biasbed.analysis.runs.collect import Run
+from biasbed.analysis.runs.run import Run
 from biasbed.analysis.selection.rules import History, Rule, headline
+from biasbed.analysis.statistics.friedman import DIGITS
+from biasbed.measures import scale
 
 COLUMNS = (
     "algorithm",
@@ -47,8 +48,8 @@ def table(
             found = [_of_run(run, histories[run.id], entry, rule) for run in runs if run.algorithm == algorithm]
             known = [pair for pair in found if pair is not None]
             if known and not any(math.isnan(deviation) for _, deviation in known):
-                rows.append((algorithm, entry.name, *_pooled(known, scores.scale(entry.headline)), len(known), n))
-    return pd.DataFrame(rows, columns=list(COLUMNS)).round(scores.DIGITS)
+                rows.append((algorithm, entry.name, *_pooled(known, scale(entry.headline)), len(known), n))
+    return pd.DataFrame(rows, columns=list(COLUMNS)).round(DIGITS)
 
 
 def _of_run(run: Run, history: History, entry: record.SetRecord, rule: Rule) -> tuple[float, float] | None:

@@ -21,22 +21,23 @@ from typing import Any
 
 import torch
 
-from biasbed import config
 from biasbed.algorithms.base import Stage, TrainData
+from biasbed.algorithms.make import make_algorithm
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.streams import MAIN, Plan, TrainLoader
-from biasbed.evaluation import models
 from biasbed.tracking.folder import RunFolder
 from biasbed.training import job
+from biasbed.training.resolve import resolve
+from biasbed.training.train import _engine
 
 STEPS = 24
 
 
 def engine_side(algorithm: str, folder: Path) -> Callable[[], None]:
     """Steps of our engine, without evaluation and checkpoints."""
-    planned = job.plan(config.resolve({"algorithm": algorithm, "steps": STEPS, "evaluate_every": 10**6, "nproc": 1}))
-    engine = job._engine(planned, RunFolder(folder), Group())
+    planned = job.plan(resolve({"algorithm": algorithm, "steps": STEPS, "evaluate_every": 10**6, "nproc": 1}))
+    engine = _engine(planned, RunFolder(folder), Group())
     method = engine.algorithm
     engine._boundary = lambda bar, is_last: None  # type: ignore[method-assign]
 
@@ -50,11 +51,11 @@ def engine_side(algorithm: str, folder: Path) -> Callable[[], None]:
 
 def bare_side() -> Callable[[], None]:
     """The same steps of ERM, written plainly."""
-    planned = job.plan(config.resolve({"steps": STEPS, "nproc": 1}))
+    planned = job.plan(resolve({"steps": STEPS, "nproc": 1}))
     settings: Any = planned.config
     torch.manual_seed(settings.seed)
     data = TrainData(2200, len(planned.suite.classes), 1)
-    method = models.make_algorithm(settings, planned.suite.task, Group(), Precision(), data)
+    method = make_algorithm(settings, planned.suite.task, Group(), Precision(), data)
     network: Any = method.network
     stream = planned.suite.stream(planned.training_data, settings.batch_size, 1)
     loader = TrainLoader(Plan({MAIN: stream}, settings.seed), settings.seed, 0, 2, False)

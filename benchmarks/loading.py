@@ -106,11 +106,12 @@ def private_mb(pid: int) -> float:
 
 def waiting(root: Path) -> None:
     """Print the share of its time that a training of ResNet-18 on one process with one loader worker waits for data."""
-    from biasbed import config
     from biasbed.algorithms.base import Stage
     from biasbed.compute.distributed import Group
     from biasbed.tracking.folder import RunFolder
     from biasbed.training import job
+    from biasbed.training.resolve import resolve
+    from biasbed.training.train import _engine
 
     paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in EXTENSIONS)
     with tempfile.TemporaryDirectory() as folder:
@@ -120,8 +121,8 @@ def waiting(root: Path) -> None:
             (place / f"{number}{path.suffix}").symlink_to(path.resolve())
         values = {"suite": "folders", "data_dir": f"{folder}/data", "train": "train", "sets": "test", "image_size": 224}
         settings = {**values, "batch_size": 8, "workers": 1, "nproc": 1, "val_fraction": 0.01, "epochs": 1}
-        planned = job.plan(config.resolve(settings))
-        engine = job._engine(planned, RunFolder(Path(folder) / "run"), Group())
+        planned = job.plan(resolve(settings))
+        engine = _engine(planned, RunFolder(Path(folder) / "run"), Group())
         engine._boundary = lambda bar, is_last: None  # type: ignore[method-assign]
         began = time.perf_counter()
         with contextlib.redirect_stderr(io.StringIO()):

@@ -14,9 +14,9 @@ from typing import Any
 from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure
+from biasbed.options import SweepOptions
 from biasbed.studies.launchers import Command, Launcher
 from biasbed.studies.search import sweep
-from biasbed.studies.search.options import SweepOptions
 from biasbed.studies.search.search import Sweep, make_sweep
 from biasbed.studies.search.worker import Task, Worker
 from biasbed.system.processes import Interrupted

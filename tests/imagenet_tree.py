@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from biasbed.datasets.base import imagenet_classes
-from biasbed.suites.label_maps import CATEGORIES_16
+from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 
 TRAIN, PER_CATEGORY = 2, 2  # images
 

@@ -7,24 +7,24 @@ from collections.abc import Sequence
 
 import torch
 
-from biasbed import config
 from biasbed.algorithms.base import TrainData
+from biasbed.algorithms.make import make_algorithm
 from biasbed.compute.distributed import Group
 from biasbed.compute.optim import rate_factor
 from biasbed.compute.precision import Precision
 from biasbed.data.streams import MAIN, Plan, TrainLoader
-from biasbed.evaluation import models
 from biasbed.training import job
 from biasbed.training.engine import prepare
+from biasbed.training.resolve import resolve
 
 
 def halves_by_hand(words: Sequence[str]) -> dict[str, torch.Tensor]:
     """Weights after training ERM on two halves per batch, each with its own batch statistics; buffers of the first."""
-    settings = config.resolve({k[2:]: v for k, v in zip(words[::2], words[1::2], strict=True)})
+    settings = resolve({k[2:]: v for k, v in zip(words[::2], words[1::2], strict=True)})
     planned = job.plan(settings)
     torch.manual_seed(settings.seed)
     data = TrainData(42, len(planned.suite.classes), 1)
-    algorithm = models.make_algorithm(settings, planned.suite.task, Group(), Precision(), data)
+    algorithm = make_algorithm(settings, planned.suite.task, Group(), Precision(), data)
     algorithm.start()
     second = copy.deepcopy(algorithm.network).train()  # holds the other process's buffers
     stream = planned.suite.stream(planned.training_data, settings.batch_size, 1)

@@ -283,7 +283,7 @@ def test_a_second_stream_over_the_same_images_has_their_indices_and_draws_apart(
 
 
 def test_a_file_that_can_not_be_read_is_replaced_from_its_own_domain(monkeypatch: pytest.MonkeyPatch) -> None:
-    from biasbed.data.source import CorruptImage
+    from biasbed.errors import CorruptImage
 
     images = three_domains()
     opened = MemorySource.open

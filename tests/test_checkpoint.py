@@ -16,6 +16,7 @@ import pytest
 import torch
 from runs import assert_equal, history, run_folders, weights
 
+from biasbed.algorithms.make import from_checkpoint
 from biasbed.compute import checkpoint
 from biasbed.errors import Failure, UsageError
 from biasbed.evaluation import models
@@ -89,7 +90,7 @@ def test_lost_best_weights_are_taken_from_a_checkpoint_that_has_them(
     assert done.returncode == 0, done.stderr
     assert f"best.ckpt was lost or damaged; {name} has its weights" in done.stderr
     assert_equal(weights(folder, "best.ckpt"), wanted)
-    assert models.from_checkpoint(folder / "best.ckpt")[2] == ("circle", "cross", "square")
+    assert from_checkpoint(folder / "best.ckpt")[2] == ("circle", "cross", "square")
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, pytest.param(cut, marks=pytest.mark.slow)])
@@ -174,7 +175,7 @@ def test_bytes_that_torch_s_unpickler_stumbles_over(tmp_path: Path, pickled: byt
 def test_content_that_is_no_mapping(tmp_path: Path, content: Any) -> None:
     torch.save(content, tmp_path / "odd.ckpt")
     with pytest.raises(Failure, match="no parts by name"):
-        models.from_checkpoint(tmp_path / "odd.ckpt")
+        from_checkpoint(tmp_path / "odd.ckpt")
 
 
 class Code:
@@ -228,7 +229,7 @@ def test_a_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_parts_of_another_kind(folder: Path, parts: dict[str, Any]) -> None:
     change(folder / "best.ckpt", **parts)
     with pytest.raises((Failure, UsageError)) as caught:
-        models.from_checkpoint(folder / "best.ckpt")
+        from_checkpoint(folder / "best.ckpt")
     assert len(str(caught.value).splitlines()) == 1
     assert str(caught.value).isprintable()
 

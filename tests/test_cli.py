@@ -19,6 +19,7 @@ from runs import all_runs, run_folders
 from biasbed import cli, config
 from biasbed.errors import UsageError
 from biasbed.settings import build
+from biasbed.training.resolve import config_hash, resolve, run_key
 
 HEAVY = ("torch", "torchvision", "timm", "mlflow", "pandas", "scipy", "matplotlib", "sklearn", "optuna")
 
@@ -238,13 +239,13 @@ def test_a_nan_loss_fails_the_run_and_keeps_the_last_good_checkpoint(
 
 
 def test_layers_of_settings() -> None:
-    plain = config.resolve({"suite": "folders"})
+    plain = resolve({"suite": "folders"})
     assert (plain.backbone, plain.epochs, plain.optim.lr) == ("resnet18", 30, 0.1)
-    paper = config.resolve({"suite": "folders", "algorithm": "infodrop", "preset": "paper", "epochs": "auto"})
+    paper = resolve({"suite": "folders", "algorithm": "infodrop", "preset": "paper", "epochs": "auto"})
     assert (paper.epochs, paper.optim.lr, paper.optim.lr_batch) == (100, 1e-4, None)
-    over = config.resolve({"suite": "folders", "preset": "paper", "epochs": "7", "optim.milestones": "0.5,0.8"})
+    over = resolve({"suite": "folders", "preset": "paper", "epochs": "7", "optim.milestones": "0.5,0.8"})
     assert (over.epochs, over.optim.lr, over.optim.milestones) == (7, 1e-4, (0.5, 0.8))
-    steps = config.resolve({"suite": "folders", "steps": "50"})
+    steps = resolve({"suite": "folders", "steps": "50"})
     assert (steps.epochs, steps.steps, steps.unit) == (None, 50, "step")
 
 
@@ -252,12 +253,12 @@ def test_where_and_how_do_not_change_the_identity() -> None:
     from biasbed import record
 
     protocol = record.Protocol("folders", (), ("photo",), ("val",), "val/accuracy/val")
-    base = config.resolve({"suite": "folders"})
+    base = resolve({"suite": "folders"})
 
     def key(**flags: str) -> str:
-        return config.config_hash(config.resolve({"suite": "folders", **flags}), protocol, "data")
+        return config_hash(resolve({"suite": "folders", **flags}), protocol, "data")
 
-    same = config.config_hash(base, protocol, "data")
+    same = config_hash(base, protocol, "data")
     assert key(workers="3", data_dir="/elsewhere", log_every="7", resume="never", seed="5") == same
     for change in (
         {"epochs": "3"},
@@ -267,8 +268,8 @@ def test_where_and_how_do_not_change_the_identity() -> None:
         {"optim.lr": "1"},
     ):
         assert key(**change) != same
-    assert config.config_hash(base, protocol, "other data") != same
-    assert config.run_key(base, same) != config.run_key(config.resolve({"suite": "folders", "seed": "1"}), same)
+    assert config_hash(base, protocol, "other data") != same
+    assert run_key(base, same) != run_key(resolve({"suite": "folders", "seed": "1"}), same)
 
 
 def test_a_setting_s_range_holds_in_every_layer() -> None:

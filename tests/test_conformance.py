@@ -17,6 +17,7 @@ from biasbed.algorithms.base import Algorithm
 from biasbed.compute.distributed import Group
 from biasbed.evaluation.models import Predict
 from biasbed.settings import specs
+from biasbed.training.resolve import resolve
 from conformance.making import BUSY, CLASSES, SHAPES, batch_for, images, make, steps, task_for
 from conformance.ranks import gradients, half, in_two_processes
 
@@ -55,7 +56,7 @@ def test_settings_have_help_and_presets_are_settings(name: str) -> None:
     assert issubclass(cls, Algorithm)
     assert all(setting.help for setting in specs(cls.HParams).values())
     for preset in ("none", *cls.presets):
-        assert isinstance(config.resolve({"algorithm": name, "preset": preset}), config.Config)
+        assert isinstance(resolve({"algorithm": name, "preset": preset}), config.Config)
 
 
 @pytest.mark.always

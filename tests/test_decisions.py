@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biasbed import measures
+from biasbed.datasets.classes import cue_classes, image_name
 from biasbed.errors import UsageError
 from biasbed.evaluation import report
-from biasbed.evaluation.decisions import Answers, calibration, consistency, identified, image_keys, matching_set, pooled
+from biasbed.evaluation.consistency import consistency, matching_set
+from biasbed.evaluation.decisions import Answers, calibration, identified, image_keys, pooled
 from biasbed.evaluation.recorded import read
 from biasbed.evaluation.report import ratio_interval
-from biasbed.evaluation.shape_bias import cue_classes, image_name
 from replays import load
 from replays.shape_bias import answers as replayed
 

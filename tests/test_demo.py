@@ -47,11 +47,11 @@ def test_without_shapes_the_same_model_goes_by_texture(tmp_path: Path) -> None:
 
 
 def test_a_trained_model_is_tested_without_training_images() -> None:
-    from biasbed import config
     from biasbed.errors import UsageError
     from biasbed.suites import open_suite
+    from biasbed.training.resolve import resolve
 
-    suite = open_suite(config.resolve({"train": "none", "image_size": 16}))
+    suite = open_suite(resolve({"train": "none", "image_size": 16}))
     assert len(suite.sets) == 6
     with pytest.raises(UsageError, match="no training images here"):
         suite.material()

@@ -27,6 +27,7 @@ from biasbed.config import Optim
 from biasbed.tasks import MultiClass
 from biasbed.training import engine
 from biasbed.training.engine import prepare
+from biasbed.training.resolve import resolve
 
 
 def train(home: Path, words: list[str]) -> Path:
@@ -298,7 +299,7 @@ def test_every_search_space_names_settings_that_exist() -> None:
         assert set(space) <= set(known)
         for key, entry in space.items():
             for bound in (entry["low"], entry["high"]):
-                config.resolve({"algorithm": name, key: bound})
+                resolve({"algorithm": name, key: bound})
 
 
 def test_parts_of_a_batch_are_its_examples_in_order() -> None:

@@ -14,22 +14,15 @@ from torch import nn
 from biasbed import measures
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
-from biasbed.data.source import CorruptImage, MemorySource, Picture
+from biasbed.data.source import MemorySource, Picture
 from biasbed.data.transforms import fitted
-from biasbed.errors import Failure
+from biasbed.errors import CorruptImage, Failure
 from biasbed.evaluation import report
-from biasbed.evaluation.decisions import consistency
-from biasbed.evaluation.evaluator import (
-    CUE_MEASURES,
-    Decisions,
-    EvaluationSet,
-    Evaluator,
-    answers,
-    measure,
-    write_predictions,
-)
+from biasbed.evaluation.consistency import consistency
+from biasbed.evaluation.evaluator import Decisions, Evaluator, answers, measure, write_predictions
 from biasbed.evaluation.recorded import read
 from biasbed.suites.label_maps import Grouped, LabelMap, Subset
+from biasbed.suites.sets import CUE_MEASURES, EvaluationSet
 from biasbed.tasks import MultiClass
 
 
@@ -136,9 +129,9 @@ def test_one_and_two_processes_decide_alike_from_one_checkpoint(image_root: Path
     (folder,) = run_folders(tmp_path / "two")
     from pyarrow import parquet
 
-    from biasbed.config import resolve
     from biasbed.evaluation.models import find
     from biasbed.suites import open_suite
+    from biasbed.training.resolve import resolve
 
     config = resolve({k[2:]: v for k, v in zip(words[1::2], words[2::2], strict=True)})
     suite = open_suite(config)

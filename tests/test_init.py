@@ -15,11 +15,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from biasbed import algorithms, cli, networks, record
-from biasbed.config import resolve
 from biasbed.errors import Failure, UsageError
 from biasbed.networks import lineage
 from biasbed.networks.weights import read_file, weights_file
 from biasbed.training import job
+from biasbed.training.resolve import resolve
 from conformance import making
 
 

@@ -18,12 +18,12 @@ from conftest import command_environment
 from runs import all_runs, run_folders
 
 from biasbed import cli, record
-from biasbed import config as configs
 from biasbed.compute import distributed
 from biasbed.system import processes
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking.folder import RunFolder
 from biasbed.training import job
+from biasbed.training.resolve import resolve
 
 
 def test_a_killed_loader_is_one_line(train_flags: list[str], tracking: str, tmp_path: Path, image_root: Path) -> None:
@@ -118,7 +118,7 @@ def test_torchrun_s_word_for_a_signal_does_not_count_when_all_is_done(
 ) -> None:
     def ended(count: int, arguments: list[str]) -> int:
         flags = {name[2:]: value for name, value in zip(arguments[1::2], arguments[2::2], strict=True)}
-        folder = job.find_folder(job.plan(configs.resolve(flags)))
+        folder = job.find_folder(job.plan(resolve(flags)))
         run_folder.make(folder.path)
         folder.write_state({"tags": {record.STUDY: "adhoc"}, "sent": spoil != "sent"})
         if spoil != "done":

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biasbed.datasets.base import imagenet_classes
+from biasbed.datasets.classes import imagenet_classes
 from biasbed.errors import UsageError
 from biasbed.suites.label_maps import (
     IDENTITY,

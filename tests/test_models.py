@@ -16,14 +16,15 @@ from conftest import Command
 from PIL import Image
 from runs import all_runs, run_folders
 
-from biasbed.config import Config, EvaluateOptions
-from biasbed.datasets.base import imagenet_classes
+from biasbed.config import Config
+from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import UsageError
 from biasbed.evaluation import models
 from biasbed.evaluation.tested import _config, _fitted
+from biasbed.options import EvaluateOptions
 from biasbed.settings import build, flatten
 from biasbed.suites import open_suite
-from biasbed.suites.label_maps import CATEGORIES_16, IDENTITY, LabelMap
+from biasbed.suites.label_maps import IDENTITY, LabelMap
 
 
 @pytest.fixture

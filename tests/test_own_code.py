@@ -14,7 +14,9 @@ from conftest import Command
 from runs import all_runs, run_folders
 
 from biasbed import algorithms, cli, networks, record
-from biasbed.analysis.selection.rules import LastN, make_rule
+from biasbed.algorithms.make import from_checkpoint
+from biasbed.analysis.selection.rules import LastN
+from biasbed.analysis.selection.select import make_rule
 from biasbed.errors import UsageError
 from biasbed.evaluation import models
 from biasbed.studies import study, winners
@@ -89,7 +91,7 @@ def test_a_checkpoint_names_a_network_of_the_libraries_or_none(checkpoint: Path)
             networks.check_name(name, resnet=False)
         torch.save({**state, "config": {**state["config"], "backbone": name}}, checkpoint)
         with pytest.raises(UsageError, match="unknown backbone"):
-            models.from_checkpoint(checkpoint)
+            from_checkpoint(checkpoint)
 
 
 def test_sync_logs_the_model_of_an_own_method_only_where_it_is_named(
@@ -188,11 +190,11 @@ def test_the_advice_names_the_whole_table() -> None:
 @pytest.mark.parametrize("recorded", ["\x1b[2J:\x1b[31mNet", "a\nb:Net", "x:" + "y" * 10_000])
 def test_words_of_a_file_are_shown_harmless_and_short(recorded: str, checkpoint: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        models.from_checkpoint(with_method(checkpoint, recorded))
+        from_checkpoint(with_method(checkpoint, recorded))
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 1000
     with pytest.raises(UsageError) as caught:  # a name of none of its parts
-        models.from_checkpoint(with_method(checkpoint, recorded.replace(":", "")))
+        from_checkpoint(with_method(checkpoint, recorded.replace(":", "")))
     assert str(caught.value).isprintable()
 
 
@@ -207,7 +209,7 @@ def test_a_protocol_on_a_server_names_no_code(evil: Path) -> None:
 
 
 def test_the_other_rules_of_a_protocol_are_ours(evil: Path) -> None:
-    from biasbed.analysis.selection.rules import known_rule
+    from biasbed.analysis.selection.select import known_rule
 
     protocol = record.Protocol("s", (), (), (), "val/accuracy/val", selection_rules=(f"{evil}:Rule",))
     with pytest.raises(UsageError, match="does not know the rule"):

@@ -20,7 +20,8 @@ from runs import all_runs
 
 from biasbed.errors import UsageError
 from biasbed.evaluation import recorded, report
-from biasbed.evaluation.decisions import consistency, identified, image_keys, pooled
+from biasbed.evaluation.consistency import consistency
+from biasbed.evaluation.decisions import identified, image_keys, pooled
 from biasbed.evaluation.recorded import read
 
 

@@ -193,11 +193,12 @@ def test_finished_runs_are_never_touched(
 def test_a_second_command_names_the_holder_and_leaves(
     train_flags: list[str], tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from biasbed import cli, config
+    from biasbed import cli
     from biasbed.training import job
+    from biasbed.training.resolve import resolve
 
     flags = {name[2:]: value for name, value in zip(train_flags[::2], train_flags[1::2], strict=True)}
-    with job.find_folder(job.plan(config.resolve({**flags, "nproc": "1"}))).locked():
+    with job.find_folder(job.plan(resolve({**flags, "nproc": "1"}))).locked():
         assert cli.main(["train", *train_flags]) == 1  # flock excludes other openings within one process too
     assert "is being trained by process" in capsys.readouterr().err
     assert not all_runs(tracking, kind="train")

@@ -14,7 +14,7 @@ import pandas as pd
 
 from biasbed.analysis.cells import Entry, Links, Table, decimal, text
 from biasbed.analysis.result import Analysis, scores_by_run
-from biasbed.analysis.runs.collect import Run
+from biasbed.analysis.runs.run import Run
 
 PLACES = ("output_dir", "experiment", "tracking_uri")  # options that say where, not what
 

@@ -10,9 +10,8 @@ from typing import Any
 import pandas as pd
 
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.scores import DIGITS
 from biasbed.analysis.statistics import stability
-from biasbed.analysis.statistics.friedman import Comparison
+from biasbed.analysis.statistics.friedman import DIGITS, Comparison
 
 SIDES = {"a better": "better", "b better": "worse", "equivalent": "alike"}
 

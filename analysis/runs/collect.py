@@ -9,98 +9,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
 from biasbed.analysis.runs import consistency
 from biasbed.analysis.runs import store as stores
+from biasbed.analysis.runs.run import Collection, Run, Scope
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
-    from biasbed.analysis import AnalyzeOptions
+    from biasbed.analysis.options import AnalyzeOptions
     from biasbed.analysis.runs.store import Store
 
 ANALYZE = "mlflow run . -e analyze"
 PUBLISHED_MARK = "@"  # erm@biasbed: the ERM of the BiasBed paper, beside one's own
-
-
-@dataclass(frozen=True)
-class Run:
-    """One tracked run, by what its tags say. Tags that a run does not have are empty."""
-
-    id: str
-    name: str
-    experiment: str
-    status: str
-    started: int  # milliseconds since 1970
-    ended: int
-    kind: str
-    suite: str
-    study: str
-    protocol: str
-    algorithm: str
-    seed: str = ""
-    test_domains: str = ""
-    run_key: str = ""
-    config_hash: str = ""
-    data_fingerprint: str = ""
-    code_hash: str = ""
-    git_commit: str = ""
-    git_dirty: str = ""
-    selection: str = ""
-    selection_n: int = 0
-    source: str = ""
-    skipped_images: str = ""
-    oracle: str = ""  # the metric of test sets by which a sweep chose its hyper-parameters
-    training_data: Mapping[str, float] = field(default_factory=dict)
-    config: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def finished(self) -> bool:
-        return self.status == "FINISHED"
-
-    @property
-    def scope(self) -> Scope:
-        return Scope(self.kind, self.suite, self.study, self.protocol)
-
-
-@dataclass(frozen=True, order=True)
-class Scope:
-    """Runs that may stand in one table."""
-
-    kind: str
-    suite: str
-    study: str
-    protocol: str
-
-
-@dataclass(frozen=True)
-class Collection:
-    """The runs of one analysis."""
-
-    scope: Scope
-    protocol: record.Protocol
-    runs: tuple[Run, ...]  # that count
-    duplicates: tuple[Run, ...] = ()  # finished too, but another run has the same key
-    not_finished: Mapping[str, int] = field(default_factory=dict)  # status -> runs
-    notes: tuple[str, ...] = ()
-    published_by_rule: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)  # selection rule -> published runs
-
-    @property
-    def algorithms(self) -> tuple[str, ...]:
-        return tuple(sorted({run.algorithm for run in self.runs}))
-
-    @property
-    def published(self) -> bool:
-        """Whether all of it is published; one's own runs may have published ones beside them."""
-        return self.scope.kind == "published"
-
-    @property
-    def own(self) -> tuple[Run, ...]:
-        """The runs that count and are not published."""
-        return tuple(run for run in self.runs if run.kind != "published")
 
 
 def read_run(run: Any) -> Run:

@@ -6,11 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from biasbed.analysis import ALLOWANCES
+from biasbed.analysis.options import ALLOWANCES
 from biasbed.errors import Failure
 
 if TYPE_CHECKING:
-    from biasbed.analysis.runs.collect import Run
+    from biasbed.analysis.runs.run import Run
 
 
 def first_of_each_key(runs: Iterable[Run], which: str = "first") -> tuple[list[Run], list[Run]]:

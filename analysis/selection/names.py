@@ -20,7 +20,7 @@ from biasbed.settings import nearest
 from biasbed.suites import REGISTRY as SUITES
 
 if TYPE_CHECKING:
-    from biasbed.analysis import AnalyzeOptions
+    from biasbed.analysis.options import AnalyzeOptions
     from biasbed.analysis.runs.store import Store
 
 

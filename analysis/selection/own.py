@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from biasbed import record
-from biasbed.analysis.runs.collect import Run
+from biasbed.analysis.runs.run import Run
 from biasbed.analysis.selection.rules import RULES, History, Rule
 from biasbed.errors import Failure, UsageError
 from biasbed.system import user_file

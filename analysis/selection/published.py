@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis.runs.collect import PUBLISHED_MARK, Collection, Run, published_by_rule, read_protocol, read_run
+from biasbed.analysis.runs.collect import PUBLISHED_MARK, published_by_rule, read_protocol, read_run
+from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection import rules
-from biasbed.analysis.selection.rules import AsPublished, History, Missing, Rule
+from biasbed.analysis.selection.rules import AsPublished, History, Rule
+from biasbed.analysis.selection.select import Missing, select
 from biasbed.analysis.statistics import exact
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
-    from biasbed.analysis import AnalyzeOptions
+    from biasbed.analysis.options import AnalyzeOptions
     from biasbed.analysis.runs.store import Store
 
 IMPORT = "mlflow run . -e import -P source=biasbed"
@@ -154,7 +156,7 @@ def runs_under(collection: Collection, rule: str) -> tuple[Run, ...]:
     return (*collection.own, *collection.published_by_rule.get(rule, ()))
 
 
-def select(
+def select_with_published(
     rule: Rule,
     runs: Sequence[Run],
     histories: Mapping[str, History],
@@ -165,11 +167,11 @@ def select(
     own = {run.id: histories[run.id] for run in runs if run.kind != "published"}
     published = {run.id: histories[run.id] for run in runs if run.kind == "published"}
     if not published:
-        return rules.select(rule, own, sets, monitor)
-    taken, missing = rules.select(AsPublished(rule.name), published, sets, monitor)
+        return select(rule, own, sets, monitor)
+    taken, missing = select(AsPublished(rule.name), published, sets, monitor)
     if not own:
         return taken, missing
-    selected, more = rules.select(rule, own, sets, monitor)
+    selected, more = select(rule, own, sets, monitor)
     frames = [frame for frame in (selected, taken) if len(frame)]
     return pd.concat(frames or [selected], ignore_index=True), [*more, *missing]
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis import scores
 from biasbed.analysis.statistics import bayesian, bootstrap, pairs, per_set, planner, power, simulation, stability
 from biasbed.analysis.statistics.friedman import Comparison, difference, orient
+from biasbed.measures import unit
 
 if TYPE_CHECKING:
-    from biasbed.analysis import AnalyzeOptions
+    from biasbed.analysis.options import AnalyzeOptions
 
 
 EFFECT_COLUMNS = (
@@ -83,7 +83,7 @@ def gather(
 ) -> Evidence:
     """All of it, from the run table (`aggregate.run_table`) and the mean matrices of further selection rules."""
     lower = [entry.name for entry in sets if not entry.higher_is_better]
-    units = sorted({scores.unit(entry.headline) for entry in sets})
+    units = sorted({unit(entry.headline) for entry in sets})
     skipped = ""
     if len(units) > 1:
         skipped = f"the sets are measured in {' and '.join(units)}: differences can't be compared or averaged over sets"

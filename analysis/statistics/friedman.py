@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from biasbed.analysis.scores import DIGITS
 from biasbed.analysis.statistics import exact, permutation, power
 from biasbed.errors import Failure
 
@@ -249,3 +248,8 @@ def compare(
     if len(algorithms) == 2:
         return Comparison(**base, pair=compare_two(scores, lower_is_better))
     return Comparison(**base, friedman=friedman(ranks), nemenyi=nemenyi(scores, lower_is_better))
+
+
+# Scores are rounded to this many digits before they are compared: the mean of the same numbers in another order differs
+# in the last bits, and a tie must stay a tie.
+DIGITS = 9

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from biasbed.analysis.scores import DIGITS
 from biasbed.analysis.statistics import exact, friedman, power
 from biasbed.analysis.statistics import pairs as pairwise
+from biasbed.analysis.statistics.friedman import DIGITS
 
 OMNIBUS, NEMENYI, WILCOXON = "iman_davenport", "nemenyi", "wilcoxon_holm"
 ALPHAS = (0.01, 0.05, 0.10)

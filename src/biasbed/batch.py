@@ -78,3 +78,8 @@ def stacked(examples: Sequence[Tensor]) -> Tensor:
         return made.permute(0, 3, 1, 2)
     made = default_collate(list(examples))
     return made
+
+
+def at_least_fp32(x: Tensor) -> Tensor:
+    """x, widened to fp32 where it is narrower: for sums, moments and losses under autocast. Float64 stays as it is."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

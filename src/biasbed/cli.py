@@ -13,7 +13,8 @@ from typing import NoReturn
 
 from biasbed import __version__
 from biasbed.errors import Failure, UsageError, os_reason
-from biasbed.settings import Spec, build, is_text, nearest, setting, specs
+from biasbed.options import ImportOptions, TestOptions
+from biasbed.settings import Spec, build, is_text, nearest, specs
 from biasbed.system.processes import (
     Interrupted,
     end_with_input,
@@ -24,21 +25,6 @@ from biasbed.system.processes import (
 )
 
 Flags = dict[str, str]
-
-
-@dataclass(frozen=True)
-class ImportOptions:
-    """Published results, or runs from another server, as tracked runs."""
-
-    source: str = setting("biasbed", "paper whose results are imported, or a file that `export` wrote (.zip)")
-
-
-@dataclass(frozen=True)
-class TestOptions:
-    """The test suite."""
-
-    slow: bool = setting(False, "also the slow checks")
-    algorithm: str = setting("all", "only the conformance suite, on one method: its name, or <file>.py:<Class>")
 
 
 @dataclass(frozen=True)
@@ -62,13 +48,15 @@ def _train_settings() -> Mapping[str, Spec]:
 def _train(flags: Flags, arguments: Sequence[str]) -> int:
     from dataclasses import replace
 
-    from biasbed.config import resolve
+    from biasbed.training.resolve import resolve
 
     config = resolve(flags)
+    from biasbed.compute.device import run_torchrun, settle_device
     from biasbed.system import processes
     from biasbed.training import job
+    from biasbed.training.train import train
 
-    device, count = processes.settle_device(config.device, config.nproc)
+    device, count = settle_device(config.device, config.nproc)
     try:
         config = replace(config, device=device, nproc=count)
     except ValueError as error:
@@ -76,27 +64,28 @@ def _train(flags: Flags, arguments: Sequence[str]) -> int:
     if count > 1 and not processes.in_torchrun():
         planned = job.plan(config)  # a wrong command is refused here, once, rather than by every process
         folder = job.find_folder(planned)
-        code = processes.run_torchrun(count, ["train", *arguments])
+        code = run_torchrun(count, ["train", *arguments])
         return 0 if job.is_settled(planned, folder) else code  # a signal may come when all is done
-    job.train(config)
+    train(config)
     return 0
 
 
 def _evaluate_settings() -> Mapping[str, Spec]:
-    from biasbed.config import EVALUATE_SHARED, Config, EvaluateOptions
+    from biasbed.config import Config
+    from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 
     return {**specs(EvaluateOptions), **{name: specs(Config)[name] for name in EVALUATE_SHARED}}
 
 
 def _evaluate(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.evaluation.run import evaluate
+    from biasbed.evaluation.command import evaluate
 
     evaluate(flags)
 
 
 def _prepare_settings() -> Mapping[str, Spec]:
-    from biasbed.config import PREPARE_SHARED, Config
-    from biasbed.prepare.options import PrepareOptions
+    from biasbed.config import Config
+    from biasbed.options import PREPARE_SHARED, PrepareOptions
 
     return {**specs(PrepareOptions), **{name: specs(Config)[name] for name in PREPARE_SHARED}}
 
@@ -108,13 +97,14 @@ def _prepare(flags: Flags, arguments: Sequence[str]) -> None:
 
 
 def _analyze_settings() -> Mapping[str, Spec]:
-    from biasbed.analysis import AnalyzeOptions
+    from biasbed.analysis.options import AnalyzeOptions
 
     return specs(AnalyzeOptions)
 
 
 def _analyze(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.analysis import AnalyzeOptions, analyze
+    from biasbed.analysis import analyze
+    from biasbed.analysis.options import AnalyzeOptions
 
     analyze(build(AnalyzeOptions, flags))
 
@@ -133,13 +123,13 @@ def _import(flags: Flags, arguments: Sequence[str]) -> None:
 
 
 def _export_settings() -> Mapping[str, Spec]:
-    from biasbed.tracking.options import ExportOptions
+    from biasbed.options import ExportOptions
 
     return specs(ExportOptions)
 
 
 def _export(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.tracking.options import ExportOptions
+    from biasbed.options import ExportOptions
 
     options = build(ExportOptions, flags)
     from biasbed.tracking.sending import export
@@ -148,20 +138,20 @@ def _export(flags: Flags, arguments: Sequence[str]) -> None:
 
 
 def _main_settings() -> Mapping[str, Spec]:
-    from biasbed.studies.options import MainOptions
+    from biasbed.options import MainOptions
 
     return specs(MainOptions)
 
 
 def _main(flags: Flags, arguments: Sequence[str]) -> None:
+    from biasbed.options import MainOptions
     from biasbed.studies.benchmark import main_study
-    from biasbed.studies.options import MainOptions
 
     main_study(build(MainOptions, flags))
 
 
 def _benchmark_settings() -> Mapping[str, Spec]:
-    from biasbed.studies.options import benchmark_settings
+    from biasbed.options import benchmark_settings
 
     return benchmark_settings()
 
@@ -173,7 +163,7 @@ def _benchmark(flags: Flags, arguments: Sequence[str]) -> None:
 
 
 def _sweep_settings() -> Mapping[str, Spec]:
-    from biasbed.studies.search.options import sweep_settings
+    from biasbed.options import sweep_settings
 
     return sweep_settings()
 
@@ -185,13 +175,13 @@ def _sweep(flags: Flags, arguments: Sequence[str]) -> None:
 
 
 def _reproduce_settings() -> Mapping[str, Spec]:
-    from biasbed.reproduce.options import ReproduceOptions
+    from biasbed.options import ReproduceOptions
 
     return specs(ReproduceOptions)
 
 
 def _reproduce(flags: Flags, arguments: Sequence[str]) -> int:
-    from biasbed.reproduce.options import ReproduceOptions
+    from biasbed.options import ReproduceOptions
 
     options = build(ReproduceOptions, flags)
     from biasbed.reproduce.run import reproduce
@@ -200,13 +190,14 @@ def _reproduce(flags: Flags, arguments: Sequence[str]) -> int:
 
 
 def _sync_settings() -> Mapping[str, Spec]:
-    from biasbed.training.sync import SyncOptions
+    from biasbed.options import SyncOptions
 
     return specs(SyncOptions)
 
 
 def _sync(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.training.sync import SyncOptions, sync
+    from biasbed.options import SyncOptions
+    from biasbed.studies.sync import sync
 
     sync(build(SyncOptions, flags))
 

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from biasbed import record
-from biasbed.algorithms import recipes as presets
-from biasbed.errors import UsageError
-from biasbed.settings import build, check, flatten, nearest, setting, specs
+from biasbed.settings import check, flatten, setting, specs
 
 Auto = Literal["auto"]
 LARGEST_SIDE = 4096  # pixels of an image; what nobody means, and no memory holds, is refused
@@ -203,75 +201,9 @@ class Config:
         return {name: value for name, value in flatten(self).items() if not known[name].how}
 
 
-# Settings that preparing shares with training, by the same names.
-PREPARE_SHARED = (
-    *("suite", "data_dir", "train", "sets", "image_size", "val_fraction", "seed", "prepared_dir", "device", "corrupt"),
-)
-# Settings that testing shares with training, by the same names.
-EVALUATE_SHARED = (
-    *("suite", "preset", "data_dir", "sets", "train", "output_dir", "study", "experiment", "precision", "device"),
-    *("workers", "eval_batch_size", "corrupt", "tracking", "categories", "preprocess.size", "preprocess.resize"),
-    *("preprocess.interpolation", "preprocess.crop_first", "preprocess.stimuli_resize", "preprocess.stimuli_size"),
-)
-
-
-@dataclass(frozen=True)
-class EvaluateOptions:
-    """What `evaluate` tests; its other flags are those of `train`."""
-
-    model: str = setting(
-        "none",
-        "checkpoint file, tracked run id, torchvision:<name>, timm:<name>, or files of decisions (.csv, .parquet)",
-    )
-    weights: str = setting("none", "for a library's model: weights file, or name of published weights")
-    label_map: str = setting("none", "YAML file that says what the model's outputs stand for")
-    algorithm: str = setting("auto", "the checkpoint's method, where it is your own: <file>.py:<Class>")
-    compare: str = setting("none", "files of others' decisions on the same images, for error consistency")
-    image_size: int | Auto = setting("auto", "pixels per side (auto: as the model was trained or published)")
-
-
-def resolve(flags: Mapping[str, Any]) -> Config:
-    """The config of one run from the command line's flags (dotted names to words or values).
-
-    Later layers win: defaults, suite, algorithm, presets in their order, flags. `auto` leaves a setting to the layers
-    below. Raises UsageError for anything unknown, of a wrong type or out of range.
-    """
-    from biasbed import algorithms, suites
-
-    given = {name: value for name, value in flags.items() if value != "auto"}
-    defaults = flatten(Config())
-    suite_name = str(given.get("suite", defaults["suite"]))
-    suite = suites.defaults(suite_name)
-    name = algorithms.settled(str(given.get("algorithm", suite.get("algorithm", defaults["algorithm"]))))
-    given["algorithm"] = name
-    _refuse_unknown_general(given)
-    algorithm = algorithms.load(name)
-    cls = config_class(algorithm.HParams)
-    owners = (suites.presets(suite_name), algorithm.presets)
-    recipes = presets.named(preset_names(given), owners, specs(cast(Any, cls)), name)
-    layers = [suite, algorithm.defaults, *recipes, given]
-    values: dict[str, Any] = {}
-    for layer in layers:
-        for one, other in (("epochs", "steps"), ("steps", "epochs")):
-            if layer.get(one) is not None and other not in layer:
-                values[other] = None
-        values |= layer
-    return build(cls, values)
-
-
 def config_class(hparams: type) -> type[Config]:
     """`Config` with a nested `hparams` of the algorithm's own class."""
     return dataclasses.make_dataclass("Config", [("hparams", hparams, hparams())], bases=(Config,), frozen=True)
-
-
-def _refuse_unknown_general(given: Mapping[str, Any]) -> None:
-    """Wrong names are refused before an algorithm, and with it torch, is imported."""
-    known = specs(Config)
-    for name in given:
-        if name not in known and not name.startswith("hparams."):
-            raise UsageError(f"unknown setting '{name}'{nearest(name, known)}")
-        if name in known:
-            check(known[name], given[name])
 
 
 def preset_names(given: Mapping[str, Any]) -> tuple[str, ...]:
@@ -282,18 +214,3 @@ def preset_names(given: Mapping[str, Any]) -> tuple[str, ...]:
 def plain(config: Config) -> dict[str, Any]:
     """The config as dotted names and JSON values, for files, tags and checkpoints."""
     return {name: list(v) if isinstance(v, tuple) else v for name, v in flatten(config).items()}
-
-
-def config_hash(config: Config, protocol: record.Protocol, data_fingerprint: str) -> str:
-    """What was computed, seed aside: settings, protocol and data."""
-    from biasbed.algorithms import identifier
-
-    what = {name: list(v) if isinstance(v, tuple) else v for name, v in config.what().items()}
-    what["algorithm"] = identifier(config.algorithm)  # wherever a user's file lies
-    what["init"] = protocol.start  # what counts is the weights' content, not where they lie
-    return record.digest({"config": what, "protocol": protocol.hash, "data": data_fingerprint})
-
-
-def run_key(config: Config, config_hash: str) -> str:
-    """What was computed, seed and held-out domains included."""
-    return record.digest({"config": config_hash, "seed": config.seed, "domains": list(config.test_domains or ())})

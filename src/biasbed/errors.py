@@ -39,3 +39,7 @@ def os_reason(error: OSError) -> str:
 def shown(text: str, most: int = 300) -> str:
     """Words of a file or a server as a message holds them: cut, and without signs that a terminal would obey."""
     return (text if text.isprintable() else ascii(text)[1:-1])[:most]
+
+
+class CorruptImage(Failure):
+    """An image that can't be decoded; the message holds its path and the reason."""

@@ -63,3 +63,16 @@ def error_consistency(both_right: int, only_a: int, only_b: int, both_wrong: int
     expected = a * b + (1 - a) * (1 - b)
     observed = (both_right + both_wrong) / images
     return float("nan") if expected == 1 else (observed - expected) / (1 - expected)
+
+
+NOT_FRACTIONS = ("loss",)  # every other measure is a fraction and is shown in percent
+
+
+def scale(measure: str) -> float:
+    """What turns a stored value into the one that is shown: fractions into percent."""
+    return 1.0 if measure in NOT_FRACTIONS else 100.0
+
+
+def unit(measure: str) -> str:
+    """The unit of a shown value."""
+    return "nats" if measure in NOT_FRACTIONS else "%"

@@ -7,7 +7,7 @@ from typing import Protocol
 from torch import Tensor
 from torch.nn import functional
 
-from biasbed.compute.precision import at_least_fp32
+from biasbed.batch import at_least_fp32
 
 
 class Task(Protocol):

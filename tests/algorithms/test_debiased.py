@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from biasbed import config
 from biasbed.algorithms.base import Progress, Setup
 from biasbed.algorithms.debiased import Debiased, stylised_losses, stylised_size
 from biasbed.batch import Batch
@@ -21,6 +20,7 @@ from biasbed.networks import build, surgery
 from biasbed.networks.style import StyleTransfer
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass, MultiLabel, Task
+from biasbed.training.resolve import resolve
 
 
 def make(hparams: dict[str, Any] | None = None, backbone: str = "resnet10", task: Task | None = None) -> Debiased:
@@ -292,6 +292,6 @@ def test_permutations_follow_the_process_s_generator(batch: Batch, monkeypatch: 
 
 
 def test_preset_of_the_authors() -> None:
-    settings = config.resolve({"algorithm": "debiased", "preset": "authors"})
+    settings = resolve({"algorithm": "debiased", "preset": "authors"})
     assert (settings.optim.rate(512), settings.batch_size, settings.epochs) == (0.2, 512, 100)
     assert (settings.optim.warmup, settings.hparams.multi_grid, settings.hparams.min_size) == (5, True, 112)

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from biasbed import config
 from biasbed.algorithms.base import Progress
 from biasbed.algorithms.infodrop import (
     AliasTable,
@@ -28,6 +27,7 @@ from biasbed.algorithms.infodrop import (
 from biasbed.compute.optim import restart_steps
 from biasbed.config import Optim
 from biasbed.networks.surgery import Site, Window
+from biasbed.training.resolve import resolve
 from replays import Case, load
 from replays.infodrop import offsets_of, site_of
 
@@ -249,7 +249,7 @@ def test_masks_are_drawn_to_the_end_by_default(make_algorithm: Any) -> None:
 
 def test_the_authors_train_with_masks_however_long(make_algorithm: Any) -> None:
     """Ten epochs of their preset: the last sixth of them without masks, at the rate of a training's beginning."""
-    found = config.resolve({"algorithm": "infodrop", "preset": "authors", "epochs": "10"}).what()
+    found = resolve({"algorithm": "infodrop", "preset": "authors", "epochs": "10"}).what()
     assert found["hparams.finetune_from"] == found["optim.restarts"][0]
     algorithm = make_algorithm("infodrop", {"finetune_from": found["hparams.finetune_from"]})
     assert masked_steps(algorithm, 10 * 6, 6) == list(range(50))

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from biasbed import algorithms, config
+from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm
 from biasbed.errors import UsageError
 from biasbed.evaluation.models import Predict
+from biasbed.training.resolve import resolve
 
 FOLDER = Path(algorithms.__file__).parent
 # Methods that add nothing to the network, under settings that are sure to act.
@@ -48,7 +49,7 @@ def test_walls(path: Path) -> None:
 
 @pytest.mark.parametrize("name", algorithms.names())
 def test_presets_of_the_paper(name: str) -> None:
-    settings = config.resolve({"algorithm": name, "preset": "paper", "batch_size": 512})
+    settings = resolve({"algorithm": name, "preset": "paper", "batch_size": 512})
     assert (settings.optim.rate(512), settings.epochs, settings.optim.milestones) == (1e-4, 100, (0.3, 0.6, 0.9))
 
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from biasbed import config
 from biasbed.algorithms import noise2net
 from biasbed.algorithms.base import Progress
 from biasbed.algorithms.noise2net import (
@@ -24,6 +23,7 @@ from biasbed.algorithms.noise2net import (
     draw_shapes,
     residual,
 )
+from biasbed.training.resolve import resolve
 
 SHAPES = [
     [Shape(3, 2), Shape(1, 3), Shape(3, 1)],
@@ -219,7 +219,7 @@ def test_nothing_is_differentiated_through_the_random_network(make_algorithm: An
 
 
 def test_authors_recipe() -> None:
-    settings = config.resolve({"algorithm": "noise2net", "preset": "authors"})
+    settings = resolve({"algorithm": "noise2net", "preset": "authors"})
     assert (settings.epochs, settings.batch_size, settings.optim.rate(1024)) == (30, 1024, 0.1)
     assert settings.optim.nesterov
     assert settings.init.startswith("named:")

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from biasbed import algorithms, config, record
+from biasbed import algorithms, record
 from biasbed.algorithms.base import Algorithm
 from biasbed.errors import UsageError
 from biasbed.system.code import code_hash
+from biasbed.training.resolve import config_hash, resolve
 
 SOURCE = """
 from biasbed.algorithms.erm import ERM
@@ -35,10 +36,10 @@ def test_the_path_is_no_part_of_its_identity(file: Path, tmp_path: Path) -> None
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "mine.py").write_text(SOURCE)
     names = ("mine.py:Mine", f"{file}:Mine", f"{tmp_path}/elsewhere/mine.py:Mine")
-    configs = [config.resolve({"algorithm": name}) for name in names]
+    configs = [resolve({"algorithm": name}) for name in names]
     assert configs[0].algorithm == configs[1].algorithm == f"{file}:Mine"
     protocol = record.Protocol("demo", (), (), (), "val/accuracy/val", "epoch")
-    assert len({config.config_hash(settings, protocol, "data") for settings in configs}) == 1
+    assert len({config_hash(settings, protocol, "data") for settings in configs}) == 1
     assert {algorithms.identifier(settings.algorithm) for settings in configs} == {"mine"}
     assert issubclass(algorithms.load(configs[0].algorithm), Algorithm)
 
@@ -54,7 +55,7 @@ def test_the_path_is_no_part_of_its_identity(file: Path, tmp_path: Path) -> None
 )
 def test_what_is_wrong_is_said(file: Path, name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        config.resolve({"algorithm": name})
+        resolve({"algorithm": name})
 
 
 def test_the_code_of_a_method_includes_what_it_inherits(monkeypatch: pytest.MonkeyPatch) -> None:

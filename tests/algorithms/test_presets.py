@@ -16,11 +16,12 @@ from biasbed.algorithms.recipes import OPEN, TESTING, TRAINING, fixed, within
 from biasbed.compute.optim import rate_factor
 from biasbed.errors import UsageError
 from biasbed.settings import check, specs
+from biasbed.training.resolve import resolve
 
 
 def resolved(**flags: Any) -> dict[str, Any]:
     """All settings that count."""
-    found = config.resolve(flags)
+    found = resolve(flags)
     return {**found.what(), "validation": found.validation}
 
 
@@ -134,14 +135,14 @@ def rates(settings: config.Config, steps_per_epoch: int) -> list[float]:
 
 def test_two_thousand_steps_without_a_warm_up() -> None:
     """SagNet's, on ImageNet, of which 2,000 steps of 96 images are less than a sixth of an epoch."""
-    settings = config.resolve({"suite": "biasbed", "algorithm": "sagnet", "preset": "authors"})
+    settings = resolve({"suite": "biasbed", "algorithm": "sagnet", "preset": "authors"})
     found = rates(settings, 13_344)
     assert (len(found), found[0], found[1000]) == (2000, 0.004, pytest.approx(0.002))
     assert all(a > b for a, b in itertools.pairwise(found))
 
 
 def test_infodrop_s_authors_train_twice() -> None:
-    settings = config.resolve({"suite": "biasbed", "algorithm": "infodrop", "preset": "authors"})
+    settings = resolve({"suite": "biasbed", "algorithm": "infodrop", "preset": "authors"})
     for steps_per_epoch in (1, 7, 13):
         found = rates(settings, steps_per_epoch)[::steps_per_epoch]
         assert found == pytest.approx([1e-3] * 80 + [1e-4] * 20 + [1e-3] * 16 + [1e-4] * 4)
@@ -152,12 +153,12 @@ def test_infodrop_s_authors_train_twice() -> None:
 
 def test_a_name_of_suite_and_method_means_both() -> None:
     """The suite's images and tests, the method's rate and own settings."""
-    both = config.resolve({"suite": "biasbed", "algorithm": "infodrop", "preset": "biasbed_code"})
+    both = resolve({"suite": "biasbed", "algorithm": "infodrop", "preset": "biasbed_code"})
     assert (both.preprocess.stimuli_resize, both.categories, both.optim.lr) == (256, "logit_mean", 0.2)
     assert both.what()["hparams.mask_in_eval"]
-    without = config.resolve({"suite": "biasbed", "algorithm": "noise2net", "preset": "biasbed_code"})
+    without = resolve({"suite": "biasbed", "algorithm": "noise2net", "preset": "biasbed_code"})
     assert (without.image_size, without.preprocess.size, without.optim.lr) == (256, 256, 1e-4)
-    elsewhere = config.resolve({"suite": "folders", "algorithm": "infodrop", "preset": "biasbed_code"})
+    elsewhere = resolve({"suite": "folders", "algorithm": "infodrop", "preset": "biasbed_code"})
     assert (elsewhere.image_size, elsewhere.preprocess.size, elsewhere.optim.lr) == (256, "auto", 0.2)
 
 
@@ -166,12 +167,12 @@ def test_the_last_preset_wins_where_it_fixes_something(method: str) -> None:
     for order in itertools.permutations(["biasbed_code", "paper"]):
         found = resolved(suite="biasbed", algorithm=method, preset=",".join(order))
         assert found == expected("biasbed", method, order)
-    text_first = config.resolve({"suite": "biasbed", "algorithm": "infodrop", "preset": "biasbed_code,paper"})
+    text_first = resolve({"suite": "biasbed", "algorithm": "infodrop", "preset": "biasbed_code,paper"})
     assert (text_first.optim.lr, text_first.batch_size, text_first.image_size) == (1e-4, 128, 256)
 
 
 def test_flags_win_over_presets() -> None:
-    found = config.resolve({"algorithm": "sagnet", "preset": "authors", "epochs": "3", "optim.warmup": "1"})
+    found = resolve({"algorithm": "sagnet", "preset": "authors", "epochs": "3", "optim.warmup": "1"})
     assert (found.epochs, found.steps, found.optim.warmup, found.optim.lr) == (3, None, 1, 0.004)
 
 
@@ -195,12 +196,12 @@ def test_a_preset_that_is_silent_about_a_setting_is_refused(tmp_path: Any) -> No
     with pytest.raises(
         UsageError, match=r"'bare' says nothing about .*backbone.*optim\.warmup.*or as biasbed"
     ) as caught:
-        config.resolve({**flags, "preset": "bare"})
+        resolve({**flags, "preset": "bare"})
     assert "\n" not in str(caught.value)
     assert "optim.lr," not in str(caught.value)
-    whole = config.resolve({**flags, "preset": "whole"})
+    whole = resolve({**flags, "preset": "whole"})
     assert (whole.optim.lr, whole.optim.warmup, whole.image_size) == (0.3, 1.0, 112)
-    assert config.resolve({**flags, "preset": "elsewhere"}).workers == 3
+    assert resolve({**flags, "preset": "elsewhere"}).workers == 3
 
 
 def test_open_is_said_and_not_a_value() -> None:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from biasbed import config
 from biasbed.algorithms.base import Algorithm, Setup
 from biasbed.algorithms.sagnet import Maps, Randomisation, SagNet, adversarial_loss, randomise_content, randomise_style
 from biasbed.compute.distributed import Group
@@ -18,6 +17,7 @@ from biasbed.compute.precision import Precision
 from biasbed.errors import UsageError
 from biasbed.networks import build, surgery
 from biasbed.tasks import MultiClass, MultiLabel
+from biasbed.training.resolve import resolve
 
 BACKBONES = ["resnet10", "resnet14", "timm:test_resnet", "timm:seresnet18", "timm:resnetrs50"]
 
@@ -337,7 +337,7 @@ def test_multi_hot_labels(make_algorithm: Any, batch: Any) -> None:
 
 
 def test_authors_recipe() -> None:
-    settings: Any = config.resolve({"algorithm": "sagnet", "preset": "authors"})
+    settings: Any = resolve({"algorithm": "sagnet", "preset": "authors"})
     assert (settings.steps, settings.epochs) == (2000, None)
     assert (settings.optim.rate(96), settings.optim.schedule) == (0.004, "cosine")
     assert settings.hparams.dropout == 0.5

@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parent))
 
 from toy_runs import THREE, Recorder, fill
 
-from biasbed.analysis import Outcome
+from biasbed.analysis.command import Outcome
 
 
 @pytest.fixture(autouse=True)

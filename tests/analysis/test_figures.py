@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from biasbed.analysis import Outcome
+from biasbed.analysis.command import Outcome
 from biasbed.analysis.report import figures
 from biasbed.analysis.report.figures import ranks, scores, style
 from biasbed.analysis.selection.rules import BestEpoch

@@ -9,7 +9,7 @@ import re
 import pytest
 from toy_runs import THREE, Recorder, fill
 
-from biasbed.analysis import Outcome
+from biasbed.analysis.command import Outcome
 from biasbed.analysis.report import doubts, findings
 from biasbed.analysis.report.verdicts import claims, verdicts
 from biasbed.analysis.result import compute

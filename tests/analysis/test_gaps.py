@@ -11,7 +11,7 @@ import pytest
 from toy_runs import PROTOCOL, SETS, Recorder, make_protocol
 
 from biasbed import record
-from biasbed.analysis import load
+from biasbed.analysis import frames, load
 from biasbed.analysis import regret as gaps
 from biasbed.analysis.report import summary
 from biasbed.errors import Failure, UsageError
@@ -154,8 +154,8 @@ def test_load_returns_frames_and_leaves_nothing_behind(recorder: Recorder, capsy
     before = {path for path in recorder.folder.rglob("*") if "artifacts" not in path.parts}
     result = load(recorder.uri, study="adhoc", n=2, bootstrap=200)
     assert result.scores["mean"].notna().all()
-    assert set(result.frames) >= {"runs", "scores", "ranks", "effects", "selection", "selection_gap", "regret"}
-    assert all(isinstance(frame, pd.DataFrame) and len(frame) for frame in result.frames.values())
+    assert set(frames(result)) >= {"runs", "scores", "ranks", "effects", "selection", "selection_gap", "regret"}
+    assert all(isinstance(frame, pd.DataFrame) and len(frame) for frame in frames(result).values())
     assert {path for path in recorder.folder.rglob("*") if "artifacts" not in path.parts} == before
     assert not recorder.client.search_runs([recorder.experiment], "tags.`biasbed.kind` = 'analysis'")
     assert capsys.readouterr() == ("", "")

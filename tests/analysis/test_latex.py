@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from toy_runs import SETS, THREE, Recorder, fill
 
-from biasbed.analysis import Outcome
+from biasbed.analysis.command import Outcome
 from biasbed.analysis.report import latex
 from biasbed.errors import UsageError
 

@@ -15,7 +15,7 @@ from scipy import stats
 from toy_runs import PROTOCOL, Recorder, make_protocol
 
 from biasbed import record
-from biasbed.analysis import load
+from biasbed.analysis import frames, load
 from biasbed.analysis.report import summary, tables
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.selection import published
@@ -78,7 +78,7 @@ def test_the_card_is_written_printed_and_returned(beside: Recorder) -> None:
     train_copies(beside)
     analysis = own(beside, compare="published", sets="imagenet,edge")
     assert analysis.reproduction is not None
-    pd.testing.assert_frame_equal(analysis.frames["reproduction"], analysis.reproduction)
+    pd.testing.assert_frame_equal(frames(analysis)["reproduction"], analysis.reproduction)
     assert tables.write(analysis, beside.folder)["reproduction.csv"]
     assert len(pd.read_csv(beside.folder / "reproduction.csv")) == 6
     text = summary.render(analysis)
@@ -160,7 +160,7 @@ def test_published_runs_stand_beside_ones_own_marked(beside: Recorder) -> None:
     assert set(analysis.evidence.wilcoxon["b"]) == {"erm@biasbed"}
     assert ("deepaug_cae@biasbed", "deepaug_cae") in analysis.daggers
     assert any("CVPR 2023" in note for note in analysis.notes)
-    kinds = analysis.frames["runs"].groupby("algorithm")["kind"].unique().to_dict()
+    kinds = frames(analysis)["runs"].groupby("algorithm")["kind"].unique().to_dict()
     assert kinds["erm"].tolist() == ["train"]
     assert kinds["erm@biasbed"].tolist() == ["published"]
 

@@ -12,7 +12,9 @@ from scipy import stats
 from toy_runs import SETS, THREE, Recorder, fill
 
 from biasbed import record
-from biasbed.analysis import AnalyzeOptions, Outcome, command
+from biasbed.analysis import command
+from biasbed.analysis.command import Outcome
+from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import summary
 from biasbed.analysis.result import compute
 from biasbed.analysis.runs.store import Store

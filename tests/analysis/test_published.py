@@ -14,7 +14,7 @@ import pytest
 from toy_runs import Recorder
 
 from biasbed import record
-from biasbed.analysis import AnalyzeOptions
+from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import Store
 from biasbed.analysis.statistics import friedman

@@ -17,7 +17,9 @@ import pandas as pd
 import pytest
 from toy_runs import THREE, Recorder, fill
 
-from biasbed.analysis import AnalyzeOptions, Outcome, load
+from biasbed.analysis import load
+from biasbed.analysis.command import Outcome
+from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import html as report
 from biasbed.analysis.report import provenance
 from biasbed.analysis.result import Analysis

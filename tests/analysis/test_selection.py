@@ -12,7 +12,6 @@ import pytest
 
 from biasbed import record
 from biasbed.analysis import scores
-from biasbed.analysis.selection import rules as selection
 from biasbed.analysis.selection.rules import (
     AsPublished,
     BestEpoch,
@@ -22,9 +21,8 @@ from biasbed.analysis.selection.rules import (
     Last,
     LastN,
     Rule,
-    make_rule,
-    select,
 )
+from biasbed.analysis.selection.select import Missing, make_rule, select
 from biasbed.errors import Failure, UsageError
 
 MONITOR = "val/accuracy/val"
@@ -124,7 +122,7 @@ def test_a_measure_that_is_missing_at_a_selected_epoch_is_empty() -> None:
 
 def test_the_oracle_on_a_set_without_finite_values() -> None:
     _, missing = select(BestEpoch(), {"r": history(edge=[math.nan])}, [EDGE], MONITOR)
-    assert missing == [selection.Missing("r", "edge", "no finite value")]
+    assert missing == [Missing("r", "edge", "no finite value")]
 
 
 def test_auto_is_the_protocols_own_rule() -> None:

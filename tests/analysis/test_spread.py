@@ -9,7 +9,7 @@ import statistics
 import pytest
 from toy_runs import SETS, Recorder
 
-from biasbed.analysis import AnalyzeOptions
+from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import doubts, latex
 from biasbed.analysis.result import compute
 from biasbed.analysis.runs.store import Store

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from biasbed import record
-from biasbed.analysis import AnalyzeOptions, Outcome, analyze
+from biasbed.analysis import analyze
+from biasbed.analysis.command import Outcome
+from biasbed.analysis.options import AnalyzeOptions
 from biasbed.settings import build
 
 EPOCHS = 4

@@ -14,9 +14,9 @@ from PIL import Image
 
 from biasbed.data.folders import open_flat, open_folder
 from biasbed.datasets import geirhos, imagenet
-from biasbed.datasets.base import DataSet, imagenet_classes
+from biasbed.datasets.base import DataSet
+from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import UsageError
-from biasbed.suites.label_maps import CATEGORIES_16
 
 ALL = [
     cls()

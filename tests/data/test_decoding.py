@@ -15,7 +15,8 @@ from torchvision import transforms as reference
 from biasbed.config import Augment, Preprocess
 from biasbed.data import transforms
 from biasbed.data.decoding import JpegFile, PillowFile, open_file
-from biasbed.data.source import CorruptImage, Decoded, Names
+from biasbed.data.source import Decoded, Names
+from biasbed.errors import CorruptImage
 from biasbed.prepare.doctor import _decode, _open
 
 

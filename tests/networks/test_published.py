@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from biasbed.datasets.base import imagenet_classes
+from biasbed.datasets.classes import imagenet_classes
 from biasbed.errors import Failure, UsageError
 from biasbed.evaluation import models
 from biasbed.networks import library as published

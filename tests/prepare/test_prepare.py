@@ -13,7 +13,6 @@ import torch
 from conftest import Command
 from PIL import Image
 
-from biasbed import config
 from biasbed.data.prepared import Manifest
 from biasbed.errors import Failure, UsageError
 from biasbed.networks import frozen
@@ -23,6 +22,7 @@ from biasbed.prepare.images import redrawn_at
 from biasbed.prepare.run import prepare
 from biasbed.suites import open_suite
 from biasbed.training import job
+from biasbed.training.resolve import resolve
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def flags(image_root: Path) -> dict[str, Any]:
     """What names the training images; the networks that make copies of them are there, at random weights."""
     found = {"suite": "folders", "data_dir": str(image_root), "train": "photo", "device": "cpu"}
-    suite = open_suite(config.resolve(found))
+    suite = open_suite(resolve(found))
     assert suite.store is not None
     torch.manual_seed(0)
     networks = {"cae": CAE(size=24, width=8), "style": StyleTransfer(width=4, size=24)}
@@ -101,7 +101,7 @@ def test_methods_train_on_copies_of_training_images_alone(flags: dict[str, Any])
     shared = {name: flags[name] for name in ("suite", "data_dir", "train", "device")}
     seen = []
     for seed in (0, 1):
-        planned = job.plan(config.resolve({**shared, "algorithm": "deepaug_cae", "seed": seed}))
+        planned = job.plan(resolve({**shared, "algorithm": "deepaug_cae", "seed": seed}))
         suite = planned.suite
         assert planned.training_data == {"photo": 0.5, "deepaug_cae": 0.5}
         clean, copies = suite.source("photo"), suite.source("deepaug_cae")
@@ -128,16 +128,16 @@ def test_under_mlflow_run_the_hint_is_an_mlflow_command(flags: dict[str, Any], m
     shared = {name: flags[name] for name in ("suite", "data_dir", "train", "device")}
     monkeypatch.setenv("MLFLOW_RUN_ID", "1" * 32)
     with pytest.raises(UsageError, match=r"mlflow run \. -e prepare -P what=stylized -P suite=folders"):
-        job.plan(config.resolve({**shared, "algorithm": "stylized_erm"}))
+        job.plan(resolve({**shared, "algorithm": "stylized_erm"}))
 
 
 def test_a_network_in_the_fingerprint(flags: dict[str, Any]) -> None:
     """Another style network is another experiment."""
     shared = {name: flags[name] for name in ("suite", "data_dir", "train", "device")}
-    keys = [job.plan(config.resolve({**shared, "algorithm": "debiased"})).run_key]
-    suite = open_suite(config.resolve(shared))
+    keys = [job.plan(resolve({**shared, "algorithm": "debiased"})).run_key]
+    suite = open_suite(resolve(shared))
     frozen.save(suite.network("style"), "style", StyleTransfer(width=4, size=24), {})
-    keys.append(job.plan(config.resolve({**shared, "algorithm": "debiased"})).run_key)
+    keys.append(job.plan(resolve({**shared, "algorithm": "debiased"})).run_key)
     assert keys[0] != keys[1]
 
 
@@ -147,7 +147,7 @@ def test_unreadable_images(flags: dict[str, Any], tmp_path: Path) -> None:
     broken = next((root / "photo" / "cross").glob("*.png"))
     broken.write_bytes(broken.read_bytes()[:40])
     own = {**flags, "data_dir": str(root)}
-    suite = open_suite(config.resolve({name: own[name] for name in ("suite", "data_dir", "train", "device")}))
+    suite = open_suite(resolve({name: own[name] for name in ("suite", "data_dir", "train", "device")}))
     assert suite.store is not None
     frozen.save(suite.store.network(suite.material(), "cae"), "cae", CAE(size=24, width=8), {})
     with pytest.raises(Failure, match=rf"{broken.name}.*corrupt=skip"):
@@ -217,7 +217,7 @@ def test_style_images_of_ones_own(flags: dict[str, Any], tmp_path: Path) -> None
 def test_a_second_command_waits_for_nobody(flags: dict[str, Any]) -> None:
     from biasbed.tracking.folder import exclusive
 
-    suite = open_suite(config.resolve({name: flags[name] for name in ("suite", "data_dir", "train", "device")}))
+    suite = open_suite(resolve({name: flags[name] for name in ("suite", "data_dir", "train", "device")}))
     assert suite.store is not None
     with (
         exclusive(suite.store.folder(suite.material()), "prepared"),
@@ -241,7 +241,7 @@ def test_pictures_of_different_sizes(flags: dict[str, Any], tmp_path: Path) -> N
     wide = next((root / "photo" / "cross").glob("*.png"))
     Image.open(wide).resize((60, 30)).save(wide)
     own = {**flags, "data_dir": str(root)}
-    suite = open_suite(config.resolve({name: own[name] for name in ("suite", "data_dir", "train", "device")}))
+    suite = open_suite(resolve({name: own[name] for name in ("suite", "data_dir", "train", "device")}))
     assert suite.store is not None
     frozen.save(suite.store.network(suite.material(), "cae"), "cae", CAE(size=24, width=8), {})
     folder = prepare({**own, "what": "deepaug_cae"})
@@ -292,10 +292,10 @@ def test_a_network_made_otherwise_is_not_taken_silently(flags: dict[str, Any], t
 
 def test_a_damaged_network_is_one_line(flags: dict[str, Any]) -> None:
     shared = {name: flags[name] for name in ("suite", "data_dir", "train", "device")}
-    path = open_suite(config.resolve(shared)).network("style")
+    path = open_suite(resolve(shared)).network("style")
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(Failure, match="is no usable network"):
-        job.plan(config.resolve({**shared, "algorithm": "debiased"}))
+        job.plan(resolve({**shared, "algorithm": "debiased"}))
 
 
 def test_corrupt_images_are_skipped_by_networks_too(flags: dict[str, Any], tmp_path: Path) -> None:

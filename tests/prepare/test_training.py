@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from biasbed.data.source import CorruptImage, MemorySource
-from biasbed.errors import Failure, UsageError
+from biasbed.data.source import MemorySource
+from biasbed.errors import CorruptImage, Failure, UsageError
 from biasbed.prepare.autoencoder import CAETraining, train_cae
 from biasbed.prepare.fit import Training, fit, order, patches, rate_factor
 from biasbed.prepare.superresolution import EDSRTraining, shrunk, train_edsr

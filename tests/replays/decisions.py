@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from biasbed.suites.label_maps import CATEGORIES_16, Aggregation, imagenet_subset, sixteen
+from biasbed.datasets.classes import CATEGORIES_16
+from biasbed.suites.label_maps import Aggregation, imagenet_subset, sixteen
 from replays import Case, load
 
 HOW: dict[str, Aggregation] = {

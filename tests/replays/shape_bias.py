@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from biasbed.datasets.classes import CATEGORIES_16, cue_classes
 from biasbed.evaluation.decisions import Answers
 from biasbed.evaluation.evaluator import MEASURES, Decisions
-from biasbed.evaluation.shape_bias import cue_classes
-from biasbed.suites.label_maps import CATEGORIES_16
 from replays import Case
 
 

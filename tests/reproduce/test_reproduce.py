@@ -226,7 +226,8 @@ def test_wrong_commands(words: list[str], message: str, tracking: str, capsys: p
 
 def test_the_words_of_a_config_give_the_config(tracking: str) -> None:
     """Whatever a setting holds: nothing, a list, a truth value, a float."""
-    from biasbed.config import plain, resolve
+    from biasbed.config import plain
+    from biasbed.training.resolve import resolve
 
     given = {"suite": "demo", "steps": "7", "sets": "edge,sketch", "optim.milestones": "0.25,0.75"}
     config = resolve({**given, "optim.lr": "0.1234567890123456", "augment.flip": "true", "algorithm": "infodrop"})

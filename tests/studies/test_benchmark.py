@@ -25,15 +25,16 @@ from conftest import ROOT, command_environment
 from fake_runs import FakeLauncher, wait_for
 from runs import all_runs, history, run_folders, stored
 
-from biasbed import cli, config
+from biasbed import cli
 from biasbed.errors import UsageError
+from biasbed.options import MainOptions
 from biasbed.settings import build, specs
 from biasbed.studies import benchmark, launchers, plan
 from biasbed.studies.launchers.local import LocalLauncher
-from biasbed.studies.options import MainOptions
 from biasbed.studies.study import StudyRun, refuse_mixture
 from biasbed.studies.table import Table, read_table
 from biasbed.training import job
+from biasbed.training.resolve import resolve
 
 
 def settings(image_root: Path, **more: str) -> dict[str, str]:
@@ -76,7 +77,7 @@ def test_a_plan_names_the_runs_that_train_would_make(image_root: Path, tracking:
     found = planned(image_root, tmp_path, "erm", "infodrop", nproc="1")
     assert [run.name for run in found.runs] == ["erm-seed0", "infodrop-seed0", "erm-seed1", "infodrop-seed1"]
     for run in found.runs:
-        alone = job.plan(config.resolve(run.words))
+        alone = job.plan(resolve(run.words))
         assert (run.run_key, run.config_hash, run.base) == (alone.run_key, alone.config_hash, alone.base)
         assert run.total == 2
     assert found.workers == 2

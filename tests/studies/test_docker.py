@@ -19,10 +19,10 @@ from runs import history, run_folders
 
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
+from biasbed.options import BenchmarkOptions
 from biasbed.settings import build
 from biasbed.studies.launchers import Command
 from biasbed.studies.launchers.docker import DockerLauncher
-from biasbed.studies.options import BenchmarkOptions
 from biasbed.system import code as provenance
 
 GPUS = {"DiscoveredDevices": [{"ID": f"nvidia.com/gpu={name}"} for name in (*range(4), "all")]}

@@ -23,10 +23,10 @@ from runs import all_runs, history, run_folders, stored
 from biasbed import cli
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
+from biasbed.options import BenchmarkOptions, Slurm
 from biasbed.settings import build
 from biasbed.studies.launchers import Command, slurm
 from biasbed.studies.launchers.slurm import Job, SlurmLauncher
-from biasbed.studies.options import BenchmarkOptions, Slurm
 
 WAIT_FOR_SIGTERM = """
 import pathlib, signal, sys, time

@@ -11,9 +11,9 @@ from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biasbed import config
 from biasbed.errors import UsageError
 from biasbed.studies.table import is_table, parse_seeds, read_table
+from biasbed.training.resolve import resolve
 
 FILES = sorted((ROOT / "sweeps").iterdir())
 GOOD = "suite: demo\nstudy: mine\nalgorithms: [erm, padain]\nseeds: 0..2\nsettings: {epochs: 3, optim.lr: 1e-3}\n"
@@ -26,7 +26,7 @@ def test_every_table_can_be_planned(path: Path) -> None:
     assert table.seeds == tuple(range(len(table.seeds)))
     for algorithm, own in table.algorithms.items():
         words = {**table.settings, **own, "suite": table.suite, "study": table.study}
-        found = config.resolve({**words, "algorithm": algorithm, "nproc": "1"})
+        found = resolve({**words, "algorithm": algorithm, "nproc": "1"})
         assert (found.suite, found.study, found.algorithm) == (table.suite, table.study, algorithm)
     assert path.read_text().startswith("# "), "says which published table it is for"
 
@@ -43,7 +43,7 @@ def test_biasbed_s_protocol_is_the_published_runs() -> None:
 
     rows = csv.DictReader((importlib.resources.files("biasbed.published") / paper.file).read_text().splitlines())
     assert {row["algorithm"] for row in rows} == set(table.algorithms)
-    found = config.resolve({**table.settings, "suite": table.suite, "algorithm": "erm"})
+    found = resolve({**table.settings, "suite": table.suite, "algorithm": "erm"})
     assert (found.epochs, found.optim.lr, found.preprocess.size, found.sets) == (100, 1e-4, 256, "all")
 
 
@@ -57,7 +57,7 @@ def test_a_table_of_one_s_own(tmp_path: Path) -> None:
     table = read_table(str(path))
     assert table.algorithms == {"erm": {}, "infodrop": {"hparams.drop_rate": "1.0"}}
     assert table.seeds == (3, 5)
-    found = config.resolve({**table.settings, **table.algorithms["infodrop"], "algorithm": "infodrop"})
+    found = resolve({**table.settings, **table.algorithms["infodrop"], "algorithm": "infodrop"})
     assert (found.epochs, found.optim.lr_batch, found.sets) == (3, None, ("ink", "paint"))
     assert not found.augment.flip
 

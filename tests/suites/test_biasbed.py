@@ -16,13 +16,14 @@ from imagenet_tree import make_tree
 from pyarrow import parquet
 from runs import all_runs, run_folders
 
-from biasbed import config, suites
+from biasbed import suites
 from biasbed.data.folders import FolderSource
 from biasbed.data.prepared import Manifest
-from biasbed.datasets.base import DataSet, imagenet_classes
+from biasbed.datasets.base import DataSet
+from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import UsageError
 from biasbed.suites import Suite, open_suite
-from biasbed.suites.label_maps import CATEGORIES_16
+from biasbed.training.resolve import resolve
 
 ON_DISK = ("imagenet", "silhouette", "edge", "sketch", "cue_conflict", "stylized_imagenet", "imagenet_a", "imagenet_r")
 WITHOUT_EDSR = (*ON_DISK, "deepaug_cae")
@@ -35,7 +36,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(tree: Path, **values: Any) -> Suite:
-    return open_suite(config.resolve({"suite": "biasbed", "data_dir": str(tree), "val_fraction": 0.5, **values}))
+    return open_suite(resolve({"suite": "biasbed", "data_dir": str(tree), "val_fraction": 0.5, **values}))
 
 
 def refusal(tree: Path, **values: Any) -> str:
@@ -144,7 +145,7 @@ def test_validating_on_a_test_set_is_said_and_trains_on_all(tree: Path) -> None:
     assert len(suite.source("imagenet")) == 2000
     assert suite.validation == suite.sets[:1]
     assert suite.tested == suite.sets
-    protocol = suite.protocol(config.resolve({"suite": "biasbed"}))
+    protocol = suite.protocol(resolve({"suite": "biasbed"}))
     assert protocol.validation_sets == ("imagenet",)
     assert protocol.monitor == "val/accuracy/imagenet"
     assert "did you mean 'imagenet'" in refusal(tree, validation="imagnet")
@@ -245,6 +246,6 @@ def test_real_stimuli_are_tested_end_to_end(shared: Path, biasbed: Command, trac
 
 
 def test_the_suite_is_known(tree: Path) -> None:
-    names = [entry.name for entry in suites.data_sets(config.resolve({"suite": "biasbed", "data_dir": str(tree)}))]
+    names = [entry.name for entry in suites.data_sets(resolve({"suite": "biasbed", "data_dir": str(tree)}))]
     assert set(names) >= {*ON_DISK, "imagenet_train", "stylized_imagenet_train", "deepaug_cae_train"}
-    assert suites.data_sets(config.resolve({})) == ()
+    assert suites.data_sets(resolve({})) == ()

@@ -14,6 +14,7 @@ from biasbed import algorithms, config
 from biasbed.errors import UsageError
 from biasbed.studies.search.space import Space, read_space
 from biasbed.studies.table import is_table
+from biasbed.training.resolve import resolve
 
 SPACES = sorted(path for path in (ROOT / "sweeps").iterdir() if path.suffix == ".yaml" and not is_table(path))
 CONDITIONAL = """
@@ -42,11 +43,11 @@ def test_every_space_holds_and_has_the_default(path: Path) -> None:
     assert path.read_text().startswith("# ")
     own = words(path.stem)
     space = read_space("auto", own)
-    default = space.default(config.resolve(own))
+    default = space.default(resolve(own))
     assert not isinstance(default, str), default
     assert tuple(default) == space.names
     suggested = space.suggest(optuna.trial.FixedTrial(dict(default)))  # type: ignore[arg-type]
-    assert config.plain(config.resolve({**own, **suggested})) == config.plain(config.resolve(own))
+    assert config.plain(resolve({**own, **suggested})) == config.plain(resolve(own))
 
 
 def test_every_method_has_a_space() -> None:
@@ -61,14 +62,14 @@ def test_a_conditional_space(tmp_path: Path) -> None:
         found = space.suggest(study.ask())
         assert ("optim.momentum" in found) == (found["optim.name"] == "sgd")
         assert ("hparams.num_offsets" in found) == (found["hparams.layers"] != "0")
-        resolved = config.resolve({**words("infodrop"), **found})
+        resolved = resolve({**words("infodrop"), **found})
         assert 1e-3 <= resolved.optim.lr <= 1
         assert resolved.optim.lr == float(found["optim.lr"])
         seen |= {found.get("optim.momentum", "-"), found["hparams.layers"], found["optim.name"]}
     assert seen == {"0.5", "0.6", "0.7", "0.8", "0.9", "-", "0", "2", "4", "sgd", "adam", "adamw"}
     assert space.is_conditional
     assert not space.is_finite
-    default = space.default(config.resolve(words("infodrop")))
+    default = space.default(resolve(words("infodrop")))
     assert default == {"optim.name": "sgd", "optim.momentum": 0.9, "hparams.layers": 0, "optim.lr": 0.1}
 
 
@@ -97,7 +98,7 @@ def test_points_of_a_finite_space_are_counted(tmp_path: Path) -> None:
 )
 def test_a_default_outside_of_the_space_is_named(line: str, outside: str, tmp_path: Path) -> None:
     space = read_space(write(tmp_path, line), words("erm"))
-    assert space.default(config.resolve(words("erm"))) == outside
+    assert space.default(resolve(words("erm"))) == outside
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ from runs import all_runs
 
 from biasbed import cli, record
 from biasbed.errors import Failure, UsageError
+from biasbed.options import SweepOptions, sweep_settings
 from biasbed.settings import build, specs
 from biasbed.studies import benchmark, winners
 from biasbed.studies import study as tracked
 from biasbed.studies.launchers import Command
 from biasbed.studies.launchers.local import LocalLauncher
 from biasbed.studies.search import samplers, sending, storage
-from biasbed.studies.search.options import SweepOptions, sweep_settings
 from biasbed.studies.search.search import choose_objective
 from biasbed.studies.study import finished_runs
 from biasbed.studies.table import read_table, refuse_seen

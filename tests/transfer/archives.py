@@ -8,7 +8,7 @@ from typing import Any
 
 from toy_runs import Recorder
 
-from biasbed.tracking.options import ExportOptions
+from biasbed.options import ExportOptions
 from biasbed.tracking.sending import export
 
 

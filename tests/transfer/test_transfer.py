@@ -14,9 +14,9 @@ from toy_runs import THREE, Recorder, fill
 
 from biasbed import cli, record
 from biasbed.errors import UsageError
+from biasbed.options import ExportOptions
 from biasbed.tracking import receiving
 from biasbed.tracking.archive import Archive
-from biasbed.tracking.options import ExportOptions
 from biasbed.tracking.sending import export
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from biasbed.compute.precision import at_least_fp32
+from biasbed.batch import at_least_fp32
 
 if TYPE_CHECKING:
     from biasbed.batch import Batch

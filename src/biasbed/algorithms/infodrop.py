@@ -23,7 +23,7 @@ from biasbed.algorithms.presets import (
     epochs,
 )
 from biasbed.algorithms.recipes import OPEN, TRAINING
-from biasbed.compute.precision import at_least_fp32
+from biasbed.batch import at_least_fp32
 from biasbed.networks import surgery
 from biasbed.networks.surgery import Site, Window
 from biasbed.settings import setting

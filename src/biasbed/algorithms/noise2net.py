@@ -14,7 +14,7 @@ from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import Drawn, HostDraws, armed, uniform
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import BIASBED_PAPER, DEEPAUGMENT_AUTHORS
-from biasbed.compute.precision import at_least_fp32
+from biasbed.batch import at_least_fp32
 from biasbed.networks import surgery
 from biasbed.settings import setting
 

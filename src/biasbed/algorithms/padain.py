@@ -13,7 +13,7 @@ from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import Drawn, HostDraws, armed
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import BIASBED_CODE, BIASBED_PAPER, IMAGENET_CROPS, SGD, STEPS, epochs
-from biasbed.compute.precision import at_least_fp32
+from biasbed.batch import at_least_fp32
 from biasbed.networks import surgery
 from biasbed.settings import setting
 

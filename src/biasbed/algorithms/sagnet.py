@@ -19,8 +19,7 @@ from biasbed.algorithms.presets import (
     IMAGENET_WEIGHTS,
     SGD,
 )
-from biasbed.batch import Batch
-from biasbed.compute.precision import at_least_fp32
+from biasbed.batch import Batch, at_least_fp32
 from biasbed.errors import UsageError
 from biasbed.networks import surgery
 from biasbed.settings import setting

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from biasbed.compute.precision import at_least_fp32
-from biasbed.system.processes import STORE, die_with_parent, in_torchrun, settle_device
+from biasbed.batch import at_least_fp32
+from biasbed.compute.device import settle_device
+from biasbed.errors import Failure
+from biasbed.system.processes import STORE, die_with_parent, in_torchrun
 
 
 class Group:
@@ -186,6 +188,20 @@ def lost_process(error: Exception) -> str | None:
             f"log says so); the same command continues ({text.strip().splitlines()[0][:200]})"
         )
     return None
+
+
+@contextlib.contextmanager
+def failures_named() -> Iterator[None]:
+    """What the machine takes away, memory or another process of the training, becomes a Failure that says so."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise Failure("out of GPU memory: lower batch_size, or raise accumulate, which computes it in parts") from None
+    except Exception as error:
+        gone = lost_process(error)
+        if gone is None:
+            raise
+        raise Failure(gone) from None
 
 
 # --- joining ---------------------------------------------------------------------------------------------------------

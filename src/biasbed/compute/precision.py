@@ -12,11 +12,6 @@ from torch import Tensor
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def at_least_fp32(x: Tensor) -> Tensor:
-    """x, widened to fp32 where it is narrower: for sums, moments and losses under autocast. Float64 stays as it is."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
 class Precision:
     """`fp32`, `bf16` or `fp16`; fp16 always has a dynamic loss scale (Micikevicius et al. 2018, section 3.2).
 

@@ -23,7 +23,8 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from biasbed.data.source import CorruptImage, Picture
+from biasbed.data.source import Picture
+from biasbed.errors import CorruptImage
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff", ".gif"})
 DEEP = ("I", "F")  # Pillow's modes of integers and floats, which it would clip to white

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torchvision.utils import save_image
 
-from biasbed.data.source import CorruptImage, Source
+from biasbed.data.source import Source
 from biasbed.data.transforms import Transform, keyed_randomness
+from biasbed.errors import CorruptImage
 
 
 def save_examples(path: Path, source: Source, transform: Transform, count: int = 24, columns: int = 8) -> None:

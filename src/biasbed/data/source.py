@@ -122,10 +122,6 @@ class Source:
         return sha.hexdigest()[:16]
 
 
-class CorruptImage(Exception):
-    """An image that can't be decoded; the message holds its path and the reason."""
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MemorySource(Source):
     """Images that are in memory: `images` is uint8 [N,3,H,W]."""

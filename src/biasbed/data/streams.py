@@ -19,9 +19,9 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from biasbed.batch import Batch, stacked
 from biasbed.data.sampling import Order, cells
-from biasbed.data.source import CorruptImage, Source
+from biasbed.data.source import Source
 from biasbed.data.transforms import Transform, keyed_randomness
-from biasbed.errors import UsageError
+from biasbed.errors import CorruptImage, UsageError
 from biasbed.settings import nearest
 from biasbed.system.processes import die_with_parent
 

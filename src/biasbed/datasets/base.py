@@ -6,10 +6,8 @@ the folders where it may be. How to read a layout other than class folders is on
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Collection, Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,6 +15,7 @@ import numpy as np
 
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import labelled, reading, scan
+from biasbed.datasets.classes import imagenet_classes
 from biasbed.errors import UsageError
 
 # Folders with ImageNet's class folders in `train` or `val` that are not ImageNet.
@@ -130,19 +129,6 @@ class DataSet:
 
 
 # --- class lists ------------------------------------------------------------------------------------------------------
-
-
-@functools.cache
-def imagenet_classes(subset: str = "") -> tuple[str, ...]:
-    """WordNet ids of ImageNet-1k, or of its 200-class subset `a` or `r`, sorted: an id's position is its label.
-
-    From the lists in timm's package, read without importing it. Hendrycks et al. 2021 have the subsets.
-    """
-    spec = find_spec("timm")
-    assert spec is not None
-    assert spec.origin is not None
-    name = f"imagenet_{subset}_synsets.txt" if subset else "imagenet_synsets.txt"
-    return tuple(sorted(Path(spec.origin).with_name("data").joinpath("_info", name).read_text().split()))
 
 
 def likely_cause(found: Collection[str], expected: Collection[str]) -> list[str]:

@@ -13,8 +13,7 @@ import numpy as np
 
 from biasbed.data.listing import images_below, scan
 from biasbed.datasets.base import DataSet, some
-from biasbed.evaluation.shape_bias import cue_classes
-from biasbed.suites.label_maps import CATEGORIES_16
+from biasbed.datasets.classes import CATEGORIES_16, cue_classes
 
 _IN_THE_NAME = "class in the file name (model-vs-human)"
 _PARENTS = ("", "texture-vs-shape/stimuli/", "stimuli/", "model-vs-human/datasets/", "model-vs-human/", "datasets/")

@@ -5,7 +5,8 @@ All are class folders named by WordNet id; a label is the id's position in the s
 
 from __future__ import annotations
 
-from biasbed.datasets.base import DataSet, imagenet_classes
+from biasbed.datasets.base import DataSet
+from biasbed.datasets.classes import imagenet_classes
 
 _NON_COMMERCIAL = "ImageNet's: non-commercial research"
 _KAGGLE = ("imagenet/ILSVRC/Data/CLS-LOC", "ILSVRC/Data/CLS-LOC")

@@ -16,57 +16,17 @@ from biasbed import measures, record
 from biasbed.batch import stacked
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
-from biasbed.data.source import CorruptImage, Source
+from biasbed.data.source import Source
 from biasbed.data.streams import loader_options
-from biasbed.data.transforms import Transform
-from biasbed.errors import Failure
+from biasbed.errors import CorruptImage, Failure
 from biasbed.evaluation import shape_bias
 from biasbed.evaluation.decisions import Answers, calibration
 from biasbed.networks.network import as_input
-from biasbed.suites.label_maps import IDENTITY, LabelMap
+from biasbed.suites.label_maps import LabelMap
+from biasbed.suites.sets import EvaluationSet
 from biasbed.tasks import Task
 
 TOP = 5
-
-
-@dataclass(frozen=True, eq=False)
-class EvaluationSet:
-    """A data set with its label map and what is measured on it."""
-
-    name: str
-    source: Source
-    transform: Transform
-    label_map: LabelMap = IDENTITY
-    measures: tuple[str, ...] = ("accuracy", "loss", "ece")
-    headline: str = "accuracy"
-    made_by: str | None = None
-    source_images: str | None = None
-    preprocessing: str = ""  # what `transform` does, in words
-
-    @property
-    def measured(self) -> tuple[str, ...]:
-        """Those of its measures that its label map allows, and accuracy among all outputs where that is another one."""
-        names = [name for name in self.measures if name != "loss" or self.label_map.is_logits]
-        if self.label_map.restricts and "accuracy_full" not in names:
-            names.append("accuracy_full")
-        return tuple(names)
-
-    def record(self) -> record.SetRecord:
-        """What analysis must know about the set."""
-        groups = self.source.group
-        return record.SetRecord(
-            name=self.name,
-            headline=self.headline,
-            images=len(self.source),
-            classes=len(self.source.classes),
-            chance=1 / len(self.source.classes),
-            measures=self.measured,
-            groups={} if groups is None else {g: int((groups == g).sum()) for g in np.unique(groups).tolist()},
-            made_by=self.made_by,
-            source_images=self.source_images,
-            label_map=self.label_map.name,
-            preprocessing=self.preprocessing,
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,10 +90,6 @@ MEASURES: Mapping[str, Callable[[Decisions, Source], float]] = {
     "shape_mrr": _of_cues("shape_mrr"),
     "texture_mrr": _of_cues("texture_mrr"),
 }
-CUE_MEASURES = (
-    *("accuracy", "loss", "ece", "shape_bias", "shape_accuracy", "texture_accuracy"),
-    *("cue_coverage", "shape_mrr", "texture_mrr"),
-)
 
 
 def measure(evaluation_set: EvaluationSet, decisions: Decisions, phase: str) -> Iterator[tuple[str, float]]:

@@ -13,78 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from biasbed import algorithms, networks, record
-from biasbed.algorithms.base import Algorithm, Setup, TrainData, none_prepared
-from biasbed.compute import checkpoint
-from biasbed.compute.distributed import Group
-from biasbed.compute.optim import make_optimizer
-from biasbed.compute.precision import Precision
-from biasbed.config import Config, config_class
-from biasbed.errors import Failure, UsageError, shown
+from biasbed.algorithms.base import Algorithm
+from biasbed.algorithms.make import from_checkpoint
+from biasbed.errors import UsageError
 from biasbed.networks import library as published
 from biasbed.networks.weights import is_run_id
-from biasbed.settings import build, flatten
-from biasbed.tasks import MultiClass, Task
-
-
-def make_algorithm(
-    config: Any,
-    task: Task,
-    group: Group,
-    precision: Precision,
-    data: TrainData,
-    prepared: Callable[[str], nn.Module] = none_prepared,
-) -> Algorithm:
-    """The configured algorithm with fresh networks, on the group's device; `prepared` is needed for training only."""
-    setup = Setup(
-        num_classes=data.num_classes,
-        task=task,
-        network=lambda: networks.build(config.backbone, data.num_classes, config.init).to(group.device),
-        optimizer=lambda parameters: make_optimizer(config.optim, config.batch_size, parameters),
-        group=group,
-        precision=precision,
-        accumulate=config.accumulate,
-        prepared=prepared,
-    )
-    algorithm = algorithms.load(config.algorithm)(config.hparams, setup)
-    algorithm.on_train_data(data)
-    return algorithm.to(group.device)
-
-
-def from_checkpoint(path: Path, named: str = "auto", where: str = "") -> tuple[Algorithm, Config, tuple[str, ...]]:
-    """The trained algorithm of one of our checkpoints, on the CPU, with its config and classes.
-
-    named: the method, where it is the user's own; the file's own word for it is never imported. where: what messages
-    call the file, in place of its path. Raises UsageError or Failure, of one line, whatever the file holds.
-    """
-    state = checkpoint.load(path, where=f"the checkpoint of {where}" if where else "")
-    where = where or str(path)
-    if "config" not in state or "algorithm" not in state:
-        raise UsageError(
-            f"{where} is no checkpoint of biasbed; for other weights give model=torchvision:<name> weights="
-        )
-    try:
-        checkpoint.require(state, checkpoint.DESCRIPTION)
-        values, classes = state["config"], tuple(map(str, state["classes"]))
-        method = algorithms.vouched(values.get("algorithm"), named, where)
-        config = build(
-            config_class(algorithms.load(method).HParams), {**values, "algorithm": method, "init": "scratch"}
-        )
-        data = _train_data(state["train_data"], len(classes))
-        algorithm = make_algorithm(config, MultiClass(), Group(), Precision(), data)
-        algorithm.load_state_dict(state["algorithm"])
-    except (UsageError, Failure) as error:
-        raise type(error)(shown(str(error), 1000)) from None
-    except Exception as error:  # a file may hold anything, and so may a method of the user's own
-        raise Failure(f"{where} was written by other code: {checkpoint.brief(error)}") from None
-    return algorithm.eval(), config, classes
-
-
-def _train_data(values: Mapping[str, Any], classes: int) -> TrainData:
-    """What the method learnt of its data; ValueError where that would make a network of another size."""
-    data = TrainData(**values)
-    if data.num_classes != classes or not all(isinstance(n, int) and n > 0 for n in values.values()):
-        raise ValueError(f"it has {classes} classes, and its training data is said to be {data}")
-    return data
+from biasbed.settings import flatten
 
 
 class Predict(nn.Module):

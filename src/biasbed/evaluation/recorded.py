@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import hashlib
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +19,18 @@ from typing import Any
 
 import numpy as np
 
+from biasbed import record
+from biasbed.config import Config
+from biasbed.datasets.classes import cue_classes
 from biasbed.errors import UsageError
-from biasbed.evaluation import shape_bias as cues
+from biasbed.evaluation import decisions, recorded, report
+from biasbed.evaluation.consistency import consistency
 from biasbed.evaluation.decisions import MODELS, PEOPLE, Answers
+from biasbed.evaluation.run import EvaluationRun, finish
+from biasbed.options import EvaluateOptions
+from biasbed.settings import build, flatten
+from biasbed.tracking.folder import home
+from biasbed.tracking.tracker import Tracker, take_run_id
 
 SUFFIXES = (".csv", ".parquet")
 NEEDED = ("object_response", "category", "imagename")  # columns of a CSV file
@@ -140,7 +150,7 @@ def _trial(row: Mapping[str, str], default_subject: str) -> Trial:
         condition=row.get("condition", ""),
         session=row.get("session", ""),
         is_timed=is_timed,
-        cues=cues.cue_classes(row["imagename"]),
+        cues=cue_classes(row["imagename"]),
     )
 
 
@@ -223,3 +233,91 @@ def _check_columns(path: Path, table: Any) -> None:
             if not fits or table[name].null_count:
                 what = "missing values" if fits else f"the type {kind}"
                 raise UsageError(f"{path}: no predictions of biasbed (the column {name} has {what})")
+
+
+_MEASURES = (
+    *("accuracy", "accuracy_full", "ece", "shape_bias", "shape_accuracy", "texture_accuracy"),
+    *("cue_coverage", "shape_mrr", "texture_mrr"),
+)
+
+
+RECORDED_SUITE = "decisions"  # the suite that runs of recorded decisions name
+
+
+def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files: Sequence[Path]) -> dict[str, float]:
+    """Score decisions that are on disk: each observer's, those of all people of a set, and those of all models."""
+    for name in ("weights", "label_map", "compare", "algorithm"):
+        if getattr(options, name) not in ("none", "auto"):
+            raise UsageError(f"{name}= is for a model that is tested here, and {files[0].name} holds decisions already")
+    config = build(Config, given)
+    answers = recorded.read(files)
+    by_set = {
+        name: decisions.identified([one for one in answers if one.set == name])
+        for name in dict.fromkeys(one.set for one in answers)
+    }
+    pairs = [pair for group in by_set.values() for pair in consistency(group)]
+    wholes = {name: _wholes(group) for name, group in by_set.items()}
+    shown = {name: [*group, *(one for one in wholes[name] if one not in group)] for name, group in by_set.items()}
+    metrics: dict[str, float] = {}
+    for one in (one for group in wholes.values() for one in group):
+        kind = one.kind if len(wholes[one.set]) > 1 else None
+        metrics |= {str(record.MetricName("test", key, one.set, kind)): value for key, value in _measured(one).items()}
+    name = record.slug(files[0].stem)[:40]
+    run = EvaluationRun(
+        name=name,
+        suite=RECORDED_SUITE,
+        study=config.study,
+        experiment=config.experiment,
+        algorithm=name,
+        seed=0,
+        offline=config.tracking == "offline",
+        home=home(config),
+        settings=flatten(options),
+        what={},
+        protocol=_protocol(by_set),
+        data=record.digest([hashlib.sha256(path.read_bytes()).hexdigest() for path in files]),
+    )
+    folder = run.folder()
+    with folder.locked():
+        tracker = Tracker(folder, take_run_id(), run.offline)
+        report.write(folder.path, [one for group in shown.values() for one in group], pairs)
+        run.start(folder, tracker)
+        finish(tracker, metrics)
+    for name, group in shown.items():
+        print(f"{name}:")
+        print(report.text(group, [pair for pair in pairs if pair.set == name], "observer"))
+    return metrics
+
+
+def _wholes(answers: Sequence[Answers]) -> list[Answers]:
+    """The people among the observers of a set as one, and the models: never one number for both."""
+    kinds = dict.fromkeys(one.kind for one in answers)
+    groups = ([one for one in answers if one.kind == kind] for kind in kinds)
+    return [group[0] if len(group) == 1 else decisions.pooled(group) for group in groups]
+
+
+def _measured(one: Answers) -> dict[str, float]:
+    """The measures that these decisions give, by name."""
+    values = report.set_row(one)
+    for cues in report.cue_rows(one)[:1]:
+        values |= cues
+    found = {name: float(values.get(name, math.nan)) for name in _MEASURES}
+    return {name: value for name, value in found.items() if not math.isnan(value)}
+
+
+def _protocol(by_set: Mapping[str, Sequence[Answers]]) -> record.Protocol:
+    sets = []
+    for name, group in by_set.items():
+        classes = {label for one in group for label in one.classes}
+        sets.append(
+            record.SetRecord(
+                name=name,
+                headline="accuracy",
+                images=report.distinct(np.concatenate([one.image_of_trial for one in group])),
+                classes=len(classes),
+                chance=1 / len(classes),
+                measures=tuple(dict.fromkeys(key for one in _wholes(group) for key in _measured(one))),
+                label_map=group[0].label_map if len(group) == 1 else "recorded",
+            )
+        )
+    return record.Protocol(RECORDED_SUITE, tuple(sets), (), (), monitor="")

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from biasbed import measures, record
-from biasbed.evaluation.decisions import Answers, Pair, calibration
+from biasbed.evaluation.consistency import Pair
+from biasbed.evaluation.decisions import Answers, calibration
 
 RESAMPLES = 1000
 FEWEST_OBSERVERS = 5  # of which an interval over observers is given: of fewer, what is drawn is hardly ever another

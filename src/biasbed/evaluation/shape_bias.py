@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,26 +9,6 @@ from biasbed import measures
 
 if TYPE_CHECKING:
     import numpy as np
-
-_CUES = re.compile(r"(?P<shape>[a-z]+)\d+-(?P<texture>[a-z]+)\d+(?:\.[a-z]+)?")
-_TRIAL = re.compile(r"\d+_[^_]+_[^_]+_[^_]+_[^_]+_[^_]+_(?P<image>.+)")
-
-
-def image_name(name: str) -> str:
-    """The bare name of a stimulus: without folders, without the six fields that an experiment puts in front.
-
-    `edge/dog/dog3.png` and `0004_edg_dnn_0_dog_00_dog3.png` are both `dog3.png` (Geirhos et al. 2019 and 2021 name
-    the image of a trial `<trial>_<experiment>_<subject>_<condition>_<category>_<number>_<image>`).
-    """
-    base = name.replace("\\", "/").rpartition("/")[2]
-    found = _TRIAL.fullmatch(base)
-    return found["image"] if found else base
-
-
-def cue_classes(name: str) -> tuple[str, str] | None:
-    """(shape's class, texture's class) of `.../airplane1-bicycle2.png`, prefixed or not; None for any other name."""
-    found = _CUES.fullmatch(image_name(name))
-    return (found["shape"], found["texture"]) if found else None
 
 
 @dataclass(frozen=True)

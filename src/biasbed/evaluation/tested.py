@@ -13,26 +13,28 @@ import torch
 
 from biasbed import record, suites
 from biasbed.algorithms import recipes as presets
-from biasbed.compute.distributed import Group, process_group
+from biasbed.compute.distributed import Group, failures_named, process_group
 from biasbed.compute.precision import Precision
-from biasbed.config import EVALUATE_SHARED, Config, EvaluateOptions, preset_names
+from biasbed.config import Config, preset_names
 from biasbed.data.source import Decoded
 from biasbed.data.streams import auto_workers
-from biasbed.datasets.base import imagenet_classes
+from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import UsageError, first_line
-from biasbed.evaluation import decisions, models, recorded, report
-from biasbed.evaluation.decisions import Answers, Pair
-from biasbed.evaluation.evaluator import EvaluationSet, Evaluator, answers, measure, write_predictions
+from biasbed.evaluation import models, recorded, report
+from biasbed.evaluation.consistency import Pair, consistency, matching_set
+from biasbed.evaluation.decisions import Answers
+from biasbed.evaluation.evaluator import Evaluator, answers, measure, write_predictions
 from biasbed.evaluation.run import EvaluationRun, finish
 from biasbed.networks.lineage import content_hash
+from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.settings import build, flatten, specs
 from biasbed.suites import Suite, label_maps
+from biasbed.suites.sets import EvaluationSet
 from biasbed.system import code
 from biasbed.system.processes import interruptible
 from biasbed.system.terminal import Progress
 from biasbed.tracking.folder import RunFolder, home
-from biasbed.tracking.tracker import Tracker, take_run_id
-from biasbed.training import job
+from biasbed.tracking.tracker import Tracker, settled, take_run_id
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +55,7 @@ def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[s
     with interruptible(), process_group(evaluation.config.device) as group, folder.locked():
         tracker = Tracker(folder, take_run_id(), run.offline)
         (folder.path / record.ENVIRONMENT_FILE).write_text(code.environment())
-        with job.settled(tracker):
+        with settled(tracker), failures_named():
             run.start(folder, tracker)
             metrics, own, skipped = _decide(evaluation, group, folder)
             pairs = _pairs(own, evaluation.observers)
@@ -175,7 +177,7 @@ def _label_map(
         return entry.label_map
     if outputs == classes:
         return label_maps.IDENTITY
-    if outputs == imagenet_classes() and classes == label_maps.CATEGORIES_16:
+    if outputs == imagenet_classes() and classes == CATEGORIES_16:
         return label_maps.sixteen(config.categories)
     return label_maps.wordnet_subset(classes, outputs or ())
 
@@ -205,12 +207,12 @@ def _by_set(observers: Sequence[Answers], sets: Sequence[EvaluationSet]) -> dict
     ids = {entry.name: entry.source.ids for entry in sets}
     found: dict[str, list[Answers]] = {}
     for observer in observers:
-        found.setdefault(decisions.matching_set(observer, ids), []).append(observer)
+        found.setdefault(matching_set(observer, ids), []).append(observer)
     for entry in sets:
         if entry.name in found:  # labels that differ are noticed before the work is done
             labels = np.asarray(entry.source.classes, dtype=object)[entry.source.y]
             itself = Answers("the set", entry.name, list(entry.source.ids), labels, labels, entry.source.classes)
-            decisions.consistency([itself, *found[entry.name]])
+            consistency([itself, *found[entry.name]])
     return found
 
 
@@ -219,7 +221,7 @@ def _pairs(own: Sequence[Answers], observers: Mapping[str, Sequence[Answers]]) -
     found = []
     for one in own:
         if one.set in observers:
-            found += [pair for pair in decisions.consistency([one, *observers[one.set]]) if pair.a == one.observer]
+            found += [pair for pair in consistency([one, *observers[one.set]]) if pair.a == one.observer]
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from biasbed.compute.precision import at_least_fp32
+from biasbed.batch import at_least_fp32
 from biasbed.errors import UsageError
 from biasbed.networks.frozen import PreparedNetwork
 from biasbed.networks.weights import load_weights

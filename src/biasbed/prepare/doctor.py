@@ -8,18 +8,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from PIL import Image, UnidentifiedImageError
 
 from biasbed import suites
+from biasbed.config import Config
 from biasbed.data.decoding import DEEP, PROBLEMS, TOO_DEEP, open_file, reading_file
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS
-from biasbed.data.source import CorruptImage
 from biasbed.datasets.base import DataSet, some
-from biasbed.errors import Failure, UsageError
-from biasbed.prepare.options import read_flags
+from biasbed.errors import CorruptImage, Failure, UsageError
+from biasbed.options import PrepareOptions
 from biasbed.system.terminal import Progress
 
 CHUNK = 128  # files that are in memory at a time when contents are hashed
@@ -54,13 +53,12 @@ class Finding:
         return found
 
 
-def check(flags: Mapping[str, Any]) -> None:
+def check(options: PrepareOptions, config: Config) -> None:
     """Print a table of the suite's data sets, and what is wrong with them.
 
     Raises Failure where one that is there is not whole, where one that was asked for by `sets` is missing, or where
     there is none at all.
     """
-    options, config = read_flags(flags)
     data_sets = suites.data_sets(config)
     if not data_sets:
         print(f"the suite '{config.suite}' has no data sets on disk: nothing to check")

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.compute import checkpoint
-from biasbed.data.source import CorruptImage, Source
+from biasbed.data.source import Source
 from biasbed.data.transforms import key_seed, shrunk
-from biasbed.errors import Failure
+from biasbed.errors import CorruptImage, Failure
 from biasbed.settings import setting
 
 log = logging.getLogger(__name__)

@@ -17,9 +17,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from biasbed.data.source import CorruptImage, Source
+from biasbed.data.source import Source
 from biasbed.data.transforms import key_seed
-from biasbed.errors import Failure
+from biasbed.errors import CorruptImage, Failure
 from biasbed.prepare.maker import Distortion
 from biasbed.system.processes import die_with_parent
 from biasbed.system.terminal import Progress

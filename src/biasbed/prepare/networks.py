@@ -12,13 +12,13 @@ import torch
 
 from biasbed.config import Config
 from biasbed.data.folders import FolderSource, open_flat
-from biasbed.data.source import CorruptImage, Source
-from biasbed.errors import UsageError
+from biasbed.data.source import Source
+from biasbed.errors import CorruptImage, UsageError
 from biasbed.networks import frozen
 from biasbed.networks.frozen import PreparedNetwork
 from biasbed.networks.weights import read_file
+from biasbed.options import PrepareOptions
 from biasbed.prepare.maker import Distortion
-from biasbed.prepare.options import PrepareOptions
 from biasbed.settings import build
 from biasbed.system.terminal import Progress
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from biasbed import suites
+from biasbed.compute.device import settle_device
 from biasbed.config import Config
 from biasbed.data import transforms
 from biasbed.data.pictures import save_examples
@@ -19,11 +21,10 @@ from biasbed.data.prepared import IMAGES, Manifest, Store
 from biasbed.data.source import Source
 from biasbed.errors import Failure, UsageError
 from biasbed.networks import frozen
+from biasbed.options import PrepareOptions
 from biasbed.prepare.doctor import check
-from biasbed.prepare.options import PrepareOptions, read_flags
-from biasbed.settings import nearest
+from biasbed.settings import build, nearest, specs
 from biasbed.suites import Suite, open_suite
-from biasbed.system import processes
 from biasbed.system.processes import interruptible
 from biasbed.system.terminal import Progress
 from biasbed.tracking.folder import exclusive
@@ -53,7 +54,7 @@ def prepare(flags: Mapping[str, Any]) -> Path | None:
     """
     if flags.get("what") == "check":
         with interruptible():
-            check(flags)
+            check(*read_flags(flags))
         return None
     request = _request(flags)
     options = request.options
@@ -83,7 +84,7 @@ def _request(flags: Mapping[str, Any]) -> Request:
     options, config = read_flags(flags)
     if options.what == "none":
         raise UsageError(f"say what to prepare: what=<{', '.join([*NETWORKS, *IMAGES, 'check'])}>")
-    config = replace(config, device=processes.settle_device(config.device, 1)[0])
+    config = replace(config, device=settle_device(config.device, 1)[0])
     suite = open_suite(config)
     assert suite.store is not None
     return Request(options, config, suite, _source(suite, options.split), suite.store)
@@ -237,3 +238,11 @@ def _report(problems: Mapping[str, str], config: Config) -> None:
         raise Failure(f"{next(iter(problems.values()))}{more}; corrupt=skip goes on without such files")
     for message in problems.values():
         print(f"warning: {message}; left out", file=sys.stderr)
+
+
+def read_flags(flags: Mapping[str, Any]) -> tuple[PrepareOptions, Config]:
+    """What is asked for, and the settings of the suite that is meant; UsageError for an unknown or wrong flag."""
+    own = specs(PrepareOptions)
+    options = build(PrepareOptions, {name: value for name, value in flags.items() if name in own})
+    given = {name: value for name, value in flags.items() if name not in own and value != "auto"}
+    return options, build(Config, {**suites.defaults(str(given.get("suite", Config.suite))), **given})

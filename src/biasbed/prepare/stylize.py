@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from biasbed.data.source import CorruptImage, Source
+from biasbed.data.source import Source
 from biasbed.data.transforms import shrunk
-from biasbed.errors import Failure
+from biasbed.errors import CorruptImage, Failure
 from biasbed.networks.style import StyleTransfer
 
 

@@ -18,7 +18,7 @@ from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
-    from biasbed.analysis.runs.store import Store
+    from mlflow import MlflowClient
 
 EXPERIMENT = "biasbed-published"
 
@@ -140,20 +140,20 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
     server fails; an import that was cut short is completed by the next one.
     """
     paper = find(source)
-    from biasbed.analysis.runs.store import Store
-    from biasbed.tracking.server import experiment_id, guarded, resolve_uri
+    from biasbed.tracking.server import experiment_id, guarded, resolve_uri, writer
 
-    store = Store(resolve_uri(tracking_uri))
+    server = resolve_uri(tracking_uri)
     runs = read(paper)
-    present = _clear_unfinished(store, paper)
+    present = _clear_unfinished(server, paper)
     missing = [run for run in runs if run_key(paper, run) not in present]
-    uri = record.public_uri(store.uri)
+    uri = record.public_uri(server)
     if missing:
         print(f"importing {len(missing)} runs of {paper.citation}", flush=True)
-        experiment = experiment_id(store.client, store.uri, EXPERIMENT)
-        with guarded(store.uri):
+        with guarded(server):
+            client = writer(server)
+            experiment = experiment_id(client, server, EXPERIMENT)
             for run in missing:
-                _log(store, experiment, paper, run)
+                _log(client, experiment, paper, run)
         print(f"{len(missing)} runs imported into {uri}, study {paper.study}", flush=True)
     else:
         print(f"nothing new: all {len(runs)} runs of {paper.study} are on {uri} already", flush=True)
@@ -192,29 +192,27 @@ def tags(source: Source, run: PublishedRun) -> dict[str, str]:
     }
 
 
-def _clear_unfinished(store: Store, source: Source) -> set[str]:
+def _clear_unfinished(server: str, source: Source) -> set[str]:
     """Run keys that are there; deletes what an import that was cut short left behind."""
-    from biasbed.tracking.server import guarded
+    from biasbed.tracking.server import find_runs, guarded, writer
 
     present = set()
-    for run in store.runs("published"):
-        if run.data.tags.get(record.STUDY) != source.study:
-            continue
+    for run in find_runs(server, kind="published", study=source.study):
         if run.info.status == "FINISHED":
             present.add(run.data.tags.get(record.RUN_KEY, ""))
         else:
-            with guarded(store.uri):
-                store.client.delete_run(run.info.run_id)
+            with guarded(server):
+                writer(server).delete_run(run.info.run_id)
     return present
 
 
-def _log(store: Store, experiment: str, source: Source, run: PublishedRun) -> None:
+def _log(client: MlflowClient, experiment: str, source: Source, run: PublishedRun) -> None:
     name = f"{run.algorithm}-{run.number}-{run.rule}"
-    created: Any = store.client.create_run(experiment, tags=tags(source, run), run_name=name)
+    created: Any = client.create_run(experiment, tags=tags(source, run), run_name=name)
     now = int(time.time() * 1000)
-    store.client.log_batch(created.info.run_id, metrics=_metrics(source.protocol.sets, run, now))
-    store.client.log_text(created.info.run_id, source.protocol.to_json(), record.PROTOCOL_FILE)
-    store.client.set_terminated(created.info.run_id, "FINISHED")
+    client.log_batch(created.info.run_id, metrics=_metrics(source.protocol.sets, run, now))
+    client.log_text(created.info.run_id, source.protocol.to_json(), record.PROTOCOL_FILE)
+    client.set_terminated(created.info.run_id, "FINISHED")
 
 
 def _metrics(sets: Sequence[record.SetRecord], run: PublishedRun, now: int) -> list[Any]:

@@ -13,12 +13,12 @@ from typing import Any
 
 def describe(words: Mapping[str, str]) -> dict[str, Any]:
     """{"tags", "protocol"} of a training with these settings; UsageError where it could not start."""
-    from biasbed import config
-    from biasbed.system import processes
+    from biasbed.compute.device import settle_device
     from biasbed.training import job
+    from biasbed.training.resolve import resolve
 
-    resolved = config.resolve(words)
-    processes.settle_device(resolved.device, resolved.nproc)
+    resolved = resolve(words)
+    settle_device(resolved.device, resolved.nproc)
     planned = job.plan(resolved)
     return {"tags": planned.tags(), "protocol": json.loads(planned.protocol.to_json())}
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from biasbed import algorithms, record
 from biasbed.errors import Failure, UsageError
+from biasbed.options import ReproduceOptions
 from biasbed.reproduce import checkout, report, verdict
 from biasbed.reproduce.differences import Difference, differences, protocol_changes, threads
-from biasbed.reproduce.options import ReproduceOptions
 from biasbed.reproduce.original import Original, history, other_seeds, read
 from biasbed.reproduce.verdict import Agreement, Compared
 from biasbed.system.processes import interruptible

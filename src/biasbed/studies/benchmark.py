@@ -12,12 +12,12 @@ import yaml
 from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
+from biasbed.options import BenchmarkOptions, MainOptions, StudyOptions, of_trainings
 from biasbed.settings import build, specs
 from biasbed.studies import ledger
 from biasbed.studies import study as tracked
 from biasbed.studies.display import Display, listing
 from biasbed.studies.launchers import Launcher, open_launcher
-from biasbed.studies.options import BenchmarkOptions, MainOptions, StudyOptions, of_trainings
 from biasbed.studies.plan import Plan, Records, estimate, make_plan, survey
 from biasbed.studies.runner import Item, Runner
 from biasbed.studies.study import StudyRun, finished_runs
@@ -53,7 +53,8 @@ def main_study(options: MainOptions) -> None:
         report = str(Path(output_dir) / "report")
     launcher = open_launcher(options)
     carry_out(make_plan(table, launcher, options.workers), launcher, options)
-    from biasbed.analysis import AnalyzeOptions, analyze
+    from biasbed.analysis import analyze
+    from biasbed.analysis.options import AnalyzeOptions
 
     analyze(AnalyzeOptions(suite=table.suite, study=table.study, output_dir=report))
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from biasbed import record
-from biasbed.config import Config, resolve, run_key
+from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.table import Table, Words
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking.folder import RunFolder
+from biasbed.training.resolve import resolve, run_key
 
 if TYPE_CHECKING:
     from biasbed.training.job import Job

@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 from biasbed import algorithms
 from biasbed.errors import UsageError
+from biasbed.options import OWN
 from biasbed.settings import nearest
-from biasbed.studies.options import OWN
 from biasbed.system import strict_yaml
 
 SWEEPS = Path(__file__).resolve().parents[1] / "sweeps"

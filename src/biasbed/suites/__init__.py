@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from biasbed.data.streams import Stream
     from biasbed.data.transforms import Transform
     from biasbed.datasets.base import DataSet
-    from biasbed.evaluation.evaluator import EvaluationSet
+    from biasbed.suites.sets import EvaluationSet
     from biasbed.tasks import Task
 
 REGISTRY: Mapping[str, str] = {

@@ -23,12 +23,13 @@ from biasbed.data.folders import FolderSource
 from biasbed.data.prepared import Manifest
 from biasbed.data.source import Source
 from biasbed.datasets import geirhos, imagenet
-from biasbed.datasets.base import DataSet, imagenet_classes
+from biasbed.datasets.base import DataSet
+from biasbed.datasets.classes import imagenet_classes
 from biasbed.errors import UsageError
-from biasbed.evaluation.evaluator import CUE_MEASURES, EvaluationSet
 from biasbed.settings import nearest
 from biasbed.suites import Suite, choose, data_root, folder_suite, open_store
 from biasbed.suites.label_maps import IDENTITY, LabelMap, imagenet_subset, sixteen
+from biasbed.suites.sets import CUE_MEASURES, EvaluationSet
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from biasbed.data.source import MemorySource
 from biasbed.datasets.base import DataSet
 from biasbed.datasets.digits import CLASSES, digits
 from biasbed.errors import UsageError
-from biasbed.evaluation.evaluator import CUE_MEASURES, EvaluationSet
 from biasbed.settings import nearest
 from biasbed.suites import Suite, choose
+from biasbed.suites.sets import CUE_MEASURES, EvaluationSet
 from biasbed.tasks import MultiClass
 
 DEFAULTS: Mapping[str, Any] = {

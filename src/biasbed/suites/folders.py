@@ -17,9 +17,9 @@ from biasbed.data import folders, transforms
 from biasbed.data.listing import reading, scan
 from biasbed.datasets.base import DataSet
 from biasbed.errors import UsageError
-from biasbed.evaluation.evaluator import EvaluationSet
 from biasbed.settings import nearest
 from biasbed.suites import Suite, data_root, folder_suite
+from biasbed.suites.sets import EvaluationSet
 
 DEFAULTS: Mapping[str, Any] = {
     "backbone": "resnet18",

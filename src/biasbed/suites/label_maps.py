@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
-from biasbed.datasets.base import imagenet_classes
+from biasbed.datasets.classes import _RANGES, imagenet_classes
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 from biasbed.system import strict_yaml
@@ -138,28 +138,6 @@ class Grouped:
         if self.how == "prob_sum":
             return values.sum(dim=1)
         return values.amax(dim=1) if self.how == "prob_max" else values.mean(dim=1)
-
-
-# Geirhos et al. 2019: the ImageNet-1k classes (by sorted WordNet id) of each of 16 entry-level categories.
-_RANGES: dict[str, str] = {
-    "airplane": "404",
-    "bear": "294-297",
-    "bicycle": "444 671",
-    "bird": "8 10-16 18-20 22-24 80-83 87-96 98-100 127-133 135-145",
-    "boat": "472 554 625 814 914",
-    "bottle": "440 720 737 898 899 901 907",
-    "car": "436 511 817",
-    "cat": "281-286",
-    "chair": "423 559 765 857",
-    "clock": "409 530 892",
-    "dog": "152-191 193-203 205-226 228-241 243-250 252-257 259 261-263 265-268",
-    "elephant": "385 386",
-    "keyboard": "508 878",
-    "knife": "499",
-    "oven": "766",
-    "truck": "555 569 656 675 717 734 864 867",
-}
-CATEGORIES_16 = tuple(_RANGES)
 
 
 def sixteen(how: Aggregation = "prob_mean") -> Grouped:

@@ -8,8 +8,8 @@ from typing import Any
 
 from biasbed import record
 from biasbed.errors import UsageError
+from biasbed.options import ExportOptions
 from biasbed.tracking.archive import ArchivedRun, ArchiveWriter, Input, Row
-from biasbed.tracking.options import ExportOptions
 from biasbed.tracking.server import active_run, find_runs, guarded, resolve_uri, writer
 from biasbed.tracking.tracker import PARENT
 

@@ -5,49 +5,12 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
 from biasbed import record
-from biasbed.errors import Failure, os_reason
-from biasbed.settings import setting
-from biasbed.tracking.folder import JOURNAL, STATE, RunFolder, all_folders
-from biasbed.tracking.server import find_runs, resolve_uri
+from biasbed.errors import Failure
+from biasbed.tracking.folder import JOURNAL, STATE, RunFolder
+from biasbed.tracking.server import resolve_uri
 from biasbed.tracking.tracker import Tracker, is_at
-
-
-@dataclass(frozen=True)
-class SyncOptions:
-    """Where the journals are."""
-
-    output_dir: str = setting("auto", "folder of runs (auto: this server's, and that of offline runs)")
-    algorithm: str = setting("auto", "<file>.py:<Class> of your own whose runs are also to be logged as MLflow models")
-
-
-def sync(options: SyncOptions) -> int:
-    """Send every finished run and study that the server lacks; returns how many runs were sent."""
-    from biasbed.studies.study import send_studies
-
-    uri = resolve_uri()
-    find_runs(uri, kind="none")  # a server that is down is said once, not for every folder
-    if options.output_dir == "auto":
-        roots = list(dict.fromkeys((record.home(uri), record.home("offline"))))
-    else:
-        roots = [Path(options.output_dir).expanduser().resolve()]
-    sent, failed = 0, 0
-    for folder in [folder for root in roots for folder in all_folders(root)]:
-        try:
-            sent += _send_finished(folder, options.algorithm)
-        except (Failure, OSError) as error:
-            failed += 1
-            reason = os_reason(error) if isinstance(error, OSError) else error
-            print(f"{folder.path}: {reason}", file=sys.stderr)
-    studies = sum(send_studies(root, uri) for root in roots)
-    told = f"runs: {sent}, studies: {studies}, sent to {record.public_uri(uri)}"
-    print(told if sent or studies else "nothing to send: the server has it all")
-    if failed:
-        raise Failure(f"{failed} runs could not be sent: the same command tries again")
-    return sent
 
 
 def _send_finished(folder: RunFolder, named: str) -> bool:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import urlsplit
 
 from biasbed import record
+from biasbed.compute.device import Device
 from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.settings import as_flags
-from biasbed.system.processes import Device
 from biasbed.tracking.server import database, resolve_uri
 
 if TYPE_CHECKING:
-    from biasbed.studies.options import StudyOptions
+    from biasbed.options import StudyOptions
 
 
 @dataclass(frozen=True)

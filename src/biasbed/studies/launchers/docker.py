@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from biasbed import record
+from biasbed.compute.device import settle
 from biasbed.config import Config
 from biasbed.data import prepared
 from biasbed.errors import Failure, UsageError
+from biasbed.options import StudyOptions
 from biasbed.studies.launchers import Command, Launcher, require_server, share, with_device
-from biasbed.studies.options import StudyOptions
 from biasbed.system import code as provenance
-from biasbed.system.processes import LIFELINE, settle
+from biasbed.system.processes import LIFELINE
 
 KILLED = 137  # exit code of a container whose process was ended by SIGKILL
 

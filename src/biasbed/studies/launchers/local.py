@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 
+from biasbed.compute.device import settle_device
 from biasbed.config import Config
+from biasbed.options import StudyOptions
 from biasbed.studies.launchers import Command, Launcher, share, with_device
-from biasbed.studies.options import StudyOptions
-from biasbed.system.processes import PARENT_PROCESS, settle_device
+from biasbed.system.processes import PARENT_PROCESS
 
 
 class LocalTraining:

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
+from biasbed.compute.device import settle
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
+from biasbed.options import Slurm, StudyOptions
 from biasbed.studies.launchers import Command, Launcher, Training, require_server, with_device
-from biasbed.studies.options import Slurm, StudyOptions
-from biasbed.system.processes import ENDING, PARENT_PROCESS, SHUTDOWN, die_with_parent, settle
+from biasbed.system.processes import ENDING, PARENT_PROCESS, SHUTDOWN, die_with_parent
 from biasbed.tracking.folder import write_whole
 
 if TYPE_CHECKING:

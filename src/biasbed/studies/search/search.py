@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from biasbed import algorithms, record
 from biasbed.config import Config, plain
 from biasbed.errors import UsageError
+from biasbed.options import SweepOptions
 from biasbed.settings import nearest
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.plan import PlannedRun, runs_of
-from biasbed.studies.search.options import SweepOptions
 from biasbed.studies.search.space import Parameters, Space, read_space
 from biasbed.studies.table import Words, methods
 from biasbed.tracking import folder as run_folder

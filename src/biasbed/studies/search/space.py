@@ -21,12 +21,13 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from biasbed import algorithms, config
+from biasbed import algorithms
 from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.settings import Spec, check, flatten, nearest, specs
 from biasbed.studies.table import SWEEPS, Words, word
 from biasbed.system import strict_yaml
+from biasbed.training.resolve import resolve
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -180,7 +181,7 @@ def read_space(name: str, words: Words) -> Space:
     path = SWEEPS / f"{algorithm}.yaml" if name == "auto" else Path(name).expanduser()
     if name == "auto" and (algorithm not in algorithms.REGISTRY or not path.exists()):
         raise UsageError(f"there is no search space sweeps/{algorithm}.yaml: give one with space=<file>")
-    base = config.resolve(words)
+    base = resolve(words)
     content = strict_yaml.read(path, "space")
     try:
         return _space(content, base, words)
@@ -202,7 +203,7 @@ def _space(content: Any, base: Config, words: Words) -> Space:
     for dimension in space.dimensions:  # what settings demand of each other
         for value in dimension.choices or (dimension.low, dimension.high):
             condition = {parent: allowed[0] for parent, allowed in dimension.when.items()}
-            config.resolve({**words, **condition, dimension.name: _whole(value, dimension)})
+            resolve({**words, **condition, dimension.name: _whole(value, dimension)})
     return space
 
 

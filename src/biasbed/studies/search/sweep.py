@@ -14,16 +14,15 @@ import yaml
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
+from biasbed.options import SweepOptions, of_trainings
 from biasbed.settings import build, specs
 from biasbed.studies import ledger, winners
 from biasbed.studies import study as tracked
 from biasbed.studies.display import Display
 from biasbed.studies.launchers import open_launcher
-from biasbed.studies.options import of_trainings
 from biasbed.studies.runner import GRACE
 from biasbed.studies.search import plots, results, sending, trials
 from biasbed.studies.search import storage as storages
-from biasbed.studies.search.options import SweepOptions
 from biasbed.studies.search.results import Found
 from biasbed.studies.search.search import Sweep, make_sweep
 from biasbed.studies.search.table import News, lines

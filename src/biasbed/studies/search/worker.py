@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from biasbed.errors import Failure, UsageError
+from biasbed.options import SweepOptions
 from biasbed.studies.launchers import Launcher, open_launcher
 from biasbed.studies.search import storage as storages
 from biasbed.studies.search import trials
 from biasbed.studies.search.liveness import signature
 from biasbed.studies.search.objective import InSlot, Objective
-from biasbed.studies.search.options import SweepOptions
 from biasbed.studies.search.search import Search
 from biasbed.system.processes import Interrupted, die_with_parent, ignore_signals, interruptible
 

@@ -1,0 +1,66 @@
+"""What `analyze` can be told. Loads nothing heavy, so that `--help` is quick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from biasbed.settings import nearest, setting
+
+if TYPE_CHECKING:
+    pass
+
+
+# Irregularities among the runs of one algorithm that `allow=` accepts (biasbed.analysis.runs.consistency finds them).
+ALLOWANCES = ("different_data", "different_config", "different_code")
+
+
+@dataclass(frozen=True)
+class AnalyzeOptions:
+    """What to analyse, how, and where the files go."""
+
+    suite: str = setting("auto", "suite of the runs (auto: the only one with finished runs)")
+    study: str = setting("auto", "study of the runs (auto: the only one with finished runs)")
+    protocol: str = setting("auto", "hash, or its first digits, of the protocol (auto: the only one of the study)")
+    selection: str = setting(
+        "auto",
+        "which epoch's scores count: best_validation, last_n, last, best_epoch, best_epoch_per_run, or a rule of your "
+        "own as <file>.py:<Class> (auto: the protocol's own rule)",
+    )
+    n: int = setting(30, "how many epochs last_n averages", ge=1)
+    alpha: float = setting(0.05, "significance level", gt=0, lt=1)
+    sets: Literal["all"] | tuple[str, ...] = setting("all", "evaluation sets that count")
+    algorithms: Literal["all"] | tuple[str, ...] = setting("all", "algorithms to compare")
+    seeds: Literal["all"] | tuple[str, ...] = setting("all", "seeds whose runs count")
+    with_published: bool = setting(False, "published results too, beside your own and marked")
+    compare: Literal["none", "published"] = setting(
+        "none", "published: a card that says whether your runs reproduce the published numbers"
+    )
+    control: str = setting("none", "compare every algorithm with this one only, not all pairs (none: all pairs)")
+    rope: float = setting(1.0, "differences up to so many points are equivalent in practice", ge=0, le=100)
+    bootstrap: int = setting(2000, "bootstrap replicates", ge=200, le=20_000)
+    order: Literal["name", "rank"] | tuple[str, ...] = setting(
+        "name", "algorithms in tables and figures: by name, by average rank, or these first", how=True
+    )
+    set_order: Literal["protocol"] | tuple[str, ...] = setting(
+        "protocol", "sets in tables and figures: as in the protocol, or these first", how=True
+    )
+    plan: bool = setting(False, "also compute how many sets and runs would show a difference")
+    difference: float = setting(2.0, "points that the plan is to show", gt=0, le=100)
+    duplicates: Literal["first", "last"] = setting("first", "which of several finished runs with one run key counts")
+    allow: Literal["none"] | tuple[str, ...] = setting("none", f"irregularities to accept: {', '.join(ALLOWANCES)}")
+    output_dir: str = setting(
+        "auto", "folder of the results (auto: analysis/<suite>-<study> in biasbed's own folder)", how=True
+    )
+    experiment: str = setting("auto", "MLflow experiment of the analysis (auto: that of the runs)", how=True)
+    tracking_uri: str = setting(
+        "auto", "tracking server (auto: MLFLOW_TRACKING_URI, else MLflow's own default)", how=True
+    )
+
+    def __post_init__(self) -> None:
+        for name in () if self.allow == "none" else self.allow:
+            if name not in ALLOWANCES:
+                raise ValueError(f"allow={name}: unknown irregularity '{name}'{nearest(name, ALLOWANCES)}")
+        for option in ("sets", "algorithms", "seeds", "order", "set_order"):
+            if not getattr(self, option):
+                raise ValueError(f"{option}=: name at least one, or all")

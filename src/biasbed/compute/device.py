@@ -1,0 +1,78 @@
+"""On which device, in how many processes, with which kernels."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+
+from biasbed.errors import UsageError
+from biasbed.system.processes import PARENT_PROCESS, SHUTDOWN, _meeting_place, in_torchrun
+
+Device = Literal["cpu", "cuda"]
+
+
+def settle_device(device: str, nproc: int | str) -> tuple[Device, int]:
+    """(cpu or cuda, number of training processes), as given, as torchrun says, or one process per GPU.
+
+    Raises UsageError for a GPU that is not there and for more processes than GPUs.
+    """
+    import torch
+
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if in_torchrun():
+        return settle(device, 1, gpus)[0], int(os.environ["WORLD_SIZE"])
+    return settle(device, nproc, gpus)
+
+
+def settle(device: str, nproc: int | str, gpus: int, where: str = "here") -> tuple[Device, int]:
+    """The same for a place that has so many GPUs."""
+    settled: Device = "cuda" if device == "cuda" or (device == "auto" and gpus) else "cpu"
+    if settled == "cuda" and not gpus:
+        raise UsageError(f"device=cuda: there is no GPU {where}")
+    count = int(nproc) if nproc != "auto" else max(1, gpus if settled == "cuda" else 1)
+    if settled == "cuda" and count > gpus:
+        raise UsageError(f"nproc={count}: there are {gpus} GPUs {where}, and each process needs one of its own")
+    return settled, count
+
+
+def run_torchrun(count: int, arguments: Sequence[str]) -> int:
+    """`python -m biasbed <arguments>` `count` times on this machine under torchrun; returns the exit code."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main
+
+    # Each process has said in one line what went wrong; torchrun would add a page.
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
+    os.environ.setdefault("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR2")
+    os.environ.setdefault(SHUTDOWN, "60")
+    os.environ[PARENT_PROCESS] = str(os.getpid())
+    with _meeting_place() as folder:
+        options = ["--nproc_per_node", str(count), "--log-dir", str(folder)]
+        options += ["--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file"]
+        options += ["--rdzv-id", "biasbed", "--rdzv-endpoint", str(folder / "agent")]
+        options += ["--local-addr", "127.0.0.1"]  # a container's own name may not resolve, and torchrun would wait
+        try:
+            # The bare dashes keep torchrun from reading our flags as abbreviations of its own.
+            main([*options, "-m", "--", "biasbed", *arguments])
+        except ChildFailedError as error:
+            codes = [failure.exitcode for failure in error.failures.values()]
+            return next((code for code in codes if code > 0), 1)
+        except SignalException as error:
+            return 128 + int(error.sigval)
+    return 0
+
+
+def settle_arithmetic(device: torch.device) -> None:
+    """Choose deterministic kernels where there is a choice, so that the same command gives the same numbers."""
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.allow_tf32 = False  # fp32 means fp32; bf16 is there for speed
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # Filling fresh memory costs time and guards against bugs of others only.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

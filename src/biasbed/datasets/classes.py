@@ -1,0 +1,72 @@
+"""Names of classes, and of stimuli that tell theirs."""
+
+from __future__ import annotations
+
+import functools
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
+
+
+@functools.cache
+def imagenet_classes(subset: str = "") -> tuple[str, ...]:
+    """WordNet ids of ImageNet-1k, or of its 200-class subset `a` or `r`, sorted: an id's position is its label.
+
+    From the lists in timm's package, read without importing it. Hendrycks et al. 2021 have the subsets.
+    """
+    spec = find_spec("timm")
+    assert spec is not None
+    assert spec.origin is not None
+    name = f"imagenet_{subset}_synsets.txt" if subset else "imagenet_synsets.txt"
+    return tuple(sorted(Path(spec.origin).with_name("data").joinpath("_info", name).read_text().split()))
+
+
+# Geirhos et al. 2019: the ImageNet-1k classes (by sorted WordNet id) of each of 16 entry-level categories.
+_RANGES: dict[str, str] = {
+    "airplane": "404",
+    "bear": "294-297",
+    "bicycle": "444 671",
+    "bird": "8 10-16 18-20 22-24 80-83 87-96 98-100 127-133 135-145",
+    "boat": "472 554 625 814 914",
+    "bottle": "440 720 737 898 899 901 907",
+    "car": "436 511 817",
+    "cat": "281-286",
+    "chair": "423 559 765 857",
+    "clock": "409 530 892",
+    "dog": "152-191 193-203 205-226 228-241 243-250 252-257 259 261-263 265-268",
+    "elephant": "385 386",
+    "keyboard": "508 878",
+    "knife": "499",
+    "oven": "766",
+    "truck": "555 569 656 675 717 734 864 867",
+}
+
+
+CATEGORIES_16 = tuple(_RANGES)
+
+
+_CUES = re.compile(r"(?P<shape>[a-z]+)\d+-(?P<texture>[a-z]+)\d+(?:\.[a-z]+)?")
+
+
+_TRIAL = re.compile(r"\d+_[^_]+_[^_]+_[^_]+_[^_]+_[^_]+_(?P<image>.+)")
+
+
+def image_name(name: str) -> str:
+    """The bare name of a stimulus: without folders, without the six fields that an experiment puts in front.
+
+    `edge/dog/dog3.png` and `0004_edg_dnn_0_dog_00_dog3.png` are both `dog3.png` (Geirhos et al. 2019 and 2021 name
+    the image of a trial `<trial>_<experiment>_<subject>_<condition>_<category>_<number>_<image>`).
+    """
+    base = name.replace("\\", "/").rpartition("/")[2]
+    found = _TRIAL.fullmatch(base)
+    return found["image"] if found else base
+
+
+def cue_classes(name: str) -> tuple[str, str] | None:
+    """(shape's class, texture's class) of `.../airplane1-bicycle2.png`, prefixed or not; None for any other name."""
+    found = _CUES.fullmatch(image_name(name))
+    return (found["shape"], found["texture"]) if found else None

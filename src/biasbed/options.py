@@ -1,0 +1,304 @@
+"""What every command but `train` can be told (`config` has a training's settings). Light: `--help` imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from biasbed.config import Auto, Config
+from biasbed.errors import UsageError
+from biasbed.settings import Spec, nearest, setting, specs
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """Published results, or runs from another server, as tracked runs."""
+
+    source: str = setting("biasbed", "paper whose results are imported, or a file that `export` wrote (.zip)")
+
+
+@dataclass(frozen=True)
+class TestOptions:
+    """The test suite."""
+
+    slow: bool = setting(False, "also the slow checks")
+    algorithm: str = setting("all", "only the conformance suite, on one method: its name, or <file>.py:<Class>")
+
+
+# Settings that preparing shares with training, by the same names.
+PREPARE_SHARED = (
+    *("suite", "data_dir", "train", "sets", "image_size", "val_fraction", "seed", "prepared_dir", "device", "corrupt"),
+)
+
+
+# Settings that testing shares with training, by the same names.
+EVALUATE_SHARED = (
+    *("suite", "preset", "data_dir", "sets", "train", "output_dir", "study", "experiment", "precision", "device"),
+    *("workers", "eval_batch_size", "corrupt", "tracking", "categories", "preprocess.size", "preprocess.resize"),
+    *("preprocess.interpolation", "preprocess.crop_first", "preprocess.stimuli_resize", "preprocess.stimuli_size"),
+)
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What `evaluate` tests; its other flags are those of `train`."""
+
+    model: str = setting(
+        "none",
+        "checkpoint file, tracked run id, torchvision:<name>, timm:<name>, or files of decisions (.csv, .parquet)",
+    )
+    weights: str = setting("none", "for a library's model: weights file, or name of published weights")
+    label_map: str = setting("none", "YAML file that says what the model's outputs stand for")
+    algorithm: str = setting("auto", "the checkpoint's method, where it is your own: <file>.py:<Class>")
+    compare: str = setting("none", "files of others' decisions on the same images, for error consistency")
+    image_size: int | Auto = setting("auto", "pixels per side (auto: as the model was trained or published)")
+
+
+What = Literal[
+    "none", "check", "style_network", "cae_network", "edsr_network", "stylized", "deepaug_cae", "deepaug_edsr"
+]
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """Networks and images that some methods need; the other flags are those of `train`."""
+
+    what: What = setting("none", "a network (style_network, ...), images (stylized, ...), or check: is the data whole?")
+    split: str = setting("train", "whose images: train, or the name of a validation or evaluation set")
+    overwrite: bool = setting(False, "make it anew where it exists with other settings")
+    processes: int | Auto = setting("auto", "processes that make images (auto: one per core, one on a GPU)")
+    format: Literal["png", "jpg"] = setting("png", "of the images: png without loss, jpg at quality 95")
+    hash: bool = setting(False, "check: read, decode and hash every file, not only its header")
+    # networks
+    encoder: str = setting("none", "style_network: file with the weights of AdaIN's VGG encoder")
+    decoder: str = setting("none", "style_network: file with the weights of AdaIN's decoder")
+    weights: str = setting("none", "cae_network, edsr_network: file with the authors' weights")
+    width: int | Auto = setting("auto", "channels of the first layer of a network that is trained here")
+    size: int | Auto = setting("auto", "pixels of the training crops, and of images made with the network")
+    steps: int | Auto = setting("auto", "training steps of a network (style_network: of each of its halves)")
+    batch_size: int | Auto = setting("auto", "images per training step of a network")
+    # images
+    styles: str = setting("auto", "stylized, style_network: folder of style images (auto: the images themselves)")
+    alpha: float = setting(1.0, "stylized: strength of the style (AdaIN, eq. 14)", ge=0, le=1)
+    redraw: float = setting(0.05, "deepaug: chance per image that the network is distorted anew (authors)", ge=0, le=1)
+    weight_option: int | Auto = setting("auto", "deepaug: always this distortion of the weights (auto: drawn)")
+    signal_option: int | Auto = setting("auto", "deepaug: always this distortion of the features (auto: drawn)")
+
+    def __post_init__(self) -> None:
+        for name, least in (("processes", 1), ("width", 1), ("size", 9), ("steps", 1), ("batch_size", 1)):
+            value = getattr(self, name)
+            if value != "auto" and value < least:
+                raise ValueError(f"{name}={value}: should be at least {least}")
+
+
+ALLOWANCES = ("data", "protocol")  # differences that stop a reproduction unless they are allowed
+
+
+@dataclass(frozen=True)
+class ReproduceOptions:
+    """Which run, with which code, and where things are on this machine."""
+
+    run: str = setting("none", "id of the tracked run")
+    code: Literal["here", "recorded"] = setting("here", "whose code: this checkout's, or that of the recorded commit")
+    allow: Literal["none"] | tuple[str, ...] = setting(
+        "none", f"differences that don't stop it before the training: {', '.join(ALLOWANCES)}"
+    )
+    alpha: float = setting(0.05, "level at which a metric is called different from the run's", gt=0, lt=1)
+    algorithm: str = setting("auto", "the run's method, where it is one of your own: <file>.py:<Class>")
+    data_dir: str = setting("auto", "folder of the images (auto: as recorded)")
+    prepared_dir: str = setting("auto", "folder of prepared images and networks (auto: as recorded)")
+    init: str = setting("auto", "initial weights, where their file lies elsewhere (auto: as recorded)")
+    device: Literal["cpu", "cuda"] | Auto = setting("auto", "where to train (auto: as recorded)")
+    output_dir: str = setting("auto", "folder of runs (auto: $BIASBED_HOME, or one in the home folder)")
+
+    def __post_init__(self) -> None:
+        for word in () if self.allow == "none" else self.allow:
+            if word not in ALLOWANCES:
+                raise UsageError(f"allow={word}{nearest(word, ALLOWANCES)}")
+
+    def allows(self, difference: str) -> bool:
+        """Whether this difference is accepted."""
+        return self.allow != "none" and difference in self.allow
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Settings of the training that are other here than where it was recorded."""
+        given = {name: getattr(self, name) for name in ("data_dir", "prepared_dir", "init", "device")}
+        return {name: value for name, value in given.items() if value != "auto"}
+
+
+Workers = int | Auto
+
+
+@dataclass(frozen=True)
+class Docker:
+    """Trainings in containers (launcher=docker)."""
+
+    image: str = setting("biasbed", "image to train in; docker/README.md builds it")
+    gpus: int | Auto = setting("auto", "GPUs of the engine to be used, 0: none (auto: all)")
+    shm_size: str = setting("8g", "most memory that a training's loader processes hand images over through")
+    network: str = setting("bridge", "Docker's network; host: for a tracking server on this machine")
+    mounts: tuple[str, ...] | None = setting(None, "more folders that trainings read, at the same paths as here")
+
+    def __post_init__(self) -> None:
+        if self.gpus != "auto" and int(self.gpus) < 0:
+            raise ValueError(f"docker.gpus={self.gpus}: should be at least 0")
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """Trainings as jobs of a cluster (launcher=slurm)."""
+
+    partition: str | None = setting(None, "partition (none: the cluster's usual one; so for the next two)")
+    account: str | None = setting(None, "account that is charged")
+    qos: str | None = setting(None, "quality of service")
+    minutes: int = setting(720, "time limit of a job; a training that needs longer is queued again and goes on", ge=1)
+    timeouts: int = setting(100, "how often a training may reach that limit", ge=0)
+    warning: int = setting(120, "seconds that a training has for its last checkpoint before the limit", ge=1)
+    nodes: int = setting(1, "nodes of a training", ge=1)
+    gpus_per_node: int = setting(1, "GPUs of a training on each node, one process each; 0: it runs on CPUs", ge=0)
+    cpus_per_task: int = setting(8, "cores of a training on each node", ge=1)
+    mem_gb: float | None = setting(None, "memory in GB on each node", gt=0)
+    array_parallelism: int = setting(256, "jobs of an array that run at a time", ge=1)
+    setup: str | None = setting(None, "shell command that each job begins with: module load cuda")
+    parameters: tuple[str, ...] | None = setting(None, "other options of sbatch, by commas: gres=gpu:a100:1,exclusive")
+    cluster: Literal["slurm", "local"] = setting(
+        "slurm", "local: try it without a cluster, as processes of this machine"
+    )
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """How the trainings of a study are carried out."""
+
+    workers: Workers = setting("auto", "trainings at a time (auto: as many as GPUs or cores allow)")
+    retries: int = setting(2, "how often a failed training is started again, from its last checkpoint", ge=0)
+    launcher: Literal["local", "docker", "slurm"] = setting(
+        "local", "where trainings run: as processes of this machine, in containers, as jobs of a cluster"
+    )
+    docker: Docker = Docker()
+    slurm: Slurm = Slurm()
+
+    def __post_init__(self) -> None:
+        if self.workers != "auto" and int(self.workers) < 1:
+            raise ValueError(f"workers={self.workers}: should be at least 1")
+        for name, usual in (("docker", Docker()), ("slurm", Slurm())):
+            if getattr(self, name) != usual and self.launcher != name:
+                raise ValueError(f"{name}.* are settings of launcher={name}, and this is launcher={self.launcher}")
+
+
+@dataclass(frozen=True)
+class BenchmarkOptions(StudyOptions):
+    """A study of methods and seeds; its other flags are those of `train`, for every run."""
+
+    table: str = setting("none", "the study's YAML: a name in sweeps/ (biasbed_paper), or a file of yours")
+    from_study: str = setting("none", "name of a sweep whose best settings are trained with fresh seeds")
+    suite: str = setting("auto", "protocol (auto: the table's, else demo)")
+    algorithms: tuple[str, ...] | Auto = setting("auto", "methods, separated by commas (auto: the table's)")
+    seeds: str = setting("auto", "seeds of each method: 0..9 or 0,1,5 (auto: the table's, else 0..2)")
+    study: str = setting("auto", "name that the runs are filed under (auto: the table's, else benchmark)")
+    loader_workers: int | Auto = setting("auto", "loader processes per training process (the `workers` of train)")
+    dry_run: bool = setting(False, "list what is done, unfinished and to do, and estimate what is left; start nothing")
+
+
+@dataclass(frozen=True)
+class MainOptions(StudyOptions):
+    """The whole story on the embedded suite."""
+
+    seeds: str = setting("auto", "seeds of each method: 0,1 or 0..4 (auto: those of sweeps/main.yaml)")
+    output_dir: str = setting("auto", "folder of runs and of the report")
+
+
+# Settings of `train` that a study has in another form; the others it passes on.
+OWN = ("algorithm", "seed", "resume", "workers", "suite", "study")
+
+
+def of_trainings(flags: Mapping[str, str], own: Container[str], loader_workers: int | Auto) -> dict[str, str]:
+    """The flags that go on to every training. own: names of those that are the command's."""
+    settings = {name: value for name, value in flags.items() if name not in own and value != "auto"}
+    return settings if loader_workers == "auto" else {**settings, "workers": str(loader_workers)}
+
+
+def benchmark_settings() -> Mapping[str, Spec]:
+    """Every setting of `benchmark` by its dotted name."""
+    return {**specs(BenchmarkOptions), **{name: spec for name, spec in specs(Config).items() if name not in OWN}}
+
+
+Samplers = Literal["tpe", "random", "gp", "qmc", "brute_force"]
+
+
+Pruners = Literal["median", "hyperband", "successive_halving", "none"]
+
+
+# What `auto` stands for. DomainBed (Gulrajani & Lopez-Paz 2021, section 5.1): a random search of 20 trials, repeated
+# three times with other random choices throughout.
+SEARCHES: Mapping[str, Mapping[str, str | int]] = {
+    "auto": {"sampler": "tpe", "pruner": "median", "trials": 20, "repeats": 1},
+    "domainbed": {"sampler": "random", "pruner": "none", "trials": 20, "repeats": 3},
+}
+
+
+@dataclass(frozen=True)
+class SweepOptions(StudyOptions):
+    """A search per method; its other flags are those of `train`, for every trial."""
+
+    suite: str = setting(Config.suite, "protocol: demo, folders, biasbed")
+    algorithms: tuple[str, ...] = setting(("erm",), "methods, separated by commas: each is searched by itself")
+    trials: int | Auto = setting("auto", "trainings per method and repeat (auto: 20)")
+    repeats: int | Auto = setting("auto", "times that the search is made, with other seeds (auto: 1; domainbed 3)")
+    search: Literal["auto", "domainbed"] = setting("auto", "domainbed: its random search of 20 trials, three times")
+    sampler: Samplers | Auto = setting("auto", "how the next parameters are chosen (auto: tpe; domainbed random)")
+    pruner: Pruners | Auto = setting("auto", "which trials are ended early (auto: median; domainbed none)")
+    space: str = setting("auto", "search space, a YAML (auto: sweeps/<algorithm>.yaml)")
+    objective: str = setting("auto", "metric whose best epoch counts (auto: the suite's monitor)")
+    oracle: bool = setting(False, "allow an objective on test sets; its numbers are marked everywhere")
+    storage: str = setting("auto", "postgresql://.., or sqlite:////<path> (auto: $BIASBED_STORAGE, else a local file)")
+    study: str = setting("sweep", "name that the trials are filed under")
+    seed: int = setting(0, "of the search and of the trainings; each repeat has the next one", ge=0, le=2**30)
+    heartbeat: int = setting(60, "seconds between a worker's signs of life; without two it counts as dead", ge=1)
+    loader_workers: int | Auto = setting("auto", "loader processes per training process (the `workers` of train)")
+    dry_run: bool = setting(False, "say what is done and what is left; start nothing")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("trials", "repeats"):
+            value = getattr(self, name)
+            if value != "auto" and int(value) < 1:
+                raise ValueError(f"{name}={value}: should be at least 1")
+        if not self.algorithms:
+            raise ValueError("algorithms: name at least one method")
+
+    def settled(self, name: str) -> str | int:
+        """`trials`, `repeats`, `sampler` or `pruner` as given, else as the kind of search has it."""
+        given = getattr(self, name)
+        return SEARCHES[self.search][name] if given == "auto" else given
+
+
+def sweep_settings() -> Mapping[str, Spec]:
+    """Every setting of `sweep` by its dotted name."""
+    return {**specs(SweepOptions), **{name: spec for name, spec in specs(Config).items() if name not in OWN}}
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Which runs, and the file."""
+
+    file: str = setting("none", "the file to write, <name>.zip")
+    run: Literal["none"] | tuple[str, ...] = setting("none", "ids of runs, separated by commas")
+    study: str = setting("none", "a study, all runs of which are meant")
+    checkpoints: bool = setting(False, "also checkpoints and models, which are most of a run's bytes")
+
+    def __post_init__(self) -> None:
+        if not self.file.endswith(".zip"):
+            raise UsageError(f"file={self.file}: give a name that ends in .zip")
+        if (self.run == "none") == (self.study == "none"):
+            raise UsageError("say what to export: run=<id>,... or study=<name>, one of both")
+
+
+@dataclass(frozen=True)
+class SyncOptions:
+    """Where the journals are."""
+
+    output_dir: str = setting("auto", "folder of runs (auto: this server's, and that of offline runs)")
+    algorithm: str = setting("auto", "<file>.py:<Class> of your own whose runs are also to be logged as MLflow models")

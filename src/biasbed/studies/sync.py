@@ -1,0 +1,39 @@
+"""Studies and runs that never reached the server, sent later; each row arrives once however often this is run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from biasbed import record
+from biasbed.errors import Failure, os_reason
+from biasbed.options import SyncOptions
+from biasbed.tracking.folder import all_folders
+from biasbed.tracking.server import find_runs, resolve_uri
+from biasbed.training.sync import _send_finished
+
+
+def sync(options: SyncOptions) -> int:
+    """Send every finished run and study that the server lacks; returns how many runs were sent."""
+    from biasbed.studies.study import send_studies
+
+    uri = resolve_uri()
+    find_runs(uri, kind="none")  # a server that is down is said once, not for every folder
+    if options.output_dir == "auto":
+        roots = list(dict.fromkeys((record.home(uri), record.home("offline"))))
+    else:
+        roots = [Path(options.output_dir).expanduser().resolve()]
+    sent, failed = 0, 0
+    for folder in [folder for root in roots for folder in all_folders(root)]:
+        try:
+            sent += _send_finished(folder, options.algorithm)
+        except (Failure, OSError) as error:
+            failed += 1
+            reason = os_reason(error) if isinstance(error, OSError) else error
+            print(f"{folder.path}: {reason}", file=sys.stderr)
+    studies = sum(send_studies(root, uri) for root in roots)
+    told = f"runs: {sent}, studies: {studies}, sent to {record.public_uri(uri)}"
+    print(told if sent or studies else "nothing to send: the server has it all")
+    if failed:
+        raise Failure(f"{failed} runs could not be sent: the same command tries again")
+    return sent

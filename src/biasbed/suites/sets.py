@@ -1,0 +1,58 @@
+"""An evaluation set: images, label map, and what is measured on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from biasbed import record
+from biasbed.data.source import Source
+from biasbed.data.transforms import Transform
+from biasbed.suites.label_maps import IDENTITY, LabelMap
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationSet:
+    """A data set with its label map and what is measured on it."""
+
+    name: str
+    source: Source
+    transform: Transform
+    label_map: LabelMap = IDENTITY
+    measures: tuple[str, ...] = ("accuracy", "loss", "ece")
+    headline: str = "accuracy"
+    made_by: str | None = None
+    source_images: str | None = None
+    preprocessing: str = ""  # what `transform` does, in words
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """Those of its measures that its label map allows, and accuracy among all outputs where that is another one."""
+        names = [name for name in self.measures if name != "loss" or self.label_map.is_logits]
+        if self.label_map.restricts and "accuracy_full" not in names:
+            names.append("accuracy_full")
+        return tuple(names)
+
+    def record(self) -> record.SetRecord:
+        """What analysis must know about the set."""
+        groups = self.source.group
+        return record.SetRecord(
+            name=self.name,
+            headline=self.headline,
+            images=len(self.source),
+            classes=len(self.source.classes),
+            chance=1 / len(self.source.classes),
+            measures=self.measured,
+            groups={} if groups is None else {g: int((groups == g).sum()) for g in np.unique(groups).tolist()},
+            made_by=self.made_by,
+            source_images=self.source_images,
+            label_map=self.label_map.name,
+            preprocessing=self.preprocessing,
+        )
+
+
+CUE_MEASURES = (
+    *("accuracy", "loss", "ece", "shape_bias", "shape_accuracy", "texture_accuracy"),
+    *("cue_coverage", "shape_mrr", "texture_mrr"),
+)
