@@ -37,8 +37,13 @@ def test_the_contract_needs_the_standard_library_only(name: str) -> None:
 
 def test_torch_distributed_is_in_one_file() -> None:
     """Beside the one that starts torchrun."""
-    users = {path.name for path in PACKAGE.rglob("*.py") for m in imported(path) if m.startswith("torch.distributed")}
-    assert users == {"compute/distributed.py", "system/processes.py"}
+    users = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        for m in imported(path)
+        if m.startswith("torch.distributed")
+    }
+    assert users == {"compute/distributed.py", "compute/device.py"}
 
 
 def test_mlflow_is_where_runs_are_written_read_and_served() -> None:

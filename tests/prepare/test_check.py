@@ -16,7 +16,7 @@ from biasbed import cli, suites
 from biasbed.datasets import geirhos, imagenet
 from biasbed.datasets.base import DataSet
 from biasbed.errors import Failure, UsageError
-from biasbed.prepare.doctor import check, examine
+from biasbed.prepare.doctor import examine
 from biasbed.prepare.run import prepare
 
 SUITE = "biasbed"
@@ -213,7 +213,7 @@ def test_a_suite_without_data_sets_on_disk(doctor: Doctor, monkeypatch: pytest.M
 )
 def test_wrong_commands_are_refused(data_dir: Path, flags: Mapping[str, str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        check({"what": "check", "suite": SUITE, "data_dir": str(data_dir), **flags})
+        prepare({"what": "check", "suite": SUITE, "data_dir": str(data_dir), **flags})
     assert message in str(caught.value)
 
 
@@ -240,10 +240,10 @@ def test_real_images(shared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     data_sets = (imagenet.ImageNet(), geirhos.Edge(), geirhos.Silhouette(), geirhos.CueConflict())
     monkeypatch.setattr(suites, "data_sets", lambda config: data_sets)
     flags = {"what": "check", "suite": SUITE, "data_dir": str(shared / "data"), "hash": "true"}
-    check({**flags, "sets": "edge,silhouette"})
+    prepare({**flags, "sets": "edge,silhouette"})
     printed = capsys.readouterr().out
     assert [cells(printed, name)["images"] for name in ("edge", "silhouette")] == ["160 / 160"] * 2
     assert [cells(printed, name)["unreadable"] for name in ("edge", "silhouette")] == ["0"] * 2
     with pytest.raises(Failure, match="cue_conflict not as released"):
-        check(flags)
+        prepare(flags)
     assert "cue_conflict: 320 images; the release has 1,280" in capsys.readouterr().out

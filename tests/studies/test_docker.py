@@ -121,7 +121,7 @@ def test_a_training_ends_as_it_is_told(engine: Engine, tmp_path: Path) -> None:
 def test_it_ends_when_nobody_holds_its_input(engine: Engine, tmp_path: Path) -> None:
     """A launcher that is killed with -9: the engine's connection to it ends, and with it the container's input."""
     engine.execute = script(
-        "import signal, sys, time; from biasbed.system.processes import end_with_input; end_with_input(); time.sleep(60)"
+        "import time; from biasbed.system.processes import end_with_input; end_with_input(); time.sleep(60)"
     )
     starter = (
         "import sys, time; sys.path.append('tests/studies'); from pathlib import Path; import test_docker as t;"

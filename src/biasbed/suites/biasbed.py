@@ -1,9 +1,9 @@
 """BiasBed's protocol (Kalischek et al. 2023): trained on ImageNet-1k or Stylized ImageNet, tested on ten sets.
 
-Images are looked for under `data_dir` in the layouts that people have (`datasets/imagenet.py`, `datasets/geirhos.py`). Test
-sets that are not there are left out with a line each, or refused with `sets=all`. A seeded slice of the training images
-is held out for validation; `validation=imagenet` validates on ImageNet's validation images, of which the test set
-`imagenet` consists, too.
+Images are looked for under `data_dir` in the layouts that people have (`datasets/imagenet.py`, `datasets/geirhos.py`).
+Test sets that are not there are left out with a line each, or refused with `sets=all`. A seeded slice of the training
+images is held out for validation; `validation=imagenet` validates on ImageNet's validation images, of which the test
+set `imagenet` consists, too.
 """
 
 from __future__ import annotations
