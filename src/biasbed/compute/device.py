@@ -1,18 +1,27 @@
-"""On which device, in how many processes, with which kernels."""
+"""On which device, in how many processes, with which kernels. Loads torch where it is needed, not before."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import logging
 import os
-from collections.abc import Sequence
-from typing import Literal
-
-import torch
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from biasbed.errors import UsageError
-from biasbed.system.processes import PARENT_PROCESS, SHUTDOWN, _meeting_place, in_torchrun
+from biasbed.system.processes import PARENT_PROCESS, SHUTDOWN, STORE, in_torchrun
+
+if TYPE_CHECKING:
+    import torch
 
 Device = Literal["cpu", "cuda"]
+MEETING, MINUTE = "biasbed-torchrun-", 60.0  # what its folder's name begins with; the youngest that is looked at
 
 
 def settle_device(device: str, nproc: int | str) -> tuple[Device, int]:
@@ -69,6 +78,8 @@ def run_torchrun(count: int, arguments: Sequence[str]) -> int:
 
 def settle_arithmetic(device: torch.device) -> None:
     """Choose deterministic kernels where there is a choice, so that the same command gives the same numbers."""
+    import torch
+
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.benchmark = False
@@ -76,3 +87,23 @@ def settle_arithmetic(device: torch.device) -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
     # Filling fresh memory costs time and guards against bugs of others only.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def _meeting_place() -> Iterator[Path]:
+    """A folder in which torchrun and its processes find each other; those that were left by kills are removed.
+
+    In files: torch's other store is a server that listens to all networks, and asks nobody who they are.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{MEETING}*"):
+        with contextlib.suppress(OSError):  # somebody else's, one in use, or one that is removed at this moment
+            if left.stat().st_uid == os.getuid() and time.time() - left.stat().st_mtime > MINUTE:
+                with (left / "lock").open("a") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=MEETING) as name, (Path(name) / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.environ[STORE] = f"{name}/ranks"
+        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
+        yield Path(name)

@@ -10,7 +10,7 @@ import numpy as np
 from biasbed import measures
 from biasbed.datasets.classes import image_name
 from biasbed.errors import UsageError
-from biasbed.evaluation.decisions import Answers, _sessions, image_keys
+from biasbed.evaluation.decisions import Answers, image_keys, sessions_of
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def _in_common(
     """(the trials of a and of b that are compared, one by one; the name of each one's image)."""
     both_repeat = all(len(set(of)) < len(of) for of in (of_a, of_b))
     place_a, place_b = (
-        [(session, key) for session, key in zip(_sessions(one) if both_repeat else [""] * len(of), of, strict=True)]
+        [(session, key) for session, key in zip(sessions_of(one) if both_repeat else [""] * len(of), of, strict=True)]
         for one, of in ((a, of_a), (b, of_b))
     )
     at: dict[tuple[str, str], list[int]] = {}

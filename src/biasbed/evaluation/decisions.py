@@ -134,12 +134,12 @@ def image_keys(answers: Sequence[Answers]) -> list[list[str]]:
 def _repeated(one: Answers, names: Sequence[str]) -> str | None:
     """The first name that the observer answers for a second time in one session."""
     seen = set()
-    for place in zip(_sessions(one), names, strict=True):
+    for place in zip(sessions_of(one), names, strict=True):
         if place in seen:
             return place[1]
         seen.add(place)
     return None
 
 
-def _sessions(one: Answers) -> Sequence[str]:
+def sessions_of(one: Answers) -> Sequence[str]:
     return one.session or [""] * len(one.images)

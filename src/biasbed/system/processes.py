@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import FrameType
 
 PARENT_PROCESS = "BIASBED_PARENT_PROCESS"  # environment variable of a child that must not outlive its parent
@@ -21,7 +17,6 @@ LIFELINE = "BIASBED_LIFELINE"  # environment variable of a command that must not
 ENDING = (signal.SIGTERM, signal.SIGUSR2)  # what asks to end; Slurm sends SIGUSR2 before it takes a node away
 SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"  # torchrun's: seconds that ranks have for their last checkpoint
 STORE = "BIASBED_STORE"  # environment variable: the file in which the processes of one machine find each other
-MEETING, MINUTE = "biasbed-torchrun-", 60.0  # what its folder's name begins with; the youngest that is looked at
 PATIENCE = 10.0  # seconds in which further signals to end are taken for the first one's copies
 
 
@@ -39,26 +34,6 @@ def yield_while_waiting() -> None:
 def in_torchrun() -> bool:
     """Whether torchrun started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
-
-
-@contextlib.contextmanager
-def _meeting_place() -> Iterator[Path]:
-    """A folder in which torchrun and its processes find each other; those that were left by kills are removed.
-
-    In files: torch's other store is a server that listens to all networks, and asks nobody who they are.
-    """
-    for left in Path(tempfile.gettempdir()).glob(f"{MEETING}*"):
-        with contextlib.suppress(OSError):  # somebody else's, one in use, or one that is removed at this moment
-            if left.stat().st_uid == os.getuid() and time.time() - left.stat().st_mtime > MINUTE:
-                with (left / "lock").open("a") as lock:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(left)
-    with tempfile.TemporaryDirectory(prefix=MEETING) as name, (Path(name) / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        os.environ[STORE] = f"{name}/ranks"
-        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
-        yield Path(name)
 
 
 def follow_launcher(interval: float = 2.0) -> None:
