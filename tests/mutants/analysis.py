@@ -45,6 +45,10 @@ MUTANTS: list[Mutant] = [
             "the worst epoch of losses would be the oracle's",
             "::test_best_epoch_per_run_turns_round_what_is_better_lower_and_skips_gaps",
         ),
+    ),
+    *of(
+        f"{ANALYSIS}/selection/select.py",
+        "analysis/test_selection.py",
         (
             "selection: the mean over the epochs tested",
             "return math.fsum(curve.get(step, math.nan) for step in steps) / len(steps)",

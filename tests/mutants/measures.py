@@ -8,6 +8,11 @@ PACKAGE = "src/biasbed"
 
 MUTANTS: list[Mutant] = [
     *of(
+        f"{PACKAGE}/datasets/classes.py",
+        "test_vectors.py::test_ours_is_as_the_authors_have_it[class_maps]",
+        ("classes: one too many", '"bear": "294-297"', '"bear": "294-298"', "a mongoose is no bear"),
+    ),
+    *of(
         f"{PACKAGE}/measures.py",
         "test_decisions.py",
         (
@@ -124,13 +129,6 @@ MUTANTS: list[Mutant] = [
             "else values.sum(dim=1)",
             "categories of many classes win",
             "test_vectors.py::test_ours_is_as_the_authors_have_it[decisions_b_peaky]",
-        ),
-        (
-            "label maps: a class too many",
-            '"bear": "294-297"',
-            '"bear": "294-298"',
-            "a mongoose is no bear",
-            "test_vectors.py::test_ours_is_as_the_authors_have_it[class_maps]",
         ),
         (
             "label maps: outputs in the model's order",
