@@ -13,9 +13,14 @@ from typing import Any
 
 def describe(words: Mapping[str, str]) -> dict[str, Any]:
     """{"tags", "protocol"} of a training with these settings; UsageError where it could not start."""
-    from biasbed.compute.device import settle_device
-    from biasbed.training import job
-    from biasbed.training.resolve import resolve
+    try:
+        from biasbed.compute.device import settle_device
+        from biasbed.training import job
+        from biasbed.training.resolve import resolve
+    except ModuleNotFoundError:  # a commit from before there were rooms
+        from biasbed import job  # type: ignore[attr-defined,no-redef]
+        from biasbed.config import resolve  # type: ignore[attr-defined,no-redef]
+        from biasbed.processes import settle_device  # type: ignore[import-not-found,no-redef]
 
     resolved = resolve(words)
     settle_device(resolved.device, resolved.nproc)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import hashlib
 import importlib.metadata
 import inspect
@@ -12,11 +14,14 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parent
-CORE = (
-    *("engine", "evaluate", "label_maps", "cues", "decisions", "schedules", "tasks", "batch", "distributed"),
-    *("precision", "measures"),
+PACKAGE = Path(__file__).resolve().parents[1]
+# Rooms whose code makes numbers. What else a training imports says where it runs, what it is told and what it records.
+ROOMS = (
+    *("algorithms", "compute", "data", "datasets", "evaluation", "networks", "suites", "training"),
+    *("batch", "config", "measures", "tasks"),
 )
+LOOP = "training/train.py"
+NAMES = "algorithms/__init__.py"  # which methods there are: another one changes no number of this one
 
 
 def git_state() -> tuple[str, str]:
@@ -31,16 +36,38 @@ def git_state() -> tuple[str, str]:
 
 
 def code_hash(algorithm: type, suite: str) -> str:
-    """16 hex digits of the source that makes the numbers: method, networks, data, suite, loop and evaluation."""
-    files = [Path(inspect.getfile(cls)) for cls in algorithm.__mro__ if cls.__module__ not in sys.stdlib_module_names]
-    files = [path for path in files if "torch" not in path.parts] + [PACKAGE / "suites" / f"{suite}.py"]
-    files += [PACKAGE / f"{name}.py" for name in CORE]
-    files += [PACKAGE / "algorithms" / "draws.py", PACKAGE / "suites" / "__init__.py"]
-    files += [*(PACKAGE / "networks").glob("*.py"), *(PACKAGE / "data").glob("*.py")]
+    """16 hex digits of the source that makes the numbers: all that the method, the suite and the loop import.
+
+    Only of the rooms that make numbers, so that a data set that a training doesn't use changes nothing.
+    """
+    classes = [cls for cls in algorithm.__mro__ if cls.__module__ not in sys.stdlib_module_names]
+    files = [Path(inspect.getfile(cls)) for cls in classes]
+    files = [path for path in files if "torch" not in path.parts]
+    waiting, found = [*files, PACKAGE / LOOP, PACKAGE / "suites" / f"{suite}.py"], set[Path]()
+    while waiting:
+        path = waiting.pop()
+        if path not in found and path != PACKAGE / NAMES:
+            found.add(path)
+            waiting += imported(path)
     sha = hashlib.sha256()
-    for path in sorted(set(files), key=lambda path: (path.parent.name, path.name)):
+    for path in sorted(found, key=lambda path: (path.parent.name, path.name)):
         sha.update(path.name.encode() + path.read_bytes())
     return sha.hexdigest()[:16]
+
+
+@functools.cache
+def imported(path: Path) -> frozenset[Path]:
+    """The files of `ROOMS` that a file imports, wherever in it; a package's own file with what is in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    parts = [name.split(".")[1:] for name in names if name.startswith("biasbed.")]
+    stems = {PACKAGE.joinpath(*part[:end]) for part in parts if part[0] in ROOMS for end in range(1, len(part) + 1)}
+    files = {file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()}
+    return frozenset(files)
 
 
 def environment() -> str:
