@@ -55,19 +55,23 @@ def code_hash(algorithm: type, suite: str) -> str:
     return sha.hexdigest()[:16]
 
 
-@functools.cache
-def imported(path: Path) -> frozenset[Path]:
+def imported(path: Path) -> set[Path]:
     """The files of `ROOMS` that a file imports, wherever in it; a package's own file with what is in it."""
+    parts = [name.split(".")[1:] for name in _imports(path)]
+    stems = {PACKAGE.joinpath(*part[:end]) for part in parts if part[0] in ROOMS for end in range(1, len(part) + 1)}
+    return {file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()}
+
+
+@functools.cache
+def _imports(path: Path) -> frozenset[str]:
+    """What of ours a file imports, by dotted names, some of which may be those of functions and classes."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-    parts = [name.split(".")[1:] for name in names if name.startswith("biasbed.")]
-    stems = {PACKAGE.joinpath(*part[:end]) for part in parts if part[0] in ROOMS for end in range(1, len(part) + 1)}
-    files = {file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()}
-    return frozenset(files)
+    return frozenset(name for name in names if name.startswith("biasbed."))
 
 
 def environment() -> str:
