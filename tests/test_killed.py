@@ -18,11 +18,11 @@ from conftest import command_environment
 from runs import all_runs, run_folders
 
 from biasbed import cli, record
-from biasbed.compute import distributed
+from biasbed.compute import device, distributed
 from biasbed.system import processes
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking.folder import RunFolder
-from biasbed.training import job
+from biasbed.training import job, train
 from biasbed.training.resolve import resolve
 
 
@@ -54,7 +54,7 @@ def test_two_processes_listen_to_nobody_else_and_one_that_is_killed_is_one_line(
     assert training.returncode in (1, 143)
     said = one_line(err.decode())  # by gloo's error, or, if that was quicker, by torchrun's signal
     assert "another process of this training is gone" in said or "ended by SIGTERM" in said
-    assert not list(tmp_path.glob(f"{processes.MEETING}*"))
+    assert not list(tmp_path.glob(f"{device.MEETING}*"))
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_what_a_killed_launcher_left_is_removed_by_the_next(tmp_path: Path, monk
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for name in ("STORE", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "GLOO_SOCKET_IFNAME"):
         monkeypatch.setenv(getattr(processes, name, name), "x")
-    old, young = tmp_path / f"{processes.MEETING}old", tmp_path / f"{processes.MEETING}young"
+    old, young = tmp_path / f"{device.MEETING}old", tmp_path / f"{processes.MEETING}young"
     for left in (old, young):
         left.mkdir()
         (left / "ranks").touch()
     os.utime(old, (1, 1))
-    with processes._meeting_place() as used:
+    with device._meeting_place() as used:
         os.utime(used, (1, 1))
-        with processes._meeting_place() as other:
+        with device._meeting_place() as other:
             assert {path.name for path in tmp_path.iterdir()} == {young.name, used.name, other.name}
 
 
@@ -106,7 +106,7 @@ def test_a_signal_when_all_is_done_ends_nothing_early(
         os.kill(os.getpid(), signal.SIGTERM)
         return "done"
 
-    monkeypatch.setattr(job, "_farewell", signalled)
+    monkeypatch.setattr(train, "_farewell", signalled)
     mode = "offline" if offline else "on"
     assert cli.main(["train", *train_flags, "--epochs", "1", "--nproc", "1", "--tracking", mode]) == 0
     assert [run.info.status for run in all_runs(tracking)] == ([] if offline else ["FINISHED"])
@@ -125,7 +125,7 @@ def test_torchrun_s_word_for_a_signal_does_not_count_when_all_is_done(
             folder.mark_done()
         return 143
 
-    monkeypatch.setattr(processes, "run_torchrun", ended)
+    monkeypatch.setattr(device, "run_torchrun", ended)
     assert cli.main(["train", *train_flags, "--nproc", "2"]) == code
 
 

@@ -12,8 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from biasbed.analysis import cells
-from biasbed.analysis.report import doubts, findings, html_tables, provenance, words
+from biasbed.analysis.report import cells, doubts, findings, html_tables, provenance, words
 from biasbed.analysis.report.figures.style import STYLE
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import Comparison

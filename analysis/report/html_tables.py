@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from biasbed.analysis.cells import Entry, Links, Table, decimal, interval, p_entry, text
 from biasbed.analysis.report import doubts, words
+from biasbed.analysis.report.cells import Entry, Links, Table, decimal, interval, p_entry, text
 from biasbed.analysis.report.findings import TEST_NAMES, procedure
 from biasbed.analysis.report.verdicts import Verdict, overturned, verdicts
 from biasbed.analysis.result import Analysis, number

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from biasbed.analysis.cells import Entry, Links, Table, decimal, text
+from biasbed.analysis.report.cells import Entry, Links, Table, decimal, text
 from biasbed.analysis.result import Analysis, scores_by_run
 from biasbed.analysis.runs.run import Run
 
