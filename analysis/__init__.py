@@ -23,12 +23,12 @@ def load(tracking_uri: str = "auto", **options: object) -> Analysis:
     """
     from biasbed.analysis.options import AnalyzeOptions
     from biasbed.analysis.result import compute
-    from biasbed.analysis.runs.store import Store
+    from biasbed.analysis.runs.store import RunStore
     from biasbed.settings import build
     from biasbed.tracking.server import resolve_uri
 
     uri = resolve_uri(tracking_uri)
-    return compute(Store(uri), build(AnalyzeOptions, {"tracking_uri": uri, **options}))
+    return compute(RunStore(uri), build(AnalyzeOptions, {"tracking_uri": uri, **options}))
 
 
 def frames(analysis: Analysis) -> dict[str, pd.DataFrame]:

@@ -17,7 +17,7 @@ from biasbed import record
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import summary
 from biasbed.analysis.result import Analysis, compute
-from biasbed.analysis.runs.store import Store
+from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import flatten
 from biasbed.tracking.comparison import SCOPE, Comparison, offer
@@ -34,7 +34,7 @@ NOTE = "mlflow.note.content"  # the run's description in MLflow's pages
 
 def analyze(options: AnalyzeOptions) -> Outcome:
     """See `biasbed.analysis.analyze`."""
-    store = Store(resolve_uri(options.tracking_uri))
+    store = RunStore(resolve_uri(options.tracking_uri))
     if options.output_dir != "auto":
         _check_writable(Path(options.output_dir).expanduser().absolute())
     try:
@@ -71,7 +71,7 @@ def write(analysis: Analysis, text: str, folder: Path) -> dict[str, str]:
     return files
 
 
-def output_folder(store: Store, options: AnalyzeOptions, analysis: Analysis) -> Path:
+def output_folder(store: RunStore, options: AnalyzeOptions, analysis: Analysis) -> Path:
     """Where the files go: as asked, else in biasbed's own folder, one for each suite and study."""
     if options.output_dir != "auto":
         return Path(options.output_dir).expanduser().absolute()
@@ -113,7 +113,7 @@ def _manifest(folder: Path) -> Mapping[str, str]:
 # --- MLflow -----------------------------------------------------------------------------------------------------------
 
 
-def log(store: Store, options: AnalyzeOptions, analysis: Analysis, text: str, folder: Path) -> str:
+def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, text: str, folder: Path) -> str:
     """Logs options, tests and all files; returns the run's id.
 
     Under `mlflow run` that is the run which it opened, and it ends that run itself; else a new run.
@@ -155,7 +155,7 @@ def compared(analysis: Analysis) -> Comparison:
     )
 
 
-def _new_run(store: Store, options: AnalyzeOptions, analysis: Analysis) -> str:
+def _new_run(store: RunStore, options: AnalyzeOptions, analysis: Analysis) -> str:
     scope = analysis.collection.scope
     if options.experiment != "auto":
         identifier = experiment_id(store.client, store.uri, options.experiment)
@@ -199,7 +199,7 @@ def _word(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def note_failure(store: Store, failure: Failure) -> None:
+def note_failure(store: RunStore, failure: Failure) -> None:
     """Leaves the reason on the run that `mlflow run` opened, if there is one and the server still answers."""
     attached = os.environ.get(ATTACHED)
     if attached:

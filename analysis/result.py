@@ -21,22 +21,22 @@ from biasbed.analysis import spread
 from biasbed.analysis.runs.collect import collect
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection import names, own, published
-from biasbed.analysis.selection.published import Study
+from biasbed.analysis.selection.published import PublishedStudy
 from biasbed.analysis.selection.rules import AsPublished, History, Rule, headline
 from biasbed.analysis.selection.select import make_rule
 from biasbed.analysis.statistics import evidence, friedman
-from biasbed.analysis.statistics.evidence import Evidence
+from biasbed.analysis.statistics.evidence import PairwiseResults
 from biasbed.errors import UsageError
 from biasbed.measures import scale, unit
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
-    from biasbed.analysis.runs.store import Store
-    from biasbed.analysis.statistics.friedman import Comparison
+    from biasbed.analysis.runs.store import RunStore
+    from biasbed.analysis.statistics.friedman import RankTests
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
-    from biasbed.analysis.runs.store import Store
+    from biasbed.analysis.runs.store import RunStore
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class Analysis:
     duplicates: pd.DataFrame  # the same of those that don't
     scores: pd.DataFrame  # aggregate.score_table
     daggers: frozenset[tuple[str, str]]  # (algorithm, set)
-    comparisons: tuple[Comparison, ...]  # on all sets; then the strict setting where it differs
-    evidence: Evidence  # effects, further tests, stability and power
+    comparisons: tuple[RankTests, ...]  # on all sets; then the strict setting where it differs
+    evidence: PairwiseResults  # effects, further tests, stability and power
     selection: pd.DataFrame  # gaps.table: the scores under every selection rule
     spread: pd.DataFrame  # spread.table: deviations over runs and epochs, of last_n; else empty
     reproduction: pd.DataFrame | None  # literature.cards: one's own beside the published numbers, where asked for
@@ -168,7 +168,7 @@ class Analysis:
         return text + (f"; not counted: {', '.join(others)}" if others else "")
 
 
-def compute(store: Store, options: AnalyzeOptions) -> Analysis:
+def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     """Reads the runs that the options ask for and computes everything.
 
     Raises UsageError for options that fit no run, Failure where runs are missing or must not be compared.
@@ -221,7 +221,7 @@ def compute(store: Store, options: AnalyzeOptions) -> Analysis:
 
 def compare_settings(
     scores: pd.DataFrame, sets: Sequence[record.SetRecord], daggers: frozenset[tuple[str, str]], alpha: float
-) -> tuple[Comparison, ...]:
+) -> tuple[RankTests, ...]:
     """The tests on all sets and, where some algorithm trained on data of a set's maker, on the others (strict)."""
     touched = {name for _, name in daggers}
     left_out = [entry.name for entry in sets if entry.name in touched]
@@ -241,7 +241,7 @@ def _check_display(options: AnalyzeOptions, collection: Collection, sets: Sequen
     _display_sets(sets, options.set_order)
 
 
-def _display_order(collection: Collection, comparison: Comparison, wanted: Sequence[str] | str) -> tuple[str, ...]:
+def _display_order(collection: Collection, comparison: RankTests, wanted: Sequence[str] | str) -> tuple[str, ...]:
     """The algorithms as tables and figures show them; the tests keep their own order, so no number depends on it."""
     if wanted == "rank":
         return tuple(comparison.mean_ranks)
@@ -261,7 +261,7 @@ def _named_first(option: str, names: Sequence[str], first: Sequence[str]) -> tup
     return tuple(dict.fromkeys((*first, *names)))
 
 
-def _reproduction(material: Material, runs: pd.DataFrame, options: AnalyzeOptions) -> pd.DataFrame | None:
+def _reproduction(material: AnalysisInputs, runs: pd.DataFrame, options: AnalyzeOptions) -> pd.DataFrame | None:
     """The card that compare=published asks for."""
     if options.compare == "none":
         return None
@@ -288,17 +288,17 @@ def versions() -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Material:
+class AnalysisInputs:
     """All that is read before anything is computed."""
 
     collection: Collection
     sets: tuple[record.SetRecord, ...]  # that count
     rule: Rule
     histories: Mapping[str, History]  # run id -> history, also of runs that count under another rule only
-    studies: tuple[Study, ...]  # published results that are asked for
+    studies: tuple[PublishedStudy, ...]  # published results that are asked for
 
 
-def gather(store: Store, options: AnalyzeOptions) -> Material:
+def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
     """UsageError for options that fit no run, Failure where runs must not be compared or a rule chooses none."""
     names.check(store, options)
     collection, mlflow_runs = collect(store, options)
@@ -317,7 +317,7 @@ def gather(store: Store, options: AnalyzeOptions) -> Material:
         chosen = (*chosen, *collection.published_by_rule[rule.name])
     collection = dataclasses.replace(collection, runs=chosen, notes=(*collection.notes, *notes))
     _check_control(collection, options.control)
-    return Material(collection, sets, rule, histories, tuple(studies))
+    return AnalysisInputs(collection, sets, rule, histories, tuple(studies))
 
 
 def _chosen_sets(protocol: record.Protocol, wanted: Sequence[str] | str) -> tuple[record.SetRecord, ...]:
@@ -335,7 +335,7 @@ def _rule(collection: Collection, sets: tuple[record.SetRecord, ...], options: A
     return make_rule(options.selection, options.n, dataclasses.replace(collection.protocol, sets=sets))
 
 
-def read_histories(store: Store, mlflow_runs: Iterable[Any]) -> dict[str, History]:
+def read_histories(store: RunStore, mlflow_runs: Iterable[Any]) -> dict[str, History]:
     """Run id -> curves of all these MLflow runs."""
     runs = {run.info.run_id: run for run in mlflow_runs}
     return {

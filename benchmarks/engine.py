@@ -25,7 +25,7 @@ from biasbed.algorithms.base import Stage, TrainData
 from biasbed.algorithms.make import make_algorithm
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
-from biasbed.data.streams import MAIN, Plan, TrainLoader
+from biasbed.data.streams import MAIN, BatchPlan, TrainLoader
 from biasbed.tracking.folder import RunFolder
 from biasbed.training import job
 from biasbed.training.resolve import resolve
@@ -58,7 +58,7 @@ def bare_side() -> Callable[[], None]:
     method = make_algorithm(settings, planned.suite.task, Group(), Precision(), data)
     network: Any = method.network
     stream = planned.suite.stream(planned.training_data, settings.batch_size, 1)
-    loader = TrainLoader(Plan({MAIN: stream}, settings.seed), settings.seed, 0, 2, False)
+    loader = TrainLoader(BatchPlan({MAIN: stream}, settings.seed), settings.seed, 0, 2, False)
     rate = settings.optim.rate(settings.batch_size)
     optimizer = torch.optim.SGD(network.parameters(), rate, momentum=0.9, weight_decay=1e-4)
     network.train()

@@ -29,7 +29,7 @@ from biasbed.config import Augment, Preprocess
 from biasbed.data import transforms
 from biasbed.data.decoding import EXTENSIONS, open_file
 from biasbed.data.folders import FolderSource, open_folder
-from biasbed.data.streams import MAIN, Part, Plan, Stream, TrainLoader
+from biasbed.data.streams import MAIN, BatchPlan, Part, Stream, TrainLoader
 from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD
 
 Load = Callable[[Path], torch.Tensor]
@@ -88,7 +88,7 @@ def distances(paths: list[Path]) -> None:
 def memory(source: FolderSource, epochs: int) -> None:
     """Print the private memory of a loader's workers after each of several epochs."""
     stream = Stream((Part(source, 1.0, transforms.training(224, Augment())),), 32)
-    loader = TrainLoader(Plan({MAIN: stream}, 0), 0, 2, 2, False)
+    loader = TrainLoader(BatchPlan({MAIN: stream}, 0), 0, 2, 2, False)
     sizes = []
     for epoch in range(epochs):
         for _ in loader.from_step(epoch * stream.steps_per_epoch):

@@ -21,16 +21,16 @@ from pathlib import Path
 
 from biasbed import record
 from biasbed.analysis.result import read_histories
-from biasbed.analysis.runs.store import Store
+from biasbed.analysis.runs.store import RunStore
 
 CLIENT_RUNS = 3
 INSERT = "INSERT INTO {} (run_uuid, key, step, timestamp, value, is_nan) VALUES (?, ?, ?, ?, ?, 0)"
 SELECT = "SELECT run_uuid, key, step, timestamp, value, is_nan FROM metrics"
 
 
-def fill(folder: Path, num_runs: int, num_metrics: int, num_epochs: int) -> Store:
+def fill(folder: Path, num_runs: int, num_metrics: int, num_epochs: int) -> RunStore:
     """A database with the runs."""
-    store = Store(f"sqlite:///{folder / 'mlflow.db'}")
+    store = RunStore(f"sqlite:///{folder / 'mlflow.db'}")
     experiment = store.client.create_experiment("reading", artifact_location=str(folder / "artifacts"))
     generator = random.Random(0)
     names = ["val/accuracy/val", *(f"test/accuracy/set{i}" for i in range(1, num_metrics))]
@@ -48,7 +48,7 @@ def fill(folder: Path, num_runs: int, num_metrics: int, num_epochs: int) -> Stor
     return store
 
 
-def plain_sql(store: Store) -> int:
+def plain_sql(store: RunStore) -> int:
     """The floor: every row as a tuple."""
     file = store.uri.removeprefix("sqlite:///")
     with contextlib.closing(sqlite3.connect(file)) as connection:

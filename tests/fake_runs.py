@@ -11,7 +11,7 @@ from pathlib import Path
 
 from biasbed import record
 from biasbed.config import Config
-from biasbed.studies.launchers import Command, Launcher
+from biasbed.studies.launchers import Launcher, TrainCommand
 from biasbed.studies.plan import PlannedRun, standing
 from biasbed.studies.runner import Item, Runner
 from biasbed.tracking.folder import RunFolder
@@ -59,7 +59,7 @@ def train(folder: RunFolder, epochs: int, score: float = 0.5, study: str = "s") 
 class Fake:
     """A training that does at its first look what it is told, and then ends with this code; None: it never ends."""
 
-    command: Command
+    command: TrainCommand
     code: int | None
     act: Callable[[], object]
     stopped: bool = False
@@ -87,7 +87,7 @@ class FakeLauncher(Launcher):
     home: Path
     outcomes: dict[str, list[str]] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
-    commands: list[Command] = field(default_factory=list)
+    commands: list[TrainCommand] = field(default_factory=list)
     study: str = "s"
 
     def settle(self, config: Config) -> Config:
@@ -96,7 +96,7 @@ class FakeLauncher(Launcher):
     def capacity(self, config: Config) -> int:
         return 2
 
-    def start(self, command: Command) -> Fake:
+    def start(self, command: TrainCommand) -> Fake:
         self.started.append(command.name)
         self.commands.append(command)
         outcomes = self.outcomes.get(command.name, [])

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from biasbed.studies.launchers.slurm import Job
+from biasbed.studies.launchers.slurm import SlurmJob
 
 COMMANDS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 
@@ -39,7 +39,7 @@ def close(folder: Path) -> None:
 
 
 @dataclass
-class Script(Job):
+class Script(SlurmJob):
     """A job that runs this Python in place of a training; its folder is argv[1]."""
 
     def words(self, job_id: str, hosts: object) -> list[str]:

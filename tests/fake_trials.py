@@ -15,10 +15,10 @@ from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure
 from biasbed.options import SweepOptions
-from biasbed.studies.launchers import Command, Launcher
+from biasbed.studies.launchers import Launcher, TrainCommand
 from biasbed.studies.search import sweep
 from biasbed.studies.search.search import Sweep, make_sweep
-from biasbed.studies.search.worker import Task, Worker
+from biasbed.studies.search.worker import Worker, WorkerTask
 from biasbed.system.processes import Interrupted
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker
@@ -36,7 +36,7 @@ def score(words: Mapping[str, str]) -> float:
 class FakeTraining:
     """Writes an epoch at every look; `outcome`: done, unsent (done with the server away), fail or signal after one."""
 
-    command: Command
+    command: TrainCommand
     value: float
     outcome: str
     stopped: bool = False
@@ -78,7 +78,7 @@ class FakeTrials(Launcher):
     """`outcomes`: of each trial by name, how its starts go."""
 
     outcomes: dict[str, list[str]] = field(default_factory=dict)
-    commands: list[Command] = field(default_factory=list)
+    commands: list[TrainCommand] = field(default_factory=list)
     value: Callable[[Mapping[str, str]], float] = score
 
     def settle(self, config: Config) -> Config:
@@ -87,7 +87,7 @@ class FakeTrials(Launcher):
     def capacity(self, config: Config) -> int:
         return 2
 
-    def start(self, command: Command) -> FakeTraining:
+    def start(self, command: TrainCommand) -> FakeTraining:
         self.commands.append(command)
         outcomes = self.outcomes.get(command.name, [])
         return FakeTraining(command, self.value(command.words), outcomes.pop(0) if outcomes else "done")
@@ -103,11 +103,11 @@ class ThreadWorkers:
     def __init__(self, launcher: Any) -> None:
         self.launcher = launcher
 
-    def Process(self, target: object, args: tuple[Task], daemon: bool) -> ThreadWorkers._Process:
+    def Process(self, target: object, args: tuple[WorkerTask], daemon: bool) -> ThreadWorkers._Process:
         return ThreadWorkers._Process(args[0], self.launcher)
 
     class _Process:
-        def __init__(self, task: Task, launcher: Any) -> None:
+        def __init__(self, task: WorkerTask, launcher: Any) -> None:
             self.task, self.launcher = task, launcher
             self.exitcode: int | None = None
             self.thread = threading.Thread(target=self._run, daemon=True)
@@ -153,10 +153,10 @@ class Bed:
     def plan(self, launcher: FakeTrials, settings: Mapping[str, str] | None = None, **more: Any) -> Sweep:
         return make_sweep(self.options(**more), {**self.settings(), **(settings or {})}, launcher)
 
-    def task(self, plan: Sweep, slot: int = 0, **more: Any) -> Task:
+    def task(self, plan: Sweep, slot: int = 0, **more: Any) -> WorkerTask:
         options, url = self.options(**more), f"sqlite:///{self.home / 'sweep.db'}"
         log = self.home / "worker.log"
-        return Task(plan.searches, url, options, slot, plan.workers, {}, log, None)
+        return WorkerTask(plan.searches, url, options, slot, plan.workers, {}, log, None)
 
     def work(self, launcher: FakeTrials, **more: Any) -> Worker:
         """Everything, by one worker in this thread."""

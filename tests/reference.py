@@ -12,7 +12,7 @@ from biasbed.algorithms.make import make_algorithm
 from biasbed.compute.distributed import Group
 from biasbed.compute.optim import rate_factor
 from biasbed.compute.precision import Precision
-from biasbed.data.streams import MAIN, Plan, TrainLoader
+from biasbed.data.streams import MAIN, BatchPlan, TrainLoader
 from biasbed.training import job
 from biasbed.training.engine import prepare
 from biasbed.training.resolve import resolve
@@ -28,7 +28,7 @@ def halves_by_hand(words: Sequence[str]) -> dict[str, torch.Tensor]:
     algorithm.start()
     second = copy.deepcopy(algorithm.network).train()  # holds the other process's buffers
     stream = planned.suite.stream(planned.training_data, settings.batch_size, 1)
-    plan = Plan({MAIN: stream}, settings.seed)
+    plan = BatchPlan({MAIN: stream}, settings.seed)
     loader = TrainLoader(plan, settings.seed, 0, 4, False)
     optimizer = algorithm.optimizer("main")
     total = (settings.epochs or 0) * plan.steps_per_epoch

@@ -13,7 +13,7 @@ from scipy import stats
 
 from biasbed.data.sampling import Order, cells
 from biasbed.data.source import Decoded, MemorySource
-from biasbed.data.streams import MAIN, Key, Part, Plan, Stream, TrainLoader, per_domain
+from biasbed.data.streams import MAIN, BatchPlan, Key, Part, Stream, TrainLoader, per_domain
 from biasbed.errors import UsageError
 
 SIZES = st.lists(st.integers(1, 12), min_size=1, max_size=6)  # rows of each cell
@@ -152,7 +152,7 @@ def test_cells_are_the_combinations_that_occur() -> None:
 
 
 def loaded(stream: Stream, seed: int = 0, start: int = 0, workers: int = 0) -> list[Any]:
-    loader = TrainLoader(Plan({MAIN: stream}, seed), seed, workers, 2, False)
+    loader = TrainLoader(BatchPlan({MAIN: stream}, seed), seed, workers, 2, False)
     try:
         return [batch for _, _, batch, _ in loader.from_step(start)]
     finally:
@@ -226,8 +226,8 @@ STREAMS = {
 @pytest.mark.parametrize("world", [2, 3])
 def test_processes_share_out_each_step(kind: str, world: int) -> None:
     stream = STREAMS[kind]()
-    one = Plan({MAIN: stream}, 5)
-    plans = [Plan({MAIN: stream}, 5, rank, world) for rank in range(world)]
+    one = BatchPlan({MAIN: stream}, 5)
+    plans = [BatchPlan({MAIN: stream}, 5, rank, world) for rank in range(world)]
     for step in range(40):
         parts = [plan.keys(step) for plan in plans]
         assert sorted(key for part in parts for key in part) == sorted(one.keys(step))
@@ -274,7 +274,7 @@ def test_a_second_stream_over_the_same_images_has_their_indices_and_draws_apart(
     main = Stream((Part(images, 1.0, Decoded.pixels),), 12)
     balanced = Stream((Part(images, 1.0, Decoded.pixels, by=("bias",)),), 12)
     other = Stream((Part(source(10), 1.0, Decoded.pixels),), 4)
-    loader = TrainLoader(Plan({"balanced": balanced, MAIN: main, "other": other}, 0), 0, 0, 2, False)
+    loader = TrainLoader(BatchPlan({"balanced": balanced, MAIN: main, "other": other}, 0), 0, 0, 2, False)
     for _, _, batch, _ in loader.from_step(0):
         for found in (batch, batch.extra["balanced"]):
             assert (found.x[:, 0, 0, 0] == found.index).all()
@@ -313,7 +313,7 @@ def test_a_file_that_can_not_be_read_is_replaced_from_its_own_domain(monkeypatch
 )
 def test_a_column_that_can_not_be_balanced(images: MemorySource, by: tuple[str, ...], message: str) -> None:
     with pytest.raises(UsageError, match="balance") as caught:
-        Plan({MAIN: Stream((Part(images, 1.0, Decoded.pixels, by=by),), 4)}, 0)
+        BatchPlan({MAIN: Stream((Part(images, 1.0, Decoded.pixels, by=by),), 4)}, 0)
     assert message in str(caught.value)
 
 
@@ -326,7 +326,7 @@ def test_domains_where_there_are_none_and_batches_that_are_too_small() -> None:
 
 def test_keys_name_the_part_s_own_rows() -> None:
     part = Part(source(9), 1.0, Decoded.pixels, rows=np.array([2, 4, 8]))
-    (keys,) = [Plan({MAIN: Stream((part,), 3)}, 0).keys(0)]
+    (keys,) = [BatchPlan({MAIN: Stream((part,), 3)}, 0).keys(0)]
     assert sorted(keys) == [Key(MAIN, 0, row, 0) for row in range(3)]
     (batch,) = loaded(Stream((part,), 3))
     assert sorted(batch.index.tolist()) == [2, 4, 8]

@@ -16,7 +16,7 @@ from runs import assert_equal, history, run_folders, weights
 from torch.distributed import DistBackendError
 
 from biasbed.errors import Failure
-from biasbed.tracking.tracker import settled
+from biasbed.tracking.tracker import ends_run
 
 GONE = "another process of this training is gone"
 TOYS = ("Plain", "SagNetLike", "DannLike", "LfFLike")
@@ -140,7 +140,7 @@ def test_torchrun_ends_in_one_line(image_root: Path, tracking: str) -> None:
     ],
 )
 def test_a_lost_process_is_told_with_the_error_s_own_words(error: Exception) -> None:
-    with pytest.raises(Failure) as caught, settled(None):
+    with pytest.raises(Failure) as caught, ends_run(None):
         raise error
     said = str(caught.value)
     assert said.startswith(GONE)
@@ -163,7 +163,7 @@ def test_a_lost_process_is_told_with_the_error_s_own_words(error: Exception) -> 
 def test_an_error_of_our_own_keeps_its_words_and_its_place(
     error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(type(error)) as caught, settled(None):
+    with pytest.raises(type(error)) as caught, ends_run(None):
         raise error
     assert caught.value is error
     assert ("Traceback" in capsys.readouterr().err) == isinstance(error, OSError)  # which the command tells in a line
@@ -171,6 +171,6 @@ def test_an_error_of_our_own_keeps_its_words_and_its_place(
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.EMFILE])
 def test_what_the_machine_refuses_is_a_line(number: int, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(Failure, match=f"{os.strerror(number)}: /there; the same command"), settled(None):
+    with pytest.raises(Failure, match=f"{os.strerror(number)}: /there; the same command"), ends_run(None):
         raise OSError(number, os.strerror(number), "/there")
     assert not capsys.readouterr().err

@@ -134,6 +134,33 @@ def test_imports_go_down() -> None:
     assert not upward(imports())
 
 
+def types(texts: Mapping[str, str]) -> dict[str, list[str]]:
+    """Where each type is defined, by its name: classes and aliases at the top of a module (name -> text)."""
+    places: dict[str, list[str]] = {}
+    for module, text in texts.items():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ClassDef):
+                names = [node.name]
+            elif isinstance(node, ast.Assign):
+                names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            else:
+                continue
+            for name in names:
+                if name[0].isupper() and not name.isupper():
+                    places.setdefault(name, []).append(module)
+    return places
+
+
+def test_no_name_stands_for_two_types() -> None:
+    texts = {name: path.read_text() for name, path in modules().items()}
+    assert {name: places for name, places in types(texts).items() if len(places) > 1} == {}
+
+
+def test_a_name_of_two_types_is_found() -> None:
+    texts = {"a": "class Plan: ...", "b": "Plan = dict[str, str]\nPLAN = 1", "c": "PLAN = 2"}
+    assert types(texts) == {"Plan": ["a", "b"]}
+
+
 def test_nothing_runs_in_a_circle() -> None:
     assert not circle(imports())
 

@@ -122,11 +122,11 @@ def options(**values: str) -> EvaluateOptions:
     return build(EvaluateOptions, values)
 
 
-def library_model(**changes: Any) -> models.Model:
+def library_model(**changes: Any) -> models.TestedModel:
     """A model of 1000 unnamed outputs whose weights want a short side of 232 pixels."""
     brought = {"image_size": 224, "preprocess.size": 224, "preprocess.resize": 232}
     network = torch.nn.Flatten()
-    return replace(models.Model(network, network, "some", 0, None, 1000, brought), **changes)
+    return replace(models.TestedModel(network, network, "some", 0, None, 1000, brought), **changes)
 
 
 def brought(tested: Config) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def test_precedence_of_the_settings_that_a_model_brings() -> None:
         _config(options(), {**suite, "preset": "biasbed_cod"}, library_model())
 
 
-def fitted(root: Path, model: models.Model, **given: str) -> tuple[dict[str, LabelMap], Mapping[str, str]]:
+def fitted(root: Path, model: models.TestedModel, **given: str) -> tuple[dict[str, LabelMap], Mapping[str, str]]:
     """(label maps by set, why sets are left out) of a model in the suite of ten sets."""
     config = _config(options(), {"suite": "biasbed", "data_dir": str(root), **given}, model)
     sets, left_out = _fitted(open_suite(config), model, None, config)

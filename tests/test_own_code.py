@@ -20,7 +20,7 @@ from biasbed.analysis.selection.select import make_rule
 from biasbed.errors import UsageError
 from biasbed.evaluation import models
 from biasbed.studies import study, winners
-from biasbed.studies.table import Table, vouched
+from biasbed.studies.table import StudyTable, vouched
 
 EVIL = """
 import pathlib
@@ -170,7 +170,7 @@ def test_a_sweep_on_a_server_names_no_code(
 
 
 def test_a_named_method_has_the_settings_that_the_sweep_chose() -> None:
-    table = Table("demo", "s_winners", {"/there/own.py:Net": {"optim.lr": "0.5"}}, (1,), {}, {"study": "s"})
+    table = StudyTable("demo", "s_winners", {"/there/own.py:Net": {"optim.lr": "0.5"}}, (1,), {}, {"study": "s"})
     assert vouched(table, ("here.py:Net",)).algorithms == {"here.py:Net": {"optim.lr": "0.5"}}
     own_words = dataclasses.replace(table, chosen_by={})
     assert vouched(own_words, "auto") == own_words
@@ -179,7 +179,7 @@ def test_a_named_method_has_the_settings_that_the_sweep_chose() -> None:
 def test_the_advice_names_the_whole_table() -> None:
     """Who follows it trains all that the sweep chose for: a method that it left out would be dropped silently."""
     methods: dict[str, dict[str, str]] = {"erm": {}, "/there/own.py:Net": {}, "padain": {}, "pack.age:Other": {}}
-    table = Table("demo", "s_winners", methods, (1,), {}, {"study": "s"})
+    table = StudyTable("demo", "s_winners", methods, (1,), {}, {"study": "s"})
     with pytest.raises(UsageError, match="algorithms=") as caught:
         vouched(table, "auto")
     advised = str(caught.value).partition("algorithms=")[2].partition(", if")[0].split(",")

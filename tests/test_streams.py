@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from biasbed.batch import stacked
 from biasbed.data.source import Decoded, MemorySource
-from biasbed.data.streams import MAIN, Part, Plan, Stream, TrainLoader
+from biasbed.data.streams import MAIN, BatchPlan, Part, Stream, TrainLoader
 from biasbed.data.transforms import keyed_randomness
 
 
@@ -29,7 +29,7 @@ def stream(sizes: list[int], shares: list[float], batch_size: int, views: int = 
 
 
 def rows_of(main: Stream, seed: int, step: int) -> list[list[int]]:
-    keys = Plan({MAIN: main}, seed).keys(step)
+    keys = BatchPlan({MAIN: main}, seed).keys(step)
     return [[key.row for key in keys if key.part == part] for part in range(len(main.parts))]
 
 
@@ -48,8 +48,8 @@ def test_an_epoch_is_one_pass_in_a_new_order(size: int, batch: int, epoch: int, 
 @given(sizes=st.tuples(st.integers(4, 40), st.integers(2, 40)), world=st.integers(1, 4), step=st.integers(0, 30))
 def test_ranks_share_out_each_batch(sizes: tuple[int, int], world: int, step: int) -> None:
     main = stream(list(sizes), [0.5, 0.5], 12)
-    whole = Plan({MAIN: main}, seed=1).keys(step)
-    plans = [Plan({MAIN: main}, 1, rank, world) for rank in range(world)]
+    whole = BatchPlan({MAIN: main}, seed=1).keys(step)
+    plans = [BatchPlan({MAIN: main}, 1, rank, world) for rank in range(world)]
     parts = [plan.keys(step) for plan in plans]
     assert sorted(key for part in parts for key in part) == sorted(whole)
     weights = [plan.weight(step) for plan in plans]
@@ -72,7 +72,7 @@ def test_three_equal_parts_and_an_extra_stream_reach_the_batch() -> None:
     domains = [source(9, domain=np.full(9, d), domains=("x", "y", "z")) for d in range(3)]
     main = Stream(tuple(Part(domain, 1 / 3, Decoded.pixels) for domain in domains), 6)
     unlabelled = stream([5], [1.0], 4)
-    plan = Plan({MAIN: main, "unlabelled": unlabelled}, seed=0)
+    plan = BatchPlan({MAIN: main, "unlabelled": unlabelled}, seed=0)
     loader = TrainLoader(plan, seed=0, workers=0, at_least=2, pin=False)
     batches = [batch for _, _, batch, _ in loader.from_step(0)]
     for batch in batches[:-1]:
@@ -84,21 +84,21 @@ def test_three_equal_parts_and_an_extra_stream_reach_the_batch() -> None:
 
 def test_views_are_separate_draws() -> None:
     part = Part(source(6), 1.0, lambda picture: picture.pixels() * 0 + torch.randint(0, 255, (1,), dtype=torch.uint8))
-    loader = TrainLoader(Plan({MAIN: Stream((part,), 3, views=2)}, 0), 0, 0, 2, False)
+    loader = TrainLoader(BatchPlan({MAIN: Stream((part,), 3, views=2)}, 0), 0, 0, 2, False)
     _, _, batch, _ = next(iter(loader.from_step(0)))
     assert batch.x.shape == (3, 2, 3, 4, 4)
     assert not torch.equal(batch.x[:, 0], batch.x[:, 1])
 
 
 def test_starting_within_an_epoch_gives_the_rest_of_it() -> None:
-    loader = TrainLoader(Plan({MAIN: stream([20], [1.0], 4)}, 0), 0, 0, 2, False)
+    loader = TrainLoader(BatchPlan({MAIN: stream([20], [1.0], 4)}, 0), 0, 0, 2, False)
     whole = [(step, batch.index.tolist()) for step, _, batch, _ in loader.from_step(5)]
     assert [step for step, _ in whole] == [5, 6, 7, 8, 9]
     assert [(step, batch.index.tolist()) for step, _, batch, _ in loader.from_step(8)] == whole[3:]
 
 
 def test_a_last_batch_too_small_for_batch_norm_is_passed_over() -> None:
-    plan = Plan({MAIN: stream([9], [1.0], 4)}, 0)
+    plan = BatchPlan({MAIN: stream([9], [1.0], 4)}, 0)
     loader = TrainLoader(plan, 0, 0, 2, False)
     assert [(step, following) for step, following, _, _ in loader.from_step(0)] == [(0, 1), (1, 3)]
     assert not plan.usable(2)
@@ -119,12 +119,12 @@ def test_keyed_randomness_leaves_the_generators_as_they_were() -> None:
 
 
 def test_two_streams_of_one_source_draw_apart() -> None:
-    plan = Plan({MAIN: stream([30], [1.0], 6), "again": stream([30], [1.0], 6)}, seed=0)
+    plan = BatchPlan({MAIN: stream([30], [1.0], 6), "again": stream([30], [1.0], 6)}, seed=0)
     keys = plan.keys(0)
     assert [key.row for key in keys[:6]] != [key.row for key in keys[6:]]
     part = Part(source(6), 1.0, lambda picture: picture.pixels() * 0 + torch.randint(0, 255, (1,), dtype=torch.uint8))
     twins = {MAIN: Stream((part,), 6), "again": Stream((part,), 6)}
-    _, _, batch, _ = next(iter(TrainLoader(Plan(twins, 0), 0, 0, 2, False).from_step(0)))
+    _, _, batch, _ = next(iter(TrainLoader(BatchPlan(twins, 0), 0, 0, 2, False).from_step(0)))
     first, second = batch.index.argsort(), batch.extra["again"].index.argsort()
     assert not torch.equal(batch.x[first], batch.extra["again"].x[second])
 

@@ -23,7 +23,7 @@ from tracking_server import Server
 
 from biasbed import record
 from biasbed.analysis.runs import bulk
-from biasbed.analysis.runs.store import Store, is_read, tidy_history
+from biasbed.analysis.runs.store import RunStore, is_read, tidy_history
 from biasbed.tracking.folder import RunFolder
 
 COMPOSE = Path(__file__).resolve().parents[1] / "server" / "compose.yaml"
@@ -150,7 +150,7 @@ def test_several_writers_at_once_and_what_analysis_reads(
         pass
     assert_each_record_is_there_once(team, "calm")
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
-    store, client = Store(team.server.uri), MlflowClient(team.server.uri)
+    store, client = RunStore(team.server.uri), MlflowClient(team.server.uri)
     runs = [run for run in store.runs("train") if run.data.tags[record.STUDY] == "calm"]
     assert len(runs) == WRITERS
     read = store.histories(runs)

@@ -11,7 +11,7 @@ from biasbed.analysis.result import Analysis
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableCell:
     """One cell."""
 
     text: str
@@ -25,12 +25,12 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """One table; the first column names the row."""
 
     caption: str
     head: tuple[str, ...]
-    rows: tuple[tuple[Entry, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     oracle: bool  # selected on the test images
     file: str = ""  # the CSV with the same numbers and more
     ids: tuple[str, ...] = ()  # anchors of the rows
@@ -44,37 +44,37 @@ class Links:
         runs = (*analysis.collection.runs, *analysis.collection.duplicates)
         self.runs = {run.id: f"run-{i}" for i, run in enumerate(runs)}
 
-    def algorithm(self, name: str) -> Entry:
+    def algorithm(self, name: str) -> TableCell:
         """The name, leading to its runs."""
-        return Entry(name, href=f"#{self.algorithms[name]}", left=True)
+        return TableCell(name, href=f"#{self.algorithms[name]}", left=True)
 
-    def run(self, run_id: str, text: str = "") -> Entry:
+    def run(self, run_id: str, text: str = "") -> TableCell:
         """A run by its id's first digits, leading to its line under provenance."""
-        return Entry(text or run_id[:8], href=f"#{self.runs[run_id]}", left=True)
+        return TableCell(text or run_id[:8], href=f"#{self.runs[run_id]}", left=True)
 
 
-def text(value: object) -> Entry:
+def text(value: object) -> TableCell:
     """Words at the left."""
-    return Entry(str(value), left=True)
+    return TableCell(str(value), left=True)
 
 
-def decimal(value: float, digits: int = 1, **look: Any) -> Entry:
+def decimal(value: float, digits: int = 1, **look: Any) -> TableCell:
     """A number; a dash where there is none, a sign for infinity."""
     if math.isnan(value):
-        return Entry("-", value=-math.inf, **look)
+        return TableCell("-", value=-math.inf, **look)
     if math.isinf(value):
-        return Entry("∞" if value > 0 else "-∞", value=value, **look)
-    return Entry(f"{round(value, digits) + 0.0:.{digits}f}", value=value, **look)  # no -0.0
+        return TableCell("∞" if value > 0 else "-∞", value=value, **look)
+    return TableCell(f"{round(value, digits) + 0.0:.{digits}f}", value=value, **look)  # no -0.0
 
 
-def interval(value: float, low: float, high: float, digits: int = 1) -> Entry:
+def interval(value: float, low: float, high: float, digits: int = 1) -> TableCell:
     """A number with its interval below."""
     bounds = "" if math.isnan(low) else f"{low:.{digits}f} to {high:.{digits}f}"
     return decimal(value, digits, below=bounds)
 
 
-def p_entry(p: float, alpha: float, bold: bool) -> Entry:
+def p_entry(p: float, alpha: float, bold: bool) -> TableCell:
     """A p-value; bold where it may be called significant."""
     if math.isnan(p):
-        return Entry("-", value=2.0)
-    return Entry(words.short_p(p, alpha), value=p, bold=bold)
+        return TableCell("-", value=2.0)
+    return TableCell(words.short_p(p, alpha), value=p, bold=bold)

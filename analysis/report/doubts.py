@@ -13,7 +13,7 @@ from biasbed.analysis.report.verdicts import Overturned, asked, claims, firm, ov
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import planner, stability
 from biasbed.analysis.statistics.evidence import Limits
-from biasbed.analysis.statistics.friedman import ALL_SETS, Comparison
+from biasbed.analysis.statistics.friedman import ALL_SETS, RankTests
 
 # --- what weakens it --------------------------------------------------------------------------------------------------
 
@@ -46,7 +46,7 @@ def _luck(luck: planner.Luck) -> str:
 # --- what could flip it -----------------------------------------------------------------------------------------------
 
 
-def flippable(analysis: Analysis, comparison: Comparison) -> list[str]:
+def flippable(analysis: Analysis, comparison: RankTests) -> list[str]:
     """Which conclusions survive every change that was tried, and which do not and why."""
     if comparison.skipped:
         return []
@@ -134,7 +134,7 @@ def _survival(conclusion: str, one: Overturned | None, analysis: Analysis) -> st
     return f"{conclusion} does not hold {shown}."
 
 
-def pool(analysis: Analysis, comparison: Comparison) -> list[str]:
+def pool(analysis: Analysis, comparison: RankTests) -> list[str]:
     """How far Nemenyi's verdicts hang on which algorithms stand in the comparison."""
     frame = analysis.evidence.pool
     own = frame[frame["setting"] == comparison.setting]

@@ -18,14 +18,14 @@ from biasbed.analysis.report.verdicts import Verdict, claims, firm, mean_lead, v
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.collect import PUBLISHED_MARK
 from biasbed.analysis.statistics import stability
-from biasbed.analysis.statistics.friedman import Comparison
+from biasbed.analysis.statistics.friedman import RankTests
 
 TEST_NAMES = {
     stability.OMNIBUS: "Friedman's test",
     stability.NEMENYI: "Nemenyi's test",
     stability.WILCOXON: "Wilcoxon tests with Holm's correction",
 }
-Claim = tuple[str, str, str]  # test, better, worse
+ClaimedPair = tuple[str, str, str]  # test, better, worse
 MOST = 6  # pairs that are put into words; the tables have all
 
 
@@ -76,7 +76,7 @@ CHANGES = {
 }
 
 
-def changes_of(analysis: Analysis, comparison: Comparison, tests: Iterable[str]) -> str:
+def changes_of(analysis: Analysis, comparison: RankTests, tests: Iterable[str]) -> str:
     """The changes after which the conclusions of these tests were drawn again, in words: of all, then what some add."""
     frame = analysis.evidence.checks
     own = frame[(frame["setting"] == comparison.setting) & (frame["claims"] > 0)]
@@ -154,7 +154,7 @@ def caveats(analysis: Analysis) -> list[str]:
     return lines
 
 
-def _survivors(analysis: Analysis, found: Sequence[Claim]) -> list[str]:
+def _survivors(analysis: Analysis, found: Sequence[ClaimedPair]) -> list[str]:
     """How many of the pairs that are told apart are so after every change, in the strict setting, and in both."""
     main = analysis.comparisons[0]
     pairs = set(_pairs_of(found))
@@ -192,7 +192,7 @@ def _strict_omnibus(analysis: Analysis) -> list[str]:
     ]
 
 
-def _pairs_of(found: Iterable[Claim]) -> list[tuple[str, str]]:
+def _pairs_of(found: Iterable[ClaimedPair]) -> list[tuple[str, str]]:
     """(better, worse), each pair once."""
     return list(dict.fromkeys((better, worse) for _, better, worse in found))
 
@@ -204,7 +204,7 @@ def _named(analysis: Analysis, kept: Set[tuple[str, str]]) -> str:
     return f": {'; '.join(f'{a} over {b}' for a, b in pairs)}" if 0 < len(pairs) <= MOST else ""
 
 
-def concluded(analysis: Analysis, comparison: Comparison) -> list[str]:
+def concluded(analysis: Analysis, comparison: RankTests) -> list[str]:
     """Whether the algorithms differ over the sets, and which pairs."""
     if comparison.skipped:
         return [f"No tests: {comparison.skipped}."]
@@ -214,7 +214,7 @@ def concluded(analysis: Analysis, comparison: Comparison) -> list[str]:
     return [_omnibus(comparison), *_pairs(analysis, comparison, found)]
 
 
-def contradictions(analysis: Analysis, comparison: Comparison) -> list[str]:
+def contradictions(analysis: Analysis, comparison: RankTests) -> list[str]:
     """Where the means over the sets point the other way than the ranks, by which the tests go."""
     pairs = _pairs_of(claims(analysis, comparison))
     return [
@@ -222,17 +222,17 @@ def contradictions(analysis: Analysis, comparison: Comparison) -> list[str]:
     ]
 
 
-def _contradicts(analysis: Analysis, comparison: Comparison, pair: tuple[str, str]) -> bool:
+def _contradicts(analysis: Analysis, comparison: RankTests, pair: tuple[str, str]) -> bool:
     return mean_lead(analysis, comparison, *pair) <= 0
 
 
-def _ranks_before(analysis: Analysis, comparison: Comparison, better: str, worse: str) -> str:
+def _ranks_before(analysis: Analysis, comparison: RankTests, better: str, worse: str) -> str:
     lead = mean_lead(analysis, comparison, better, worse)
     means = f"whose mean over the sets is {points(-lead)} better" if lead < 0 else "with the same mean over the sets"
     return f"{better} ranks before {worse}, {means}"
 
 
-def _omnibus(comparison: Comparison) -> str:
+def _omnibus(comparison: RankTests) -> str:
     test = comparison.friedman
     if test is None:
         return ""
@@ -247,7 +247,7 @@ def _omnibus(comparison: Comparison) -> str:
     )
 
 
-def _pairs(analysis: Analysis, comparison: Comparison, found: Sequence[Claim]) -> list[str]:
+def _pairs(analysis: Analysis, comparison: RankTests, found: Sequence[ClaimedPair]) -> list[str]:
     if not comparison.significant:
         return []
     alone = analysis.options.control != "none"
@@ -259,7 +259,7 @@ def _pairs(analysis: Analysis, comparison: Comparison, found: Sequence[Claim]) -
     return [line, *wilcoxon_sentences(analysis, comparison)]
 
 
-def wilcoxon_sentences(analysis: Analysis, comparison: Comparison) -> list[str]:
+def wilcoxon_sentences(analysis: Analysis, comparison: RankTests) -> list[str]:
     """Which pairs Wilcoxon's tests separate, and whether they could have; none without a significant omnibus test."""
     frame = analysis.evidence.wilcoxon
     own = frame[frame["setting"] == comparison.setting]
@@ -275,11 +275,11 @@ def wilcoxon_sentences(analysis: Analysis, comparison: Comparison) -> list[str]:
     return [f"{text}{_colon(analysis, comparison, found)}."]
 
 
-def _colon(analysis: Analysis, comparison: Comparison, found: Sequence[Claim]) -> str:
+def _colon(analysis: Analysis, comparison: RankTests, found: Sequence[ClaimedPair]) -> str:
     return f": {_before(analysis, comparison, found)}" if found else ""
 
 
-def _before(analysis: Analysis, comparison: Comparison, found: Sequence[Claim]) -> str:
+def _before(analysis: Analysis, comparison: RankTests, found: Sequence[ClaimedPair]) -> str:
     """`a is better than b and c; d is better than c`, each pair once; those that the means contradict with what they
     say.
     """
@@ -322,7 +322,7 @@ def on_single_sets(analysis: Analysis) -> list[str]:
 # --- how sure ---------------------------------------------------------------------------------------------------------
 
 
-def sure(analysis: Analysis, comparison: Comparison) -> list[str]:
+def sure(analysis: Analysis, comparison: RankTests) -> list[str]:
     """Sizes with intervals of the pairs that are told apart, practical equivalence, and agreement of the sets."""
     pairs = verdicts(analysis, comparison)
     by_names = {frozenset((pair.a, pair.b)): pair for pair in pairs}
@@ -339,7 +339,7 @@ def sure(analysis: Analysis, comparison: Comparison) -> list[str]:
     return lines
 
 
-def _effect(better: str, worse: str, pair: Verdict, comparison: Comparison) -> str:
+def _effect(better: str, worse: str, pair: Verdict, comparison: RankTests) -> str:
     """The size of a difference that a test found; tests go by ranks, so the mean may say otherwise."""
     sign = 1 if pair.a == better else -1
     difference, wins = sign * pair.difference, pair.wins if sign > 0 else pair.losses
@@ -358,7 +358,7 @@ def _effect(better: str, worse: str, pair: Verdict, comparison: Comparison) -> s
     )
 
 
-def _practical(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdict]) -> list[str]:
+def _practical(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) -> list[str]:
     rope = analysis.options.rope
     if not pairs:
         return []

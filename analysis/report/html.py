@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from biasbed.analysis.report import cells, doubts, findings, html_tables, provenance, words
 from biasbed.analysis.report.figures.style import STYLE
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.statistics.friedman import Comparison
+from biasbed.analysis.statistics.friedman import RankTests
 
 TEMPLATES = Path(__file__).parent / "templates"
 REPORT = "report.html"
@@ -55,7 +55,7 @@ def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
     }
 
 
-def _setting(analysis: Analysis, comparison: Comparison, links: cells.Links, folder: Path) -> Mapping[str, Any]:
+def _setting(analysis: Analysis, comparison: RankTests, links: cells.Links, folder: Path) -> Mapping[str, Any]:
     """Sentences, tables and figures of one choice of sets."""
     pictures = _Pictures(folder)
     return {

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from biasbed.analysis.report import doubts, words
-from biasbed.analysis.report.cells import Entry, Links, Table, decimal, interval, p_entry, text
+from biasbed.analysis.report.cells import Links, ReportTable, TableCell, decimal, interval, p_entry, text
 from biasbed.analysis.report.findings import TEST_NAMES, procedure
 from biasbed.analysis.report.verdicts import Verdict, overturned, verdicts
 from biasbed.analysis.result import Analysis, number
 from biasbed.analysis.selection import published as literature
 from biasbed.analysis.statistics import bootstrap, stability
-from biasbed.analysis.statistics.friedman import Comparison
+from biasbed.analysis.statistics.friedman import RankTests
 
 # --- of all sets together ---------------------------------------------------------------------------------------------
 
@@ -33,7 +33,7 @@ def whole(analysis: Analysis, links: Links) -> Mapping[str, Any]:
     }
 
 
-def scores(analysis: Analysis, links: Links) -> Table:
+def scores(analysis: Analysis, links: Links) -> ReportTable:
     """The score table; every cell leads to the algorithm's runs."""
     rows = []
     for algorithm in analysis.algorithms:
@@ -41,7 +41,7 @@ def scores(analysis: Analysis, links: Links) -> Table:
         for name in analysis.set_names:
             cell = analysis.cells[algorithm, name]
             cells.append(
-                Entry(
+                TableCell(
                     cell.mean_text,
                     value=cell.mean,
                     href=f"#{links.algorithms[algorithm]}",
@@ -60,10 +60,10 @@ def scores(analysis: Analysis, links: Links) -> Table:
         )
     if analysis.daggers:
         caption += " Underlined†: the algorithm trained on data of the maker of this set."
-    return Table(caption, ("algorithm", *analysis.set_names), tuple(rows), analysis.rule.oracle, "scores.csv")
+    return ReportTable(caption, ("algorithm", *analysis.set_names), tuple(rows), analysis.rule.oracle, "scores.csv")
 
 
-def deviations(analysis: Analysis, links: Links) -> Table | None:
+def deviations(analysis: Analysis, links: Links) -> ReportTable | None:
     """Mean and the deviation over runs and epochs together (`spread`), beside that between runs."""
     found = {(row["algorithm"], row["dataset"]): row for row in analysis.spread.to_dict("records")}
     rows = []
@@ -82,10 +82,10 @@ def deviations(analysis: Analysis, links: Links) -> Table | None:
         "which every other table gives."
     )
     head = ("algorithm", *analysis.set_names)
-    return Table(caption, head, tuple(rows), analysis.rule.oracle, "spread.csv") if rows else None
+    return ReportTable(caption, head, tuple(rows), analysis.rule.oracle, "spread.csv") if rows else None
 
 
-def per_set(analysis: Analysis) -> Table | None:
+def per_set(analysis: Analysis) -> ReportTable | None:
     """Kruskal-Wallis on each set, and how many pairs are told apart there."""
     frame, pairs = analysis.evidence.sets, analysis.evidence.set_pairs
     if (frame["skipped"] != "").all():
@@ -95,17 +95,17 @@ def per_set(analysis: Analysis) -> Table | None:
         own = pairs[pairs["dataset"] == row["dataset"]]
         apart = int(own["significant"].astype(bool).sum())
         entries = (decimal(row["h"], 2), p_entry(row["p_holm"], analysis.alpha, bool(row["significant"])))
-        told = Entry(f"{apart} of {len(own)}", value=apart) if not row["skipped"] else Entry(row["skipped"])
+        told = TableCell(f"{apart} of {len(own)}", value=apart) if not row["skipped"] else TableCell(row["skipped"])
         rows.append((text(row["dataset"]), decimal(row["num_runs"], 0), *entries, told))
     caption = (
         "Do the algorithms differ on one set? Kruskal-Wallis over the runs, p with Holm's correction over the sets; "
         "pairs by Mann-Whitney with Holm's correction within the set."
     )
     head = ("set", "runs", "H", "p", "pairs told apart")
-    return Table(caption, head, tuple(rows), analysis.rule.oracle, "per_set_pairs.csv")
+    return ReportTable(caption, head, tuple(rows), analysis.rule.oracle, "per_set_pairs.csv")
 
 
-def card(analysis: Analysis, links: Links) -> Table | None:
+def card(analysis: Analysis, links: Links) -> ReportTable | None:
     """One's own numbers beside the published ones, where asked for."""
     frame = analysis.reproduction
     if frame is None:
@@ -120,12 +120,12 @@ def card(analysis: Analysis, links: Links) -> Table | None:
         rows.append((name, text(row["dataset"]), own, published, *differences, *judged))
     caption = literature.card_sentence(frame, analysis.alpha)
     head = ("algorithm", "set", "ours", "published", "difference", "in published std", "p", "verdict")
-    return Table(
+    return ReportTable(
         f"Reproduction of published numbers. {caption}", head, tuple(rows), analysis.rule.oracle, "reproduction.csv"
     )
 
 
-def regret(analysis: Analysis, links: Links) -> Table | None:
+def regret(analysis: Analysis, links: Links) -> ReportTable | None:
     """What each selection rule costs every algorithm, mean over the sets."""
     frame = analysis.regret[analysis.regret["regret"].notna()]
     if frame.empty:
@@ -144,7 +144,7 @@ def regret(analysis: Analysis, links: Links) -> Table | None:
         "average rank under the rule."
     )
     head = ("algorithm", *(f"{rule} (ORACLE)" if oracle else rule for rule, oracle in rules.items()))
-    return Table(caption, head, tuple(rows), True, "regret.csv")
+    return ReportTable(caption, head, tuple(rows), True, "regret.csv")
 
 
 def _skipped_rules(analysis: Analysis) -> list[str]:
@@ -153,7 +153,7 @@ def _skipped_rules(analysis: Analysis) -> list[str]:
     return [f"{rule}: not computed, {why}" for rule, why in zip(skipped["rule"], skipped["skipped"], strict=True)]
 
 
-def gap(analysis: Analysis, links: Links) -> Table | None:
+def gap(analysis: Analysis, links: Links) -> ReportTable | None:
     """Scores under the rule and how far they stay behind the oracle's (Kalischek et al. 2023, table 1)."""
     known = analysis.selection[analysis.selection["gap"].notna() & ~analysis.selection["oracle"].astype(bool)]
     if known.empty:
@@ -172,10 +172,10 @@ def gap(analysis: Analysis, links: Links) -> Table | None:
         f"{rule} against the oracle: by how many points each set's own best epoch, chosen on the test images, is "
         f"better; below, the score under {rule}."
     )
-    return Table(caption, ("algorithm", *analysis.set_names), tuple(rows), True, "selection.csv")
+    return ReportTable(caption, ("algorithm", *analysis.set_names), tuple(rows), True, "selection.csv")
 
 
-def power(analysis: Analysis) -> Table | None:
+def power(analysis: Analysis) -> ReportTable | None:
     """Per setting and procedure: fewest sets, detectable difference, false positives."""
     rows = []
     for limits in analysis.evidence.limits:
@@ -183,8 +183,8 @@ def power(analysis: Analysis) -> Table | None:
         for entry in limits.detectable:
             found = rates.get(entry.procedure)
             false = words.rate_text(found.rate) if found else "-"
-            sizes = (Entry(str(entry.smallest_num_sets), value=entry.smallest_num_sets), decimal(entry.difference))
-            rows.append((text(procedure(entry.procedure)), text(limits.setting), *sizes, Entry(false)))
+            sizes = (TableCell(str(entry.smallest_num_sets), value=entry.smallest_num_sets), decimal(entry.difference))
+            rows.append((text(procedure(entry.procedure)), text(limits.setting), *sizes, TableCell(false)))
     if not rows:
         return None
     caption = (
@@ -193,10 +193,10 @@ def power(analysis: Analysis) -> Table | None:
         "among equal methods whose runs differ as these do, with the 95 % interval of that simulation."
     )
     head = ("test", "sets", "fewest sets", "detectable", "false positives")
-    return Table(caption, head, tuple(rows), analysis.rule.oracle, "power.json")
+    return ReportTable(caption, head, tuple(rows), analysis.rule.oracle, "power.json")
 
 
-def plan(analysis: Analysis) -> Table | None:
+def plan(analysis: Analysis) -> ReportTable | None:
     """Power of larger and smaller designs, where asked for."""
     frame = analysis.evidence.plan
     if frame is None:
@@ -207,20 +207,20 @@ def plan(analysis: Analysis) -> Table | None:
     for name, num_sets in designs:
         own = frame[(frame["procedure"] == name) & (frame["num_sets"] == num_sets)]
         powers = dict(zip(own["num_runs"], own["power"], strict=True))
-        cells = [Entry(f"{powers[n]:.0%}", value=powers[n], bold=powers[n] >= 0.8) for n in runs]
+        cells = [TableCell(f"{powers[n]:.0%}", value=powers[n], bold=powers[n] >= 0.8) for n in runs]
         rows.append((text(procedure(name)), decimal(num_sets, 0), *cells))
     caption = (
         f"Plan: with what probability a lead of {analysis.options.difference:g} points would be found, for so many "
         "sets and runs of each algorithm. Bold: at least 80 %."
     )
     head = ("test", "sets", *(f"{n} run{'s' * (n > 1)}" for n in runs))
-    return Table(caption, head, tuple(rows), analysis.rule.oracle, "plan.csv")
+    return ReportTable(caption, head, tuple(rows), analysis.rule.oracle, "plan.csv")
 
 
 # --- of one setting ---------------------------------------------------------------------------------------------------
 
 
-def of_setting(analysis: Analysis, comparison: Comparison, links: Links) -> Mapping[str, Table | None]:
+def of_setting(analysis: Analysis, comparison: RankTests, links: Links) -> Mapping[str, ReportTable | None]:
     """The tables of one choice of sets; None where there is nothing to show."""
     if comparison.skipped:
         return {"ranks": None, "pairs": None, "flips": None}
@@ -232,7 +232,7 @@ def of_setting(analysis: Analysis, comparison: Comparison, links: Links) -> Mapp
     }
 
 
-def ranks(analysis: Analysis, comparison: Comparison, links: Links) -> Table:
+def ranks(analysis: Analysis, comparison: RankTests, links: Links) -> ReportTable:
     """Average rank, mean over sets with its interval, and the rank on every set."""
     frame = analysis.evidence.intervals
     own = frame[(frame["setting"] == comparison.setting) & (frame["dataset"] == bootstrap.OVER_SETS)]
@@ -243,7 +243,7 @@ def ranks(analysis: Analysis, comparison: Comparison, links: Links) -> Table:
         cells = [decimal(average, 2, bold=True)]
         if means:
             cells.append(interval(means[name]["mean"], means[name]["low"], means[name]["high"]))
-        cells += [Entry(f"{value:g}", value=value) for value in comparison.ranks.loc[sets, name].astype(float)]
+        cells += [TableCell(f"{value:g}", value=value) for value in comparison.ranks.loc[sets, name].astype(float)]
         rows.append((links.algorithm(name), *cells))
     caption = "Ranks, 1 is best; equal scores share their mean rank."
     if means:
@@ -251,10 +251,10 @@ def ranks(analysis: Analysis, comparison: Comparison, links: Links) -> Table:
             f" Mean over sets with its {words.percent(1 - comparison.alpha)} interval by bootstrap over sets and runs."
         )
     head = ("algorithm", "average rank", *(("mean over sets",) if means else ()), *sets)
-    return Table(caption, head, tuple(rows), analysis.rule.oracle, "ranks.csv")
+    return ReportTable(caption, head, tuple(rows), analysis.rule.oracle, "ranks.csv")
 
 
-def pair_table(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdict], links: Links) -> Table:
+def pair_table(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict], links: Links) -> ReportTable:
     """Every pair with the size of its difference and what each test says."""
     rope = analysis.options.rope
     nemenyi = comparison.nemenyi is not None
@@ -264,11 +264,11 @@ def pair_table(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdi
             links.algorithm(pair.a),
             links.algorithm(pair.b),
             interval(pair.difference, pair.low, pair.high),
-            Entry(f"{pair.wins}-{pair.losses}-{pair.ties}", value=pair.wins - pair.losses),
+            TableCell(f"{pair.wins}-{pair.losses}-{pair.ties}", value=pair.wins - pair.losses),
             p_entry(pair.p_holm, analysis.alpha, pair.wilcoxon),
             *([p_entry(pair.nemenyi_p, analysis.alpha, pair.nemenyi)] if nemenyi else []),
             interval(pair.improvement, pair.improvement_low, pair.improvement_high, 2),
-            Entry(pair.practical or "undecided", value=pair.better, below=_probability(pair)),
+            TableCell(pair.practical or "undecided", value=pair.better, below=_probability(pair)),
             decimal(pair.detectable),
         ]
         rows.append(tuple(cells))
@@ -294,7 +294,7 @@ def pair_table(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdi
     ]
     if not nemenyi:
         head.remove("p Nemenyi")
-    return Table(
+    return ReportTable(
         caption, tuple(head), tuple(rows), analysis.rule.oracle, "effects.csv, wilcoxon_holm.csv, bayesian.csv"
     )
 
@@ -305,7 +305,7 @@ def _probability(pair: Verdict) -> str:
     return "" if found is None else f"probability {math.floor(100 * found) / 100:.2f}"
 
 
-def flip_table(analysis: Analysis, comparison: Comparison, links: Links) -> Table | None:
+def flip_table(analysis: Analysis, comparison: RankTests, links: Links) -> ReportTable | None:
     """Every conclusion that some change overturns, with the changes."""
     found = overturned(analysis.evidence.flips, comparison.setting)
     if not found:
@@ -319,11 +319,11 @@ def flip_table(analysis: Analysis, comparison: Comparison, links: Links) -> Tabl
             (
                 text(about + one.before if one.a else f"all algorithms: {one.before}"),
                 text(TEST_NAMES[one.test]),
-                Entry(str(len(changes)), value=len(changes)),
+                TableCell(str(len(changes)), value=len(changes)),
                 text(after),
                 text("; ".join(changes)),
             )
         )
     caption = "Conclusions that some change overturns, those that claim a difference first."
     head = ("conclusion", "by", "changes", "becomes", "by these")
-    return Table(caption, head, tuple(rows), analysis.rule.oracle, "sensitivity.csv")
+    return ReportTable(caption, head, tuple(rows), analysis.rule.oracle, "sensitivity.csv")

@@ -10,7 +10,7 @@ from biasbed.analysis import regret
 from biasbed.analysis.report import words
 from biasbed.analysis.report.verdicts import Verdict, verdicts
 from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
-from biasbed.analysis.statistics.friedman import Comparison
+from biasbed.analysis.statistics.friedman import RankTests
 
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _SPECIAL |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"}
@@ -120,7 +120,7 @@ def rank_table(analysis: Analysis) -> str:
     return _float(body, caption, "ranks", packages="booktabs")
 
 
-def nemenyi_table(analysis: Analysis, comparison: Comparison) -> str:
+def nemenyi_table(analysis: Analysis, comparison: RankTests) -> str:
     """p-values of all pairs, upper triangle; significant ones bold where the omnibus test is."""
     names = analysis.algorithms
     rows = []
@@ -138,7 +138,7 @@ def nemenyi_table(analysis: Analysis, comparison: Comparison) -> str:
     return _float(body, caption, f"nemenyi-{comparison.setting}", packages="booktabs, graphicx")
 
 
-def pair_table(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdict]) -> str:
+def pair_table(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) -> str:
     """Every pair's mean difference with its interval and what the tests say, over as many pages as it takes."""
     head = ["$a$", "$b$", "$a-b$", "interval", "wins", "$p$", "$a>b$"]
     rows = [
@@ -202,12 +202,12 @@ def _cell(cell: Cell) -> str:
     return rf"\underline{{{text}}}\textsuperscript{{$\dagger$}}" if cell.dagger else text
 
 
-def _p_cell(p: float, comparison: Comparison) -> str:
+def _p_cell(p: float, comparison: RankTests) -> str:
     text = words.short_p(p, comparison.alpha).replace("<", "$<$")
     return _bold(text, comparison.significant and p < comparison.alpha)
 
 
-def _omnibus_p(comparison: Comparison) -> str:
+def _omnibus_p(comparison: RankTests) -> str:
     if comparison.skipped:
         return "--"
     test = comparison.pair.wilcoxon_p if comparison.pair else comparison.friedman.p if comparison.friedman else math.nan
@@ -215,7 +215,7 @@ def _omnibus_p(comparison: Comparison) -> str:
     return rf"${mantissa}\cdot 10^{{{int(exponent)}}}$" if exponent else mantissa
 
 
-def _test_name(comparison: Comparison) -> str:
+def _test_name(comparison: RankTests) -> str:
     if comparison.skipped:
         return "no test, " + escape(comparison.skipped)
     test = comparison.friedman

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from biasbed.analysis.report.cells import Entry, Links, Table, decimal, text
+from biasbed.analysis.report.cells import Links, ReportTable, TableCell, decimal, text
 from biasbed.analysis.result import Analysis, scores_by_run
 from biasbed.analysis.runs.run import Run
 
@@ -77,19 +77,21 @@ def _scores(
     caption: str,
     file: str,
     anchors: bool = False,
-) -> Table:
+) -> ReportTable:
     scores = scores_by_run(table)
     spans = _spans(table)
     rows, ids, seen = [], [], set()
     for run in runs:
         values = [decimal(scores.get((run.id, name), math.nan)) for name in analysis.set_names]
-        seed = Entry(f"{run.seed} {run.test_domains}".strip(), value=float(run.seed) if run.seed.isdigit() else None)
+        seed = TableCell(
+            f"{run.seed} {run.test_domains}".strip(), value=float(run.seed) if run.seed.isdigit() else None
+        )
         span = "" if analysis.collection.published else spans.get(run.id, "")
-        rows.append((text(run.algorithm), seed, links.run(run.id), Entry(span), *values))
+        rows.append((text(run.algorithm), seed, links.run(run.id), TableCell(span), *values))
         ids.append(links.algorithms[run.algorithm] if anchors and run.algorithm not in seen else "")
         seen.add(run.algorithm)
     head = ("algorithm", "seed", "run", analysis.collection.protocol.step_unit, *analysis.set_names)
-    return Table(caption, head, tuple(rows), analysis.rule.oracle, file, tuple(ids))
+    return ReportTable(caption, head, tuple(rows), analysis.rule.oracle, file, tuple(ids))
 
 
 def _spans(table: pd.DataFrame) -> dict[str, str]:
@@ -103,11 +105,11 @@ def _spans(table: pd.DataFrame) -> dict[str, str]:
     }
 
 
-def _origin(analysis: Analysis, links: Links, runs: Sequence[Run]) -> Table:
+def _origin(analysis: Analysis, links: Links, runs: Sequence[Run]) -> ReportTable:
     """Id, name and link of every run, and the code, settings and images behind it; columns without entries left out."""
     columns = {
         "algorithm": [text(run.algorithm) for run in runs],
-        "seed": [Entry(run.seed, value=float(run.seed) if run.seed.isdigit() else None) for run in runs],
+        "seed": [TableCell(run.seed, value=float(run.seed) if run.seed.isdigit() else None) for run in runs],
         "name": [text(run.name) for run in runs],
         "finished": [text(_day(run.ended)) for run in runs],
         "git commit": [text(run.git_commit[:10] + "+changes" * (run.git_dirty.lower() == "true")) for run in runs],
@@ -116,13 +118,13 @@ def _origin(analysis: Analysis, links: Links, runs: Sequence[Run]) -> Table:
         "images": [text(run.data_fingerprint[:8]) for run in runs],
     }
     kept = {name: entries for name, entries in columns.items() if any(entry.text for entry in entries)}
-    ids = [Entry(run.id, href=run_url(analysis.tracking_uri, run), left=True) for run in runs]
+    ids = [TableCell(run.id, href=run_url(analysis.tracking_uri, run), left=True) for run in runs]
     rows = tuple(zip(ids, *kept.values(), strict=True))
     caption = (
         "Every run: its MLflow id, and the first digits of the hashes of its code, its settings and the images that it "
         "saw. Equal hashes mean equal inputs."
     )
-    return Table(caption, ("run", *kept), rows, False, ids=tuple(links.runs[run.id] for run in runs))
+    return ReportTable(caption, ("run", *kept), rows, False, ids=tuple(links.runs[run.id] for run in runs))
 
 
 def _day(milliseconds: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from biasbed.analysis.report import doubts, findings, words
 from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
 from biasbed.analysis.selection import published
-from biasbed.analysis.statistics.friedman import Comparison
+from biasbed.analysis.statistics.friedman import RankTests
 
 WIDTH = 100
 
@@ -91,7 +91,7 @@ def _cell(cell: Cell) -> str:
     return cell.mean_text + (f" ±{cell.std_text}" if cell.std_text else "") + ("†" if cell.dagger else " ")
 
 
-def _comparison(analysis: Analysis, comparison: Comparison) -> str:
+def _comparison(analysis: Analysis, comparison: RankTests) -> str:
     parts = [words.setting_title(comparison)]
     before = [words.setting_sentence(comparison)] if comparison.left_out else []
     if comparison.reach is not None:

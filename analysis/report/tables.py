@@ -14,7 +14,7 @@ from biasbed.analysis import scores
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import planner
 from biasbed.analysis.statistics.evidence import limits_fields
-from biasbed.analysis.statistics.friedman import Comparison
+from biasbed.analysis.statistics.friedman import RankTests
 
 SCORE_DIGITS = 6  # of what is written; the tests use all digits
 FLOAT_FORMAT = "%.10g"
@@ -169,7 +169,7 @@ def _omnibus(analysis: Analysis) -> list[tuple[str, dict[str, Any], str]]:
     return []
 
 
-def friedman_fields(comparison: Comparison) -> dict[str, Any]:
+def friedman_fields(comparison: RankTests) -> dict[str, Any]:
     """The omnibus test of one setting as plain values; JSON has no infinity, so an infinite F is null."""
     fields = _common_fields(comparison)
     test = comparison.friedman
@@ -196,7 +196,7 @@ def friedman_fields(comparison: Comparison) -> dict[str, Any]:
     )
 
 
-def pair_fields(comparison: Comparison) -> dict[str, Any]:
+def pair_fields(comparison: RankTests) -> dict[str, Any]:
     """The paired tests of one setting as plain values."""
     fields = _common_fields(comparison)
     test = comparison.pair
@@ -219,7 +219,7 @@ def pair_fields(comparison: Comparison) -> dict[str, Any]:
     )
 
 
-def _common_fields(comparison: Comparison) -> dict[str, Any]:
+def _common_fields(comparison: RankTests) -> dict[str, Any]:
     return {
         "setting": comparison.setting,
         "sets": list(comparison.sets),
@@ -231,7 +231,7 @@ def _common_fields(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _reach_fields(comparison: Comparison) -> dict[str, Any]:
+def _reach_fields(comparison: RankTests) -> dict[str, Any]:
     reach = comparison.reach
     if reach is None:
         return {}

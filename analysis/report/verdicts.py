@@ -11,7 +11,7 @@ import pandas as pd
 
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import stability
-from biasbed.analysis.statistics.friedman import DIGITS, Comparison
+from biasbed.analysis.statistics.friedman import DIGITS, RankTests
 
 SIDES = {"a better": "better", "b better": "worse", "equivalent": "alike"}
 
@@ -52,7 +52,7 @@ class Verdict:
         return self.nemenyi or self.wilcoxon
 
 
-def verdicts(analysis: Analysis, comparison: Comparison) -> list[Verdict]:
+def verdicts(analysis: Analysis, comparison: RankTests) -> list[Verdict]:
     """All pairs of one setting, the largest difference first; empty where there are no effects (one unit is needed)."""
     found = analysis.evidence
     keys = ["setting", "a", "b"]
@@ -65,7 +65,7 @@ def verdicts(analysis: Analysis, comparison: Comparison) -> list[Verdict]:
     return sorted(pairs, key=lambda pair: -pair.difference)
 
 
-def _verdict(row: dict[Any, Any], comparison: Comparison, turn: bool) -> Verdict:
+def _verdict(row: dict[Any, Any], comparison: RankTests, turn: bool) -> Verdict:
     if turn and row["mean_difference"] < 0:
         row = _turned(row)
     p = comparison.p(row["a"], row["b"]) if comparison.nemenyi is not None else math.nan
@@ -138,7 +138,7 @@ def overturned(flips: pd.DataFrame, setting: str) -> list[Overturned]:
     return sorted(found, key=lambda one: (not one.positive, one.test != stability.OMNIBUS))
 
 
-def claims(analysis: Analysis, comparison: Comparison) -> list[tuple[str, str, str]]:
+def claims(analysis: Analysis, comparison: RankTests) -> list[tuple[str, str, str]]:
     """(test, better, worse) of every pair that a test over sets separates, best ranks first."""
     order = list(comparison.mean_ranks)
     found = []
@@ -155,7 +155,7 @@ def asked(analysis: Analysis, pair: Iterable[str]) -> bool:
     return analysis.options.control in ("none", *pair)
 
 
-def mean_lead(analysis: Analysis, comparison: Comparison, better: str, worse: str) -> float:
+def mean_lead(analysis: Analysis, comparison: RankTests, better: str, worse: str) -> float:
     """Points by which the one's mean over the sets is ahead of the other's; NaN where sets have no common unit."""
     frame = analysis.evidence.effects
     own = frame[frame["setting"] == comparison.setting]
@@ -164,20 +164,20 @@ def mean_lead(analysis: Analysis, comparison: Comparison, better: str, worse: st
     return round(lead, DIGITS) + 0.0
 
 
-def firm(analysis: Analysis, comparison: Comparison) -> list[tuple[str, str, str]]:
+def firm(analysis: Analysis, comparison: RankTests) -> list[tuple[str, str, str]]:
     """The claims that no change overturned: after each, the same test still puts the same one before the other."""
     shaky = {(one.test, frozenset((one.a, one.b))) for one in overturned(analysis.evidence.flips, comparison.setting)}
     return [claim for claim in claims(analysis, comparison) if (claim[0], frozenset(claim[1:])) not in shaky]
 
 
-def _nemenyi(comparison: Comparison) -> Sequence[tuple[str, str]]:
+def _nemenyi(comparison: RankTests) -> Sequence[tuple[str, str]]:
     if comparison.nemenyi is None or not comparison.significant:
         return []
     order = list(comparison.mean_ranks)
     return [(a, b) for i, a in enumerate(order) for b in order[i + 1 :] if comparison.p(a, b) < comparison.alpha]
 
 
-def _wilcoxon(analysis: Analysis, comparison: Comparison) -> Sequence[tuple[str, str]]:
+def _wilcoxon(analysis: Analysis, comparison: RankTests) -> Sequence[tuple[str, str]]:
     """Those of Wilcoxon's tests; the test of two algorithms stands even where sets have no common unit."""
     pair = comparison.pair
     if pair is not None:

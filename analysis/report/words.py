@@ -6,18 +6,18 @@ import itertools
 import math
 
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.statistics.friedman import ALL_SETS, Comparison, Friedman
+from biasbed.analysis.statistics.friedman import ALL_SETS, Friedman, RankTests
 from biasbed.analysis.statistics.planner import Rate
 
 
-def setting_title(comparison: Comparison) -> str:
+def setting_title(comparison: RankTests) -> str:
     """Heading of one choice of sets."""
     if comparison.setting == ALL_SETS:
         return f"All {len(comparison.sets)} sets"
     return f"Strict setting, {len(comparison.sets)} sets"
 
 
-def setting_sentence(comparison: Comparison) -> str:
+def setting_sentence(comparison: RankTests) -> str:
     """What the strict setting leaves out; empty for all sets."""
     if comparison.setting == ALL_SETS:
         return ""
@@ -61,7 +61,7 @@ def short_p(p: float, alpha: float) -> str:
     return f"{away(p * 1e4) / 1e4:.4f}"
 
 
-def test_sentences(comparison: Comparison) -> list[str]:
+def test_sentences(comparison: RankTests) -> list[str]:
     """What was tested, what came out, and whether anything may be concluded."""
     if comparison.skipped:
         return [f"No tests: {comparison.skipped}."]
@@ -70,7 +70,7 @@ def test_sentences(comparison: Comparison) -> list[str]:
     return _friedman_sentences(comparison)
 
 
-def _friedman_sentences(comparison: Comparison) -> list[str]:
+def _friedman_sentences(comparison: RankTests) -> list[str]:
     test, alpha = comparison.friedman, comparison.alpha
     if test is None:
         return []
@@ -101,7 +101,7 @@ def _friedman_sentences(comparison: Comparison) -> list[str]:
     return lines
 
 
-def _pair_sentences(comparison: Comparison) -> list[str]:
+def _pair_sentences(comparison: RankTests) -> list[str]:
     test, alpha = comparison.pair, comparison.alpha
     if test is None:
         return []
@@ -124,7 +124,7 @@ def rate_text(rate: Rate) -> str:
     return f"{rate.value:.1%} ({low:.1%} to {high:.1%})"
 
 
-def significant_pairs(comparison: Comparison) -> list[tuple[str, str]]:
+def significant_pairs(comparison: RankTests) -> list[tuple[str, str]]:
     """Pairs (better, worse) that the Nemenyi test tells apart, under a significant omnibus test only."""
     if comparison.nemenyi is None or not comparison.significant:
         return []
@@ -132,7 +132,7 @@ def significant_pairs(comparison: Comparison) -> list[tuple[str, str]]:
     return [(a, b) for a, b in pairs if comparison.p(a, b) < comparison.alpha]
 
 
-def power_sentence(comparison: Comparison) -> str:
+def power_sentence(comparison: RankTests) -> str:
     """What this design could have shown at all; empty without tests."""
     if comparison.reach is None:
         return ""

@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biasbed.system.terminal import Progress
+from biasbed.system.terminal import ProgressBar
+from biasbed.tracking.archive import MetricRow
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-Row = tuple[str, int, int, float]  # metric, step, timestamp, value
 IsRead = Callable[[str], bool]
 
 QUERY = (
@@ -33,8 +33,8 @@ THREADS = 4
 
 
 def from_database(
-    file: Path, runs: Sequence[Any], is_read: IsRead, client: MlflowClient, progress: Progress
-) -> dict[str, list[Row]] | None:
+    file: Path, runs: Sequence[Any], is_read: IsRead, client: MlflowClient, progress: ProgressBar
+) -> dict[str, list[MetricRow]] | None:
     """Run id -> rows of the wanted metrics, in the order of `QUERY`."""
     found = {}
     try:
@@ -50,8 +50,8 @@ def from_database(
 
 
 def from_server(
-    uri: str, runs: Sequence[Any], is_read: IsRead, client: MlflowClient, progress: Progress
-) -> dict[str, list[Row]] | None:
+    uri: str, runs: Sequence[Any], is_read: IsRead, client: MlflowClient, progress: ProgressBar
+) -> dict[str, list[MetricRow]] | None:
     """Run id -> rows of the wanted metrics, in the order of `QUERY`."""
     from mlflow.exceptions import MlflowException
 
@@ -60,7 +60,7 @@ def from_server(
         for key in filter(is_read, run.data.metrics):
             having.setdefault(key, []).append(run.info.run_id)
     parts = [(key, ids[i : i + MAX_RUNS]) for key, ids in having.items() for i in range(0, len(ids), MAX_RUNS)]
-    found: dict[str, list[Row]] = {run.info.run_id: [] for run in runs}
+    found: dict[str, list[MetricRow]] = {run.info.run_id: [] for run in runs}
     try:
         with ThreadPoolExecutor(THREADS) as pool:
             for (_, ids), answer in zip(parts, pool.map(lambda part: _ask(uri, *part), parts), strict=True):
@@ -73,7 +73,7 @@ def from_server(
     return found if _agrees(found, runs, is_read, client) else None
 
 
-def _ask(uri: str, key: str, ids: Sequence[str]) -> list[tuple[str, Row]]:
+def _ask(uri: str, key: str, ids: Sequence[str]) -> list[tuple[str, MetricRow]]:
     """(run id, row) of one metric of some runs; ValueError for an answer that is none or too long for one run."""
     from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import http_request
@@ -91,7 +91,9 @@ def _ask(uri: str, key: str, ids: Sequence[str]) -> list[tuple[str, Row]]:
     return [*_ask(uri, key, ids[:half]), *_ask(uri, key, ids[half:])]
 
 
-def _agrees(found: Mapping[str, Sequence[Row]], runs: Iterable[Any], is_read: IsRead, client: MlflowClient) -> bool:
+def _agrees(
+    found: Mapping[str, Sequence[MetricRow]], runs: Iterable[Any], is_read: IsRead, client: MlflowClient
+) -> bool:
     """Whether MLflow itself says the same.
 
     Every run's metrics and their last values are compared with those that came with the run (this shows rows that are
@@ -105,7 +107,7 @@ def _agrees(found: Mapping[str, Sequence[Row]], runs: Iterable[Any], is_read: Is
     return _same_history(found, client)
 
 
-def _same_history(found: Mapping[str, Sequence[Row]], client: MlflowClient) -> bool:
+def _same_history(found: Mapping[str, Sequence[MetricRow]], client: MlflowClient) -> bool:
     run_id = next((run_id for run_id, rows in found.items() if rows), None)
     if run_id is None:
         return True

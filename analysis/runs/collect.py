@@ -20,7 +20,7 @@ from biasbed.settings import nearest
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
-    from biasbed.analysis.runs.store import Store
+    from biasbed.analysis.runs.store import RunStore
 
 ANALYZE = "mlflow run . -e analyze"
 PUBLISHED_MARK = "@"  # erm@biasbed: the ERM of the BiasBed paper, beside one's own
@@ -63,7 +63,7 @@ def read_run(run: Any) -> Run:
     )
 
 
-def collect(store: Store, options: AnalyzeOptions) -> tuple[Collection, list[Any]]:
+def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[Any]]:
     """The runs that the options ask for, and all MLflow runs behind them (duplicates and other published rules too).
 
     UsageError for names that no run has, Failure where nothing or several things could be analysed and where runs of
@@ -92,7 +92,7 @@ def collect(store: Store, options: AnalyzeOptions) -> tuple[Collection, list[Any
 # --- suite, study, protocol -------------------------------------------------------------------------------------------
 
 
-def _in_scope(store: Store, runs: Sequence[Run], options: AnalyzeOptions) -> tuple[list[Run], list[str]]:
+def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> tuple[list[Run], list[str]]:
     """The finished runs of the one scope that the options leave, and what to say about the others."""
     finished = [run for run in runs if run.finished and run.algorithm and run.protocol]
     if not finished:
@@ -128,7 +128,7 @@ def _matching(runs: list[Run], name: str, wanted: str, every: Sequence[Run]) -> 
     return matching
 
 
-def _nothing_there(store: Store, runs: Sequence[Run]) -> str:
+def _nothing_there(store: RunStore, runs: Sequence[Run]) -> str:
     statuses = Counter(run.status for run in runs)
     there = f"only {_counts(statuses)} runs" if statuses else "no runs"
     return (
@@ -138,7 +138,7 @@ def _nothing_there(store: Store, runs: Sequence[Run]) -> str:
     )
 
 
-def _list_scopes(store: Store, runs: Sequence[Run], scopes: Mapping[Scope, int]) -> str:
+def _list_scopes(store: RunStore, runs: Sequence[Run], scopes: Mapping[Scope, int]) -> str:
     lines = ["several things could be analysed; name one:"]
     for scope, count in sorted(scopes.items()):
         of_scope = [run for run in runs if run.scope == scope]
@@ -151,7 +151,7 @@ def _list_scopes(store: Store, runs: Sequence[Run], scopes: Mapping[Scope, int])
     return "\n".join(lines)
 
 
-def _describe(store: Store, runs: Sequence[Run]) -> str:
+def _describe(store: RunStore, runs: Sequence[Run]) -> str:
     try:
         protocol = read_protocol(store, runs[0].protocol, runs)
     except Failure as failure:
@@ -161,7 +161,7 @@ def _describe(store: Store, runs: Sequence[Run]) -> str:
     return f"{trained}, tested on {', '.join(s.name for s in protocol.sets)}"
 
 
-def read_protocol(store: Store, wanted: str, runs: Sequence[Run]) -> record.Protocol:
+def read_protocol(store: RunStore, wanted: str, runs: Sequence[Run]) -> record.Protocol:
     """The protocol with this hash, from the first of the runs that has it unharmed; else Failure."""
     problem = f"no run of protocol {wanted} has a {record.PROTOCOL_FILE}"
     for run in runs:

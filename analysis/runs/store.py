@@ -20,7 +20,8 @@ import pandas as pd
 
 from biasbed import record
 from biasbed.analysis.runs import bulk
-from biasbed.system.terminal import Progress
+from biasbed.system.terminal import ProgressBar
+from biasbed.tracking.archive import MetricRow
 from biasbed.tracking.server import artifact_text, database, guarded
 
 if TYPE_CHECKING:
@@ -34,10 +35,10 @@ MANY_RUNS = 100  # from here on reading shows its progress
 CACHE_VERSION = "1"
 HISTORY_COLUMNS = {"metric": "str", "step": "int64", "value": "float64"}
 
-History = list[tuple[str, int, float]]  # metric, step, value
+MetricRows = list[tuple[str, int, float]]  # metric, step, value
 
 
-class Store:
+class RunStore:
     """One tracking server, for reading (and, through `client`, for logging results)."""
 
     def __init__(self, tracking_uri: str) -> None:
@@ -109,7 +110,7 @@ class Store:
         """A text artifact, None where the run has none of this name; Failure where it can't be had."""
         return artifact_text(self.uri, run_id, path)
 
-    def histories(self, runs: Sequence[Any]) -> dict[str, History]:
+    def histories(self, runs: Sequence[Any]) -> dict[str, MetricRows]:
         """The complete history of every finished run's val and test metrics: run id -> rows metric, step, value.
 
         In the order of metrics and steps, one row for each: where a crash left two, the one with the last timestamp.
@@ -118,7 +119,7 @@ class Store:
         """
         file = database(self.uri)
         if file is not None and runs:
-            with guarded(self.uri), Progress(len(runs), "run", silent=len(runs) < MANY_RUNS) as progress:
+            with guarded(self.uri), ProgressBar(len(runs), "run", silent=len(runs) < MANY_RUNS) as progress:
                 found = bulk.from_database(file, runs, is_read, self.client, progress)
             if found is not None:
                 return {run_id: tidy_history(rows) for run_id, rows in found.items()}
@@ -130,23 +131,23 @@ class Store:
             self._keep(run, fetched[run.info.run_id])
         return {run_id: fetched[run_id] if rows is None else rows for run_id, rows in cached.items()}
 
-    def _fetch_in_bulk(self, runs: Sequence[Any]) -> dict[str, History] | None:
+    def _fetch_in_bulk(self, runs: Sequence[Any]) -> dict[str, MetricRows] | None:
         """From a server that allows it."""
         if not (self.uri.startswith("http") and runs):
             return None
         total = sum(is_read(key) for run in runs for key in run.data.metrics)
-        with Progress(total, "metric", silent=len(runs) < MANY_RUNS) as progress:
+        with ProgressBar(total, "metric", silent=len(runs) < MANY_RUNS) as progress:
             found = bulk.from_server(self.uri, runs, is_read, self.client, progress)
         return None if found is None else {run_id: tidy_history(rows) for run_id, rows in found.items()}
 
-    def _fetch(self, runs: Sequence[Any]) -> dict[str, History]:
+    def _fetch(self, runs: Sequence[Any]) -> dict[str, MetricRows]:
         """Through MLflow's client, which has no call for more than one metric of one run."""
         wanted = [(run.info.run_id, key) for run in runs for key in sorted(run.data.metrics) if is_read(key)]
-        rows: dict[str, list[bulk.Row]] = {run.info.run_id: [] for run in runs}
+        rows: dict[str, list[MetricRow]] = {run.info.run_id: [] for run in runs}
         # Threads hide the latency of HTTP; a database answers slower to many threads than to one.
         threads = MAX_HTTP_THREADS if self.uri.startswith("http") else 1
         with (
-            Progress(len(wanted), "metric", silent=len(runs) < MANY_RUNS) as progress,
+            ProgressBar(len(wanted), "metric", silent=len(runs) < MANY_RUNS) as progress,
             ThreadPoolExecutor(threads) as pool,
         ):
             answers = pool.map(lambda pair: self.client.get_metric_history(*pair), wanted)
@@ -160,7 +161,7 @@ class Store:
         state = [CACHE_VERSION, run.info.end_time, sorted((k, repr(v)) for k, v in run.data.metrics.items())]
         return self.home / "cache" / f"{run.info.run_id}-{record.digest(state)}.parquet"
 
-    def _cached(self, run: Any) -> History | None:
+    def _cached(self, run: Any) -> MetricRows | None:
         try:
             frame = pd.read_parquet(self._cache_file(run))
         except (OSError, ValueError, ImportError):  # absent, cut short by a full disk, or no parquet reader
@@ -170,7 +171,7 @@ class Store:
         # Lists: iterating over a pandas column takes several times as long.
         return list(zip(*(frame[name].tolist() for name in HISTORY_COLUMNS), strict=True))
 
-    def _keep(self, run: Any, history: History) -> None:
+    def _keep(self, run: Any, history: MetricRows) -> None:
         """Writes the cache; a folder that can't be written only costs the next analysis its time."""
         path = self._cache_file(run)
         with contextlib.suppress(OSError, ImportError):
@@ -192,7 +193,7 @@ def is_read(key: str) -> bool:
     return name is not None and name.phase in PHASES_READ
 
 
-def tidy_history(rows: Iterable[bulk.Row]) -> History:
+def tidy_history(rows: Iterable[MetricRow]) -> MetricRows:
     """Rows (metric, step, timestamp, value) as one row per metric and step, in that order: the last written counts."""
     last = {(metric, step): value for metric, step, _, value in sorted(rows)}
     return [(metric, step, _with_infinity(value)) for (metric, step), value in last.items()]

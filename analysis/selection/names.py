@@ -21,10 +21,10 @@ from biasbed.suites import REGISTRY as SUITES
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
-    from biasbed.analysis.runs.store import Store
+    from biasbed.analysis.runs.store import RunStore
 
 
-def check(store: Store, options: AnalyzeOptions) -> None:
+def check(store: RunStore, options: AnalyzeOptions) -> None:
     """UsageError for a selection rule, suite, algorithm or evaluation set that neither biasbed nor any run knows."""
     if options.selection not in ("auto", *RULES) and ":" not in options.selection:
         hint = nearest(options.selection, ["auto", *RULES])
@@ -42,7 +42,7 @@ def check(store: Store, options: AnalyzeOptions) -> None:
         _sets(store, options.sets)
 
 
-def _tagged(store: Store, option: str, words: str, names: Iterable[str], tag: str, registry: Iterable[str]) -> None:
+def _tagged(store: RunStore, option: str, words: str, names: Iterable[str], tag: str, registry: Iterable[str]) -> None:
     for name in names:
         if name not in registry and not store.find({tag: name}):
             known = dict.fromkeys((*registry, *(run.data.tags[tag] for run in store.one_of_each(tag))))
@@ -52,7 +52,7 @@ def _tagged(store: Store, option: str, words: str, names: Iterable[str], tag: st
             )
 
 
-def _sets(store: Store, names: Sequence[str]) -> None:
+def _sets(store: RunStore, names: Sequence[str]) -> None:
     """Sets stand in protocols, which few runs stand for: one of each is read."""
     known: dict[str, None] = {}
     for number, run in enumerate(map(read_run, store.one_of_each(record.PROTOCOL_HASH)), 1):

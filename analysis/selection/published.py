@@ -27,7 +27,7 @@ from biasbed.settings import nearest
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
-    from biasbed.analysis.runs.store import Store
+    from biasbed.analysis.runs.store import RunStore
 
 IMPORT = "mlflow run . -e import -P source=biasbed"
 AGREES, DOUBTFUL, DIFFERS, NOT_JUDGED = "agrees", "doubtful", "differs", "not judged"
@@ -39,7 +39,7 @@ CARD_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Study:
+class PublishedStudy:
     """One paper's results, as far as they may stand beside one's own."""
 
     name: str
@@ -54,8 +54,8 @@ class Study:
 
 
 def find(
-    store: Store, options: AnalyzeOptions, collection: Collection, sets: Sequence[record.SetRecord], rule: Rule
-) -> list[Study]:
+    store: RunStore, options: AnalyzeOptions, collection: Collection, sets: Sequence[record.SetRecord], rule: Rule
+) -> list[PublishedStudy]:
     """The published studies that fit; none where the options ask for none. Failure where they ask and none fits."""
     if not options.with_published and options.compare == "none":
         return []
@@ -80,7 +80,7 @@ def find(
             needed = [mlflow_runs[run.id] for same in by_rule.values() for run in same]
             cited = [f"{scope.study}: {source}" for source in sorted({run.source for run in runs}) if source]
             notes = [f"{scope.study}: {note}" for note in notes]
-            studies.append(Study(scope.study, tuple(shared), by_rule, tuple(needed), (*cited, *notes)))
+            studies.append(PublishedStudy(scope.study, tuple(shared), by_rule, tuple(needed), (*cited, *notes)))
     if not studies:
         raise Failure("\n".join(["no published results can stand beside these runs:", *(f"  {p}" for p in problems)]))
     return studies
@@ -115,7 +115,10 @@ def _shared(
 
 
 def join(
-    collection: Collection, sets: Sequence[record.SetRecord], studies: Sequence[Study], wanted: Sequence[str] | str
+    collection: Collection,
+    sets: Sequence[record.SetRecord],
+    studies: Sequence[PublishedStudy],
+    wanted: Sequence[str] | str,
 ) -> tuple[Collection, tuple[record.SetRecord, ...]]:
     """One's own runs with the published ones, marked, and the sets that all have.
 
@@ -180,7 +183,7 @@ def select_with_published(
 
 
 def card(
-    study: Study,
+    study: PublishedStudy,
     rule: Rule,
     own: pd.DataFrame,
     histories: Mapping[str, History],
@@ -236,7 +239,7 @@ def _judge(frame: pd.DataFrame, alpha: float) -> pd.DataFrame:
 
 
 def cards(
-    studies: Sequence[Study],
+    studies: Sequence[PublishedStudy],
     rule: Rule,
     own: pd.DataFrame,
     histories: Mapping[str, History],

@@ -16,7 +16,7 @@ import pandas as pd
 
 from biasbed import record
 from biasbed.analysis.statistics import bayesian, bootstrap, pairs, per_set, planner, power, simulation, stability
-from biasbed.analysis.statistics.friedman import Comparison, difference, orient
+from biasbed.analysis.statistics.friedman import RankTests, difference, orient
 from biasbed.measures import unit
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class Limits:
     num_sets: int
     num_algorithms: int
     num_runs: float  # harmonic mean over the algorithms: a mean's variance goes with 1/R
-    nemenyi: power.Reach
+    nemenyi: power.DesignLimits
     smallest_num_runs: int  # at which a pair can differ on one set (Mann-Whitney with Holm)
-    model: simulation.Model
+    model: simulation.VarianceModel
     detectable: tuple[planner.Detectable, ...]
     false_positives: tuple[planner.FalsePositives, ...]  # empty where runs' spread is not known
     luck: planner.Luck | None  # what that spread does to the omnibus test; None where it is not known
@@ -57,7 +57,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class PairwiseResults:
     """Frames with the columns of their modules and `setting` before them, where there are settings."""
 
     skipped: str  # why there is nothing over sets; empty where there is
@@ -75,12 +75,12 @@ class Evidence:
 
 
 def gather(
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[RankTests],
     runs: pd.DataFrame,
     sets: Sequence[record.SetRecord],
     rules: Mapping[str, pd.DataFrame],
     options: AnalyzeOptions,
-) -> Evidence:
+) -> PairwiseResults:
     """All of it, from the run table (`aggregate.run_table`) and the mean matrices of further selection rules."""
     lower = [entry.name for entry in sets if not entry.higher_is_better]
     units = sorted({unit(entry.headline) for entry in sets})
@@ -96,7 +96,7 @@ def gather(
     family = pairs.pairs(comparisons[0].algorithms, _control(options, comparisons[0]))
     by_set = per_set.per_set(_oriented(raw, lower), options.alpha, family)
     found = [(part.name, *part.flips()) for part in parts]
-    return Evidence(
+    return PairwiseResults(
         skipped=skipped,
         wilcoxon=_stack(parts, _Setting.wilcoxon, [*pairs.TEST_COLUMNS, "omnibus_significant", "significant"]),
         effects=_concat([(part.name, part.effects) for part in parts], EFFECT_COLUMNS),
@@ -112,7 +112,7 @@ def gather(
     )
 
 
-def run_matrices(runs: pd.DataFrame, comparison: Comparison) -> dict[str, pd.DataFrame]:
+def run_matrices(runs: pd.DataFrame, comparison: RankTests) -> dict[str, pd.DataFrame]:
     """Algorithm -> runs x sets of the comparison (NaN where a run has no score), from the run table."""
     frames = {}
     for name in comparison.algorithms:
@@ -126,7 +126,7 @@ def _oriented(runs: Mapping[str, pd.DataFrame], lower: Sequence[str]) -> dict[st
     return {name: orient(frame.T, lower).T for name, frame in runs.items()}
 
 
-def _control(options: AnalyzeOptions, comparison: Comparison) -> str | None:
+def _control(options: AnalyzeOptions, comparison: RankTests) -> str | None:
     """The control of the pairwise tests; one algorithm has nothing to be compared with."""
     return options.control if options.control != "none" and len(comparison.algorithms) > 1 else None
 
@@ -136,7 +136,7 @@ class _Setting:
 
     def __init__(
         self,
-        comparison: Comparison,
+        comparison: RankTests,
         runs: Mapping[str, pd.DataFrame],
         lower: Sequence[str],
         rules: Mapping[str, pd.DataFrame],
@@ -207,7 +207,7 @@ class _Setting:
 
 
 def _intervals(
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[RankTests],
     runs: pd.DataFrame,
     lower: Sequence[str],
     options: AnalyzeOptions,

@@ -44,7 +44,7 @@ class Friedman:
 
 
 @dataclass(frozen=True)
-class Pair:
+class PairTest:
     """Two algorithms over the sets, exactly and two-sided."""
 
     a: str
@@ -64,7 +64,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RankTests:
     """All tests on one choice of sets."""
 
     setting: str  # all, or strict: no set made by the maker of some algorithm's training data
@@ -76,8 +76,8 @@ class Comparison:
     skipped: str = ""  # why there are no tests
     friedman: Friedman | None = None
     nemenyi: pd.DataFrame | None = None  # algorithms x algorithms, p-values
-    pair: Pair | None = None
-    reach: power.Reach | None = None
+    pair: PairTest | None = None
+    reach: power.DesignLimits | None = None
 
     @property
     def mean_ranks(self) -> dict[str, float]:
@@ -208,7 +208,7 @@ def nemenyi(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.Dat
     return pd.DataFrame(table.to_numpy(), index=scores.columns, columns=scores.columns)
 
 
-def compare_two(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> Pair:
+def compare_two(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> PairTest:
     """Exact Wilcoxon signed-rank and sign test of two algorithms over the sets."""
     check_scores(scores)
     if scores.shape[1] != 2:
@@ -218,7 +218,7 @@ def compare_two(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> Pa
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
     test = exact.wilcoxon(differences)
     counts = (wins, losses, len(differences) - wins - losses)
-    return Pair(str(a), str(b), *counts, test.plus, test.minus, test.p, exact.sign_test(wins, losses))
+    return PairTest(str(a), str(b), *counts, test.plus, test.minus, test.p, exact.sign_test(wins, losses))
 
 
 def compare(
@@ -228,7 +228,7 @@ def compare(
     lower_is_better: Sequence[str] = (),
     setting: str = ALL_SETS,
     left_out: Sequence[str] = (),
-) -> Comparison:
+) -> RankTests:
     """All tests that the matrix (rows: sets, columns: algorithms) allows, or the reason why there are none."""
     scores = scores.rename(index=str, columns=str)
     sets = [name for name in scores.index if name not in left_out]
@@ -237,17 +237,17 @@ def compare(
     base: dict[str, Any] = dict(setting=setting, algorithms=algorithms, sets=tuple(sets), left_out=tuple(left_out))
     if not sets:
         empty = pd.DataFrame(columns=list(algorithms), dtype="float64")
-        return Comparison(**base, alpha=alpha, ranks=empty, skipped="no set is left to compare on")
+        return RankTests(**base, alpha=alpha, ranks=empty, skipped="no set is left to compare on")
     check_scores(scores)
     ranks = rank(scores, lower_is_better)
     base |= dict(alpha=alpha, ranks=ranks)
     reason = why_not_testable(scores)
     if reason:
-        return Comparison(**base, skipped=reason)
+        return RankTests(**base, skipped=reason)
     base["reach"] = power.reach(len(algorithms), len(sets), alpha)
     if len(algorithms) == 2:
-        return Comparison(**base, pair=compare_two(scores, lower_is_better))
-    return Comparison(**base, friedman=friedman(ranks), nemenyi=nemenyi(scores, lower_is_better))
+        return RankTests(**base, pair=compare_two(scores, lower_is_better))
+    return RankTests(**base, friedman=friedman(ranks), nemenyi=nemenyi(scores, lower_is_better))
 
 
 # Scores are rounded to this many digits before they are compared: the mean of the same numbers in another order differs

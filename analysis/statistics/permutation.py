@@ -9,12 +9,12 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
-Rows = tuple[tuple[float, ...], ...]  # of each set: its ranks, sorted
+from biasbed.analysis.statistics.exact import Array
+
+RankRows = tuple[tuple[float, ...], ...]  # of each set: its ranks, sorted
 
 # On fewer sets than this, F's distribution is off by more than a point (docs/analysis.md, "Calibration").
 FEWEST_SETS = 6
@@ -47,7 +47,7 @@ def untied_friedman_p(mean_ranks: Array, num_sets: int) -> Array:
     return _p(mean_ranks * num_sets, (ranks,) * num_sets)
 
 
-def _p(sums: Array, rows: Rows) -> Array:
+def _p(sums: Array, rows: RankRows) -> Array:
     """p of each of the rank sums [n, k]."""
     is_exact = math.factorial(len(rows[0])) ** (len(rows) - 1) <= LARGEST_EXACT
     null = _null(rows, is_exact)
@@ -57,7 +57,7 @@ def _p(sums: Array, rows: Rows) -> Array:
 
 
 @functools.lru_cache(maxsize=64)  # most variants of a comparison have the same ties; half a megabyte each at most
-def _null(rows: Rows, is_exact: bool) -> Array:
+def _null(rows: RankRows, is_exact: bool) -> Array:
     """How far apart rank sums lie among equal algorithms: of all orders within sets, or of a sample; sorted."""
     ranks = np.array(rows, dtype="float64")
     num_sets, k = ranks.shape

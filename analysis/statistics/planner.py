@@ -18,7 +18,7 @@ from biasbed import measures
 from biasbed.analysis.statistics import pairs as pairwise
 from biasbed.analysis.statistics import power
 from biasbed.analysis.statistics.exact import Array
-from biasbed.analysis.statistics.simulation import SEED, Flags, Model, decide, draw, omnibus, wilcoxon
+from biasbed.analysis.statistics.simulation import SEED, BoolArray, VarianceModel, decide, draw, omnibus, wilcoxon
 
 TARGET = 0.8  # the power that counts as enough (Cohen 1988)
 SIMULATIONS = 2000
@@ -123,7 +123,7 @@ def power_of(tables: Array, difference: float, alpha: float, procedure: str) -> 
     return float(share.mean()), float(share.std(ddof=1) / math.sqrt(len(share)))
 
 
-def false_positives(model: Model, num_sets: int, num_runs: float, alpha: float) -> list[FalsePositives]:
+def false_positives(model: VarianceModel, num_sets: int, num_runs: float, alpha: float) -> list[FalsePositives]:
     """The family-wise rates of one design. Above alpha: runs differ on all sets at once, and the tests over sets can't
     know that a method's lead everywhere may be the luck of its few runs; more runs bring it down. A test may miss its
     level for other reasons too: `luck` tells these apart.
@@ -137,7 +137,7 @@ def false_positives(model: Model, num_sets: int, num_runs: float, alpha: float) 
     return [FalsePositives(name, _rate(flags)) for name, flags in found.items()]
 
 
-def luck(model: Model, num_sets: int, num_runs: float, alpha: float) -> Luck:
+def luck(model: VarianceModel, num_sets: int, num_runs: float, alpha: float) -> Luck:
     """The omnibus test's rate of false positives, and what it would be if no run were better on all sets at once.
 
     Both are drawn with the same random numbers, so tables that only one of them rejects are all that differs. Runs
@@ -149,15 +149,15 @@ def luck(model: Model, num_sets: int, num_runs: float, alpha: float) -> Luck:
     return Luck(name, alpha, _rate(with_it), _rate(without_it), int((with_it != without_it).sum()))
 
 
-def _null_tables(model: Model, num_sets: int, num_runs: float) -> Array:
+def _null_tables(model: VarianceModel, num_sets: int, num_runs: float) -> Array:
     return draw(model, RATE_SIMULATIONS, num_sets, num_runs, exchangeable=True)
 
 
-def _rate(flags: Flags) -> Rate:
+def _rate(flags: BoolArray) -> Rate:
     return Rate(int(flags.sum()), len(flags))
 
 
-def detectable(model: Model, num_sets: int, num_runs: float, alpha: float) -> list[Detectable]:
+def detectable(model: VarianceModel, num_sets: int, num_runs: float, alpha: float) -> list[Detectable]:
     """The minimum detectable difference of every procedure in a design: by bisection over the same simulated tables."""
     tables = draw(model, SIMULATIONS, num_sets, num_runs)
     found = []
@@ -214,7 +214,7 @@ def _smallest(reached: Callable[[float], float], start: float) -> float:
     return high
 
 
-def plan(model: Model, difference: float, alpha: float) -> pd.DataFrame:
+def plan(model: VarianceModel, difference: float, alpha: float) -> pd.DataFrame:
     """`PLAN_COLUMNS`: the power to tell apart `difference` points for every procedure, number of sets and of runs.
 
     Without repeated runs in the model only one run is planned: what more would bring is not known.
@@ -224,7 +224,9 @@ def plan(model: Model, difference: float, alpha: float) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(PLAN_COLUMNS))
 
 
-def _plan_rows(model: Model, difference: float, alpha: float, runs: tuple[int, ...]) -> Iterator[tuple[object, ...]]:
+def _plan_rows(
+    model: VarianceModel, difference: float, alpha: float, runs: tuple[int, ...]
+) -> Iterator[tuple[object, ...]]:
     for num_sets in NUM_SETS:
         for num_runs in runs:
             tables = draw(model, SIMULATIONS, num_sets, num_runs)

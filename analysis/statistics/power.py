@@ -10,7 +10,7 @@ DIGITS = 9  # against rounding errors right at a whole number
 
 
 @dataclass(frozen=True)
-class Reach:
+class DesignLimits:
     """The limits that k and N set."""
 
     num_algorithms: int
@@ -60,14 +60,14 @@ def critical_difference(num_algorithms: int, num_sets: int, alpha: float) -> flo
     return nemenyi_quantile(k, alpha) * math.sqrt(k * (k + 1) / (6 * num_sets))
 
 
-def reach(num_algorithms: int, num_sets: int, alpha: float) -> Reach:
+def reach(num_algorithms: int, num_sets: int, alpha: float) -> DesignLimits:
     """What this design can show: against the Nemenyi test, for two algorithms the exact Wilcoxon and sign tests."""
     k = num_algorithms
     if k < 3:
-        return Reach(k, num_sets, alpha, smallest_num_sets_wilcoxon(1, alpha))
+        return DesignLimits(k, num_sets, alpha, smallest_num_sets_wilcoxon(1, alpha))
     cd = critical_difference(k, num_sets, alpha)
     smallest = _first_above(nemenyi_quantile(k, alpha) ** 2 * k * (k + 1) / (6 * (k - 1) ** 2))
-    return Reach(k, num_sets, alpha, max(2, smallest), cd, float(k - 1))
+    return DesignLimits(k, num_sets, alpha, max(2, smallest), cd, float(k - 1))
 
 
 def smallest_num_sets_wilcoxon(num_tests: int, alpha: float) -> int:

@@ -23,12 +23,12 @@ from biasbed.analysis.statistics.exact import Array
 SEED = 0
 AT_ONCE = 2000  # tables that are tested at a time: all pairs of 20,000 large tables would take gigabytes
 
-Flags = np.ndarray[Any, np.dtype[np.bool_]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Verdicts = np.ndarray[Any, np.dtype[np.int64]]  # of pairs: 1 the first is better, -1 the second, 0 not told apart
 
 
 @dataclass(frozen=True)
-class Model:
+class VarianceModel:
     """Where the scores' variance comes from, in points."""
 
     interactions: Array  # sets x algorithms: what was observed, centred, with runs' part taken out
@@ -50,7 +50,7 @@ class Model:
         return not math.isnan(self.run)
 
 
-def estimate(scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame]) -> Model:
+def estimate(scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame]) -> VarianceModel:
     """The model behind a score table (sets x algorithms) and its runs (algorithm -> runs x sets), by mean squares.
 
     Only runs with a score on every set are used for the runs' part. Where no algorithm has two of them it is NaN, and
@@ -66,7 +66,7 @@ def estimate(scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame]) -> Model:
     per_mean = noise**2 * float(np.mean([1 / len(frame) for frame in runs.values()]))
     total = float(np.mean(residuals**2))
     keep = 1.0 if math.isnan(per_mean) or total == 0 else math.sqrt(max(0.0, 1 - per_mean / total))
-    return Model(residuals * keep, run, noise)
+    return VarianceModel(residuals * keep, run, noise)
 
 
 def _run_variance(frames: list[Array]) -> tuple[float, float]:
@@ -87,7 +87,13 @@ def _run_variance(frames: list[Array]) -> tuple[float, float]:
 
 
 def draw(
-    model: Model, num_simulations: int, num_sets: int, num_runs: float, *, exchangeable: bool = False, seed: int = SEED
+    model: VarianceModel,
+    num_simulations: int,
+    num_sets: int,
+    num_runs: float,
+    *,
+    exchangeable: bool = False,
+    seed: int = SEED,
 ) -> Array:
     """Score tables (simulations x sets x algorithms) of equally good algorithms, means over `num_runs` runs each.
 
@@ -115,19 +121,19 @@ def draw(
 
 
 @dataclass(frozen=True)
-class Decisions:
+class SimulatedVerdicts:
     """What each test says about each simulation."""
 
-    omnibus: Flags  # simulations; for two algorithms Wilcoxon's
+    omnibus: BoolArray  # simulations; for two algorithms Wilcoxon's
     nemenyi: Verdicts | None  # simulations x pairs, whatever the omnibus test says; None for two algorithms
     wilcoxon: Verdicts  # simulations x pairs, with Holm, likewise
 
 
-def decide(tables: Array, alpha: float, control: bool = False) -> Decisions:
+def decide(tables: Array, alpha: float, control: bool = False) -> SimulatedVerdicts:
     """All tests. control: Wilcoxon's compare the first algorithm with each other one instead of all pairs."""
     parts = [_decide(part, alpha, control) for part in _parts(tables)]
     nemenyi = [part.nemenyi for part in parts if part.nemenyi is not None]
-    return Decisions(
+    return SimulatedVerdicts(
         np.concatenate([part.omnibus for part in parts]),
         np.concatenate(nemenyi) if nemenyi else None,
         np.concatenate([part.wilcoxon for part in parts]),
@@ -139,29 +145,29 @@ def _parts(tables: Array) -> list[Array]:
     return np.array_split(tables, math.ceil(len(tables) / AT_ONCE))
 
 
-def _decide(tables: Array, alpha: float, control: bool) -> Decisions:
+def _decide(tables: Array, alpha: float, control: bool) -> SimulatedVerdicts:
     _, num_sets, num_algorithms = tables.shape
     balance, p = wilcoxon(tables, _pairs(num_algorithms, control))
     told = np.sign(balance) * (exact.holm(p) < alpha)
     if num_algorithms < 3:
-        return Decisions(_omnibus(tables, alpha), None, told)
+        return SimulatedVerdicts(_omnibus(tables, alpha), None, told)
     ranks = row_ranks(-tables).mean(axis=1)
     first, second = np.array(_pairs(num_algorithms, False)).T
     critical = power.critical_difference(num_algorithms, num_sets, alpha)
     lead = ranks[:, second] - ranks[:, first]
     apart = np.sign(lead).astype(np.int64) * (np.abs(lead) > critical)
-    return Decisions(omnibus_p(ranks, num_sets) < alpha, apart, told)
+    return SimulatedVerdicts(omnibus_p(ranks, num_sets) < alpha, apart, told)
 
 
-def omnibus(tables: Array, alpha: float) -> Flags:
+def omnibus(tables: Array, alpha: float) -> BoolArray:
     """Whether equality is rejected, of each simulation; for two algorithms by Wilcoxon's test."""
     return np.concatenate([_omnibus(part, alpha) for part in _parts(tables)])
 
 
-def _omnibus(tables: Array, alpha: float) -> Flags:
+def _omnibus(tables: Array, alpha: float) -> BoolArray:
     _, num_sets, num_algorithms = tables.shape
     if num_algorithms < 3:
-        rejected: Flags = wilcoxon(tables, [(0, 1)])[1][:, 0] < alpha
+        rejected: BoolArray = wilcoxon(tables, [(0, 1)])[1][:, 0] < alpha
         return rejected
     return omnibus_p(row_ranks(-tables).mean(axis=1), num_sets) < alpha
 

@@ -23,7 +23,7 @@ OMNIBUS, NEMENYI, WILCOXON = "iman_davenport", "nemenyi", "wilcoxon_holm"
 ALPHAS = (0.01, 0.05, 0.10)
 SAME, NOT_SHOWN = "not told apart", "not shown to differ"
 
-Claim = tuple[str, str, str]  # test, a, b; both empty for the omnibus test
+PairClaim = tuple[str, str, str]  # test, a, b; both empty for the omnibus test
 FLIP_COLUMNS = ("change", "what", "test", "a", "b", "before", "after")
 CHECK_COLUMNS = ("change", "variants", "not_testable", "test", "claims", "flips", "claims_that_flip")
 
@@ -38,7 +38,7 @@ class Variant:
     alpha: float
 
 
-def conclusions(scores: pd.DataFrame, alpha: float, control: str | None = None) -> dict[Claim, str]:
+def conclusions(scores: pd.DataFrame, alpha: float, control: str | None = None) -> dict[PairClaim, str]:
     """Every claim and what is said about it; empty where there is nothing to test.
 
     Of two algorithms there is Wilcoxon's test only, as in the analysis. Where the control is gone, all pairs remain
@@ -47,7 +47,7 @@ def conclusions(scores: pd.DataFrame, alpha: float, control: str | None = None) 
     scores = scores.rename(columns=str)
     if friedman.why_not_testable(scores):
         return {}
-    found: dict[Claim, str] = {}
+    found: dict[PairClaim, str] = {}
     differ = True
     if scores.shape[1] > 2:
         ranks = friedman.rank(scores)
@@ -59,7 +59,7 @@ def conclusions(scores: pd.DataFrame, alpha: float, control: str | None = None) 
     return found
 
 
-def _nemenyi(ranks: pd.Series[float], num_sets: int, alpha: float, differ: bool) -> dict[Claim, str]:
+def _nemenyi(ranks: pd.Series[float], num_sets: int, alpha: float, differ: bool) -> dict[PairClaim, str]:
     """By the critical difference, which decides as the p-values do and takes no time."""
     critical = power.critical_difference(len(ranks), num_sets, alpha)
     mean_ranks = {str(name): float(value) for name, value in ranks.items()}
@@ -73,7 +73,7 @@ def _apart(mean_ranks: Mapping[str, float], a: str, b: str, critical: float) -> 
     return abs(mean_ranks[a] - mean_ranks[b]) > critical
 
 
-def _wilcoxon(scores: pd.DataFrame, alpha: float, control: str | None, differ: bool) -> dict[Claim, str]:
+def _wilcoxon(scores: pd.DataFrame, alpha: float, control: str | None, differ: bool) -> dict[PairClaim, str]:
     family = pairwise.pairs(tuple(scores.columns), control)
     values = {name: scores[name].to_numpy(dtype="float64") for name in scores}
     found = [exact.wilcoxon(np.round(values[a] - values[b], DIGITS)) for a, b in family]

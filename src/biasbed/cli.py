@@ -28,7 +28,7 @@ Flags = dict[str, str]
 
 
 @dataclass(frozen=True)
-class Command:
+class EntryPoint:
     """One sub-command: its help, the settings it takes, what it does with (flags, arguments as typed)."""
 
     help: str
@@ -222,21 +222,27 @@ def _test(flags: Flags, arguments: Sequence[str]) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])
 
 
-COMMANDS: Mapping[str, Command] = {
-    "main": Command(
+COMMANDS: Mapping[str, EntryPoint] = {
+    "main": EntryPoint(
         "the whole story on the embedded suite: train three methods, analyse, report", _main_settings, _main
     ),
-    "train": Command("one training, tested on every evaluation set as it goes", _train_settings, _train),
-    "benchmark": Command("a study: every method with every seed, done ones skipped", _benchmark_settings, _benchmark),
-    "sweep": Command("a search for hyper-parameters, each trial a training of its own", _sweep_settings, _sweep),
-    "evaluate": Command("test a checkpoint, a tracked run or a library's model", _evaluate_settings, _evaluate),
-    "prepare": Command("networks and images that some methods need", _prepare_settings, _prepare),
-    "analyze": Command("selection, tables, tests, figures and report from tracked runs", _analyze_settings, _analyze),
-    "export": Command("tracked runs as one file", _export_settings, _export),
-    "import": Command("published results, or a file of runs, as tracked runs", lambda: specs(ImportOptions), _import),
-    "reproduce": Command("train a tracked run once more and compare", _reproduce_settings, _reproduce),
-    "sync": Command("send journals that never reached the server", _sync_settings, _sync),
-    "test": Command("the test suite", lambda: specs(TestOptions), _test),
+    "train": EntryPoint("one training, tested on every evaluation set as it goes", _train_settings, _train),
+    "benchmark": EntryPoint(
+        "a study: every method with every seed, done ones skipped", _benchmark_settings, _benchmark
+    ),
+    "sweep": EntryPoint("a search for hyper-parameters, each trial a training of its own", _sweep_settings, _sweep),
+    "evaluate": EntryPoint("test a checkpoint, a tracked run or a library's model", _evaluate_settings, _evaluate),
+    "prepare": EntryPoint("networks and images that some methods need", _prepare_settings, _prepare),
+    "analyze": EntryPoint(
+        "selection, tables, tests, figures and report from tracked runs", _analyze_settings, _analyze
+    ),
+    "export": EntryPoint("tracked runs as one file", _export_settings, _export),
+    "import": EntryPoint(
+        "published results, or a file of runs, as tracked runs", lambda: specs(ImportOptions), _import
+    ),
+    "reproduce": EntryPoint("train a tracked run once more and compare", _reproduce_settings, _reproduce),
+    "sync": EntryPoint("send journals that never reached the server", _sync_settings, _sync),
+    "test": EntryPoint("the test suite", lambda: specs(TestOptions), _test),
 }
 
 

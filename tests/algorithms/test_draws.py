@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from biasbed.algorithms.base import Progress
-from biasbed.algorithms.draws import Drawn, HostDraws, armed
+from biasbed.algorithms.draws import Drawn, HostDraws, with_draws
 
 
 def group(seed: int) -> Any:
@@ -51,7 +51,7 @@ def test_a_restored_generator_keeps_its_seed() -> None:
 
 def test_draws_are_gone_after_an_error() -> None:
     places = [Drawn(), Drawn()]
-    with contextlib.suppress(RuntimeError), armed(places, [1, 2]):
+    with contextlib.suppress(RuntimeError), with_draws(places, [1, 2]):
         seen = [place.draw for place in places]
         raise RuntimeError
     assert seen == [1, 2]

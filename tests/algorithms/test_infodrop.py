@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from biasbed.algorithms.base import Progress
 from biasbed.algorithms.infodrop import (
     AliasTable,
-    Draw,
     InfoDrop,
     Mask,
+    MaskDraw,
     drop_probability,
     drop_weights,
     fixed_uniform,
@@ -39,7 +39,7 @@ VECTORS = sorted((Path(__file__).parents[1] / "vectors").glob("infodrop_*.npz"))
 def masked_by(case: Case, channels: int, seed: int | None, approximate: bool = False) -> Tensor:
     """Which positions a mask drops in maps of ones: [N,channels,h*w] of 0 and 1."""
     mask = Mask(site_of(case), hparams(case, approximate))
-    mask.draw = Draw(offsets_of(case), None if seed is None else torch.Generator().manual_seed(seed))
+    mask.draw = MaskDraw(offsets_of(case), None if seed is None else torch.Generator().manual_seed(seed))
     mask.weights = torch.from_numpy(case["prob"])
     images, height, width = case["prob"].shape
     return (mask.change(torch.ones(images, channels, height, width)) == 0).flatten(2).float()
@@ -155,7 +155,7 @@ def test_weights_of_an_image_that_underflows() -> None:
 
 def test_map_too_small_for_a_draw_is_left_alone() -> None:
     mask = Mask(Site(nn.Identity(), nn.Identity(), Window()), InfoDrop.HParams(drop_rate=0.5))
-    mask.draw = Draw(MOVES, torch.Generator())
+    mask.draw = MaskDraw(MOVES, torch.Generator())
     mask.observe(torch.ones(2, 3, 1, 1))
     z = torch.ones(2, 4, 1, 1)
     assert torch.equal(mask.change(z), z)
@@ -201,7 +201,7 @@ def test_masks_act_where_and_as_said(make_algorithm: Any, batch: Any) -> None:
     resnet = plain.backbone
     hand = [Mask(Site(nn.Identity(), nn.Identity(), m.window, m.pool), algorithm.hparams) for m in algorithm.masks]
     for mask, draw in zip(hand, offsets, strict=True):
-        mask.draw = Draw(draw.offsets, generator)
+        mask.draw = MaskDraw(draw.offsets, generator)
     with torch.no_grad():
         image = plain.normalise(batch.x)
         hand[0].observe(image)

@@ -15,7 +15,7 @@ from toy_runs import SETS, Recorder, make_protocol
 from biasbed import record
 from biasbed.analysis.report import tables
 from biasbed.analysis.result import Analysis, compute
-from biasbed.analysis.runs.store import Store
+from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.statistics import evidence, pairs, per_set, stability
 from biasbed.errors import UsageError
 
@@ -33,7 +33,7 @@ TWELVE = tuple(f"set{i}" for i in range(12))
 
 
 def result(recorder: Recorder, **values: Any) -> Analysis:
-    return compute(Store(recorder.uri), recorder.options(**values))
+    return compute(RunStore(recorder.uri), recorder.options(**values))
 
 
 def write(analysis: Analysis, folder: Path) -> dict[str, str]:

@@ -25,7 +25,7 @@ NAMES = ("debiased", "deepaug", "deepaug_all", "deepaug_cae", "deepaug_edsr", "e
 NAMES += ("sagnet", "stylized_erm")
 
 
-def comparison(num_algorithms: int, num_sets: int, spread: float = 3.0) -> friedman.Comparison:
+def comparison(num_algorithms: int, num_sets: int, spread: float = 3.0) -> friedman.RankTests:
     generator = np.random.default_rng(num_algorithms)
     values = generator.normal(50, 1, (num_sets, num_algorithms)) + spread * np.arange(num_algorithms)
     names = [f"evaluation_set_{i}" for i in range(num_sets)]

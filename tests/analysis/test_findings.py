@@ -13,7 +13,7 @@ from biasbed.analysis.command import Outcome
 from biasbed.analysis.report import doubts, findings
 from biasbed.analysis.report.verdicts import claims, verdicts
 from biasbed.analysis.result import compute
-from biasbed.analysis.runs.store import Store
+from biasbed.analysis.runs.store import RunStore
 
 DIFFERENT = {"a": (0.9,) * 6, "b": (0.6, 0.61, 0.62, 0.63, 0.64, 0.65), "c": (0.2, 0.25, 0.21, 0.22, 0.3, 0.2)}
 ALIKE = {"a": (0.5, 0.4) * 3, "b": (0.4, 0.5) * 3, "c": (0.45, 0.45) * 3}
@@ -33,7 +33,7 @@ def analysed(
     recorder: Recorder, runs: dict[str, tuple[float, ...]], seeds: int = 2, **options: str
 ) -> findings.Analysis:
     fill(recorder, runs, seeds)
-    return compute(Store(recorder.uri), recorder.options(**options))
+    return compute(RunStore(recorder.uri), recorder.options(**options))
 
 
 def test_nothing_is_called_better_without_a_significant_test(recorder: Recorder) -> None:

@@ -88,14 +88,14 @@ def test_the_card_is_written_printed_and_returned(beside: Recorder) -> None:
     assert analysis.algorithms == METHODS
 
 
-def a_study(values: Sequence[float]) -> tuple[published.Study, dict[str, published.History]]:
+def a_study(values: Sequence[float]) -> tuple[published.PublishedStudy, dict[str, published.History]]:
     entry = record.SetRecord("edge", "accuracy", 10, 2, 0.5)
     runs = [run_of(str(i)) for i in range(len(values))]
     histories = {
         run.id: published.History(run.id, [("test/accuracy/edge", 0, v / 100)])
         for run, v in zip(runs, values, strict=True)
     }
-    return published.Study("published_x", (entry,), {"last": tuple(runs)}, (), ()), histories
+    return published.PublishedStudy("published_x", (entry,), {"last": tuple(runs)}, (), ()), histories
 
 
 def run_of(number: str) -> published.Run:

@@ -8,7 +8,7 @@ import pytest
 from toy_runs import THREE, Recorder, fill, make_protocol
 
 from biasbed.analysis.result import compute
-from biasbed.analysis.runs.store import Store
+from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.selection import names
 from biasbed.cli import main
 from biasbed.errors import UsageError
@@ -24,7 +24,7 @@ WRONG = [
 ]
 
 
-class Unread(Store):
+class Unread(RunStore):
     """Any look for runs fails the test."""
 
     def runs(self, kind: str) -> list[Any]:

@@ -17,7 +17,7 @@ from biasbed.analysis.command import Outcome
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import summary
 from biasbed.analysis.result import compute
-from biasbed.analysis.runs.store import Store
+from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import Failure, UsageError
 from biasbed.tracking.comparison import TAG, unpacked
 
@@ -257,7 +257,7 @@ def test_it_ends_with_the_link_to_the_comparison(recorder: Recorder, capsys: pyt
 
 def test_of_published_runs_those_of_the_rule_are_compared(published_uri: str) -> None:
     options = AnalyzeOptions(tracking_uri=published_uri, study="published_biasbed", selection="best_validation")
-    found = command.compared(compute(Store(published_uri), options))
+    found = command.compared(compute(RunStore(published_uri), options))
     assert found.tags[record.SELECTION] == "best_validation"
     assert set(found.algorithms) >= {"erm", "infodrop"}
     assert found.size == 79

@@ -16,7 +16,7 @@ from toy_runs import Recorder
 from biasbed import record
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.result import Analysis, compute
-from biasbed.analysis.runs.store import Store
+from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.statistics import friedman
 from biasbed.errors import UsageError
 from biasbed.published import BIASBED, import_runs, read
@@ -37,7 +37,7 @@ PAPER_DISAGREES = {
 def analysis(published_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BIASBED_HOME", str(tmp_path_factory.mktemp("home")))
-        return compute(Store(published_uri), options(published_uri))
+        return compute(RunStore(published_uri), options(published_uri))
 
 
 def options(uri: str, **values: object) -> AnalyzeOptions:
@@ -125,7 +125,7 @@ def test_table_1_as_far_as_the_published_runs_reach(analysis: Analysis, publishe
     One printed difference does not follow from its row: InfoDrop on edges, 19.0 - 31.7 = -12.7, where -11.7 stands.
     """
     scores = analysis.scores.set_index(["algorithm", "dataset"])["mean"]
-    last = compute(Store(published_uri), options(published_uri, selection="last_n"))
+    last = compute(RunStore(published_uri), options(published_uri, selection="last_n"))
     other = last.scores.set_index(["algorithm", "dataset"])["mean"]
     misprints = []
     for row in printed("biasbed_table1_selection_gap.csv"):
@@ -196,7 +196,7 @@ def test_strict_setting_leaves_out_what_training_data_was_made_with(analysis: An
 
 
 def test_without_those_algorithms_no_set_is_left_out(published_uri: str) -> None:
-    result = compute(Store(published_uri), options(published_uri, algorithms="erm,padain,sagnet"))
+    result = compute(RunStore(published_uri), options(published_uri, algorithms="erm,padain,sagnet"))
     assert [comparison.setting for comparison in result.comparisons] == ["all"]
 
 
@@ -211,7 +211,7 @@ def test_what_is_odd_about_the_list_is_said(analysis: Analysis) -> None:
 
 
 def test_last_n_is_published_for_30_epochs(published_uri: str) -> None:
-    result = compute(Store(published_uri), options(published_uri, selection="last_n"))
+    result = compute(RunStore(published_uri), options(published_uri, selection="last_n"))
     assert result.rule.label == "as published: the mean over the last 30 epochs"
     scores = result.scores.set_index(["algorithm", "dataset"])
     rows = [
@@ -235,7 +235,7 @@ def test_last_n_is_published_for_30_epochs(published_uri: str) -> None:
 )
 def test_what_the_paper_does_not_have_is_refused(published_uri: str, values: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        compute(Store(published_uri), options(published_uri, **values))
+        compute(RunStore(published_uri), options(published_uri, **values))
 
 
 # --- the import -------------------------------------------------------------------------------------------------------
@@ -266,15 +266,15 @@ def test_an_import_that_was_cut_short_is_completed(recorder: Recorder, monkeypat
     few = [run for run in read(BIASBED) if run.algorithm == "erm" and run.number in ("1", "2")]
     monkeypatch.setattr(published, "read", lambda source: few)
     assert import_runs("biasbed", recorder.uri) == 4
-    first = Store(recorder.uri).runs("published")[0]
+    first = RunStore(recorder.uri).runs("published")[0]
     recorder.client.update_run(first.info.run_id, status="RUNNING")
     assert import_runs("biasbed", recorder.uri) == 1
-    runs = Store(recorder.uri).runs("published")
+    runs = RunStore(recorder.uri).runs("published")
     assert len({run.data.tags[record.RUN_KEY] for run in runs}) == len(runs) == 4
 
 
 def test_runs_are_as_the_contract_has_them(published_uri: str) -> None:
-    store = Store(published_uri)
+    store = RunStore(published_uri)
     runs = {run.info.run_name: run for run in store.runs("published")}
     run = runs["deepaug_cae-3-last_n"]
     assert json.loads(run.data.tags[record.TRAINING_DATA]) == {"imagenet": 0.5, "deepaug_cae": 0.5}
@@ -312,7 +312,7 @@ def test_ten_sets_are_too_few_for_all_pairs_of_eight(analysis: Analysis) -> None
 
 
 def test_against_erm_as_control_three_methods_differ(published_uri: str) -> None:
-    found = compute(Store(published_uri), options(published_uri, control="erm")).evidence.wilcoxon
+    found = compute(RunStore(published_uri), options(published_uri, control="erm")).evidence.wilcoxon
     found = found[(found["setting"] == "all") & found["significant"]]
     assert set(found["a"]) == {"debiased", "deepaug_cae", "deepaug_edsr"}
 

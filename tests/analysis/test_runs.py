@@ -11,7 +11,7 @@ from toy_runs import PROTOCOL, SETS, Recorder, make_protocol
 
 from biasbed import record
 from biasbed.analysis.result import Analysis, compute
-from biasbed.analysis.runs.store import Store
+from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import Failure, UsageError
 
 GOOD = (0.9, 0.6, 0.5, 0.7, 0.4, 0.3)
@@ -20,7 +20,7 @@ WORSE = (0.89, 0.5, 0.4, 0.6, 0.3, 0.2)
 
 
 def computed(recorder: Recorder, **values: object) -> Analysis:
-    return compute(Store(recorder.uri), recorder.options(**values))
+    return compute(RunStore(recorder.uri), recorder.options(**values))
 
 
 def stopped(recorder: Recorder, kind: type[Exception] = Failure, **values: object) -> str:

@@ -12,7 +12,7 @@ from toy_runs import SETS, Recorder
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import doubts, latex
 from biasbed.analysis.result import compute
-from biasbed.analysis.runs.store import Store
+from biasbed.analysis.runs.store import RunStore
 from biasbed.settings import build
 
 
@@ -20,7 +20,7 @@ def test_own_runs_pool_every_epoch_of_every_run(recorder: Recorder) -> None:
     curves = {seed: {name: [0.1, 0.2 + 0.01 * seed, 0.3, 0.35 + 0.02 * seed] for name in SETS} for seed in range(3)}
     for seed, own in curves.items():
         recorder.train("erm", seed, own)
-    analysis = compute(Store(recorder.uri), recorder.options(selection="last_n", n="3"))
+    analysis = compute(RunStore(recorder.uri), recorder.options(selection="last_n", n="3"))
     row = analysis.spread[analysis.spread["dataset"] == "edge"].iloc[0]
     epochs = [100 * value for own in curves.values() for value in own["edge"][1:]]
     means = [statistics.fmean(own["edge"][1:]) * 100 for own in curves.values()]
@@ -28,7 +28,7 @@ def test_own_runs_pool_every_epoch_of_every_run(recorder: Recorder) -> None:
     assert row["std_between_runs"] == pytest.approx(statistics.stdev(means))
     assert (row["num_runs"], row["num_epochs"]) == (3, 3)
     assert list(analysis.scores["std"]) == pytest.approx([row["std_between_runs"]] * 6)
-    assert compute(Store(recorder.uri), recorder.options()).spread.empty
+    assert compute(RunStore(recorder.uri), recorder.options()).spread.empty
 
 
 def test_published_deviations_pool_as_all_epochs_would(published_uri: str) -> None:
@@ -36,7 +36,7 @@ def test_published_deviations_pool_as_all_epochs_would(published_uri: str) -> No
     options = build(
         AnalyzeOptions, {"study": "published_biasbed", "selection": "last_n", "tracking_uri": published_uri}
     )
-    analysis = compute(Store(published_uri), options)
+    analysis = compute(RunStore(published_uri), options)
     file = importlib.resources.files("biasbed.published").joinpath("biasbed_runs.csv")
     epochs: dict[tuple[str, str], list[float]] = {}
     for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
@@ -55,7 +55,7 @@ def test_published_deviations_pool_as_all_epochs_would(published_uri: str) -> No
 def test_the_published_runs_are_not_called_lucky(published_uri: str) -> None:
     """Their run part is 0.16 points beside interactions of 7.8: what F rejects too often is its own."""
     options = build(AnalyzeOptions, {"study": "published_biasbed", "tracking_uri": published_uri})
-    analysis = compute(Store(published_uri), options)
+    analysis = compute(RunStore(published_uri), options)
     luck = analysis.evidence.limits[0].luck
     assert luck is not None
     assert luck.without_it.interval[0] < luck.with_it.value < 0.06
@@ -67,7 +67,7 @@ def test_table_1_has_oracle_rule_and_difference(recorder: Recorder) -> None:
     for seed in range(2):
         recorder.train("erm", seed, {name: [0.2, 0.5, 0.4, 0.3] for name in SETS}, monitor=(0.1, 0.2, 0.4, 0.3))
         recorder.train("other_1", seed, {name: [0.2, 0.3, 0.4, 0.45] for name in SETS}, monitor=(0.1, 0.2, 0.4, 0.3))
-    text = latex.gap_table(compute(Store(recorder.uri), recorder.options()))
+    text = latex.gap_table(compute(RunStore(recorder.uri), recorder.options()))
     assert " & ".join(["erm", r"best\_epoch", *["50.0"] * 6]) in text
     assert " & ".join(["", r"best\_validation", *["40.0"] * 6]) in text
     assert " & ".join(["", "difference", *["-10.0"] * 6]) in text

@@ -21,9 +21,9 @@ from toy_runs import Recorder
 from biasbed import record
 from biasbed.analysis.runs import bulk
 from biasbed.analysis.runs import store as stores
-from biasbed.analysis.runs.store import Store, tidy_history
+from biasbed.analysis.runs.store import RunStore, tidy_history
 from biasbed.errors import Failure, UsageError
-from biasbed.system.terminal import Progress
+from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.server import resolve_uri
 
 HISTORY = [("test/accuracy/a", 1, 5, 0.1), ("test/accuracy/a", 0, 4, 0.2)]
@@ -76,7 +76,7 @@ def through_client(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_histories_are_complete_and_read_once(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = recorder.train("erm", 0)
     recorder.client.log_metric(run_id, "test/accuracy/edge", 0.123, timestamp=99_999, step=3)
-    store = Store(recorder.uri)
+    store = RunStore(recorder.uri)
     runs = store.runs("train")
     first = store.histories(runs)[run_id]
     curve = {step: value for metric, step, value in first if metric == "test/accuracy/edge"}
@@ -89,7 +89,7 @@ def test_histories_are_complete_and_read_once(recorder: Recorder, monkeypatch: p
 @pytest.mark.usefixtures("through_client")
 def test_the_cache_notices_a_change_and_survives_damage(recorder: Recorder) -> None:
     run_id = recorder.train("erm", 0)
-    store = Store(recorder.uri)
+    store = RunStore(recorder.uri)
     before = store.histories(store.runs("train"))[run_id]
     recorder.client.log_metric(run_id, "test/accuracy/edge", 0.9, step=4)
     after = store.histories(store.runs("train"))[run_id]
@@ -107,7 +107,7 @@ def test_a_home_that_cannot_be_written_only_costs_time(recorder: Recorder, monke
     blocked.write_text("")
     monkeypatch.setenv("BIASBED_HOME", str(blocked / "home"))
     run_id = recorder.train("erm", 0)
-    store = Store(recorder.uri)
+    store = RunStore(recorder.uri)
     assert len(store.histories(store.runs("train"))[run_id]) == 32
 
 
@@ -124,18 +124,18 @@ def awkward_runs(recorder: Recorder) -> list[Any]:
             recorder.client.log_metric(run_id, "test/accuracy/edge", generator.random(), timestamp=timestamp, step=2)
     empty = recorder.client.create_run(recorder.experiment, tags={record.KIND: "train"})
     recorder.client.set_terminated(empty.info.run_id)
-    return Store(recorder.uri).runs("train")
+    return RunStore(recorder.uri).runs("train")
 
 
 def test_sql_and_the_client_give_the_same(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = awkward_runs(recorder)
-    by_sql = Store(recorder.uri).histories(runs)
+    by_sql = RunStore(recorder.uri).histories(runs)
     assert not (record.home(recorder.uri) / "cache").exists()
     monkeypatch.setattr(stores.bulk, "from_database", lambda *arguments: None)
-    by_client = Store(recorder.uri).histories(runs)
+    by_client = RunStore(recorder.uri).histories(runs)
     assert by_sql.keys() == by_client.keys() == {run.info.run_id for run in runs}
     assert repr(by_sql) == repr(by_client)  # as text, where NaN equals NaN
-    from_cache = Store(recorder.uri).histories(runs)
+    from_cache = RunStore(recorder.uri).histories(runs)
     assert repr(from_cache) == repr(by_client)
     assert "nan" in repr(by_sql)
     assert "inf" in repr(by_sql)
@@ -153,10 +153,10 @@ def test_sql_and_the_client_give_the_same(recorder: Recorder, monkeypatch: pytes
 def test_a_database_that_is_other_than_expected_is_left_to_the_client(recorder: Recorder, harm: str) -> None:
     """The client goes on to read the unharmed database; what is asked by SQL is a harmed copy."""
     recorder.train("erm", 0)
-    store = Store(recorder.uri)
+    store = RunStore(recorder.uri)
     runs = store.runs("train")
     whole, copy = recorder.folder / "mlflow.db", recorder.folder / "harmed.db"
-    progress = Progress(1, "run", silent=True)
+    progress = ProgressBar(1, "run", silent=True)
     assert stores.bulk.from_database(whole, runs, stores.is_read, store.client, progress)
     shutil.copy(whole, copy)
     with contextlib.closing(sqlite3.connect(copy)) as connection:
@@ -168,7 +168,7 @@ def test_a_database_that_is_other_than_expected_is_left_to_the_client(recorder: 
 
 def test_reading_never_writes(recorder: Recorder) -> None:
     recorder.train("erm", 0)
-    store = Store(recorder.uri)
+    store = RunStore(recorder.uri)
     runs = store.runs("train")
     before = hashlib.sha256((recorder.folder / "mlflow.db").read_bytes()).hexdigest()
     assert store.histories(runs)
@@ -203,8 +203,8 @@ def pages(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Pages:
     return served
 
 
-def ask_server(recorder: Recorder, runs: list[Any]) -> dict[str, list[bulk.Row]] | None:
-    return bulk.from_server("http://x", runs, stores.is_read, recorder.client, Progress(1, "run", silent=True))
+def ask_server(recorder: Recorder, runs: list[Any]) -> dict[str, list[bulk.MetricRow]] | None:
+    return bulk.from_server("http://x", runs, stores.is_read, recorder.client, ProgressBar(1, "run", silent=True))
 
 
 def test_a_server_gives_in_bulk_what_a_database_gives(recorder: Recorder, pages: Pages) -> None:
@@ -212,7 +212,7 @@ def test_a_server_gives_in_bulk_what_a_database_gives(recorder: Recorder, pages:
     found = ask_server(recorder, runs)
     assert pages.requests == 9  # one for each metric, for all runs together
     expected = bulk.from_database(
-        recorder.folder / "mlflow.db", runs, stores.is_read, recorder.client, Progress(1, "run", silent=True)
+        recorder.folder / "mlflow.db", runs, stores.is_read, recorder.client, ProgressBar(1, "run", silent=True)
     )
     assert found is not None
     assert expected is not None
@@ -226,7 +226,7 @@ def test_answers_that_were_cut_are_asked_for_in_halves(
 ) -> None:
     for seed in range(3):
         recorder.train("erm", seed)
-    runs = Store(recorder.uri).runs("train")
+    runs = RunStore(recorder.uri).runs("train")
     whole = ask_server(recorder, runs)
     pages.limit = 5  # a run has four values of each metric
     monkeypatch.setattr(bulk, "MAX_ROWS", 5)
@@ -238,7 +238,7 @@ def test_answers_that_were_cut_are_asked_for_in_halves(
 
 def test_a_server_that_does_not_know_the_request_is_left_to_the_client(recorder: Recorder, pages: Pages) -> None:
     recorder.train("erm", 0)
-    runs = Store(recorder.uri).runs("train")
+    runs = RunStore(recorder.uri).runs("train")
     assert ask_server(recorder, runs)
     pages.limit = 3  # the last value is missing, and nothing says so
     assert ask_server(recorder, runs) is None
@@ -252,7 +252,7 @@ def test_a_server_that_does_not_know_the_request_is_left_to_the_client(recorder:
 def test_many_runs_are_found_page_by_page(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "PAGE", 2)
     ids = {recorder.train("erm", seed) for seed in range(5)}
-    assert {run.info.run_id for run in Store(recorder.uri).runs("train")} == ids
+    assert {run.info.run_id for run in RunStore(recorder.uri).runs("train")} == ids
 
 
 # --- the server -------------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_many_runs_are_found_page_by_page(recorder: Recorder, monkeypatch: pytes
 
 def test_a_dead_server_is_one_clear_line() -> None:
     with pytest.raises(Failure) as caught:
-        Store("http://user:secret@127.0.0.1:9").runs("train")
+        RunStore("http://user:secret@127.0.0.1:9").runs("train")
     message = str(caught.value)
     assert message == "the tracking server http://127.0.0.1:9 can't be used: it does not answer"
 
@@ -268,7 +268,7 @@ def test_a_dead_server_is_one_clear_line() -> None:
 def test_a_database_that_is_none_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("this is no database, and long enough to be taken for none of sqlite's headers")
     with pytest.raises(Failure, match="can't be used"):
-        Store(f"sqlite:///{tmp_path / 'mlflow.db'}").runs("train")
+        RunStore(f"sqlite:///{tmp_path / 'mlflow.db'}").runs("train")
 
 
 def test_relative_databases_are_refused_with_what_to_give() -> None:

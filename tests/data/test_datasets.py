@@ -180,10 +180,10 @@ def test_no_data_dir(tmp_path: Path) -> None:
 def test_splits_of_copies_are_not_taken_for_each_other(thousand: Path, tmp_path: Path) -> None:
     (tmp_path / "deepaug_cae").mkdir()
     (tmp_path / "deepaug_cae" / "train").symlink_to(thousand / "val")
-    assert imagenet.DeepAugCAE().find(tmp_path) is None
+    assert imagenet.CAECopies().find(tmp_path) is None
     assert imagenet.DeepAugCAETrain().find(tmp_path) == tmp_path / "deepaug_cae" / "train"
     (tmp_path / "deepaug_cae" / "train").rename(tmp_path / "deepaug_cae" / "val")
-    assert imagenet.DeepAugCAE().find(tmp_path) == tmp_path / "deepaug_cae" / "val"
+    assert imagenet.CAECopies().find(tmp_path) == tmp_path / "deepaug_cae" / "val"
     assert imagenet.DeepAugCAETrain().find(tmp_path) is None
 
 

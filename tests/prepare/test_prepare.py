@@ -13,7 +13,7 @@ import torch
 from conftest import Command
 from PIL import Image
 
-from biasbed.data.prepared import Manifest
+from biasbed.data.prepared import ImagesManifest
 from biasbed.errors import Failure, UsageError
 from biasbed.networks import frozen
 from biasbed.networks.cae import CAE
@@ -58,9 +58,9 @@ def test_images_depend_neither_on_the_processes_nor_on_a_cut(flags: dict[str, An
     shutil.copytree(folder, tmp_path / "whole")
     for name in list(whole)[7:30]:  # as a kill would leave it: some are missing, the manifest is not complete
         (folder / "images" / name).unlink()
-    manifest = Manifest.read(folder)
+    manifest = ImagesManifest.read(folder)
     assert manifest is not None
-    Manifest(**{**vars(manifest), "complete": False}).write(folder)
+    ImagesManifest(**{**vars(manifest), "complete": False}).write(folder)
     times = {name: (folder / "images" / name).stat().st_mtime_ns for name in list(whole)[:7]}
     prepare({**flags, "what": what, "processes": 2})
     assert contents(folder) == whole
@@ -154,7 +154,7 @@ def test_unreadable_images(flags: dict[str, Any], tmp_path: Path) -> None:
         prepare({**own, "what": "deepaug_cae"})
     folder = prepare({**own, "what": "deepaug_cae", "corrupt": "skip"})
     assert len(contents(folder)) == 50
-    manifest = Manifest.read(folder)
+    manifest = ImagesManifest.read(folder)
     assert manifest is not None
     assert manifest.skipped == (f"cross/{broken.name}",)
     assert len(suite.store.open_images(suite.material(), "deepaug_cae", suite.material())) == 50
@@ -202,9 +202,9 @@ def test_style_images_of_ones_own(flags: dict[str, Any], tmp_path: Path) -> None
     pixels = np.zeros((40, 60, 3), np.uint8)
     pixels[::2] = 255
     Image.fromarray(pixels).save(tmp_path / "paintings" / "deep" / "stripes.png")
-    own = Manifest.read(prepare({**flags, "what": "stylized"}))
+    own = ImagesManifest.read(prepare({**flags, "what": "stylized"}))
     words = {**flags, "what": "stylized", "styles": str(tmp_path / "paintings"), "overwrite": True}
-    other = Manifest.read(prepare(words))
+    other = ImagesManifest.read(prepare(words))
     assert own is not None
     assert other is not None
     assert (own.settings["styles"], other.settings["styles"]) == ("photo", "styles")

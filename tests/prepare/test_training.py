@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from biasbed.data.source import MemorySource
 from biasbed.errors import CorruptImage, Failure, UsageError
 from biasbed.prepare.autoencoder import CAETraining, train_cae
-from biasbed.prepare.fit import Training, fit, order, patches, rate_factor
+from biasbed.prepare.fit import FitOptions, fit, order, patches, rate_factor
 from biasbed.prepare.superresolution import EDSRTraining, shrunk, train_edsr
 
 
@@ -168,7 +168,7 @@ def test_a_loss_that_is_not_finite_fails(tmp_path: Path) -> None:
             module,
             lambda start: itertools.repeat(torch.full((1, 1), torch.nan)),
             lambda x, generator: module(x).sum(),
-            Training(steps=3),
+            FitOptions(steps=3),
             resume=tmp_path / "state",
         )
     assert not (tmp_path / "state").exists()

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from biasbed.algorithms.base import Progress
 from biasbed.algorithms.debiased import Debiased
-from biasbed.algorithms.draws import armed
+from biasbed.algorithms.draws import with_draws
 from biasbed.batch import Batch
 from biasbed.networks.style import StyleTransfer, adain, blend
 from biasbed.networks.surgery import split_norms
@@ -55,7 +55,7 @@ def replay_mixbn(case: Case) -> None:
         for phase in ("eval", "train"):
             for module in (norm, twin):
                 module.train(phase == "train")
-            with armed(places, [split]):
+            with with_draws(places, [split]):
                 close(norm(x), case[f"y_{mode}_{phase}"])
         for module, prefix in ((norm, ""), (twin, "aux_bn_")):
             for name in ("running_mean", "running_var"):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.algorithms import infodrop
-from biasbed.algorithms.draws import armed
+from biasbed.algorithms.draws import with_draws
 from biasbed.algorithms.infodrop import InfoDrop, Mask, Offset
 from biasbed.networks import build
 from biasbed.networks.surgery import Site, Window
@@ -40,7 +40,7 @@ def method(hparams: InfoDrop.HParams) -> InfoDrop:
     return InfoDrop(hparams, setup(5, lambda: build("timm:test_resnet", 5)))
 
 
-def drawn(case: Case) -> infodrop.Draw:
+def drawn(case: Case) -> infodrop.MaskDraw:
     """The draw of a training step in which the offsets come out as the vector's, -radius .. radius each."""
     algorithm, radius = method(hparams_of(case)), int(case["radius"])
     offsets = np.stack([case["offset_i"], case["offset_j"]], axis=-1)
@@ -55,7 +55,7 @@ def offsets_of(case: Case) -> Sequence[Offset]:
 
 
 @dataclass(frozen=True)
-class Chosen(infodrop.Draw):
+class Chosen(infodrop.MaskDraw):
     """A draw whose positions, [N,all draws of an image], are given; an alias is never taken."""
 
     choice: Tensor = field(default_factory=lambda: torch.zeros(0))
@@ -67,7 +67,7 @@ class Chosen(infodrop.Draw):
 
 
 @dataclass(frozen=True)
-class Coins(infodrop.Draw):
+class Coins(infodrop.MaskDraw):
     """A draw whose coins, [N,all coins of an image], are given."""
 
     thrown: Tensor = field(default_factory=lambda: torch.zeros(0))
@@ -76,10 +76,10 @@ class Coins(infodrop.Draw):
         return self.thrown[:, first:last]
 
 
-def masked(case: Case, draw: infodrop.Draw, x: Tensor, approximate: bool = False) -> tuple[Tensor, Tensor]:
+def masked(case: Case, draw: infodrop.MaskDraw, x: Tensor, approximate: bool = False) -> tuple[Tensor, Tensor]:
     """The map that a training step passes on, and the weights of its draws."""
     mask = Mask(site_of(case), hparams_of(case, approximate))
-    with armed([mask], [draw]):
+    with with_draws([mask], [draw]):
         mask.observe(torch.from_numpy(case["x_old"]))
         assert mask.weights is not None
         return mask.change(x), mask.weights

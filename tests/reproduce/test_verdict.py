@@ -9,7 +9,7 @@ import pytest
 
 from biasbed import record
 from biasbed.reproduce import verdict
-from biasbed.reproduce.original import History
+from biasbed.reproduce.original import Curves
 from biasbed.reproduce.verdict import BIT_EQUAL, DIFFERENT, MISSING, NO_SPREAD, NOT_EQUAL, WITHIN
 
 MONITOR = "val/accuracy/val"
@@ -23,7 +23,7 @@ def history(accuracy: float, steps: int = 3, **more: float) -> dict[str, dict[in
     return {name: {s: (values | more)[name] * s / steps for s in range(1, steps + 1)} for name in values | more}
 
 
-def verdicts(first: History, second: History, *others: History, alpha: float = 0.05) -> dict[str, str]:
+def verdicts(first: Curves, second: Curves, *others: Curves, alpha: float = 0.05) -> dict[str, str]:
     return {row.metric: row.verdict for row in verdict.compare(PROTOCOL, first, second, others, alpha)}
 
 

@@ -32,7 +32,7 @@ from biasbed.settings import build, specs
 from biasbed.studies import benchmark, launchers, plan
 from biasbed.studies.launchers.local import LocalLauncher
 from biasbed.studies.study import StudyRun, refuse_mixture
-from biasbed.studies.table import Table, read_table
+from biasbed.studies.table import StudyTable, read_table
 from biasbed.training import job
 from biasbed.training.resolve import resolve
 
@@ -49,19 +49,19 @@ def words(image_root: Path, *more: str, **changed: str) -> list[str]:
     return ["benchmark", "--suite", "folders", "--loader_workers", "0", *flags, *more]
 
 
-def table(image_root: Path, *algorithms: str, seeds: int = 2, **more: str) -> Table:
+def table(image_root: Path, *algorithms: str, seeds: int = 2, **more: str) -> StudyTable:
     own: dict[str, dict[str, str]] = {name: {} for name in algorithms}
-    return Table("folders", "mine", own, tuple(range(seeds)), settings(image_root, workers="0", **more))
+    return StudyTable("folders", "mine", own, tuple(range(seeds)), settings(image_root, workers="0", **more))
 
 
-def planned(image_root: Path, tmp_path: Path, *algorithms: str, **options: str) -> plan.Plan:
+def planned(image_root: Path, tmp_path: Path, *algorithms: str, **options: str) -> plan.StudyPlan:
     return plan.make_plan(table(image_root, *algorithms, **options), FakeLauncher(tmp_path), "auto")
 
 
 class Forked(LocalLauncher):
     """Starts trainings from a server that has imported all they need: in a second instead of ten."""
 
-    def start(self, command: launchers.Command) -> Any:
+    def start(self, command: launchers.TrainCommand) -> Any:
         environment = {**command_environment(), **command.environment}
         arguments = (command.arguments, environment, str(Path.cwd()), str(command.log), None)
         process = children._CONTEXT.Process(target=children._child, args=arguments)

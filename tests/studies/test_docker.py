@@ -21,7 +21,7 @@ from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import BenchmarkOptions
 from biasbed.settings import build
-from biasbed.studies.launchers import Command
+from biasbed.studies.launchers import TrainCommand
 from biasbed.studies.launchers.docker import DockerLauncher
 from biasbed.system import code as provenance
 
@@ -43,11 +43,11 @@ def launcher(**flags: str) -> DockerLauncher:
     )
 
 
-def command(home: Path, slot: int = 0, processes: int = 1, **words: str) -> Command:
+def command(home: Path, slot: int = 0, processes: int = 1, **words: str) -> TrainCommand:
     folder = home / "demo" / "erm-s0-1234"
     folder.mkdir(parents=True, exist_ok=True)
     environment = {"MLFLOW_TRACKING_URI": "http://server:5000", "BIASBED_PARENT_RUN": "abc"}
-    return Command("erm-seed0", {"study": "s", **words}, environment, folder / "train.log", slot, 2, processes)
+    return TrainCommand("erm-seed0", {"study": "s", **words}, environment, folder / "train.log", slot, 2, processes)
 
 
 def script(text: str) -> Any:

@@ -15,7 +15,7 @@ from biasbed.errors import Failure
 from biasbed.studies import attempts, ledger
 from biasbed.studies import runner as running
 from biasbed.studies.display import Display, lines, listing
-from biasbed.studies.launchers import Command, local, share
+from biasbed.studies.launchers import TrainCommand, local, share
 from biasbed.studies.plan import estimate, standing
 from biasbed.system.processes import Interrupted
 from biasbed.tracking.folder import RunFolder
@@ -51,7 +51,7 @@ def test_every_run_is_trained_once_and_then_never_again(tmp_path: Path) -> None:
 def test_a_value_that_looks_like_a_setting_stays_a_value(tmp_path: Path) -> None:
     """A sweep's table comes from a server; on a command line of two words a setting, `--epochs=1` would be one."""
     words = {"study": "--epochs=1", "hparams.drop_rate": "--lr", "seed": "3"}
-    command = Command("x", words, {}, tmp_path / "train.log", 0, 1, 1)
+    command = TrainCommand("x", words, {}, tmp_path / "train.log", 0, 1, 1)
     name, *flags = command.arguments
     assert cli.parse(name, flags) == words
 
@@ -86,7 +86,7 @@ def test_a_failed_run_is_retried_as_often_as_said_and_nothing_else_stops(tmp_pat
 class Shy(FakeLauncher):
     """Refuses each run's first start, and fails its second at the first look."""
 
-    def start(self, command: Command) -> Fake:
+    def start(self, command: TrainCommand) -> Fake:
         training = super().start(command)
         count = self.started.count(command.name)
         if count == 1:

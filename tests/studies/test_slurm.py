@@ -25,8 +25,8 @@ from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import BenchmarkOptions, Slurm
 from biasbed.settings import build
-from biasbed.studies.launchers import Command, slurm
-from biasbed.studies.launchers.slurm import Job, SlurmLauncher
+from biasbed.studies.launchers import TrainCommand, slurm
+from biasbed.studies.launchers.slurm import SlurmJob, SlurmLauncher
 
 WAIT_FOR_SIGTERM = """
 import pathlib, signal, sys, time
@@ -57,17 +57,17 @@ def launcher(script: str = "print('trained')", **flags: str) -> SlurmLauncher:
         build(BenchmarkOptions, {"launcher": "slurm", **{f"slurm.{name}": value for name, value in flags.items()}})
     )
 
-    def job(command: Command) -> Job:
+    def job(command: TrainCommand) -> SlurmJob:
         return fake_slurm.Script([], {"SCRIPT": script}, command.log, found.options, command.processes)
 
     found._job = job  # type: ignore[method-assign]
     return found
 
 
-def command(home: Path, name: str) -> Command:
+def command(home: Path, name: str) -> TrainCommand:
     folder = home / "suite" / name
     folder.mkdir(parents=True)
-    return Command(name, {"study": "my study"}, {}, folder / "train.log", 0, 2, 1)
+    return TrainCommand(name, {"study": "my study"}, {}, folder / "train.log", 0, 2, 1)
 
 
 def state(cluster: Path, job: str) -> str:
@@ -194,12 +194,12 @@ def test_device_and_processes_are_those_of_the_nodes(cluster: Path, serve_at: Ca
 
 
 def test_each_node_starts_torchrun_s_processes_of_its_own(tmp_path: Path) -> None:
-    job = Job(["train", "--seed", "1"], {}, tmp_path / "log", Slurm(nodes=2), 8)
+    job = SlurmJob(["train", "--seed", "1"], {}, tmp_path / "log", Slurm(nodes=2), 8)
     words = job.words("12_3", ["a", "b"])
     assert words[words.index("--nproc-per-node") + 1] == "4"
     assert words[words.index("--rdzv-endpoint") + 1] == "a:20123"
     assert words[-4:] == ["biasbed", "train", "--seed", "1"]
-    assert Job(["train"], {}, tmp_path / "log", Slurm(), 4).words("1", ["a"])[1:] == ["-m", "biasbed", "train"]
+    assert SlurmJob(["train"], {}, tmp_path / "log", Slurm(), 4).words("1", ["a"])[1:] == ["-m", "biasbed", "train"]
 
 
 def test_without_a_cluster_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from runs import all_runs, run_folders
 
 from biasbed import suites
 from biasbed.data.folders import FolderSource
-from biasbed.data.prepared import Manifest
+from biasbed.data.prepared import ImagesManifest
 from biasbed.datasets.base import DataSet
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import UsageError
@@ -182,10 +182,10 @@ def test_distorted_validation_images_may_be_prepared(tree: Path, tmp_path: Path)
     for name in originals.ids:
         (folder / "images" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(originals.root / name, folder / "images" / f"{name}.jpg")
-    manifest = Manifest("deepaug_edsr", "imagenet", originals.fingerprint(), 1000, "jpg", {})
+    manifest = ImagesManifest("deepaug_edsr", "imagenet", originals.fingerprint(), 1000, "jpg", {})
     manifest.write(folder)
     assert "deepaug_edsr" in opened(tree, **values).left_out  # not complete
-    Manifest(**{**vars(manifest), "complete": True}).write(folder)
+    ImagesManifest(**{**vars(manifest), "complete": True}).write(folder)
     (prepared,) = opened(tree, sets="deepaug_edsr", **values).sets
     assert (prepared.name, prepared.made_by, len(prepared.source)) == ("deepaug_edsr", "deepaug_edsr", 1000)
     assert np.array_equal(prepared.source.y, originals.y)

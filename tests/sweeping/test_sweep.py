@@ -21,7 +21,7 @@ from biasbed.options import SweepOptions, sweep_settings
 from biasbed.settings import build, specs
 from biasbed.studies import benchmark, winners
 from biasbed.studies import study as tracked
-from biasbed.studies.launchers import Command
+from biasbed.studies.launchers import TrainCommand
 from biasbed.studies.launchers.local import LocalLauncher
 from biasbed.studies.search import samplers, sending, storage
 from biasbed.studies.search.search import choose_objective
@@ -254,7 +254,7 @@ def test_the_direction_of_an_objective() -> None:
 class Forked(LocalLauncher):
     """Starts trainings from a server that has imported all they need."""
 
-    def start(self, command: Command) -> Any:
+    def start(self, command: TrainCommand) -> Any:
         environment = {**command_environment(), **command.environment}
         arguments = (command.arguments, environment, str(Path.cwd()), str(command.log), None)
         process = children._CONTEXT.Process(target=children._child, args=arguments)

@@ -10,9 +10,9 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from biasbed.studies.search import trials
-from biasbed.studies.search.results import Found, summary, winner, winners
+from biasbed.studies.search.results import SearchState, summary, winner, winners
 from biasbed.studies.search.space import Dimension, Space
-from biasbed.studies.search.table import News, lines
+from biasbed.studies.search.table import TrialNews, lines
 
 SPACE = Space("erm", (Dimension("optim.lr", "loguniform", 0.01, 1.0),))
 
@@ -35,7 +35,7 @@ def trial(number: int, state: str, value: float | None = None, rate: float = 0.1
     return found
 
 
-def searched(*every: FrozenTrial, trials: int = 8, maximize: bool = True, repeat: int | None = None) -> Found:
+def searched(*every: FrozenTrial, trials: int = 8, maximize: bool = True, repeat: int | None = None) -> SearchState:
     search: Any = SimpleNamespace(
         name=f"s/erm/{repeat}",
         algorithm="erm",
@@ -50,7 +50,7 @@ def searched(*every: FrozenTrial, trials: int = 8, maximize: bool = True, repeat
         run=SimpleNamespace(unit="epoch", total=4),
         trial=lambda place: str(place) if repeat is None else f"r{repeat}-{place}",
     )
-    return Found(search, every)
+    return SearchState(search, every)
 
 
 def test_the_table_counts_places_and_estimates_the_rest() -> None:
@@ -72,7 +72,7 @@ def test_the_table_counts_places_and_estimates_the_rest() -> None:
 
 def test_news_are_told_once() -> None:
     before = searched(trial(0, "RUNNING"), trial(1, "RUNNING"))
-    news = News([before])
+    news = TrialNews([before])
     after = searched(trial(0, "COMPLETE", 0.7), trial(1, "FAIL"), trial(2, "WAITING", again=1, place=1))
     assert news.since([after]) == [
         "erm trial 0 complete: 70.00, the best so far",

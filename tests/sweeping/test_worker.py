@@ -20,17 +20,17 @@ from biasbed.studies.search import samplers, trials, worker
 from biasbed.studies.search import search as searches
 from biasbed.studies.search import storage as storages
 from biasbed.studies.search.liveness import is_gone, signature
-from biasbed.studies.search.objective import Objective, note_run
-from biasbed.studies.search.results import Found, ledger_lines
+from biasbed.studies.search.objective import TrialObjective, note_run
+from biasbed.studies.search.results import SearchState, ledger_lines
 from biasbed.studies.search.worker import Worker
 from biasbed.system.processes import Interrupted
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import NOTE, Tracker
 
 
-def found(worker: Worker) -> Found:
+def found(worker: Worker) -> SearchState:
     search, study, _ = worker.studies[0]
-    return Found(search, study.get_trials(deepcopy=False))
+    return SearchState(search, study.get_trials(deepcopy=False))
 
 
 def rates(worker: Worker) -> list[float]:
@@ -252,7 +252,7 @@ def test_a_complete_trial_keeps_nothing_of_what_ended_it_before(tracking: str, t
     """Neither a note of ours, nor what the training said of a signal that came as it was being sent."""
     from mlflow import MlflowClient
 
-    client, run, settle = MlflowClient(tracking), SimpleNamespace(tracked=True), Objective._settle
+    client, run, settle = MlflowClient(tracking), SimpleNamespace(tracked=True), TrialObjective._settle
     for number, end in enumerate(("failed", "aborted", "")):
         folder = RunFolder(tmp_path / str(number))
         folder.path.mkdir()
@@ -312,11 +312,11 @@ def test_equal_parameters_are_trained_once(bed: Bed) -> None:
     search, study, _ = bed.work(launcher, trials=4, sampler="random", seed=3).studies[0]
     every = study.get_trials()
     assert sum(trial.user_attrs.pop(trials.EQUAL, None) is not None for trial in every) == 4 - len(drawn)
-    lines = ledger_lines([Found(search, every)])
+    lines = ledger_lines([SearchState(search, every)])
     assert [line.cost.attempts for line in lines] == [1] * len(drawn)
     every[0].user_attrs[trials.FOLDER] = str(bed.home / "elsewhere")
     here = {trial.user_attrs[trials.FOLDER] for trial in every[1:]}
-    assert len(ledger_lines([Found(search, every)])) == len(here)
+    assert len(ledger_lines([SearchState(search, every)])) == len(here)
 
 
 def test_a_training_that_fails_is_a_failed_trial_until_the_next_command(bed: Bed) -> None:

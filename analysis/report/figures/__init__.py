@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from biasbed.analysis.report.figures import effects, ranks, scores, style
 from biasbed.analysis.report.verdicts import verdicts
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.statistics.friedman import Comparison
+from biasbed.analysis.statistics.friedman import RankTests
 
 
 def write(analysis: Analysis, folder: Path) -> dict[str, str]:
@@ -60,7 +60,7 @@ def _all(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
         )
 
 
-def _of_setting(analysis: Analysis, comparison: Comparison) -> Iterator[tuple[str, Figure, str]]:
+def _of_setting(analysis: Analysis, comparison: RankTests) -> Iterator[tuple[str, Figure, str]]:
     if comparison.skipped:
         return
     where = f"{comparison.setting} sets"

@@ -12,12 +12,12 @@ from biasbed.analysis.report import words
 from biasbed.analysis.report.figures.style import GREY
 from biasbed.analysis.report.verdicts import Verdict
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.statistics.friedman import Comparison
+from biasbed.analysis.statistics.friedman import RankTests
 
 APART, NOT_APART = "#0072B2", "#9a9a9a"
 
 
-def forest(analysis: Analysis, comparison: Comparison, pairs: Sequence[Verdict]) -> Figure:
+def forest(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) -> Figure:
     """Mean difference over the sets and its bootstrap interval for every pair; filled where a test separates it.
 
     The band is the region of practical equivalence.

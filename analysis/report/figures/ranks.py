@@ -16,12 +16,12 @@ from matplotlib.patches import Patch
 from biasbed.analysis.report import words
 from biasbed.analysis.report.figures.style import GREY, look, text_on
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.statistics.friedman import Comparison
+from biasbed.analysis.statistics.friedman import RankTests
 
 # --- critical difference ----------------------------------------------------------------------------------------------
 
 
-def critical_difference(analysis: Analysis, comparison: Comparison) -> Figure:
+def critical_difference(analysis: Analysis, comparison: RankTests) -> Figure:
     """Average ranks on an axis, best left; bars join algorithms that are not told apart (Demsar 2006, figure 1).
 
     Bars are drawn under a significant omnibus test only.
@@ -56,7 +56,7 @@ def _rank_axis(axes: Axes, k: int) -> None:
         axes.text(value, -0.17, str(value), ha="center", va="bottom")
 
 
-def _ruler(axes: Axes, comparison: Comparison) -> None:
+def _ruler(axes: Axes, comparison: RankTests) -> None:
     """The critical difference as a length, beginning at rank 1; only in words where it is longer than the axis."""
     cd = comparison.reach.critical_difference if comparison.reach else None
     if cd is None:
@@ -72,7 +72,7 @@ def _ruler(axes: Axes, comparison: Comparison) -> None:
     axes.text(1 + cd + 0.02 * k, -0.75, f"critical difference {cd:.2f}", ha="left", va="center", fontsize=8)
 
 
-def _rank_labels(axes: Axes, analysis: Analysis, comparison: Comparison, top: float) -> None:
+def _rank_labels(axes: Axes, analysis: Analysis, comparison: RankTests, top: float) -> None:
     """Names, the better half at the left and the others at the right, each joined to its rank by a line."""
     ranks = comparison.mean_ranks
     k = len(ranks)
@@ -99,7 +99,7 @@ BOUNDS = (0.0, 0.001, 0.01, 0.05, 0.1, 1.0)
 SHADES = ("#08306b", "#2171b5", "#7fb3dc", "#dbe4ec", "#f7f7f7")  # one hue: differs in lightness for everyone
 
 
-def p_values(analysis: Analysis, comparison: Comparison) -> Figure:
+def p_values(analysis: Analysis, comparison: RankTests) -> Figure:
     """Above the diagonal Nemenyi's test, below it exact Wilcoxon tests with Holm's correction; best ranks first."""
     names = list(comparison.mean_ranks)
     k = len(names)
@@ -133,7 +133,7 @@ def p_values(analysis: Analysis, comparison: Comparison) -> Figure:
 
 
 def _p_table(
-    analysis: Analysis, comparison: Comparison, names: list[str]
+    analysis: Analysis, comparison: RankTests, names: list[str]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """k x k, NaN on the diagonal and where there is no test (pairs without the control)."""
     table = np.full((len(names), len(names)), math.nan)
@@ -168,7 +168,7 @@ def _p_text(p: float, alpha: float) -> str:
 # --- ranks ------------------------------------------------------------------------------------------------------------
 
 
-def rank_map(comparison: Comparison) -> Figure:
+def rank_map(comparison: RankTests) -> Figure:
     """The rank of every algorithm on every set, and their average: where an average rank comes from."""
     names, sets = list(comparison.mean_ranks), list(comparison.sets)
     k = len(names)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from biasbed.algorithms.base import Algorithm, Setup
-from biasbed.algorithms.draws import armed
+from biasbed.algorithms.draws import with_draws
 from biasbed.algorithms.presets import BIASBED_CODE, BIASBED_PAPER, IMAGENET_CROPS, SGD, STEPS, epochs
 from biasbed.algorithms.recipes import OPEN
 from biasbed.batch import Batch
@@ -151,9 +151,9 @@ class Debiased(Algorithm):
     def _logits(self, x: Tensor, stylised: Tensor) -> tuple[Tensor, Tensor]:
         """Of images as they are, by the main norms, and of their copies, by the auxiliary ones."""
         if stylised.shape == x.shape:
-            with armed(self.norms, [len(x)] * len(self.norms)):
+            with with_draws(self.norms, [len(x)] * len(self.norms)):
                 logits: Tensor = self.network(torch.cat([x, stylised]))
             return logits[: len(x)], logits[len(x) :]
         clean: Tensor = self.network(x)
-        with armed(self.norms, [0] * len(self.norms)):
+        with with_draws(self.norms, [0] * len(self.norms)):
             return clean, self.network(stylised)

@@ -37,7 +37,7 @@ class Drawn:
 
 
 @contextlib.contextmanager
-def armed(places: Sequence[Place], draws: Sequence[Any]) -> Iterator[None]:
+def with_draws(places: Sequence[Place], draws: Sequence[Any]) -> Iterator[None]:
     """Hand each place its draws for the forward pass inside the block."""
     for place, draw in zip(places, draws, strict=True):
         place.draw = draw

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from biasbed.algorithms.base import Setup
-from biasbed.algorithms.draws import Drawn, HostDraws, armed
+from biasbed.algorithms.draws import Drawn, HostDraws, with_draws
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import (
     BIASBED_CODE,
@@ -154,7 +154,7 @@ def mark(choice: Tensor, length: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Draw:
+class MaskDraw:
     """One forward pass at one insertion point: the offsets, and the generator of the positions.
 
     Without a generator, every image meets the same fixed numbers and is compared with its own mean distance, so that
@@ -199,7 +199,7 @@ def _hash(index: Tensor) -> Tensor:
 class Mask(Drawn):
     """Watches the feature u at the site's source and masks the map z at its target."""
 
-    draw: Draw | None
+    draw: MaskDraw | None
 
     def __init__(self, site: Site, hparams: InfoDrop.HParams) -> None:
         self.window, self.pool = site.window, site.pool
@@ -231,7 +231,7 @@ class Mask(Drawn):
         self.weights = None
 
     @torch.no_grad()
-    def _dropped(self, weights: Tensor, channels: int, draw: Draw) -> Tensor:
+    def _dropped(self, weights: Tensor, channels: int, draw: MaskDraw) -> Tensor:
         """What is dropped per image and channel: bool [N,channels,h,w]."""
         num_images, height, width = weights.shape
         length = height * width
@@ -359,24 +359,24 @@ class InfoDrop(ERM):
         self._evaluation_offsets = self._offsets(torch.Generator().manual_seed(EVALUATION_SEED))
 
     def logits(self, x: Tensor) -> Tensor:
-        with armed(self.masks, self._draw()):
+        with with_draws(self.masks, self._draw()):
             return super().logits(x)
 
     def predict(self, x: Tensor) -> Tensor:
-        with armed(self.masks, self._evaluation_draw()):
+        with with_draws(self.masks, self._evaluation_draw()):
             return super().predict(x)
 
-    def _draw(self) -> list[Draw | None]:
+    def _draw(self) -> list[MaskDraw | None]:
         if self.progress.is_past(self.hparams.finetune_from) or not self.training:
             return [None] * len(self.masks)
         offsets = self._offsets(self._host.generator(self.progress))
-        return [Draw(moves, self.group.generator) for moves in offsets]
+        return [MaskDraw(moves, self.group.generator) for moves in offsets]
 
-    def _evaluation_draw(self) -> list[Draw | None]:
+    def _evaluation_draw(self) -> list[MaskDraw | None]:
         """The same draws whenever asked: evaluation is a function of model and image, and moves no generator."""
         if not self.hparams.mask_in_eval:
             return [None] * len(self.masks)
-        return [Draw(moves, None) for moves in self._evaluation_offsets]
+        return [MaskDraw(moves, None) for moves in self._evaluation_offsets]
 
     def _offsets(self, generator: torch.Generator) -> list[list[Offset]]:
         """Per mask `num_offsets` pairs from {-radius..radius}; repeats and (0,0) are allowed, as with the authors."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from biasbed.algorithms.base import Setup
-from biasbed.algorithms.draws import Drawn, HostDraws, armed, uniform
+from biasbed.algorithms.draws import Drawn, HostDraws, uniform, with_draws
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import BIASBED_PAPER, DEEPAUGMENT_AUTHORS
 from biasbed.batch import at_least_fp32
@@ -150,17 +150,17 @@ def draw_blocks(
 
 
 @dataclass(frozen=True, eq=False)
-class Draw:
+class NetworkDraw:
     """One forward pass: the random network of each of the first images, and how strongly all of them are distorted."""
 
     blocks: Sequence[Block]
     strength: Tensor
 
 
-class Distortion(Drawn):
+class NoiseDistortion(Drawn):
     """Distorts the first images of a batch, as many as networks are drawn; the others pass."""
 
-    draw: Draw | None
+    draw: NetworkDraw | None
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.draw is None:
@@ -203,19 +203,19 @@ class Noise2Net(ERM):
 
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
-        self.distortion = Distortion()
+        self.distortion = NoiseDistortion()
         surgery.insert_after(self.network.get_submodule("normalise"), self.distortion)
         self._host = HostDraws(setup.group)
 
     def logits(self, x: Tensor) -> Tensor:
-        with armed([self.distortion], [self._draw(len(x))]):
+        with with_draws([self.distortion], [self._draw(len(x))]):
             return super().logits(x)
 
-    def _draw(self, num_images: int) -> Draw | None:
+    def _draw(self, num_images: int) -> NetworkDraw | None:
         count = int(self.hparams.share * num_images + 1e-9)
         if count == 0 or not self.training:
             return None
         generator, dtype = self.group.generator, next(self.parameters()).dtype
         strength = uniform((), self.hparams.max_eps / 2, self.hparams.max_eps, generator, dtype)
         shapes = draw_shapes(self._host.epoch_generator(self.progress))
-        return Draw(draw_blocks(count, self.hparams.hidden, shapes, generator, dtype), strength)
+        return NetworkDraw(draw_blocks(count, self.hparams.hidden, shapes, generator, dtype), strength)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from biasbed.algorithms.base import Setup
-from biasbed.algorithms.draws import Drawn, HostDraws, armed
+from biasbed.algorithms.draws import Drawn, HostDraws, with_draws
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import BIASBED_CODE, BIASBED_PAPER, IMAGENET_CROPS, SGD, STEPS, epochs
 from biasbed.batch import at_least_fp32
@@ -95,7 +95,7 @@ class PAdaIN(ERM):
         self._host = HostDraws(setup.group)
 
     def logits(self, x: Tensor) -> Tensor:
-        with armed(self.swaps, self._draw(len(x))):
+        with with_draws(self.swaps, self._draw(len(x))):
             return super().logits(x)
 
     def _draw(self, num_images: int) -> list[Tensor | None]:

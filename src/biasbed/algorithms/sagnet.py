@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from biasbed.algorithms.base import Algorithm, Objective, Optimizer, Setup
-from biasbed.algorithms.draws import Drawn, armed
+from biasbed.algorithms.draws import Drawn, with_draws
 from biasbed.algorithms.presets import (
     BIASBED_CODE,
     BIASBED_PAPER,
@@ -81,7 +81,7 @@ def adversarial_loss(logits: Tensor, eps: float = 1e-5) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Draw:
+class StyleDraw:
     """One forward pass's permutations [N] and degrees of interpolation [N]."""
 
     content: Tensor
@@ -92,7 +92,7 @@ class Draw:
 class Randomisation(Drawn):
     """Randomises the style of the maps that pass, and keeps them with randomised content for the style network."""
 
-    draw: Draw | None
+    draw: StyleDraw | None
 
     def __init__(self, eps: float) -> None:
         self.eps = eps
@@ -213,7 +213,7 @@ class SagNet(Algorithm):
     def objectives(self, batch: Batch) -> dict[str, Objective]:
         """The three losses of one forward pass by optimizer, and whose gradients they give."""
         places = [self.randomisation, *self.dropouts]
-        with armed(places, [self._draw(len(batch)), *self._dropout_masks(len(batch))]):
+        with with_draws(places, [self._draw(len(batch)), *self._dropout_masks(len(batch))]):
             logits = self.network(batch.x)
             logits_of_style = self.style_net(self.randomisation.content_randomised)
         self.observe(logits, batch.y)
@@ -228,12 +228,12 @@ class SagNet(Algorithm):
         logits: Tensor = self.network(x)
         return logits
 
-    def _draw(self, num_images: int) -> Draw:
+    def _draw(self, num_images: int) -> StyleDraw:
         """In the authors' order: whose content, then whose style and how much of it."""
         generator, device = self.group.generator, self.group.device
         content = torch.randperm(num_images, generator=generator, device=device)
         style = torch.randperm(num_images, generator=generator, device=device)
-        return Draw(content, style, torch.rand(num_images, generator=generator, device=device))
+        return StyleDraw(content, style, torch.rand(num_images, generator=generator, device=device))
 
     def _dropout_masks(self, num_images: int) -> list[Tensor | None]:
         rate = self.hparams.dropout

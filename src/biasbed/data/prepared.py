@@ -36,7 +36,7 @@ def base(prepared_dir: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class ImagesManifest:
     """What a folder of prepared images holds, and how it was made."""
 
     what: str
@@ -55,7 +55,7 @@ class Manifest:
         partial.replace(folder / MANIFEST)
 
     @classmethod
-    def read(cls, folder: Path) -> Manifest | None:
+    def read(cls, folder: Path) -> ImagesManifest | None:
         """The manifest of a folder, None where there is none; Failure where it is damaged."""
         try:
             values = json.loads((folder / MANIFEST).read_text())
@@ -67,7 +67,7 @@ class Manifest:
 
 
 @dataclass(frozen=True)
-class Store:
+class PreparedStore:
     """The prepared images and networks of one suite."""
 
     root: Path
@@ -97,7 +97,7 @@ class Store:
         UsageError with the command that makes them where there are none, or not all.
         """
         folder = self.images(whole, what)
-        manifest = Manifest.read(folder)
+        manifest = ImagesManifest.read(folder)
         if manifest is None or not manifest.complete:
             state = "have not been prepared" if manifest is None else "are not complete yet"
             raise UsageError(f"the images '{what}' of '{whole.name}' {state}: {self.hint(what)}")

@@ -180,7 +180,7 @@ class Key(NamedTuple):
     number: int  # of the pass; no row of a part has the same one twice
 
 
-class Plan:
+class BatchPlan:
     """Every step's examples for one process, and that process's weight in the step."""
 
     def __init__(self, streams: Mapping[str, Stream], seed: int, rank: int = 0, world: int = 1) -> None:
@@ -309,7 +309,7 @@ def collate(items: Sequence[Any]) -> tuple[Batch, tuple[str, ...]] | CorruptImag
 class Steps(Sampler[list[Key]]):
     """The keys of the steps from `start` to the end of the epoch; set `start` before each pass."""
 
-    def __init__(self, plan: Plan, at_least: int) -> None:
+    def __init__(self, plan: BatchPlan, at_least: int) -> None:
         self.plan, self.at_least, self.start = plan, at_least, 0
 
     def __iter__(self) -> Iterator[list[Key]]:
@@ -325,7 +325,7 @@ class Steps(Sampler[list[Key]]):
 class TrainLoader:
     """Batches of one process, from any step to the end of its epoch; workers live as long as the loader."""
 
-    def __init__(self, plan: Plan, seed: int, workers: int, at_least: int, pin: bool) -> None:
+    def __init__(self, plan: BatchPlan, seed: int, workers: int, at_least: int, pin: bool) -> None:
         self.plan = plan
         self.steps = Steps(plan, at_least)
         self.loader = DataLoader(

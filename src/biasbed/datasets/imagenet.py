@@ -100,7 +100,7 @@ class ImageNetR(WordNetFolders):
     source = "https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar"
 
 
-class DeepAugCAE(WordNetFolders):
+class CAECopies(WordNetFolders):
     """ImageNet's validation images distorted by DeepAugment's autoencoder (Hendrycks et al. 2021, section 4)."""
 
     name = "deepaug_cae"
@@ -119,13 +119,13 @@ class DeepAugCAETrain(WordNetFolders):
     source = "https://github.com/hendrycks/imagenet-r, DeepAugment"
 
 
-class DeepAugEDSR(WordNetFolders):
+class EDSRCopies(WordNetFolders):
     """ImageNet's validation images distorted by DeepAugment's super-resolution network."""
 
     name = "deepaug_edsr"
     images = VAL
     places = ("deepaug_edsr/val", "deepaug_edsr", "DeepAugment/EDSR/val", "EDSR/val")
-    source = DeepAugCAE.source
+    source = CAECopies.source
 
 
 class DeepAugEDSRTrain(WordNetFolders):

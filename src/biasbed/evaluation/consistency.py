@@ -14,7 +14,7 @@ from biasbed.evaluation.decisions import Answers, image_keys, sessions_of
 
 
 @dataclass(frozen=True)
-class Pair:
+class ObserverPair:
     """How two observers agree on being right, over the images that both have seen."""
 
     set: str
@@ -32,7 +32,7 @@ class Pair:
         return measures.error_consistency(self.both_right, self.only_a, self.only_b, self.both_wrong)
 
 
-def consistency(answers: Sequence[Answers]) -> list[Pair]:
+def consistency(answers: Sequence[Answers]) -> list[ObserverPair]:
     """All pairs of observers that have seen images in common, told by their names.
 
     Of observers who have both seen images in several sessions the answers of each session are compared; the one answer
@@ -68,7 +68,7 @@ def _in_common(
     return (rows[0], rows[1]), [of_a[row] for row, _ in found]
 
 
-def _pair(a: Answers, b: Answers, rows: tuple[np.ndarray, np.ndarray], common: Sequence[str]) -> Pair:
+def _pair(a: Answers, b: Answers, rows: tuple[np.ndarray, np.ndarray], common: Sequence[str]) -> ObserverPair:
     different = np.flatnonzero(a.label[rows[0]] != b.label[rows[1]])
     if len(different):
         at = int(different[0])
@@ -77,7 +77,7 @@ def _pair(a: Answers, b: Answers, rows: tuple[np.ndarray, np.ndarray], common: S
     right_a, right_b = a.right[rows[0]], b.right[rows[1]]
     cells = (right_a & right_b, right_a & ~right_b, ~right_a & right_b, ~right_a & ~right_b)
     counts = (int(cell.sum()) for cell in cells)
-    return Pair(a.set, a.observer, b.observer, len(set(common)), len(common), *counts)
+    return ObserverPair(a.set, a.observer, b.observer, len(set(common)), len(common), *counts)
 
 
 def matching_set(observer: Answers, sets: Mapping[str, Sequence[str]]) -> str:

@@ -60,7 +60,7 @@ def log_model(best: Path, run_id: str, uri: str, named: str = "auto") -> None:
 
 
 @dataclass(frozen=True)
-class Model:
+class TestedModel:
     """A trained model that is to be tested."""
 
     module: nn.Module
@@ -72,7 +72,7 @@ class Model:
     preprocessing: Mapping[str, Any]  # how it was tested in training or by its library: settings by dotted name
 
 
-def find(model: str, weights: str = "none", named: str = "auto") -> Model:
+def find(model: str, weights: str = "none", named: str = "auto") -> TestedModel:
     """What `model=` names: a checkpoint file, a tracked run's id, `torchvision:<name>` or `timm:<name>`.
 
     weights: for a library's model, a file or the name of published weights, which may also be part of the model's name
@@ -97,16 +97,16 @@ def find(model: str, weights: str = "none", named: str = "auto") -> Model:
     )
 
 
-def _ours(path: Path, named: str, where: str = "") -> Model:
+def _ours(path: Path, named: str, where: str = "") -> TestedModel:
     algorithm, config, classes = from_checkpoint(path, named, where)
     values = flatten(config)
     tested = ("image_size", "categories", "preprocess.")
     preprocessing = {key: value for key, value in values.items() if key.startswith(tested)}
     name, outputs = algorithms.identifier(config.algorithm), algorithm.setup.num_classes
-    return Model(algorithm, algorithm.predict, name, config.seed, classes, outputs, preprocessing)
+    return TestedModel(algorithm, algorithm.predict, name, config.seed, classes, outputs, preprocessing)
 
 
-def _library_model(model: str, weights: str) -> Model:
+def _library_model(model: str, weights: str) -> TestedModel:
     library, name, named = (*model.split(":", 2), "none")[:3]
     if "none" not in (named, weights):
         raise UsageError(f"model={model} and weights={weights} both name weights: give one of them")
@@ -120,7 +120,7 @@ def _library_model(model: str, weights: str) -> Model:
         found = published.fetch(model, word)
         model += "" if model.endswith(f".{word}") else f":{word}"
     network = found.network.eval()
-    return Model(network, network, record.slug(model), 0, found.classes, found.outputs, found.preprocessing)
+    return TestedModel(network, network, record.slug(model), 0, found.classes, found.outputs, found.preprocessing)
 
 
 def _weights(model: str, word: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from biasbed import measures, record
-from biasbed.evaluation.consistency import Pair
+from biasbed.evaluation.consistency import ObserverPair
 from biasbed.evaluation.decisions import Answers, calibration
 
 RESAMPLES = 1000
@@ -139,12 +139,12 @@ def _cue_row(one: Answers, shape_class: str | None) -> dict[str, Any] | None:
     }
 
 
-def consistency_row(pair: Pair) -> dict[str, Any]:
+def consistency_row(pair: ObserverPair) -> dict[str, Any]:
     """One line of `error_consistency.csv`."""
     return {**vars(pair), "kappa": pair.kappa}
 
 
-def write(folder: Path, answers: Sequence[Answers], pairs: Sequence[Pair]) -> None:
+def write(folder: Path, answers: Sequence[Answers], pairs: Sequence[ObserverPair]) -> None:
     """The CSV files, those without lines left out."""
     tables: dict[str, list[dict[str, Any]]] = {
         record.EVALUATION_FILE: [set_row(one) for one in answers],
@@ -168,7 +168,10 @@ def _cell(value: Any) -> Any:
 
 
 def text(
-    answers: Sequence[Answers], pairs: Sequence[Pair], name: str = "set", left_out: Mapping[str, str] | None = None
+    answers: Sequence[Answers],
+    pairs: Sequence[ObserverPair],
+    name: str = "set",
+    left_out: Mapping[str, str] | None = None,
 ) -> str:
     """All that is printed. `name`: what tells the lines apart, `set`, or `observer`: then each kind's whole in full."""
     lines = _set_table(answers, name)
@@ -250,7 +253,7 @@ def _shape_bias_intervals(one: Answers, whole: Mapping[str, Any]) -> str:
     return f"{_PERCENT} interval over images {found}, over the {number} observers {over}"
 
 
-def _pairs(pairs: Sequence[Pair]) -> list[str]:
+def _pairs(pairs: Sequence[ObserverPair]) -> list[str]:
     columns = ("images", "trials") if any(pair.trials != pair.images for pair in pairs) else ("images",)
     table = [["error consistency (kappa)", "", "set", *columns, "both right", "both wrong", "kappa"]]
     for pair in pairs:
@@ -259,7 +262,7 @@ def _pairs(pairs: Sequence[Pair]) -> list[str]:
     return _aligned(table, left=(0, 1, 2))
 
 
-def _matrix(pairs: Sequence[Pair]) -> list[str]:
+def _matrix(pairs: Sequence[ObserverPair]) -> list[str]:
     """Kappa of all pairs; columns have the numbers of the rows."""
     names = list(dict.fromkeys(name for pair in pairs for name in (pair.a, pair.b)))
     kappa = {frozenset((pair.a, pair.b)): _number(pair.kappa) for pair in pairs}

@@ -21,7 +21,7 @@ from biasbed.data.streams import auto_workers
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import UsageError, first_line
 from biasbed.evaluation import models, recorded, report
-from biasbed.evaluation.consistency import Pair, consistency, matching_set
+from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
 from biasbed.evaluation.decisions import Answers
 from biasbed.evaluation.evaluator import Evaluator, answers, measure, write_predictions
 from biasbed.evaluation.run import EvaluationRun, finish
@@ -32,9 +32,9 @@ from biasbed.suites import Suite, label_maps
 from biasbed.suites.sets import EvaluationSet
 from biasbed.system import code
 from biasbed.system.processes import interruptible
-from biasbed.system.terminal import Progress
+from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import RunFolder, home
-from biasbed.tracking.tracker import Tracker, settled, take_run_id
+from biasbed.tracking.tracker import Tracker, ends_run, take_run_id
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Evaluation:
     """A model with everything that it is tested on."""
 
     config: Config
-    model: models.Model
+    model: models.TestedModel
     suite: Suite
     observers: Mapping[str, Sequence[Answers]]  # set -> who else has decided on its images
 
@@ -55,7 +55,7 @@ def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[s
     with interruptible(), process_group(evaluation.config.device) as group, folder.locked():
         tracker = Tracker(folder, take_run_id(), run.offline)
         (folder.path / record.ENVIRONMENT_FILE).write_text(code.environment())
-        with settled(tracker), failures_named():
+        with ends_run(tracker), failures_named():
             run.start(folder, tracker)
             metrics, own, skipped = _decide(evaluation, group, folder)
             pairs = _pairs(own, evaluation.observers)
@@ -85,7 +85,7 @@ def _opened(options: EvaluateOptions, given: Mapping[str, Any]) -> Evaluation:
     return Evaluation(config, model, suite, _by_set(observers, sets))
 
 
-def _check_sizes(model: models.Model, sets: Sequence[EvaluationSet]) -> None:
+def _check_sizes(model: models.TestedModel, sets: Sequence[EvaluationSet]) -> None:
     """UsageError where the network doesn't take images of the size that a set's are brought to."""
     grey = Decoded(torch.full((3, 300, 400), 128, dtype=torch.uint8))
     sizes = {tuple(entry.transform(grey).shape): entry.name for entry in sets}
@@ -101,7 +101,7 @@ def _check_sizes(model: models.Model, sets: Sequence[EvaluationSet]) -> None:
             ) from None
 
 
-def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.Model) -> Config:
+def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.TestedModel) -> Config:
     """Settings by rising precedence: the suite's, those that the model brings, presets, the command line.
 
     Of a preset counts what it says of testing.
@@ -127,7 +127,7 @@ def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.Mo
 # --- label maps -------------------------------------------------------------------------------------------------------
 
 
-def _described(model: models.Model, own: label_maps.OwnMaps) -> models.Model:
+def _described(model: models.TestedModel, own: label_maps.OwnMaps) -> models.TestedModel:
     """The model with its outputs named as the user says; UsageError where that contradicts the model."""
     if own.outputs != model.outputs:
         raise UsageError(f"label_map={own.path}: describes {own.outputs} outputs, but the model has {model.outputs}")
@@ -139,7 +139,7 @@ def _described(model: models.Model, own: label_maps.OwnMaps) -> models.Model:
 
 
 def _fitted(
-    suite: Suite, model: models.Model, own: label_maps.OwnMaps | None, config: Config
+    suite: Suite, model: models.TestedModel, own: label_maps.OwnMaps | None, config: Config
 ) -> tuple[tuple[EvaluationSet, ...], dict[str, str]]:
     """(sets with the label map that fits the model, why the others are left out).
 
@@ -163,7 +163,7 @@ def _fitted(
 
 
 def _label_map(
-    entry: EvaluationSet, suite: Suite, model: models.Model, own: label_maps.OwnMaps | None, config: Config
+    entry: EvaluationSet, suite: Suite, model: models.TestedModel, own: label_maps.OwnMaps | None, config: Config
 ) -> label_maps.LabelMap | None:
     """How the model's outputs become the set's classes, by the names of both; None where nothing fits."""
     classes = entry.source.classes
@@ -182,7 +182,7 @@ def _label_map(
     return label_maps.wordnet_subset(classes, outputs or ())
 
 
-def _misfit(entry: EvaluationSet, model: models.Model) -> str:
+def _misfit(entry: EvaluationSet, model: models.TestedModel) -> str:
     def some(names: Sequence[str]) -> str:
         return ", ".join(names[:8]) + ", ..." * (len(names) > 8)
 
@@ -216,7 +216,7 @@ def _by_set(observers: Sequence[Answers], sets: Sequence[EvaluationSet]) -> dict
     return found
 
 
-def _pairs(own: Sequence[Answers], observers: Mapping[str, Sequence[Answers]]) -> list[Pair]:
+def _pairs(own: Sequence[Answers], observers: Mapping[str, Sequence[Answers]]) -> list[ObserverPair]:
     """The model with every other observer."""
     found = []
     for one in own:
@@ -225,7 +225,7 @@ def _pairs(own: Sequence[Answers], observers: Mapping[str, Sequence[Answers]]) -
     return found
 
 
-def _metric(pair: Pair) -> str:
+def _metric(pair: ObserverPair) -> str:
     return str(record.MetricName("test", "error_consistency", pair.set, record.slug(pair.b)))
 
 
@@ -270,7 +270,7 @@ def _decide(
     precision, skip = Precision(config.precision, group.device), config.corrupt == "skip"
     evaluator = Evaluator(sets, group, precision, evaluation.suite.task, config.eval_batch_size, workers, skip)
     model.module.to(group.device).eval()
-    with Progress(sum(len(entry.source) for entry in sets), "image") as bar:
+    with ProgressBar(sum(len(entry.source) for entry in sets), "image") as bar:
         decided = evaluator.decide(model.predict, bar.tick)
     evaluator.close()
     assert decided is not None

@@ -14,14 +14,14 @@ from biasbed.data.source import Source
 from biasbed.data.transforms import keyed_randomness
 from biasbed.errors import UsageError
 from biasbed.networks.cae import CAE, LAYERS, SMALLEST
-from biasbed.prepare.fit import Tick, Training, fit, patches
+from biasbed.prepare.fit import FitOptions, Tick, fit, patches
 from biasbed.settings import setting
 
 WIDTH = 24  # above it, the same steps of Adam move a layer's output by more, until the last tanh is stuck at its end
 
 
 @dataclass(frozen=True)
-class CAETraining(Training):
+class CAETraining(FitOptions):
     """The defaults take less than a minute on one core for images of 40 pixels."""
 
     width: int = setting(WIDTH, "channels of the first layer (authors: 64)", ge=4)

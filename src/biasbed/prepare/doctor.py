@@ -19,7 +19,7 @@ from biasbed.data.listing import THREADS
 from biasbed.datasets.base import DataSet, some
 from biasbed.errors import CorruptImage, Failure, UsageError
 from biasbed.options import PrepareOptions
-from biasbed.system.terminal import Progress
+from biasbed.system.terminal import ProgressBar
 
 CHUNK = 128  # files that are in memory at a time when contents are hashed
 COLUMNS = ("data set", "found in", "layout", "images", "classes", "unreadable", "size", "fingerprint", "licence")
@@ -80,7 +80,7 @@ def examine(data_set: DataSet, data_dir: Path, whole: bool = False) -> Finding:
     except UsageError as error:
         return Finding(data_set, folder, problem=str(error))
     unreadable, size, sha = {}, 0, hashlib.sha256()
-    with Progress(len(source), "image") as bar:
+    with ProgressBar(len(source), "image") as bar:
         for name, look in _looks(source, whole):
             size += look.size
             sha.update(look.content)

@@ -28,7 +28,7 @@ B = TypeVar("B")
 
 
 @dataclass(frozen=True)
-class Training:
+class FitOptions:
     """What every training of such a network can be told."""
 
     size: int = setting(40, "short side in pixels of the images that the network works on", ge=16)
@@ -66,7 +66,7 @@ def fit(
     network: N,
     batches: Callable[[int], Iterator[B]],
     loss: Callable[[B, torch.Generator], Tensor],
-    options: Training,
+    options: FitOptions,
     *,
     device: torch.device | str = "cpu",
     tick: Tick = lambda count: None,

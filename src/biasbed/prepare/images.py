@@ -22,7 +22,7 @@ from biasbed.data.transforms import key_seed
 from biasbed.errors import CorruptImage, Failure
 from biasbed.prepare.maker import Distortion
 from biasbed.system.processes import die_with_parent
-from biasbed.system.terminal import Progress
+from biasbed.system.terminal import ProgressBar
 
 ROWS_PER_TASK = 64
 
@@ -48,7 +48,7 @@ class Work:
         return any(name not in known and not self.path(row).exists() for row, name in enumerate(self.source.ids))
 
 
-def make_images(work: Work, processes: int, bar: Progress) -> dict[str, str]:
+def make_images(work: Work, processes: int, bar: ProgressBar) -> dict[str, str]:
     """Make every image that is not there yet; returns what was wrong with those that can't be read, by id.
 
     Raises Failure when a process dies. What is written stays, and the next call goes on from there.

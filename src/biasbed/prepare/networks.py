@@ -20,7 +20,7 @@ from biasbed.networks.weights import read_file
 from biasbed.options import PrepareOptions
 from biasbed.prepare.maker import Distortion
 from biasbed.settings import build
-from biasbed.system.terminal import Progress
+from biasbed.system.terminal import ProgressBar
 
 # With the authors' encoder, the decoder is trained as they did (Huang and Belongie 2017, section 6).
 AUTHORS_STYLE = {"width": 64, "encoder_steps": 0, "lr": 4e-4, "style_weight": 10.0, "reconstruction_weight": 0.0}
@@ -109,7 +109,7 @@ def _trained(
         train = functools.partial(train, source)
     training = build(settings, {**values, "size": size, "seed": config.seed})
     total = training.steps + getattr(training, "encoder_steps", 0)
-    with Progress(total, "step") as bar:
+    with ProgressBar(total, "step") as bar:
         network = train(training, config.device, bar.tick, resume=partial)
     return network.cpu(), {**origin, "training": repr(training)}
 

@@ -17,7 +17,7 @@ from biasbed.compute.device import settle_device
 from biasbed.config import Config
 from biasbed.data import transforms
 from biasbed.data.pictures import save_examples
-from biasbed.data.prepared import IMAGES, Manifest, Store
+from biasbed.data.prepared import IMAGES, ImagesManifest, PreparedStore
 from biasbed.data.source import Source
 from biasbed.errors import Failure, UsageError
 from biasbed.networks import frozen
@@ -26,7 +26,7 @@ from biasbed.prepare.doctor import check
 from biasbed.settings import build, nearest, specs
 from biasbed.suites import Suite, open_suite
 from biasbed.system.processes import interruptible
-from biasbed.system.terminal import Progress
+from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import exclusive
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Request:
     config: Config
     suite: Suite
     source: Source  # of the split
-    store: Store
+    store: PreparedStore
 
 
 def prepare(flags: Mapping[str, Any]) -> Path | None:
@@ -150,7 +150,7 @@ def make_copies(request: Request) -> Path:
         print(f"{folder} is complete already: {existing.images} images", file=sys.stderr)
         return folder
     manifest.write(folder)
-    with Progress(len(source), "image") as bar:
+    with ProgressBar(len(source), "image") as bar:
         problems = make_images(work, _processes(request), bar)
     _report(problems, request.config)
     count = len(source) - len(problems)
@@ -174,7 +174,7 @@ def _styles(request: Request) -> Source:
     return style_images(request.options.styles) or request.source
 
 
-def _manifest(request: Request, network: Path, styles: Source) -> Manifest:
+def _manifest(request: Request, network: Path, styles: Source) -> ImagesManifest:
     """Of the copies that are to be made."""
     options, source = request.options, request.source
     settings: dict[str, Any] = {"seed": request.config.seed, "device": request.config.device}
@@ -184,12 +184,12 @@ def _manifest(request: Request, network: Path, styles: Source) -> Manifest:
         settings |= {"styles": styles.name, "styles_fingerprint": styles.fingerprint()}
     else:
         settings |= {name: getattr(options, name) for name in ("redraw", "weight_option", "signal_option")}
-    return Manifest(options.what, source.name, source.fingerprint(), len(source), options.format, settings)
+    return ImagesManifest(options.what, source.name, source.fingerprint(), len(source), options.format, settings)
 
 
-def _same_settings(folder: Path, wanted: Manifest, options: PrepareOptions) -> Manifest | None:
+def _same_settings(folder: Path, wanted: ImagesManifest, options: PrepareOptions) -> ImagesManifest | None:
     """The manifest of what is there. Made with other settings, it is removed if that is asked for, else UsageError."""
-    found = Manifest.read(folder)
+    found = ImagesManifest.read(folder)
     if found is None:
         _discard(folder)  # whatever is in it, nothing says how it was made
         return None

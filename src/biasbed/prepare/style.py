@@ -16,7 +16,7 @@ from torch.nn import functional
 from biasbed.data.source import Source
 from biasbed.data.transforms import keyed_randomness
 from biasbed.networks.style import TAPS, StyleTransfer, moments, restyle
-from biasbed.prepare.fit import Tick, Training, fit, order, patches
+from biasbed.prepare.fit import FitOptions, Tick, fit, order, patches
 from biasbed.settings import setting
 from biasbed.tasks import MultiClass, MultiLabel
 
@@ -30,7 +30,7 @@ STYLES = 2**32  # added to the seed of the style images, far from the seeds that
 
 
 @dataclass(frozen=True)
-class StyleTraining(Training):
+class StyleTraining(FitOptions):
     """The defaults take a minute and a half on one core for images of 40 pixels."""
 
     width: int = setting(WIDTH, "channels of the first layer (authors: 64)", ge=8)

@@ -13,14 +13,14 @@ from biasbed.data.source import Source
 from biasbed.data.transforms import keyed_randomness
 from biasbed.errors import UsageError
 from biasbed.networks.edsr import EDSR, RANGE, SCALE
-from biasbed.prepare.fit import Tick, Training, fit, patches
+from biasbed.prepare.fit import FitOptions, Tick, fit, patches
 from biasbed.settings import setting
 
 ENLARGEMENT = 2  # of the images made, over those trained on
 
 
 @dataclass(frozen=True)
-class EDSRTraining(Training):
+class EDSRTraining(FitOptions):
     """The defaults take half a minute on one core for images of 40 pixels."""
 
     width: int = setting(16, "channels (authors: 64)", ge=4)

@@ -24,7 +24,7 @@ EXPERIMENT = "biasbed-published"
 
 
 @dataclass(frozen=True)
-class Source:
+class Paper:
     """One paper."""
 
     name: str
@@ -65,7 +65,7 @@ def _thousand(name: str, images: int, made_by: str | None, source_images: str | 
 # Silhouettes, edges and cue conflicts were made from the same 160 photographs (Geirhos et al. 2019), the test images of
 # Stylized-ImageNet from those of ImageNet. Which images DeepAugment's two sets show is not stated: 0 images stands for
 # unknown.
-BIASBED = Source(
+BIASBED = Paper(
     name="biasbed",
     citation="Kalischek, Caye Daudt, Peters, Furrer, Wegner, Schindler: BiasBed - Rigorous Texture Bias Evaluation. "
     "CVPR 2023, arXiv 2211.13190",
@@ -98,17 +98,17 @@ BIASBED = Source(
     },
 )
 
-SOURCES: Mapping[str, Source] = {source.name: source for source in (BIASBED,)}
+SOURCES: Mapping[str, Paper] = {source.name: source for source in (BIASBED,)}
 
 
-def find(name: str) -> Source:
+def find(name: str) -> Paper:
     """The paper of this name; UsageError with the nearest one."""
     if name not in SOURCES:
         raise UsageError(f"unknown source '{name}'{nearest(name, SOURCES)}")
     return SOURCES[name]
 
 
-def read(source: Source) -> list[PublishedRun]:
+def read(source: Paper) -> list[PublishedRun]:
     """Every run of a paper; ValueError where the file lacks a set or gives one twice."""
     text = importlib.resources.files(__package__).joinpath(source.file).read_text(encoding="utf-8")
     scores: dict[tuple[str, str, str], dict[str, float]] = {}
@@ -161,17 +161,17 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
     return len(missing)
 
 
-def config_hash(source: Source, run: PublishedRun) -> str:
+def config_hash(source: Paper, run: PublishedRun) -> str:
     """What takes the place of a config's hash: the same for all runs of an algorithm under one rule."""
     return record.digest([source.name, run.rule, run.n, run.algorithm])
 
 
-def run_key(source: Source, run: PublishedRun) -> str:
+def run_key(source: Paper, run: PublishedRun) -> str:
     """Identity of a published run, the same at every import."""
     return record.digest([config_hash(source, run), run.number])
 
 
-def tags(source: Source, run: PublishedRun) -> dict[str, str]:
+def tags(source: Paper, run: PublishedRun) -> dict[str, str]:
     """The tags of a published run."""
     everyone = {source.protocol.training_sets[0]: 1.0}
     return {
@@ -192,7 +192,7 @@ def tags(source: Source, run: PublishedRun) -> dict[str, str]:
     }
 
 
-def _clear_unfinished(server: str, source: Source) -> set[str]:
+def _clear_unfinished(server: str, source: Paper) -> set[str]:
     """Run keys that are there; deletes what an import that was cut short left behind."""
     from biasbed.tracking.server import find_runs, guarded, writer
 
@@ -206,7 +206,7 @@ def _clear_unfinished(server: str, source: Source) -> set[str]:
     return present
 
 
-def _log(client: MlflowClient, experiment: str, source: Source, run: PublishedRun) -> None:
+def _log(client: MlflowClient, experiment: str, source: Paper, run: PublishedRun) -> None:
     name = f"{run.algorithm}-{run.number}-{run.rule}"
     created: Any = client.create_run(experiment, tags=tags(source, run), run_name=name)
     now = int(time.time() * 1000)

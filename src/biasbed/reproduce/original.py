@@ -15,7 +15,7 @@ from biasbed.system import strict_yaml
 from biasbed.tracking.server import active_run, find_runs, guarded, writer
 
 KINDS = ("train", "trial", "reproduction")  # of runs that were trained
-History = Mapping[str, Mapping[int, float]]  # metric -> step -> value
+Curves = Mapping[str, Mapping[int, float]]  # metric -> step -> value
 MACHINE = ("time", "memory")  # phases of metrics that say nothing about the result
 
 
@@ -70,7 +70,7 @@ def read(uri: str, run_id: str) -> Original:
     return Original(run_id, run.info.run_name or run_id, tags, config, protocol, environment)
 
 
-def history(uri: str, run_id: str) -> History:
+def history(uri: str, run_id: str) -> Curves:
     """Every metric of a run but those about the machine; of two values of one step the one that was written last."""
     with guarded(uri):
         client = writer(uri)

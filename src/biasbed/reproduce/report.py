@@ -13,7 +13,7 @@ from biasbed.reproduce.differences import Difference
 from biasbed.reproduce.original import Original
 from biasbed.reproduce.verdict import Agreement, Compared
 
-Rows = Sequence[Sequence[str]]
+TableRows = Sequence[Sequence[str]]
 METRIC_HEAD = ("metric", "recorded", "here", "difference", "spread", "limit", "verdict")
 DIFFERENCE_HEAD = ("", "recorded", "here")
 AGREEMENT_HEAD = ("set", "evaluation", "images", "equal decisions")
@@ -43,7 +43,7 @@ def agreement_rows(found: Iterable[Agreement]) -> list[tuple[str, ...]]:
     return [(one.set, one.which, str(one.images), f"{100 * one.share:.2f} %") for one in found]
 
 
-def table(head: Sequence[str], rows: Rows) -> str:
+def table(head: Sequence[str], rows: TableRows) -> str:
     """Columns of text."""
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     return "\n".join(
@@ -118,7 +118,7 @@ def _note(
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown(head: Sequence[str], rows: Rows) -> str:
+def _markdown(head: Sequence[str], rows: TableRows) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 

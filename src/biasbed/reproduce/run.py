@@ -32,7 +32,7 @@ STUDY = "reproduce"
 
 
 @dataclass(frozen=True)
-class Plan:
+class Reproduction:
     """A reproduction, checked: the training could start."""
 
     original: Original
@@ -85,7 +85,9 @@ def _source(options: ReproduceOptions, original: Original, root: Path) -> Iterat
         yield source, words
 
 
-def _plan(options: ReproduceOptions, original: Original, method: str, root: Path, source: Path, code: str) -> Plan:
+def _plan(
+    options: ReproduceOptions, original: Original, method: str, root: Path, source: Path, code: str
+) -> Reproduction:
     from biasbed.system import code as provenance
 
     own = {"algorithm": method, "study": STUDY, "tracking": "offline", "resume": "auto", "log_model": "false"}
@@ -101,10 +103,10 @@ def _plan(options: ReproduceOptions, original: Original, method: str, root: Path
     found = differences(original, tags, provenance.environment())
     if original.protocol.hash != tags.get(record.PROTOCOL_HASH):
         found.append(Difference("protocol, in words", "", protocol_changes(original.protocol, described["protocol"])))
-    return Plan(original, code, source, settings, tags, found)
+    return Reproduction(original, code, source, settings, tags, found)
 
 
-def _introduction(plan: Plan) -> str:
+def _introduction(plan: Reproduction) -> str:
     original = plan.original
     count = threads(original)
     lines = [
@@ -125,7 +127,7 @@ def _introduction(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _refuse_others(options: ReproduceOptions, plan: Plan) -> None:
+def _refuse_others(options: ReproduceOptions, plan: Reproduction) -> None:
     """UsageError where it would be another experiment."""
     original, tags = plan.original, plan.tags
     if original.tag(record.DATA_FINGERPRINT) != tags.get(record.DATA_FINGERPRINT) and not options.allows("data"):
@@ -143,7 +145,7 @@ def _refuse_others(options: ReproduceOptions, plan: Plan) -> None:
 # --- the training -----------------------------------------------------------------------------------------------------
 
 
-def _trained(plan: Plan, uri: str) -> RunFolder:
+def _trained(plan: Reproduction, uri: str) -> RunFolder:
     """The finished training, which a command that was cut off may have left."""
     found = _waiting(plan)
     if found is None:
@@ -158,7 +160,7 @@ def _trained(plan: Plan, uri: str) -> RunFolder:
     return found
 
 
-def _waiting(plan: Plan) -> RunFolder | None:
+def _waiting(plan: Reproduction) -> RunFolder | None:
     """A finished training that has no verdict yet."""
     folders = [RunFolder(path.parent) for path in sorted(Path(plan.words["output_dir"]).glob("*/*/run.json"))]
     for folder in folders:
@@ -172,7 +174,7 @@ def _waiting(plan: Plan) -> RunFolder | None:
 # --- the verdict ------------------------------------------------------------------------------------------------------
 
 
-def _conclude(plan: Plan, folder: RunFolder, uri: str, given: str | None, alpha: float) -> int:
+def _conclude(plan: Reproduction, folder: RunFolder, uri: str, given: str | None, alpha: float) -> int:
     """Send the training, compare it with the first one, and say how it went."""
     original = plan.original
     state = folder.read_state()
@@ -200,7 +202,7 @@ def _conclude(plan: Plan, folder: RunFolder, uri: str, given: str | None, alpha:
     return 0 if verdict.overall(rows) in verdict.REPRODUCED else 1
 
 
-def _compare(plan: Plan, uri: str, run_id: str, alpha: float) -> list[Compared]:
+def _compare(plan: Reproduction, uri: str, run_id: str, alpha: float) -> list[Compared]:
     """Both histories as the server has them; those of other seeds only where they are needed."""
     original = plan.original
     first, second = history(uri, original.id), history(uri, run_id)

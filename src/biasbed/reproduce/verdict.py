@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from biasbed import record
-from biasbed.reproduce.original import History
+from biasbed.reproduce.original import Curves
 
 BIT_EQUAL = "bit-equal"
 WITHIN = "within the spread"
@@ -51,7 +51,7 @@ class Compared:
 
 
 def compare(
-    protocol: record.Protocol, first: History, second: History, others: Sequence[History], alpha: float
+    protocol: record.Protocol, first: Curves, second: Curves, others: Sequence[Curves], alpha: float
 ) -> list[Compared]:
     """Every metric of the first training, those that decide first. others: of further seeds, for the spread."""
     ends = best_step(protocol, first), best_step(protocol, second)
@@ -74,22 +74,20 @@ def overall(rows: Iterable[Compared]) -> str:
     return max((row.verdict for row in rows if row.decides), key=ORDER.index, default=MISSING)
 
 
-def best_step(protocol: record.Protocol, history: History) -> int | None:
+def best_step(protocol: record.Protocol, history: Curves) -> int | None:
     """The first step with the best finite value of the monitor; None where there is none."""
     sign = 1 if protocol.monitor_higher_is_better else -1
     curve = {step: value for step, value in history.get(protocol.monitor, {}).items() if record.is_finite(value)}
     return max(curve, key=lambda step: (sign * curve[step], -step), default=None)
 
 
-def _deciding(protocol: record.Protocol, history: History) -> set[str]:
+def _deciding(protocol: record.Protocol, history: Curves) -> set[str]:
     headlines = {str(record.MetricName("test", entry.headline, entry.name)) for entry in protocol.sets}
     losses = {name for name in history if (p := record.parse_metric(name)) and p.measure == "loss" and not p.group}
     return {protocol.monitor, *headlines, *losses}
 
 
-def _compared(
-    name: str, decides: bool, first: History, second: History, ends: tuple[int | None, int | None]
-) -> Compared:
+def _compared(name: str, decides: bool, first: Curves, second: Curves, ends: tuple[int | None, int | None]) -> Compared:
     """Equality, epoch by epoch."""
     there, here = first[name], second.get(name, {})
     pairs = [(there[step], here[step]) for step in there if step in here]
@@ -121,7 +119,7 @@ def _limit(row: Compared, alpha: float) -> float:
     return float(stats.t.isf(alpha / 2, row.seeds - 1)) * row.spread * math.sqrt(2)
 
 
-def _at_best(protocol: record.Protocol, history: History, metric: str) -> float:
+def _at_best(protocol: record.Protocol, history: Curves, metric: str) -> float:
     return _at(history.get(metric, {}), best_step(protocol, history))
 
 

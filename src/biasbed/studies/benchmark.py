@@ -18,10 +18,10 @@ from biasbed.studies import ledger
 from biasbed.studies import study as tracked
 from biasbed.studies.display import Display, listing
 from biasbed.studies.launchers import Launcher, open_launcher
-from biasbed.studies.plan import Plan, Records, estimate, make_plan, survey
+from biasbed.studies.plan import Records, StudyPlan, estimate, make_plan, survey
 from biasbed.studies.runner import Item, Runner
 from biasbed.studies.study import StudyRun, finished_runs
-from biasbed.studies.table import Table, methods, parse_seeds, read_table, refuse_seen, refuse_unchosen, vouched
+from biasbed.studies.table import StudyTable, methods, parse_seeds, read_table, refuse_seen, refuse_unchosen, vouched
 from biasbed.tracking import folder
 from biasbed.tracking.server import resolve_uri
 
@@ -59,9 +59,9 @@ def main_study(options: MainOptions) -> None:
     analyze(AnalyzeOptions(suite=table.suite, study=table.study, output_dir=report))
 
 
-def _table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Table:
+def _table(options: BenchmarkOptions, settings: Mapping[str, str]) -> StudyTable:
     """The study's table: the named one, or an empty one, with what the flags say instead."""
-    table = Table(Config().suite, "benchmark", {}, (0, 1, 2))
+    table = StudyTable(Config().suite, "benchmark", {}, (0, 1, 2))
     if options.table != "none" and options.from_study != "none":
         raise UsageError("table and from_study name a table each: give one of them")
     if options.table != "none":
@@ -80,7 +80,7 @@ def _table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Table:
     # A duration in one unit stands in for one in the other.
     instead = {*settings, *(("epochs", "steps") if {"epochs", "steps"} & set(settings) else ())}
     general = {name: value for name, value in table.settings.items() if name not in instead}
-    found = Table(
+    found = StudyTable(
         suite=table.suite if options.suite == "auto" else options.suite,
         study=table.study if options.study == "auto" else options.study,
         algorithms={m: {n: v for n, v in own.items() if n not in instead} for m, own in chosen.items()},
@@ -91,13 +91,13 @@ def _table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Table:
     return refuse_seen(found)
 
 
-def dry_run(plan: Plan) -> list[str]:
+def dry_run(plan: StudyPlan) -> list[str]:
     """Every run with its state, and how long the rest takes. Nothing is written anywhere."""
     standings = survey(plan, finished_runs(_server(plan), plan.table.study) if _is_tracked(plan) else {})
     return listing(standings, estimate(standings, plan.workers), plan.workers)
 
 
-def carry_out(plan: Plan, launcher: Launcher, options: StudyOptions) -> None:
+def carry_out(plan: StudyPlan, launcher: Launcher, options: StudyOptions) -> None:
     """Train what is not done, under the study's run. Raises Failure with the runs that failed or were not sent."""
     name, tags = plan.table.study, _origin(plan.table)
     if (plan.folder / tracked.SWEPT).exists():
@@ -126,7 +126,7 @@ def carry_out(plan: Plan, launcher: Launcher, options: StudyOptions) -> None:
     _conclude(runner.items)
 
 
-def _origin(table: Table) -> dict[str, str]:
+def _origin(table: StudyTable) -> dict[str, str]:
     """Tags of study and trainings: that a sweep chose their settings, and by test sets if it was so."""
     if not table.chosen_by:
         return {}
@@ -147,11 +147,11 @@ def _conclude(items: list[Item]) -> None:
 # --- the server -------------------------------------------------------------------------------------------------------
 
 
-def _is_tracked(plan: Plan) -> bool:
+def _is_tracked(plan: StudyPlan) -> bool:
     return plan.config.tracking == "on"
 
 
-def _server(plan: Plan) -> str:
+def _server(plan: StudyPlan) -> str:
     """The tracking server; UsageError where the study there is not this one."""
     uri = resolve_uri()
     hashes = {run.algorithm: run.config_hash for run in plan.runs}
@@ -162,7 +162,7 @@ def _server(plan: Plan) -> str:
 # --- the ledger -------------------------------------------------------------------------------------------------------
 
 
-def _write_ledger(plan: Plan, items: list[Item], study_run: StudyRun | None) -> None:
+def _write_ledger(plan: StudyPlan, items: list[Item], study_run: StudyRun | None) -> None:
     """Write what the study has cost so far, and print it."""
     written = []
     for item in items:
@@ -176,6 +176,6 @@ def _write_ledger(plan: Plan, items: list[Item], study_run: StudyRun | None) -> 
     print("\n".join([*ledger.summary(written, str(plan.config.device)), f"each run: {path}"]))
 
 
-def _plain(table: Table) -> dict[str, object]:
+def _plain(table: StudyTable) -> dict[str, object]:
     plain = {name: value for name, value in dataclasses.asdict(table).items() if value or name != "chosen_by"}
     return {**plain, "seeds": list(table.seeds)}

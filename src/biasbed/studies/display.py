@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
-from biasbed.studies.plan import Estimate, PlannedRun, Standing, estimate
+from biasbed.studies.plan import Estimate, PlannedRun, RunStatus, estimate
 from biasbed.studies.runner import Item
 from biasbed.system.terminal import clock
 
@@ -94,7 +94,7 @@ def _left(items: Sequence[Item], workers: int) -> str:
     return f"; about {clock(seconds)} left" if seconds else ""
 
 
-def listing(standings: Sequence[tuple[PlannedRun, Standing]], left: Estimate, workers: int) -> list[str]:
+def listing(standings: Sequence[tuple[PlannedRun, RunStatus]], left: Estimate, workers: int) -> list[str]:
     """A dry run: every run with its state, then what is left."""
     shown = [_listed(run, standing) for run, standing in standings]
     states = [standing.state for _, standing in standings]
@@ -111,7 +111,7 @@ def listing(standings: Sequence[tuple[PlannedRun, Standing]], left: Estimate, wo
     return shown
 
 
-def _listed(run: PlannedRun, standing: Standing) -> str:
+def _listed(run: PlannedRun, standing: RunStatus) -> str:
     partly = standing.reached and standing.state not in ("done", "not sent")
     where = f" at {run.unit} {standing.reached} of {run.total}" if partly else ""
     note = f" ({standing.note})" if standing.note and standing.state != "done" else ""

@@ -12,7 +12,7 @@ from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.studies.launchers import Launcher
-from biasbed.studies.table import Table, Words
+from biasbed.studies.table import StudyTable, Words
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking.folder import RunFolder
 from biasbed.training.resolve import resolve, run_key
@@ -52,10 +52,10 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """A study, checked: every run could start."""
 
-    table: Table
+    table: StudyTable
     runs: tuple[PlannedRun, ...]
     config: Config  # of one of its runs
     workers: int
@@ -66,7 +66,7 @@ class Plan:
         return run_folder.home(self.config) / "studies" / record.slug(self.table.study)
 
 
-def make_plan(table: Table, launcher: Launcher, workers: int | str) -> Plan:
+def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> StudyPlan:
     """The grid of a table, seed by seed, so that an unfinished study has its first seeds of every method.
 
     Raises UsageError where a run could not start: nothing has been started then.
@@ -88,7 +88,7 @@ def make_plan(table: Table, launcher: Launcher, workers: int | str) -> Plan:
     if len(homes) > 1 or len({config.tracking for config in configs}) > 1:
         raise UsageError("output_dir and tracking are the whole study's: give them in its general settings")
     fitting = min(launcher.capacity(config) for config in configs) if workers == "auto" else int(workers)
-    return Plan(table, tuple(runs), configs[0], min(fitting, len(runs)))
+    return StudyPlan(table, tuple(runs), configs[0], min(fitting, len(runs)))
 
 
 def runs_of(words: Words, seeds: Sequence[int], launcher: Launcher) -> tuple[Job, list[PlannedRun]]:
@@ -127,14 +127,14 @@ def runs_of(words: Words, seeds: Sequence[int], launcher: Launcher) -> tuple[Job
 
 # --- how far it is ----------------------------------------------------------------------------------------------------
 
-State = Literal["done", "not sent", "elsewhere", "unfinished", "to do"]
+Status = Literal["done", "not sent", "elsewhere", "unfinished", "to do"]
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunStatus:
     """How far a run is, by its folder, or by the server where this machine has no folder of it."""
 
-    state: State
+    state: Status
     reached: int = 0  # epochs or steps
     best: float | None = None  # value of the monitor, where this machine has the run's folder
     per_unit: float | None = None  # seconds per epoch or step, evaluation included
@@ -149,29 +149,29 @@ class Finished:
     metrics: Mapping[str, float]  # the last value of each
 
 
-def standing(run: PlannedRun, finished: Mapping[str, Finished]) -> Standing:
+def standing(run: PlannedRun, finished: Mapping[str, Finished]) -> RunStatus:
     """How far a run is. finished: the study's finished runs on the server, by run key."""
     folder = run.folder()
     if not folder.is_done and run.run_key in finished:
         last = _seconds(finished[run.run_key].metrics)
-        return Standing("done", run.total, per_unit=last / run.cadence or None)
+        return RunStatus("done", run.total, per_unit=last / run.cadence or None)
     records = folder.read_journal()
     reached = int(records[-1]["step"]) if records else 0
     best = max((entry["metrics"].get(run.monitor, 0.0) for entry in records), default=None)
     per_unit = sum(_seconds(entry["metrics"]) for entry in records) / reached if reached else None
     told = folder.read_state()
     holder, error = folder.holder(), told.get("tags", {}).get(record.ERROR, "")
-    state: State = "to do"
+    state: Status = "to do"
     if folder.is_done:
         state = "done" if not run.tracked or told.get("sent") else "not sent"
     elif holder is not None:
         state = "elsewhere"
     elif told:
         state = "unfinished"
-    return Standing(state, reached, best, per_unit, holder or error)
+    return RunStatus(state, reached, best, per_unit, holder or error)
 
 
-def survey(plan: Plan, finished: Mapping[str, Finished]) -> list[tuple[PlannedRun, Standing]]:
+def survey(plan: StudyPlan, finished: Mapping[str, Finished]) -> list[tuple[PlannedRun, RunStatus]]:
     """Every run with how far it is."""
     return [(run, standing(run, finished)) for run in plan.runs]
 
@@ -193,7 +193,7 @@ class Estimate:
     guessed: tuple[str, ...]  # methods that have no epoch yet, taken as the mean of the others
 
 
-def estimate(runs: Iterable[tuple[PlannedRun, Standing]], workers: int) -> Estimate:
+def estimate(runs: Iterable[tuple[PlannedRun, RunStatus]], workers: int) -> Estimate:
     """What is left of these runs, by the mean time per epoch of each method."""
     runs = list(runs)
     times: dict[str, list[float]] = {}

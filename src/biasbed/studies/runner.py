@@ -15,8 +15,8 @@ from typing import Literal, Protocol, TextIO
 
 from biasbed.errors import Failure
 from biasbed.studies import attempts
-from biasbed.studies.launchers import Command, Launcher, Training
-from biasbed.studies.plan import PlannedRun, Standing, standing
+from biasbed.studies.launchers import Launcher, StartedTraining, TrainCommand
+from biasbed.studies.plan import PlannedRun, RunStatus, standing
 from biasbed.tracking.folder import RunFolder
 
 LOOK = 1.0  # seconds between looks at the journal of a training
@@ -55,7 +55,7 @@ class Refused:
 class Active:
     """A training under way."""
 
-    training: Training
+    training: StartedTraining
     folder: RunFolder
     claim: TextIO
     slot: int
@@ -68,7 +68,7 @@ class Item:
     """One run of the plan, as this command sees it."""
 
     run: PlannedRun
-    standing: Standing
+    standing: RunStatus
     state: Literal["waiting", "running", "elsewhere", "done", "failed"] = "waiting"
     starts: int = 0
     failure: str = ""
@@ -81,7 +81,7 @@ class Runner:
 
     def __init__(
         self,
-        standings: Sequence[tuple[PlannedRun, Standing]],
+        standings: Sequence[tuple[PlannedRun, RunStatus]],
         workers: int,
         launcher: Launcher,
         retries: int,
@@ -189,7 +189,9 @@ class Runner:
         item.active = self._begin(item, slot, folder, claim, ongoing)
         return True
 
-    def _begin(self, item: Item, slot: int, folder: RunFolder, claim: TextIO, ongoing: Training | None) -> Active:
+    def _begin(
+        self, item: Item, slot: int, folder: RunFolder, claim: TextIO, ongoing: StartedTraining | None
+    ) -> Active:
         """Start a run's training, or watch the one that goes on there."""
         log = attempts.log_file(folder)
         item.state = "running"
@@ -198,7 +200,7 @@ class Runner:
             return Active(ongoing, folder, claim, slot, 0)
         log_start = log.stat().st_size if log.exists() else 0
         attempts.begin(folder, item.run.processes)
-        command = Command(
+        command = TrainCommand(
             name=item.run.name,
             words=item.run.words,
             environment=self.environment,

@@ -163,7 +163,7 @@ class StudyRun:
 
 
 @dataclass
-class Study:
+class OpenStudy:
     """A study that a command carries out."""
 
     run: StudyRun | None = None  # on the server
@@ -180,7 +180,7 @@ class Study:
 
 
 @contextlib.contextmanager
-def carried_out(folder: Path, study: str, suite: str, config: Config, tags: Mapping[str, str]) -> Iterator[Study]:
+def carried_out(folder: Path, study: str, suite: str, config: Config, tags: Mapping[str, str]) -> Iterator[OpenStudy]:
     """Open a study's run, and end it with the status that the block leaves, or as KILLED after a signal.
 
     How it stands is noted in its folder, for `sync`. Raises Failure where the server can't be reached: nothing has been
@@ -188,7 +188,7 @@ def carried_out(folder: Path, study: str, suite: str, config: Config, tags: Mapp
     """
     run_folder.make(folder)
     note = {"study": study, "suite": suite, "experiment": config.experiment, "tags": dict(tags)}
-    given, found, begun = take_run_id(), Study(), False
+    given, found, begun = take_run_id(), OpenStudy(), False
     try:
         with interruptible():
             if config.tracking == "on":

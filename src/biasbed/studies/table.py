@@ -33,7 +33,7 @@ Words = Mapping[str, str]  # settings as the command line gives them
 
 
 @dataclass(frozen=True)
-class Table:
+class StudyTable:
     """A grid of runs: algorithms x seeds."""
 
     suite: str
@@ -44,7 +44,7 @@ class Table:
     chosen_by: Words = field(default_factory=dict)  # the sweep behind the algorithms' settings
 
 
-def read_table(name: str) -> Table:
+def read_table(name: str) -> StudyTable:
     """The table of this name in `sweeps/`, or in this file.
 
     Raises UsageError with one line for anything missing, unknown, doubled or of a wrong type.
@@ -59,7 +59,7 @@ def read_table(name: str) -> Table:
         raise UsageError(f"{path}: {error}") from None
 
 
-def _table(content: Mapping[str, Any]) -> Table:
+def _table(content: Mapping[str, Any]) -> StudyTable:
     known = ("suite", "study", "algorithms", "seeds", "settings", "chosen_by")
     for key in content:
         if key not in known:
@@ -70,7 +70,7 @@ def _table(content: Mapping[str, Any]) -> Table:
     for key in ("suite", "study"):
         if not isinstance(content[key], str):
             raise UsageError(f"'{key}' should be one word")
-    return Table(
+    return StudyTable(
         suite=content["suite"],
         study=content["study"],
         algorithms=_algorithms(content["algorithms"]),
@@ -90,7 +90,7 @@ def _origin(value: Any) -> dict[str, str]:
     return {str(name): word(entry) for name, entry in value.items()}
 
 
-def vouched(table: Table, named: Sequence[str] | Literal["auto"]) -> Table:
+def vouched(table: StudyTable, named: Sequence[str] | Literal["auto"]) -> StudyTable:
     """The table of a sweep with the user's own words for its methods: none that it names is imported unasked.
 
     A table that a user wrote is the user's own words. Raises UsageError for a method that has to be named.
@@ -105,7 +105,7 @@ def vouched(table: Table, named: Sequence[str] | Literal["auto"]) -> Table:
     return replace(table, algorithms={own.get(algorithms.identifier(n), n): w for n, w in table.algorithms.items()})
 
 
-def refuse_unchosen(table: Table, methods: Iterable[str], settings: Words) -> None:
+def refuse_unchosen(table: StudyTable, methods: Iterable[str], settings: Words) -> None:
     """UsageError where methods or settings would stand in for what the table's sweep has chosen."""
     if not table.chosen_by:
         return
@@ -118,7 +118,7 @@ def refuse_unchosen(table: Table, methods: Iterable[str], settings: Words) -> No
                 raise UsageError(f"{name} was chosen by the sweep '{sweep}': leave it out, or train without from_study")
 
 
-def refuse_seen(table: Table) -> Table:
+def refuse_seen(table: StudyTable) -> StudyTable:
     """The table; UsageError where it would train with seeds by which its settings were chosen."""
     seen = parse_seeds(table.chosen_by["seeds"]) if table.chosen_by else ()
     both = [str(seed) for seed in table.seeds if seed in seen]

@@ -11,7 +11,7 @@ from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
 from biasbed.studies.study import WINNERS
-from biasbed.studies.table import Table, Words, read_table
+from biasbed.studies.table import StudyTable, Words, read_table
 from biasbed.tracking.server import find_runs, guarded, resolve_uri, writer
 from biasbed.tracking.tracker import PARENT
 
@@ -33,7 +33,7 @@ def table(
     }
 
 
-def fetch(sweep: str, suite: str) -> Table:
+def fetch(sweep: str, suite: str) -> StudyTable:
     """The table of winners of a sweep on the server, of this suite or of whichever (`auto`).
 
     Raises UsageError where there is no such sweep or several, Failure where it has not finished or has no winner.
@@ -58,7 +58,7 @@ def fetch(sweep: str, suite: str) -> Table:
     return _read(uri, found[0].info.run_id, sweep)
 
 
-def _read(uri: str, run_id: str, sweep: str) -> Table:
+def _read(uri: str, run_id: str, sweep: str) -> StudyTable:
     client = writer(uri)
     with guarded(uri), tempfile.TemporaryDirectory() as folder:
         if WINNERS not in [file.path for file in client.list_artifacts(run_id)]:

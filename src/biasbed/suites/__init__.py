@@ -15,7 +15,7 @@ from biasbed.settings import nearest
 if TYPE_CHECKING:
     from biasbed.config import Config
     from biasbed.data.folders import FolderSource
-    from biasbed.data.prepared import Store
+    from biasbed.data.prepared import PreparedStore
     from biasbed.data.source import Source
     from biasbed.data.streams import Stream
     from biasbed.data.transforms import Transform
@@ -45,7 +45,7 @@ class Suite:
     monitor: str  # metric name
     fingerprint: str  # of all images that a run may see
     whole: Callable[[], Source] | None = None  # all images that training and validation are split from, if they are
-    store: Store | None = None  # what is prepared of them; `open_suite` sets it
+    store: PreparedStore | None = None  # what is prepared of them; `open_suite` sets it
     left_out: Mapping[str, str] = field(default_factory=dict)  # evaluation sets that are not there, and why
     remarks: tuple[str, ...] = ()  # what else a user should know about the images
     domains: tuple[str, ...] = ()  # that `test_domains` may hold out
@@ -127,11 +127,11 @@ def open_suite(config: Config) -> Suite:
     return replace(suite, store=open_store(config))
 
 
-def open_store(config: Config) -> Store:
+def open_store(config: Config) -> PreparedStore:
     """What is prepared of the suite's images."""
     from biasbed.data import prepared
 
-    return prepared.Store(prepared.base(config.prepared_dir) / config.suite, _flags(config))
+    return prepared.PreparedStore(prepared.base(config.prepared_dir) / config.suite, _flags(config))
 
 
 def data_sets(config: Config) -> tuple[DataSet, ...]:

@@ -20,7 +20,7 @@ from biasbed.algorithms.recipes import OPEN
 from biasbed.config import Config
 from biasbed.data import transforms
 from biasbed.data.folders import FolderSource
-from biasbed.data.prepared import Manifest
+from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
 from biasbed.datasets import geirhos, imagenet
 from biasbed.datasets.base import DataSet
@@ -59,7 +59,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class TestSet:
     """One of the ten test sets."""
 
     data: DataSet
@@ -68,17 +68,17 @@ class Entry:
     made_by: str | None = None  # training data that are made alike; this is also what `prepare` calls them
 
 
-TEST_SETS: Mapping[str, Entry] = {
-    "imagenet": Entry(imagenet.ImageNet(), True, "imagenet_val"),
-    "silhouette": Entry(geirhos.Silhouette(), False, "geirhos_objects"),
-    "edge": Entry(geirhos.Edge(), False, "geirhos_objects"),
-    "sketch": Entry(geirhos.Sketch(), False),
-    "cue_conflict": Entry(geirhos.CueConflict(), False, "geirhos_objects"),
-    "stylized_imagenet": Entry(imagenet.StylizedImageNet(), False, "imagenet_val", "stylized"),
-    "imagenet_a": Entry(imagenet.ImageNetA(), True),
-    "imagenet_r": Entry(imagenet.ImageNetR(), True),
-    "deepaug_cae": Entry(imagenet.DeepAugCAE(), True, "imagenet_val", "deepaug_cae"),
-    "deepaug_edsr": Entry(imagenet.DeepAugEDSR(), True, "imagenet_val", "deepaug_edsr"),
+TEST_SETS: Mapping[str, TestSet] = {
+    "imagenet": TestSet(imagenet.ImageNet(), True, "imagenet_val"),
+    "silhouette": TestSet(geirhos.Silhouette(), False, "geirhos_objects"),
+    "edge": TestSet(geirhos.Edge(), False, "geirhos_objects"),
+    "sketch": TestSet(geirhos.Sketch(), False),
+    "cue_conflict": TestSet(geirhos.CueConflict(), False, "geirhos_objects"),
+    "stylized_imagenet": TestSet(imagenet.StylizedImageNet(), False, "imagenet_val", "stylized"),
+    "imagenet_a": TestSet(imagenet.ImageNetA(), True),
+    "imagenet_r": TestSet(imagenet.ImageNetR(), True),
+    "deepaug_cae": TestSet(imagenet.CAECopies(), True, "imagenet_val", "deepaug_cae"),
+    "deepaug_edsr": TestSet(imagenet.EDSRCopies(), True, "imagenet_val", "deepaug_edsr"),
 }
 TRAINING: Mapping[str, DataSet] = {
     "imagenet": imagenet.ImageNetTrain(),
@@ -184,7 +184,7 @@ def _images(config: Config, root: Path, name: str, opened: Callable[[str], Folde
     if entry.made_by is None or TEST_SETS["imagenet"].data.find(root) is None:
         return entry.data.missing(root)
     originals, store = opened("imagenet"), open_store(config)
-    manifest = Manifest.read(store.images(originals, entry.made_by))
+    manifest = ImagesManifest.read(store.images(originals, entry.made_by))
     if manifest is None or not manifest.complete:
         return f"{entry.data.missing(root)}; or prepare it: {store.hint(entry.made_by, split='imagenet')}"
     return replace(store.open_images(originals, entry.made_by, originals), name=name)

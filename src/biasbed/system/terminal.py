@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TextIO
 
 
-class Progress:
+class ProgressBar:
     """Counts steps of a total; `line` prints a message that stays."""
 
     def __init__(self, total: int, unit: str, start: int = 0, silent: bool = False, every: float = 30.0) -> None:
@@ -46,7 +46,7 @@ class Progress:
         else:
             print(text, file=self.stream, flush=True)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(

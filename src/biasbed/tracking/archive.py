@@ -40,7 +40,7 @@ PACKED = (".parquet", ".png", ".ckpt", ".jpg", ".zip", ".npz", ".pt2")  # that d
 LARGEST_RATIO, ALWAYS_ALLOWED = 200, 16 * 2**20
 BLOCK = 2**20
 
-Row = tuple[str, int, int, float]  # metric, step, timestamp in ms, value
+MetricRow = tuple[str, int, int, float]  # metric, step, timestamp in ms, value
 RunId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 # What MLflow's stores take (mlflow.utils.validation and the columns of its tables, 3.17): what they would refuse in the
@@ -99,7 +99,7 @@ class ArchivedRun:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ArchivedFile:
     """A file of the archive."""
 
     sha256: str
@@ -107,14 +107,14 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class ArchiveManifest:
     """What an archive says of itself."""
 
     format: str
     version: int
     biasbed: str
     runs: list[RunId]
-    files: dict[str, Entry]
+    files: dict[str, ArchivedFile]
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -125,14 +125,14 @@ class ArchiveWriter:
 
     def __init__(self, path: Path) -> None:
         self.path, self.part = path, path.with_name(f"{path.name}.part")
-        self.files: dict[str, Entry] = {}
+        self.files: dict[str, ArchivedFile] = {}
         self.runs: list[str] = []
         try:
             self.zip = zipfile.ZipFile(self.part, "w")
         except OSError as error:
             raise UsageError(f"file={path} can't be written: {error.strerror}") from None
 
-    def add_run(self, run: ArchivedRun, rows: Iterable[Row], artifacts: Path) -> None:
+    def add_run(self, run: ArchivedRun, rows: Iterable[MetricRow], artifacts: Path) -> None:
         """artifacts: a folder whose files are the run's."""
         place = f"runs/{run.run_id}"
         self._add(f"{place}/{RUN}", (json.dumps(asdict(run), indent=1) + "\n").encode())
@@ -149,10 +149,10 @@ class ArchiveWriter:
             with content.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             self.zip.write(content, name, packing)
-            self.files[name] = Entry(digest, content.stat().st_size)
+            self.files[name] = ArchivedFile(digest, content.stat().st_size)
         else:
             self.zip.writestr(name, content, packing)
-            self.files[name] = Entry(hashlib.sha256(content).hexdigest(), len(content))
+            self.files[name] = ArchivedFile(hashlib.sha256(content).hexdigest(), len(content))
 
     def __enter__(self) -> ArchiveWriter:
         return self
@@ -161,7 +161,7 @@ class ArchiveWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            manifest = Manifest(FORMAT, VERSION, __version__, self.runs, self.files)
+            manifest = ArchiveManifest(FORMAT, VERSION, __version__, self.runs, self.files)
             self.zip.writestr(MANIFEST, json.dumps(asdict(manifest), indent=1), zipfile.ZIP_DEFLATED)
         self.zip.close()
         if kind is None:
@@ -195,7 +195,7 @@ class Archive:
             self.zip.close()
             raise
 
-    def metrics(self, run_id: str) -> list[Row]:
+    def metrics(self, run_id: str) -> list[MetricRow]:
         """Every row of a run's metrics; UsageError names a line that is none, or that MLflow would refuse."""
         content = self.zip.read(f"runs/{run_id}/{METRICS}")
         rows = csv.reader(io.StringIO(content.decode(errors="replace"), newline=""), strict=True)
@@ -234,7 +234,7 @@ class Archive:
 
     # --- checks ------------------------------------------------------------------------------------------------------
 
-    def _checked(self) -> Manifest:
+    def _checked(self) -> ArchiveManifest:
         members = self.zip.infolist()
         sizes = {member.filename: member.file_size for member in members}
         if sum(member.file_size for member in members) > LARGEST_RATIO * self.path.stat().st_size + ALWAYS_ALLOWED:
@@ -263,7 +263,7 @@ class Archive:
         if both:
             raise UsageError(f"{self.path} holds a file and a folder of the name {both[0][:200]!r}: it is not unpacked")
 
-    def _manifest(self, sizes: Mapping[str, int]) -> Manifest:
+    def _manifest(self, sizes: Mapping[str, int]) -> ArchiveManifest:
         if MANIFEST not in sizes:
             raise UsageError(f"{self.path} is no archive of runs: it has no {MANIFEST}")
         try:
@@ -279,7 +279,7 @@ class Archive:
                 f"{self.path} was written by biasbed {values.get('biasbed')} in version {values.get('version')} of the "
                 f"format; this one reads version {VERSION}"
             )
-        manifest = self._parsed(TypeAdapter(Manifest), values, MANIFEST)
+        manifest = self._parsed(TypeAdapter(ArchiveManifest), values, MANIFEST)
         twice = [run_id for run_id, count in Counter(manifest.runs).items() if count > 1]
         if twice:
             raise UsageError(f"{self.path} is damaged (the run {twice[0]} is there twice): copy or export it again")

@@ -37,7 +37,7 @@ def home(config: Config) -> Path:
     return record.home(resolve_uri() if config.tracking == "on" else "offline")
 
 
-class State(TypedDict, total=False):
+class RunState(TypedDict, total=False):
     """What the tracker notes of a folder's run."""
 
     tags: dict[str, str]
@@ -54,7 +54,7 @@ class State(TypedDict, total=False):
     without_best: bool
 
 
-_STATE = TypeAdapter(State)
+_STATE = TypeAdapter(RunState)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from biasbed import record
 from biasbed.errors import UsageError
 from biasbed.options import ExportOptions
-from biasbed.tracking.archive import ArchivedRun, ArchiveWriter, Input, Row
+from biasbed.tracking.archive import ArchivedRun, ArchiveWriter, Input, MetricRow
 from biasbed.tracking.server import active_run, find_runs, guarded, resolve_uri, writer
 from biasbed.tracking.tracker import PARENT
 
@@ -79,7 +79,7 @@ def _input(one: Any) -> Input:
     return Input(data.name, data.digest, data.source_type, data.source, data.schema, data.profile, tags)
 
 
-def _rows(uri: str, run: Any) -> list[Row]:
+def _rows(uri: str, run: Any) -> list[MetricRow]:
     client = writer(uri)
     return [
         (name, row.step, row.timestamp, row.value)

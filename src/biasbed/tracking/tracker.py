@@ -383,7 +383,7 @@ def _word(value: Any) -> str:
 
 
 @contextlib.contextmanager
-def settled(tracker: Tracker | None) -> Iterator[None]:
+def ends_run(tracker: Tracker | None) -> Iterator[None]:
     """However the work ends early, its run says how; what is a user's to mend becomes a Failure."""
     try:
         yield

@@ -25,7 +25,7 @@ from biasbed.errors import Failure, first_line
 from biasbed.evaluation.evaluator import Evaluator, measure, refuse_corrupt, write_predictions
 from biasbed.networks.network import as_input
 from biasbed.system.processes import Interrupted, Postponed
-from biasbed.system.terminal import Progress as Bar
+from biasbed.system.terminal import ProgressBar as Bar
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Record
 
@@ -33,7 +33,7 @@ LONG = 60.0  # seconds of training that an evaluation must not put at risk: more
 
 
 @dataclass
-class State:
+class TrainingState:
     """Where training stands; with the live objects' own states, this is what a checkpoint holds."""
 
     stage: int = 0
@@ -103,7 +103,7 @@ class Engine:
         self.group, self.precision = group, precision
         self.folder, self.describe = folder, describe
         self.on_record: Callable[[Record], None] = lambda entry: None  # rank 0's tracker
-        self.state, self.tally = State(), Tally()
+        self.state, self.tally = TrainingState(), Tally()
         self.skipped: set[str] = set()
         self.steps_per_epoch = loader.plan.steps_per_epoch
         self._seconds, self._since, self._waited = 0.0, time.perf_counter(), 0.0
@@ -342,7 +342,7 @@ class Engine:
         self.skipped |= set(skipped.get("train", ()))
         self.evaluator.skipped |= set(skipped.get("test", ()))
         self._seconds, self._waited = state["seconds"], state["waited"]
-        self.state = State(**state["position"], history=list(state["history"]), best=state["best"])
+        self.state = TrainingState(**state["position"], history=list(state["history"]), best=state["best"])
 
     def _summary(self, entry: Record) -> str:
         """One line per evaluation."""

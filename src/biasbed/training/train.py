@@ -22,14 +22,14 @@ from biasbed.compute.distributed import Group, failures_named
 from biasbed.compute.precision import Precision
 from biasbed.config import Config
 from biasbed.data.pictures import save_examples
-from biasbed.data.streams import MAIN, Plan, TrainLoader, auto_workers
+from biasbed.data.streams import MAIN, BatchPlan, TrainLoader, auto_workers
 from biasbed.errors import Failure, UsageError
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.networks import frozen
 from biasbed.system import code
 from biasbed.system.processes import interruptible
 from biasbed.tracking.folder import RunFolder
-from biasbed.tracking.tracker import Tracker, settled, take_run_id
+from biasbed.tracking.tracker import Tracker, ends_run, take_run_id
 from biasbed.training import best
 from biasbed.training.engine import Engine
 from biasbed.training.job import Job, _place, plan
@@ -61,7 +61,7 @@ def train(config: Config) -> RunFolder:
 def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
     tracker = Tracker(folder, take_run_id(), job.config.tracking == "offline") if group.is_main else None
     state, problems = checkpoint.load_newest(folder.path)
-    with settled(tracker), failures_named():
+    with ends_run(tracker), failures_named():
         if tracker is not None:
             for problem in problems:
                 print(f"warning: {problem}; falling back to the one before", file=sys.stderr)
@@ -126,7 +126,7 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
     algorithm_class = algorithms.load(config.algorithm)
     stream = suite.stream(job.training_data, config.batch_size, algorithm_class.views)
     at_least, pin = 2 * config.accumulate, group.device.type == "cuda"
-    train_plan = Plan({MAIN: stream}, config.seed, group.rank, group.world)
+    train_plan = BatchPlan({MAIN: stream}, config.seed, group.rank, group.world)
     if not train_plan.usable(0, at_least):
         count = len(stream.parts[0].source)
         raise UsageError(f"{count} training images are too few for the processes and parts that are asked for")

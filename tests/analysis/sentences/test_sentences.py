@@ -7,7 +7,7 @@ from toy_runs import Recorder
 
 from biasbed.analysis.report import html
 from biasbed.analysis.result import compute
-from biasbed.analysis.runs.store import Store
+from biasbed.analysis.runs.store import RunStore
 from sentences import claims, claims_of_changes, claims_of_size, claims_of_tables  # noqa: F401  (they enter sentences)
 from sentences.facts import Facts
 from sentences.page import Piece, pieces
@@ -20,7 +20,7 @@ CASES = [pytest.param(s, id=s.name, marks=[] if s.name in QUICK else [pytest.mar
 def rendered(study: Study, recorder: Recorder) -> list[Piece]:
     """What a reader reads, without figures."""
     study.log(recorder)
-    analysis = compute(Store(recorder.uri), recorder.options(**study.options))
+    analysis = compute(RunStore(recorder.uri), recorder.options(**study.options))
     html.write(analysis, recorder.folder)
     return pieces((recorder.folder / html.REPORT).read_text(encoding="utf-8"))
 

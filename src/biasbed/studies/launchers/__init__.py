@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Command:
+class TrainCommand:
     """One training to be started."""
 
     name: str
@@ -49,7 +49,7 @@ class Command:
         return ["train", *as_flags(self.words)]
 
 
-class Training(Protocol):
+class StartedTraining(Protocol):
     """A training that was started."""
 
     def poll(self) -> int | None:
@@ -79,10 +79,10 @@ class Launcher(Protocol):
     def capacity(self, config: Config) -> int:
         """How many trainings like this one fit at a time, for `workers=auto`."""
 
-    def start(self, command: Command) -> Training:
+    def start(self, command: TrainCommand) -> StartedTraining:
         """Start a training. Failure where that can't be done, here or at its first `poll`: a failed attempt."""
 
-    def ongoing(self, folder: Path) -> Training | None:
+    def ongoing(self, folder: Path) -> StartedTraining | None:
         """The training in this folder that an earlier process started and that is still to run, runs, or just ended."""
         return None
 

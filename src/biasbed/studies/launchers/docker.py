@@ -23,7 +23,7 @@ from biasbed.config import Config
 from biasbed.data import prepared
 from biasbed.errors import Failure, UsageError
 from biasbed.options import StudyOptions
-from biasbed.studies.launchers import Command, Launcher, require_server, share, with_device
+from biasbed.studies.launchers import Launcher, TrainCommand, require_server, share, with_device
 from biasbed.system import code as provenance
 from biasbed.system.processes import LIFELINE
 
@@ -117,7 +117,7 @@ class DockerLauncher(Launcher):
         places = len(self._gpus()) if config.device == "cuda" else int(self.info["NCPU"])
         return max(1, places // int(config.nproc))
 
-    def start(self, command: Command) -> DockerTraining:
+    def start(self, command: TrainCommand) -> DockerTraining:
         """Raises Failure where the engine refuses it, or does not answer."""
         from docker.errors import DockerException
         from requests.exceptions import RequestException
@@ -132,7 +132,7 @@ class DockerLauncher(Launcher):
                     container.remove(force=True)
             raise Failure(f"the Docker engine can't start {command.name}: {_reason(error)}") from None
 
-    def _create(self, command: Command) -> Any:
+    def _create(self, command: TrainCommand) -> Any:
         from docker.types import DeviceRequest
 
         command = dataclasses.replace(command, words=_absolute(command))
@@ -153,14 +153,14 @@ class DockerLauncher(Launcher):
             labels={"biasbed.study": command.words.get("study", record.ADHOC), "biasbed.run": command.name},
         )
 
-    def _environment(self, command: Command) -> dict[str, str]:
+    def _environment(self, command: TrainCommand) -> dict[str, str]:
         """What MLflow is told here, the training is, too."""
         own = {name: value for name, value in os.environ.items() if name.startswith("MLFLOW_")}
         threads = max(1, int(self.info["NCPU"]) // (command.slots * command.processes))
         own["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(threads))
         return {**own, **command.environment, LIFELINE: "stdin"}
 
-    def _mounts(self, command: Command) -> list[Any]:
+    def _mounts(self, command: TrainCommand) -> list[Any]:
         from docker.types import Mount
 
         words = command.words
@@ -193,7 +193,7 @@ class DockerLauncher(Launcher):
             print(f"warning: trainings run the image's code (commit {there[:12]}), not {own}", file=sys.stderr)
 
 
-def _absolute(command: Command) -> dict[str, str]:
+def _absolute(command: TrainCommand) -> dict[str, str]:
     """The words with whole paths: the container's folder and home are others."""
     words = dict(command.words)
     words["output_dir"] = str(command.home)

@@ -11,7 +11,7 @@ import sys
 from biasbed.compute.device import settle_device
 from biasbed.config import Config
 from biasbed.options import StudyOptions
-from biasbed.studies.launchers import Command, Launcher, share, with_device
+from biasbed.studies.launchers import Launcher, TrainCommand, share, with_device
 from biasbed.system.processes import PARENT_PROCESS
 
 
@@ -45,7 +45,7 @@ class LocalLauncher(Launcher):
         places = _gpu_count() if config.device == "cuda" else (os.cpu_count() or 1)
         return max(1, places // int(config.nproc))
 
-    def start(self, command: Command) -> LocalTraining:
+    def start(self, command: TrainCommand) -> LocalTraining:
         environment = {**os.environ, **command.environment, PARENT_PROCESS: str(os.getpid())}
         threads = (os.cpu_count() or 1) // (command.slots * command.processes)
         environment.setdefault("OMP_NUM_THREADS", str(max(1, threads)))

@@ -23,7 +23,7 @@ from biasbed.compute.device import settle
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import Slurm, StudyOptions
-from biasbed.studies.launchers import Command, Launcher, Training, require_server, with_device
+from biasbed.studies.launchers import Launcher, StartedTraining, TrainCommand, require_server, with_device
 from biasbed.system.processes import ENDING, PARENT_PROCESS, SHUTDOWN, die_with_parent
 from biasbed.tracking.folder import write_whole
 
@@ -41,7 +41,7 @@ LINGER = 60.0  # seconds that a job whose training was asked to end waits for Sl
 
 
 @dataclass
-class Job:
+class SlurmJob:
     """What a job does: one training, on each of its nodes. submitit calls it, and `checkpoint` at Slurm's warning."""
 
     arguments: Sequence[str]  # the words after `biasbed`
@@ -228,7 +228,7 @@ class SlurmLauncher(Launcher):
     def __init__(self, options: StudyOptions) -> None:
         self.options, self.queue = options.slurm, Queue(options.slurm)
         self.patience = GONE if self.options.cluster == "slurm" else 1.0
-        self.unsubmitted: list[tuple[Command, SlurmTraining]] = []
+        self.unsubmitted: list[tuple[TrainCommand, SlurmTraining]] = []
         try:
             import submitit  # noqa: F401
         except ImportError:
@@ -253,12 +253,12 @@ class SlurmLauncher(Launcher):
         """All: the cluster's queue knows better how many fit."""
         return sys.maxsize
 
-    def start(self, command: Command) -> SlurmTraining:
+    def start(self, command: TrainCommand) -> SlurmTraining:
         training = SlurmTraining(self, command.folder)
         self.unsubmitted.append((command, training))
         return training
 
-    def ongoing(self, folder: Path) -> Training | None:
+    def ongoing(self, folder: Path) -> StartedTraining | None:
         found = _read(folder / STATE)
         if found.get("cluster") != self.options.cluster or _code(folder, found["job"]) is not None:
             return None
@@ -285,7 +285,7 @@ class SlurmLauncher(Launcher):
         self.unsubmitted = [(command, other) for command, other in self.unsubmitted if other is not training]
         training.refusal = training.refusal or "stopped before its job was submitted"
 
-    def _submitted(self, commands: Sequence[Command]) -> list[str]:
+    def _submitted(self, commands: Sequence[TrainCommand]) -> list[str]:
         """The ids of their jobs. Failure where Slurm refuses them."""
         words = commands[0].words
         executor = self._executor(commands[0].home / "slurm", f"biasbed-{record.slug(words.get('study', 'study'))}")
@@ -297,8 +297,8 @@ class SlurmLauncher(Launcher):
             raise Failure(f"Slurm refuses the job: {reason[-1]}") from None
         return [str(job.job_id) for job in jobs]
 
-    def _job(self, command: Command) -> Job:
-        return Job(command.arguments, dict(command.environment), command.log, self.options, command.processes)
+    def _job(self, command: TrainCommand) -> SlurmJob:
+        return SlurmJob(command.arguments, dict(command.environment), command.log, self.options, command.processes)
 
     def _executor(self, folder: Path, name: str) -> AutoExecutor:
         from submitit import AutoExecutor

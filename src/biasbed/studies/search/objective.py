@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
-from biasbed.studies.launchers import Command, Launcher, Training
+from biasbed.studies.launchers import Launcher, StartedTraining, TrainCommand
 from biasbed.studies.plan import PlannedRun, standing
 from biasbed.studies.runner import Item, Runner
 from biasbed.studies.search import trials
@@ -38,7 +38,7 @@ class Pruned(Exception):
     """The pruner ends this training."""
 
 
-class InSlot(Launcher):
+class SlotLauncher(Launcher):
     """A launcher that starts everything in one worker's slot."""
 
     def __init__(self, launcher: Launcher, slot: int, slots: int) -> None:
@@ -51,14 +51,14 @@ class InSlot(Launcher):
     def capacity(self, config: Config) -> int:
         return self.launcher.capacity(config)
 
-    def start(self, command: Command) -> Training:
+    def start(self, command: TrainCommand) -> StartedTraining:
         return self.launcher.start(dataclasses.replace(command, slot=self.slot, slots=self.slots))
 
-    def ongoing(self, folder: Path) -> Training | None:
+    def ongoing(self, folder: Path) -> StartedTraining | None:
         return self.launcher.ongoing(folder)
 
 
-class Watch:
+class PrunerReporter:
     """Tells Optuna of every evaluation, in order; a reporter of the runner."""
 
     def __init__(self, trial: Trial, run: PlannedRun, metric: str) -> None:
@@ -97,7 +97,7 @@ class Watch:
                 raise Pruned
 
 
-class Objective:
+class TrialObjective:
     """Trains one trial after the other; what Optuna calls."""
 
     def __init__(
@@ -136,7 +136,7 @@ class Objective:
     def _trained(self, trial: Trial, run: PlannedRun, place: int) -> float:
         from optuna import TrialPruned
 
-        watch = Watch(trial, run, self.search.metric)
+        watch = PrunerReporter(trial, run, self.search.metric)
         runner = Runner(
             [(run, standing(run, {}))],
             1,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biasbed.studies.search import trials
-from biasbed.studies.search.results import Found, of_algorithms
+from biasbed.studies.search.results import SearchState, of_algorithms
 from biasbed.studies.search.space import Dimension
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ BLUE, GREY, RED = "#2b6cb0", "#9aa5b1", "#c53030"
 AT_LEAST = 2  # complete trials, for a picture to show anything
 
 
-def write(folder: Path, found: Sequence[Found]) -> list[Path]:
+def write(folder: Path, found: Sequence[SearchState]) -> list[Path]:
     """Three pictures of each method, its repeats together."""
     import matplotlib
 
@@ -42,12 +42,12 @@ def write(folder: Path, found: Sequence[Found]) -> list[Path]:
     return written
 
 
-def _label(one: Found) -> str:
+def _label(one: SearchState) -> str:
     unit = "" if "loss" in one.search.metric else ", %"
     return f"{one.search.metric}{unit}{' (ORACLE: test images)' if one.search.is_oracle else ''}"
 
 
-def _scaled(one: Found, value: float) -> float:
+def _scaled(one: SearchState, value: float) -> float:
     return value if "loss" in one.search.metric else 100 * value
 
 
@@ -56,7 +56,7 @@ def _title(axes: Axes, text: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _history(axes: Axes, repeats: Sequence[Found], ended: Sequence[FrozenTrial]) -> None:
+def _history(axes: Axes, repeats: Sequence[SearchState], ended: Sequence[FrozenTrial]) -> None:
     """Every trial's value in the order of the search, and the best so far."""
     from matplotlib.ticker import MaxNLocator
 
@@ -90,7 +90,7 @@ def _history(axes: Axes, repeats: Sequence[Found], ended: Sequence[FrozenTrial])
     _title(axes, f"{one.search.algorithm}: course of the search ({one.search.sampler}, {one.search.pruner} pruner)")
 
 
-def _importance(axes: Axes, repeats: Sequence[Found], ended: Sequence[FrozenTrial]) -> None:
+def _importance(axes: Axes, repeats: Sequence[SearchState], ended: Sequence[FrozenTrial]) -> None:
     """Share of the spread of the best trials' values that each setting explains (PED-ANOVA, Watanabe et al. 2023)."""
     from optuna import create_study
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
@@ -116,7 +116,7 @@ def _importance(axes: Axes, repeats: Sequence[Found], ended: Sequence[FrozenTria
     _title(axes, f"{one.search.algorithm}: importance of each setting ({len(complete)} trials{few})")
 
 
-def _parallel(axes: Axes, repeats: Sequence[Found], ended: Sequence[FrozenTrial]) -> None:
+def _parallel(axes: Axes, repeats: Sequence[SearchState], ended: Sequence[FrozenTrial]) -> None:
     """A line per complete trial through its settings to its value; the darker, the better; red is the default's."""
     from matplotlib import colormaps
 

@@ -26,7 +26,7 @@ TAIL = ("seconds", "run_id", "host", "error")
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchState:
     """A search as it stands: all that Optuna has, and of each place the trial that counts."""
 
     search: Search
@@ -49,22 +49,22 @@ class Found:
         return self.search.space.words(trial.params)
 
 
-def of_algorithms(found: Sequence[Found]) -> dict[str, list[Found]]:
+def of_algorithms(found: Sequence[SearchState]) -> dict[str, list[SearchState]]:
     """The repeats of each algorithm."""
-    grouped: dict[str, list[Found]] = {}
+    grouped: dict[str, list[SearchState]] = {}
     for one in found:
         grouped.setdefault(one.search.algorithm, []).append(one)
     return grouped
 
 
-def winner(repeats: Sequence[Found]) -> tuple[Found, FrozenTrial] | None:
+def winner(repeats: Sequence[SearchState]) -> tuple[SearchState, FrozenTrial] | None:
     """The best complete trial of all repeats of a method."""
     sign = 1 if repeats[0].search.maximize else -1
     complete = [(one, one.best) for one in repeats if one.best is not None]
     return max(complete, key=lambda pair: sign * (pair[1].value or 0.0), default=None)
 
 
-def winners(found: Sequence[Found]) -> dict[str, Words]:
+def winners(found: Sequence[SearchState]) -> dict[str, Words]:
     """Of each method that has one, the settings of its best trial, by the name that `train` takes."""
     best = {repeats[0].search.words["algorithm"]: winner(repeats) for repeats in of_algorithms(found).values()}
     return {name: pair[0].settings(pair[1]) for name, pair in best.items() if pair is not None}
@@ -80,7 +80,7 @@ def shown(metric: str, value: float | None) -> str:
     return f"{value:.4f}" if metric.split("/")[1] == "loss" else f"{100 * value:.2f}"
 
 
-def summary(found: Sequence[Found]) -> list[str]:
+def summary(found: Sequence[SearchState]) -> list[str]:
     """Per method: how its trials ended, and the best value against that of the default."""
     lines = []
     for algorithm, repeats in of_algorithms(found).items():
@@ -101,7 +101,7 @@ def summary(found: Sequence[Found]) -> list[str]:
     return lines
 
 
-def _best_lines(repeats: Sequence[Found], metric: str) -> list[str]:
+def _best_lines(repeats: Sequence[SearchState], metric: str) -> list[str]:
     won = winner(repeats)
     if won is None:
         return ["  no trial is complete"]
@@ -135,7 +135,7 @@ def _gain(metric: str, best: FrozenTrial, default: float | None) -> str:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def write_trials(path: Path, found: Sequence[Found]) -> None:
+def write_trials(path: Path, found: Sequence[SearchState]) -> None:
     """Every trial that counts, a row each, with a column per setting."""
     names = list(dict.fromkeys(name for one in found for name in one.search.space.names))
     file = io.StringIO(newline="")
@@ -147,7 +147,7 @@ def write_trials(path: Path, found: Sequence[Found]) -> None:
     write_whole(path, file.getvalue())
 
 
-def _row(one: Found, where: int, trial: FrozenTrial) -> Mapping[str, object]:
+def _row(one: SearchState, where: int, trial: FrozenTrial) -> Mapping[str, object]:
     attributes = trial.user_attrs
     seconds = trial.duration.total_seconds() if trial.duration else None
     return {
@@ -167,7 +167,7 @@ def _row(one: Found, where: int, trial: FrozenTrial) -> Mapping[str, object]:
     }
 
 
-def trained(found: Sequence[Found]) -> Iterator[tuple[PlannedRun, FrozenTrial]]:
+def trained(found: Sequence[SearchState]) -> Iterator[tuple[PlannedRun, FrozenTrial]]:
     """The trainings whose folders are on this machine, or shared with it; each once, also where trials share one."""
     seen = set()
     for one in found:
@@ -181,7 +181,7 @@ def trained(found: Sequence[Found]) -> Iterator[tuple[PlannedRun, FrozenTrial]]:
                 yield run, trial
 
 
-def ledger_lines(found: Sequence[Found]) -> list[ledger.Line]:
+def ledger_lines(found: Sequence[SearchState]) -> list[ledger.Line]:
     """What each training has cost, as far as its folder can be seen from this machine."""
     lines = []
     for run, trial in trained(found):
@@ -191,7 +191,7 @@ def ledger_lines(found: Sequence[Found]) -> list[ledger.Line]:
     return lines
 
 
-def refuse_nothing(found: Sequence[Found]) -> None:
+def refuse_nothing(found: Sequence[SearchState]) -> None:
     """Failure where a method has no complete trial."""
     without = [name for name, repeats in of_algorithms(found).items() if winner(repeats) is None]
     if without:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from biasbed.errors import Failure
-from biasbed.studies.search.results import Found, trained
+from biasbed.studies.search.results import SearchState, trained
 from biasbed.training.sync import send_unless_sent
 
 
-def send(found: Sequence[Found], say: Callable[[str], None]) -> list[str]:
+def send(found: Sequence[SearchState], say: Callable[[str], None]) -> list[str]:
     """Send what the complete trials of this machine still owe; the names of those that could not be sent."""
     left = []
     for run, trial in trained(found):

@@ -23,10 +23,10 @@ from biasbed.studies.launchers import open_launcher
 from biasbed.studies.runner import GRACE
 from biasbed.studies.search import plots, results, sending, trials
 from biasbed.studies.search import storage as storages
-from biasbed.studies.search.results import Found
+from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.search import Sweep, make_sweep
-from biasbed.studies.search.table import News, lines
-from biasbed.studies.search.worker import Task, work
+from biasbed.studies.search.table import TrialNews, lines
+from biasbed.studies.search.worker import WorkerTask, work
 from biasbed.system.processes import last_line
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking.server import resolve_uri
@@ -62,21 +62,21 @@ def sweep(flags: Mapping[str, str]) -> None:
     if options.dry_run:
         print("\n".join([*plan.messages, *_dry_run(plan, url, options)]))
     else:
-        Command(plan, url, options).run()
+        SweepRun(plan, url, options).run()
 
 
 def _dry_run(plan: Sweep, url: str, options: SweepOptions) -> list[str]:
     """How each search stands. Nothing is written anywhere."""
-    found: list[Found] = []
+    found: list[SearchState] = []
     if storages.exists(url):
         with storages.answering(url):
             storage = storages.open_storage(url, options.heartbeat, options.retries)
             storages.refuse_others(storage, plan.searches)
             for search in plan.searches:
                 study = storages.find(storage, search)
-                found.append(Found(search, () if study is None else study.get_trials(deepcopy=False)))
+                found.append(SearchState(search, () if study is None else study.get_trials(deepcopy=False)))
     else:
-        found = [Found(search, ()) for search in plan.searches]
+        found = [SearchState(search, ()) for search in plan.searches]
     shown = []
     for one in found:
         space = ", ".join(one.search.space.names)
@@ -85,7 +85,7 @@ def _dry_run(plan: Sweep, url: str, options: SweepOptions) -> list[str]:
     return [*shown, *lines(plan.study, found, plan.workers), f"{plan.workers} at a time; storage {storages.shown(url)}"]
 
 
-class Command:
+class SweepRun:
     """One call of `sweep`: starts workers, replaces those that die, and concludes."""
 
     def __init__(self, plan: Sweep, url: str, options: SweepOptions) -> None:
@@ -145,10 +145,10 @@ class Command:
         said = {search.name: {"trials": search.trials, **search.description} for search in self.plan.searches}
         path.write_text(yaml.safe_dump({"storage": storages.shown(self.url), "searches": said}, sort_keys=False))
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[SearchState]:
         with storages.answering(self.url):
             pairs = zip(self.plan.searches, self.studies, strict=True)
-            return [Found(search, study.get_trials(deepcopy=False)) for search, study in pairs]
+            return [SearchState(search, study.get_trials(deepcopy=False)) for search, study in pairs]
 
     # --- working -----------------------------------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class Command:
         if not left:
             return
         self.display.say(f"storage {storages.shown(self.url)}; workers write to {self.plan.folder}/worker-<n>.log")
-        news = News(found)
+        news = TrialNews(found)
         for slot in range(self.plan.workers):
             self._start(slot)
         while self.processes:
@@ -181,7 +181,7 @@ class Command:
             self.display.say(line)
         self.unsent = sending.send(found, self.display.say)
 
-    def _looked(self) -> list[Found] | None:
+    def _looked(self) -> list[SearchState] | None:
         """How the searches stand; None while the storage is away, which may be for a while."""
         try:
             found = self.found()
@@ -198,7 +198,7 @@ class Command:
         return found
 
     def _start(self, slot: int) -> None:
-        task = Task(
+        task = WorkerTask(
             searches=self.plan.searches,
             url=self.url,
             options=self.options,
@@ -262,7 +262,7 @@ class Command:
             if results.winners(found):
                 print(f"train the best with fresh seeds: biasbed benchmark --from_study {self.plan.study}")
 
-    def _keep(self, found: Sequence[Found]) -> None:
+    def _keep(self, found: Sequence[SearchState]) -> None:
         """Write all that the sweep has come to into its folder."""
         folder = self.plan.folder
         results.write_trials(folder / tracked.TRIALS, found)
@@ -278,5 +278,5 @@ class Command:
         plots.write(folder / tracked.PLOTS, found)
 
 
-def _open_trials(one: Found) -> int:
+def _open_trials(one: SearchState) -> int:
     return sum(trial.state.name in ("WAITING", "RUNNING") for trial in one.outcomes.values())

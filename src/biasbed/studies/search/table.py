@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from biasbed.studies.search import trials
-from biasbed.studies.search.results import Found, progress_of, shown
+from biasbed.studies.search.results import SearchState, progress_of, shown
 from biasbed.system.terminal import clock
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 
-def lines(sweep: str, found: Sequence[Found], workers: int) -> list[str]:
+def lines(sweep: str, found: Sequence[SearchState], workers: int) -> list[str]:
     """The table: how many trials are in which state and how long the rest takes, then a line per search."""
     total = sum(one.search.trials for one in found)
     counted = [trials.counts(one.outcomes) for one in found]
@@ -25,7 +25,7 @@ def lines(sweep: str, found: Sequence[Found], workers: int) -> list[str]:
     return [f"{sweep}: {total} trials: {words}{left}", *(_line(one, width) for one in found)]
 
 
-def _line(one: Found, width: int) -> str:
+def _line(one: SearchState, width: int) -> str:
     outcomes = one.outcomes
     counted = trials.counts(outcomes)
     ended = counted["complete"] + counted["pruned"] + counted["failed"]
@@ -40,7 +40,7 @@ def _line(one: Found, width: int) -> str:
     return ", ".join(parts)
 
 
-def _left(found: Sequence[Found], workers: int) -> float | None:
+def _left(found: Sequence[SearchState], workers: int) -> float | None:
     """Seconds that the rest takes, by the mean time of each method's trials; None while none has ended."""
     ended = {one.search.name: _durations(one.outcomes.values()) for one in found}
     every = [seconds for durations in ended.values() for seconds in durations]
@@ -65,13 +65,13 @@ def _durations(found: Iterable[FrozenTrial]) -> list[float]:
     ]
 
 
-class News:
+class TrialNews:
     """Says once what each trial has come to."""
 
-    def __init__(self, found: Sequence[Found]) -> None:
+    def __init__(self, found: Sequence[SearchState]) -> None:
         self.known = {(one.search.name, t.number): t.state.name for one in found for t in one.every}
 
-    def since(self, found: Sequence[Found]) -> list[str]:
+    def since(self, found: Sequence[SearchState]) -> list[str]:
         said = []
         for one in found:
             for trial in one.every:
@@ -82,7 +82,7 @@ class News:
         return said
 
 
-def _told(one: Found, trial: FrozenTrial, before: str | None) -> list[str]:
+def _told(one: SearchState, trial: FrozenTrial, before: str | None) -> list[str]:
     name = f"{one.search.title} trial {trials.place(trial, one.every)}"
     metric, state = one.search.metric, trial.state.name
     if state == "RUNNING":

@@ -17,7 +17,7 @@ from biasbed.studies.launchers import Launcher, open_launcher
 from biasbed.studies.search import storage as storages
 from biasbed.studies.search import trials
 from biasbed.studies.search.liveness import signature
-from biasbed.studies.search.objective import InSlot, Objective
+from biasbed.studies.search.objective import SlotLauncher, TrialObjective
 from biasbed.studies.search.search import Search
 from biasbed.system.processes import Interrupted, die_with_parent, ignore_signals, interruptible
 
@@ -29,7 +29,7 @@ STALE = 5.0  # seconds between looks for trials whose worker gives no sign of li
 
 
 @dataclass(frozen=True)
-class Task:
+class WorkerTask:
     """What a worker is told."""
 
     searches: tuple[Search, ...]
@@ -42,7 +42,7 @@ class Task:
     parent: int | None  # process that it must not outlive
 
 
-def work(task: Task) -> None:
+def work(task: WorkerTask) -> None:
     """A worker as a process of its own; its exit code is 0 once every search has its trials."""
     if task.parent is not None:
         die_with_parent(signal.SIGTERM)
@@ -56,7 +56,7 @@ def work(task: Task) -> None:
     sys.exit(_work(task))
 
 
-def _work(task: Task) -> int:
+def _work(task: WorkerTask) -> int:
     try:
         worker = Worker(task, open_launcher(task.options))
         try:
@@ -75,13 +75,13 @@ def _work(task: Task) -> int:
 class Worker:
     """Loops over `Study.optimize` for one trial: Optuna gives signs of life only inside of it."""
 
-    def __init__(self, task: Task, launcher: Launcher, pause: float = 0.2) -> None:
+    def __init__(self, task: WorkerTask, launcher: Launcher, pause: float = 0.2) -> None:
         """pause: seconds between looks at a training."""
         from biasbed.studies.search.samplers import make_pruner, make_sampler
 
         self.task, self.stale_looked = task, 0.0
-        self.launcher = InSlot(launcher, task.slot, task.slots)
-        self.studies: list[tuple[Search, Study, Objective]] = []
+        self.launcher = SlotLauncher(launcher, task.slot, task.slots)
+        self.studies: list[tuple[Search, Study, TrialObjective]] = []
         with storages.answering(task.url):
             storage = storages.open_storage(task.url, task.options.heartbeat, task.options.retries)
             for search in task.searches:
@@ -92,7 +92,7 @@ class Worker:
 
                 study.sampler = make_sampler(search.sampler, search.seed, search.space.is_conditional, place)
                 study.pruner = make_pruner(search.pruner, search.run.total, search.run.cadence)
-                objective = Objective(search, self.launcher, task.environment, task.options.retries, pause)
+                objective = TrialObjective(search, self.launcher, task.environment, task.options.retries, pause)
                 self.studies.append((search, study, objective))
 
     def run(self) -> None:
@@ -108,7 +108,7 @@ class Worker:
                 else:
                     time.sleep(WAIT)
 
-    def _one(self, search: Search, study: Study, objective: Objective) -> None:
+    def _one(self, search: Search, study: Study, objective: TrialObjective) -> None:
         try:
             study.optimize(objective, n_trials=1, catch=(Failure,))
         except Exception as error:
