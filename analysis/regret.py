@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from biasbed import record
+from biasbed import measures, record
 from biasbed.analysis import scores as aggregate
 from biasbed.analysis.runs.run import Collection
 from biasbed.analysis.selection import published
@@ -20,7 +20,6 @@ from biasbed.analysis.selection.select import known_rule, rule_names
 from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import Failure, UsageError
-from biasbed.measures import unit
 
 ORACLE = "best_epoch"  # each set's own best epoch: no rule that takes one epoch can be better
 COLUMNS = ("rule", "oracle", "algorithm", "dataset", "mean", "std", "num_runs", "gap", "gap_std", "skipped")
@@ -139,7 +138,7 @@ def regret(selection: pd.DataFrame, sets: Sequence[record.SetRecord]) -> pd.Data
     selection = selection[selection["skipped"] == ""]
     by_rule = [set(names) for _, names in selection.groupby("rule")["algorithm"]]
     selection = selection[selection["algorithm"].isin(set.intersection(*by_rule))]
-    one_unit = len({unit(entry.headline) for entry in sets}) == 1
+    one_unit = len({measures.of(entry.headline).unit for entry in sets}) == 1
     rows = []
     for name, of_rule in selection.groupby("rule", sort=False):
         ranks = friedman.rank(friedman.orient(aggregate.mean_matrix(of_rule), lower)).mean()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 import biasbed
-from biasbed import record
+from biasbed import measures, record
 from biasbed.analysis import regret as gaps
 from biasbed.analysis import scores as aggregate
 from biasbed.analysis import spread
@@ -27,7 +27,6 @@ from biasbed.analysis.selection.select import make_rule
 from biasbed.analysis.statistics import evidence, friedman
 from biasbed.analysis.statistics.evidence import PairwiseResults
 from biasbed.errors import UsageError
-from biasbed.measures import scale, unit
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ class Analysis:
     @property
     def units(self) -> str:
         """What the scores are measured in, in words."""
-        units = {unit(entry.headline) for entry in self.sets}
+        units = {measures.of(entry.headline).unit for entry in self.sets}
         if len(units) > 1:
             return "percent, losses in nats"
         return "nats" if units == {"nats"} else "percent"
@@ -266,14 +265,14 @@ def _reproduction(material: AnalysisInputs, runs: pd.DataFrame, options: Analyze
     if options.compare == "none":
         return None
     own = runs[runs["run_id"].isin([run.id for run in material.collection.own])]
-    scales = {entry.name: scale(entry.headline) for entry in material.sets}
+    scales = {entry.name: measures.scale(entry.headline) for entry in material.sets}
     return published.cards(material.studies, material.rule, own, material.histories, scales, options.alpha)
 
 
 def _curves(histories: Mapping[str, History], runs: Sequence[Run], sets: Sequence[record.SetRecord]) -> pd.DataFrame:
     """The headline of every run and set at every step, as shown."""
     rows = [
-        (run.algorithm, run.id, entry.name, step, value * scale(entry.headline))
+        (run.algorithm, run.id, entry.name, step, value * measures.scale(entry.headline))
         for run in runs
         for entry in sets
         for step, value in histories[run.id].curve(headline(entry)).items()

@@ -12,7 +12,6 @@ from biasbed.analysis.runs.run import Run
 from biasbed.analysis.selection.select import Missing
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import Failure
-from biasbed.measures import scale
 
 SCORE_COLUMNS = ("algorithm", "dataset", "mean", "std", "num_runs")
 
@@ -31,11 +30,11 @@ def run_table(
         columns=["run_id", "run_name", "algorithm", "seed", "test_domains"],
     )
     frame = identity.merge(selected, on="run_id", how="inner")
-    frame["score"] = frame["value"] * frame["measure"].map(scale)
+    frame["score"] = frame["value"] * frame["measure"].map(measures.scale)
     for measure in _measures(sets):
-        frame[measure] = frame[measure] * scale(measure)
+        frame[measure] = frame[measure] * measures.scale(measure)
     name = record.parse_metric(monitor)
-    frame["monitor"] = frame["monitor"] * scale(name.measure if name else "")
+    frame["monitor"] = frame["monitor"] * measures.scale(name.measure if name else "")
     position = frame["dataset"].map(order)
     frame = frame.assign(position=position, run=frame["run_id"].map({run.id: i for i, run in enumerate(runs)}))
     first = ["algorithm", "seed", "test_domains", "dataset", "measure", "score", "first_step", "last_step"]

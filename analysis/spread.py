@@ -14,11 +14,10 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from biasbed import record
+from biasbed import measures, record
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.selection.rules import History, Rule, headline
 from biasbed.analysis.statistics.friedman import DIGITS
-from biasbed.measures import scale
 
 COLUMNS = (
     "algorithm",
@@ -48,7 +47,7 @@ def table(
             found = [_of_run(run, histories[run.id], entry, rule) for run in runs if run.algorithm == algorithm]
             known = [pair for pair in found if pair is not None]
             if known and not any(math.isnan(deviation) for _, deviation in known):
-                rows.append((algorithm, entry.name, *_pooled(known, scale(entry.headline)), len(known), n))
+                rows.append((algorithm, entry.name, *_pooled(known, measures.scale(entry.headline)), len(known), n))
     return pd.DataFrame(rows, columns=list(COLUMNS)).round(DIGITS)
 
 

@@ -13,7 +13,7 @@ from conftest import ROOT
 
 from biasbed import algorithms, cli, suites
 from biasbed.evaluation.evaluator import MEASURES
-from biasbed.record import MEASURES as NAMED
+from biasbed.measures import MEASURES as NAMED
 
 PACKAGE = ROOT / "src" / "biasbed"
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from biasbed import record
+from biasbed import measures, record
 from biasbed.analysis.statistics import bayesian, bootstrap, pairs, per_set, planner, power, simulation, stability
 from biasbed.analysis.statistics.friedman import RankTests, difference, orient
-from biasbed.measures import unit
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -83,7 +82,7 @@ def gather(
 ) -> PairwiseResults:
     """All of it, from the run table (`aggregate.run_table`) and the mean matrices of further selection rules."""
     lower = [entry.name for entry in sets if not entry.higher_is_better]
-    units = sorted({unit(entry.headline) for entry in sets})
+    units = sorted({measures.of(entry.headline).unit for entry in sets})
     skipped = ""
     if len(units) > 1:
         skipped = f"the sets are measured in {' and '.join(units)}: differences can't be compared or averaged over sets"

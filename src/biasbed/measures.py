@@ -1,12 +1,90 @@
-"""Measures as pure functions of counts, used by evaluation and analysis alike. Standard library only."""
+"""What is measured: one row for each measure, and those that are functions of counts. Standard library only.
+
+`evaluation/evaluator.py` takes every measure of a set's images from a model's decisions; analysis reads logged values.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 
 CALIBRATION_BINS = 15  # Guo et al. 2017, section 4
+FRACTION = "%"  # the unit of what is stored as a fraction and shown in percent
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What the values of a measure are; the phase of a metric's name says on which images it was taken."""
+
+    meaning: str
+    unit: str = FRACTION  # of a shown value
+    higher_is_better: bool = True
+
+
+MEASURES: Mapping[str, Measure] = {
+    "loss": Measure(
+        "mean loss per image (the task's loss for val and test, the method's total for train)", "nats", False
+    ),
+    "accuracy": Measure("fraction of images whose decision is the label"),
+    "accuracy_full": Measure("fraction of images for which the best of all the model's outputs belongs to the label"),
+    "ece": Measure(
+        "expected calibration error of the decision's confidence among the set's classes, 15 equal bins",
+        higher_is_better=False,
+    ),
+    "error_consistency": Measure("Cohen's kappa of being right on the same images as the observer after the colon"),
+    "shape_bias": Measure("shape decisions / (shape + texture decisions), images with shape = texture left out"),
+    "shape_accuracy": Measure("fraction of conflicting images decided for the shape's class"),
+    "texture_accuracy": Measure("fraction of conflicting images decided for the texture's class"),
+    "cue_coverage": Measure("fraction of conflicting images decided for either cue's class"),
+    "shape_mrr": Measure("mean reciprocal rank of the shape's class among all outputs, conflicting images"),
+    "texture_mrr": Measure("mean reciprocal rank of the texture's class among all outputs, conflicting images"),
+    "std_over_epochs": Measure(
+        "published runs: standard deviation of the set's headline over the epochs that were averaged",
+        higher_is_better=False,
+    ),
+    "lr": Measure("learning rate of the main optimizer after the epoch's last step", "per step"),
+    "epoch_seconds": Measure("wall-clock seconds of the epoch's training", "s", False),
+    "waiting_seconds": Measure("of those, seconds in which the main process waited for images", "s", False),
+    "evaluation_seconds": Measure("wall-clock seconds of the epoch's evaluation", "s", False),
+    "images_per_second": Measure("training images per second over all processes", "1/s"),
+    "peak_mb": Measure(
+        "peak memory: CUDA allocator on a GPU, else resident size of the main process", "MiB", higher_is_better=False
+    ),
+}
+UNKNOWN = Measure("a measure of somebody else's, taken for a fraction of which more is better")
+
+
+def of(name: str) -> Measure:
+    """The row of a measure, by its name or by that of a metric (`test/loss/sketch`)."""
+    parts = name.split("/")
+    return MEASURES.get(parts[1] if len(parts) > 1 else name, UNKNOWN)
+
+
+def scale(name: str) -> float:
+    """What turns a stored value into the one that is shown: fractions into percent."""
+    return 100.0 if of(name).unit == FRACTION else 1.0
+
+
+def shown(name: str, value: float | None) -> str:
+    """A stored value as people read it: fractions in percent, a dash where there is none."""
+    if value is None:
+        return "-"
+    return f"{100 * value:.2f}" if of(name).unit == FRACTION else f"{value:.4f}"
+
+
+def is_better(name: str, value: float, than: float) -> bool:
+    """Whether a value is truly better than another; never so for NaN."""
+    return value > than if of(name).higher_is_better else value < than
+
+
+def best(name: str, values: Iterable[float]) -> float | None:
+    """The best of the values, None without any."""
+    return (max if of(name).higher_is_better else min)(values, default=None)
+
+
+# --- of counts --------------------------------------------------------------------------------------------------------
 
 
 def accuracy(correct: int, images: int) -> float:
@@ -63,16 +141,3 @@ def error_consistency(both_right: int, only_a: int, only_b: int, both_wrong: int
     expected = a * b + (1 - a) * (1 - b)
     observed = (both_right + both_wrong) / images
     return float("nan") if expected == 1 else (observed - expected) / (1 - expected)
-
-
-NOT_FRACTIONS = ("loss",)  # every other measure is a fraction and is shown in percent
-
-
-def scale(measure: str) -> float:
-    """What turns a stored value into the one that is shown: fractions into percent."""
-    return 1.0 if measure in NOT_FRACTIONS else 100.0
-
-
-def unit(measure: str) -> str:
-    """The unit of a shown value."""
-    return "nats" if measure in NOT_FRACTIONS else "%"

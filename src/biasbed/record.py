@@ -97,28 +97,6 @@ def predictions_file(set_name: str, which: str) -> str:
 PHASES = ("train", "val", "test", "time", "memory")
 SHAPE_BIAS = "shape_bias"  # the measure that the whole is about
 
-# What each measure means and its unit; the phase says on which images it was taken.
-MEASURES = {
-    "loss": "mean loss per image (the task's loss for val and test, the method's total for train)",
-    "accuracy": "fraction of images whose decision is the label",
-    "accuracy_full": "fraction of images for which the best of all the model's outputs belongs to the label",
-    "ece": "expected calibration error of the decision's confidence among the set's classes, 15 equal bins",
-    "error_consistency": "Cohen's kappa of being right on the same images as the observer named after the colon",
-    "shape_bias": "shape decisions / (shape + texture decisions), images with shape = texture left out",
-    "shape_accuracy": "fraction of conflicting images decided for the shape's class",
-    "texture_accuracy": "fraction of conflicting images decided for the texture's class",
-    "cue_coverage": "fraction of conflicting images decided for either cue's class",
-    "shape_mrr": "mean reciprocal rank of the shape's class among all the model's outputs, conflicting images",
-    "texture_mrr": "mean reciprocal rank of the texture's class among all the model's outputs, conflicting images",
-    "std_over_epochs": "published runs: standard deviation of the set's headline over the epochs that were averaged",
-    "lr": "learning rate of the main optimizer after the epoch's last step",
-    "epoch_seconds": "wall-clock seconds of the epoch's training",
-    "waiting_seconds": "of those, seconds in which the main process waited for images",
-    "evaluation_seconds": "wall-clock seconds of the epoch's evaluation",
-    "images_per_second": "training images per second over all processes",
-    "peak_mb": "peak memory in MiB: CUDA allocator on a GPU, else resident size of the main process",
-}
-
 
 @dataclass(frozen=True)
 class MetricName:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
+from biasbed import measures
 from biasbed.studies.plan import Estimate, PlannedRun, RunStatus, estimate
 from biasbed.studies.runner import Item
 from biasbed.system.terminal import clock
@@ -70,9 +71,10 @@ def lines(study: str, items: Sequence[Item], workers: int) -> list[str]:
     for name in names:
         own = [item for item in items if item.run.algorithm == name]
         done = sum(item.state == "done" for item in own)
-        best = max(((i.standing.best, i.run.seed) for i in own if i.standing.best is not None), default=None)
+        monitor, seeds = own[0].run.monitor, {i.standing.best: i.run.seed for i in own if i.standing.best is not None}
+        best = measures.best(monitor, seeds)
         parts = [f"  {name:{width}} {done:3}/{len(own)} done"]
-        parts += [] if best is None else [f"best {100 * best[0]:.2f} (seed {best[1]})"]
+        parts += [] if best is None else [f"best {measures.shown(monitor, best)} (seed {seeds[best]})"]
         for state in ("running", "elsewhere", "failed"):
             parts += [_of_seed(item) for item in own if item.state == state]
         shown.append(", ".join(parts))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from biasbed import record
+from biasbed import measures, record
 from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.studies.launchers import Launcher
@@ -157,7 +157,8 @@ def standing(run: PlannedRun, finished: Mapping[str, Finished]) -> RunStatus:
         return RunStatus("done", run.total, per_unit=last / run.cadence or None)
     records = folder.read_journal()
     reached = int(records[-1]["step"]) if records else 0
-    best = max((entry["metrics"].get(run.monitor, 0.0) for entry in records), default=None)
+    values = [entry["metrics"][run.monitor] for entry in records if run.monitor in entry["metrics"]]
+    best = measures.best(run.monitor, values)
     per_unit = sum(_seconds(entry["metrics"]) for entry in records) / reached if reached else None
     told = folder.read_state()
     holder, error = folder.holder(), told.get("tags", {}).get(record.ERROR, "")

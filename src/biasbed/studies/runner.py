@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TextIO
 
+from biasbed import measures
 from biasbed.errors import Failure
 from biasbed.studies import attempts
 from biasbed.studies.launchers import Launcher, StartedTraining, TrainCommand
@@ -244,7 +245,11 @@ class Runner:
         if item.standing.state in ("done", "not sent"):
             item.state = "done"
             item.failure = "" if item.standing.state == "done" else f"done, but not sent: {reason}"
-            best = "" if item.standing.best is None else f", best {item.run.monitor} {100 * item.standing.best:.2f}"
+            best = (
+                ""
+                if item.standing.best is None
+                else f", best {item.run.monitor} {measures.shown(item.run.monitor, item.standing.best)}"
+            )
             self.report.say(f"{item.run.name} done in {seconds:.0f} s{best}{'; not sent' if item.failure else ''}")
         elif code == REFUSED or item.starts > self.retries + is_held:
             item.state, item.failure = "failed", reason

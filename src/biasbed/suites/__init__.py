@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biasbed import record
+from biasbed import measures, record
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
@@ -63,6 +63,7 @@ class Suite:
             training_sets=(self.train_name,),
             validation_sets=tuple(entry.name for entry in self.validation),
             monitor=self.monitor,
+            monitor_higher_is_better=measures.of(self.monitor).higher_is_better,
             step_unit=config.unit,
         )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from biasbed import record
+from biasbed import measures, record
 from biasbed.data.source import Source
 from biasbed.data.transforms import Transform
 from biasbed.suites.label_maps import IDENTITY, LabelMap
@@ -44,6 +44,7 @@ class EvaluationSet:
             classes=len(self.source.classes),
             chance=1 / len(self.source.classes),
             measures=self.measured,
+            higher_is_better=measures.of(self.headline).higher_is_better,
             groups={} if groups is None else {g: int((groups == g).sum()) for g in np.unique(groups).tolist()},
             made_by=self.made_by,
             source_images=self.source_images,

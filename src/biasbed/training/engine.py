@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from biasbed import record
+from biasbed import measures, record
 from biasbed.algorithms.base import Algorithm, Progress, Stage
 from biasbed.batch import Batch
 from biasbed.compute import checkpoint
@@ -247,7 +247,7 @@ class Engine:
         """Decisions of the last and, if it is the best so far, of the best evaluation, with its weights."""
         value, number = entry["metrics"][self.monitor], entry["step"]
         kept = ["last"]
-        if self.state.best is None or value > self.state.best["value"]:
+        if self.state.best is None or measures.is_better(self.monitor, value, self.state.best["value"]):
             self.state.best = {"value": value, "number": number}
             entry["metrics"] |= {short: entry["metrics"][name] for short, name in self.best.items()}
             checkpoint.save_best(self.folder.path, {**self._description(), "best": self.state.best})

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import yaml
 
-from biasbed import algorithms, record
+from biasbed import algorithms, measures, record
 from biasbed import config as configs
 from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.make import make_algorithm
@@ -180,4 +180,5 @@ def _farewell(folder: RunFolder, tracker: Tracker, engine: Engine) -> str:
     epoch = f"{engine.config.unit} {found['number']:.0f}"
     if best.is_lost(engine):
         epoch += ", whose weights are lost"
-    return f"done: best {engine.monitor} {100 * found['value']:.2f} at {epoch}; {where}\n{folder.path}"
+    value = measures.shown(engine.monitor, found["value"])
+    return f"done: best {engine.monitor} {value} at {epoch}; {where}\n{folder.path}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from biasbed import measures
 from biasbed.errors import Failure
 from biasbed.studies import ledger
 from biasbed.studies.plan import PlannedRun
@@ -73,13 +74,6 @@ def winners(found: Sequence[SearchState]) -> dict[str, Words]:
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def shown(metric: str, value: float | None) -> str:
-    """A value as people read it: accuracies in percent."""
-    if value is None:
-        return "-"
-    return f"{value:.4f}" if metric.split("/")[1] == "loss" else f"{100 * value:.2f}"
-
-
 def summary(found: Sequence[SearchState]) -> list[str]:
     """Per method: how its trials ended, and the best value against that of the default."""
     lines = []
@@ -108,19 +102,18 @@ def _best_lines(repeats: Sequence[SearchState], metric: str) -> list[str]:
     one, best = won
     number = next(where for where, trial in one.outcomes.items() if trial.number == best.number)
     settings = " ".join(f"{name}={value}" for name, value in one.settings(best).items())
-    lines = [f"  best     {shown(metric, best.value)} (trial {one.search.trial(number)}): {settings}"]
+    lines = [f"  best     {measures.shown(metric, best.value)} (trial {one.search.trial(number)}): {settings}"]
     if one.default is None:
         lines.append(f"  default  not trained: {one.search.default} lies outside of the space")
     else:
         value = one.default.value if one.default.state.name == "COMPLETE" else None
         state = "" if value is not None else f" ({one.default.state.name.lower()})"
-        lines.append(
-            f"  default  {shown(metric, value)}{state} (trial {one.search.trial(0)}){_gain(metric, best, value)}"
-        )
+        trial = f"{measures.shown(metric, value)}{state} (trial {one.search.trial(0)})"
+        lines.append(f"  default  {trial}{_gain(metric, best, value)}")
     values = [each.best.value for each in repeats if each.best is not None and each.best.value is not None]
     if len(repeats) > 1 and len(values) > 1:
-        mean, spread = statistics.mean(values), statistics.stdev(values)
-        lines.append(f"  over {len(values)} repeats: {shown(metric, mean)}, standard deviation {shown(metric, spread)}")
+        mean, spread = (measures.shown(metric, of(values)) for of in (statistics.mean, statistics.stdev))
+        lines.append(f"  over {len(values)} repeats: {mean}, standard deviation {spread}")
     return lines
 
 
@@ -129,7 +122,7 @@ def _gain(metric: str, best: FrozenTrial, default: float | None) -> str:
         return ""
     if best.value == default:
         return "; no trial was better"
-    return f"; the best is {shown(metric, abs(best.value - default))} better, on one seed"
+    return f"; the best is {measures.shown(metric, abs(best.value - default))} better, on one seed"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -204,5 +197,5 @@ def progress_of(trial: FrozenTrial, search: Search) -> str:
     step = trial.last_step
     if step is None:
         return "starting" if base is None or not RunFolder(Path(base)).journal.exists() else "in its first epoch"
-    value = shown(search.metric, trial.intermediate_values[step])
+    value = measures.shown(search.metric, trial.intermediate_values[step])
     return f"{search.run.unit} {step}/{search.run.total}, {value}"

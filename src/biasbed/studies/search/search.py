@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biasbed import algorithms, record
+from biasbed import algorithms, measures, record
 from biasbed.config import Config, plain
 from biasbed.errors import UsageError
 from biasbed.options import SweepOptions
@@ -23,7 +23,6 @@ from biasbed.tracking import folder as run_folder
 if TYPE_CHECKING:
     from biasbed.training.job import Job
 
-LOWER_IS_BETTER = ("loss", "ece")
 WAITING_WORKERS = 8  # that `auto` means where a cluster's queue takes any number of trainings
 
 
@@ -198,7 +197,4 @@ def choose_objective(given: str, protocol: record.Protocol, oracle: bool) -> tup
             f"objective={given} would choose parameters on the test images, which no practice can: "
             f"{protocol.monitor} is the suite's own; oracle=yes does it, and marks every number"
         )
-    if given == protocol.monitor:
-        return given, protocol.monitor_higher_is_better
-    found = record.parse_metric(given)
-    return given, found is not None and found.measure not in LOWER_IS_BETTER
+    return given, measures.of(given).higher_is_better

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from biasbed import measures
 from biasbed.studies.search import trials
-from biasbed.studies.search.results import SearchState, progress_of, shown
+from biasbed.studies.search.results import SearchState, progress_of
 from biasbed.system.terminal import clock
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def _line(one: SearchState, width: int) -> str:
     parts += [f"{counted[name]} {name}" for name in ("pruned", "failed") if counted[name]]
     if one.best is not None:
         number = next(where for where, trial in outcomes.items() if trial.number == one.best.number)
-        parts.append(f"best {shown(one.search.metric, one.best.value)} (trial {number})")
+        parts.append(f"best {measures.shown(one.search.metric, one.best.value)} (trial {number})")
     for where, trial in outcomes.items():
         if trial.state.name == "RUNNING":
             parts.append(f"trial {where}: {progress_of(trial, one.search)}")
@@ -90,9 +91,9 @@ def _told(one: SearchState, trial: FrozenTrial, before: str | None) -> list[str]
         return [f"{name} started{again}"]
     if state == "COMPLETE":
         best = one.best is not None and one.best.number == trial.number
-        return [f"{name} complete: {shown(metric, trial.value)}{', the best so far' if best else ''}"]
+        return [f"{name} complete: {measures.shown(metric, trial.value)}{', the best so far' if best else ''}"]
     if state == "PRUNED":
-        return [f"{name} pruned at {one.search.run.unit} {trial.last_step}: {shown(metric, trial.value)}"]
+        return [f"{name} pruned at {one.search.run.unit} {trial.last_step}: {measures.shown(metric, trial.value)}"]
     if state == "FAIL" and before is not None:
         if any(other.user_attrs.get(trials.AGAIN) == trial.number for other in one.every):
             return [f"{name} was cut off and is tried again"]
