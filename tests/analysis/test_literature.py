@@ -159,6 +159,7 @@ def test_published_runs_stand_beside_ones_own_marked(beside: Recorder) -> None:
         assert scores.loc[f"{name}@biasbed", "mean"].to_dict() == alone.loc[name, "mean"].to_dict()
     assert set(analysis.evidence.wilcoxon["b"]) == {"erm@biasbed"}
     assert ("deepaug_cae@biasbed", "deepaug_cae") in analysis.daggers
+    assert ("stylized_erm@biasbed", "stylized_imagenet") in analysis.daggers
     assert any("CVPR 2023" in note for note in analysis.notes)
     kinds = frames(analysis)["runs"].groupby("algorithm")["kind"].unique().to_dict()
     assert kinds["erm"].tolist() == ["train"]

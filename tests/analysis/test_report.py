@@ -184,7 +184,7 @@ def test_published_numbers_name_their_source(published_uri: str, tmp_path: Path)
     Page(text)
     assert "Kalischek" in text
     assert "30 runs in all, all published" in text
-    assert "show the same images (geirhos_photographs)" in text
+    assert "show the same images (geirhos_objects)" in text
 
 
 @pytest.mark.usefixtures("without_figures")

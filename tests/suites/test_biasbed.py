@@ -22,7 +22,9 @@ from biasbed.data.prepared import ImagesManifest
 from biasbed.datasets.base import DataSet
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import UsageError
+from biasbed.published import BIASBED
 from biasbed.suites import Suite, open_suite
+from biasbed.suites.biasbed import COPIES, TEST_SETS, TRAINING
 from biasbed.training.resolve import resolve
 
 ON_DISK = ("imagenet", "silhouette", "edge", "sketch", "cue_conflict", "stylized_imagenet", "imagenet_a", "imagenet_r")
@@ -44,6 +46,15 @@ def refusal(tree: Path, **values: Any) -> str:
         opened(tree, **values)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def test_published_runs_say_of_the_sets_what_the_suite_says() -> None:
+    """So that published Stylized ERM beside runs of this suite is marked on the set that its images' maker made."""
+    for entry in BIASBED.protocol.sets:
+        assert entry.made_by == TEST_SETS[entry.name].made_by, entry.name
+        assert entry.source_images in (None, TEST_SETS[entry.name].source_images), entry.name
+    for shares in BIASBED.training_data.values():
+        assert set(shares) <= {*TRAINING, *COPIES}
 
 
 # --- what is found ----------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class TestSet:
+class StandardSet:
     """One of the ten test sets."""
 
     data: DataSet
@@ -68,17 +68,17 @@ class TestSet:
     made_by: str | None = None  # training data that are made alike; this is also what `prepare` calls them
 
 
-TEST_SETS: Mapping[str, TestSet] = {
-    "imagenet": TestSet(imagenet.ImageNet(), True, "imagenet_val"),
-    "silhouette": TestSet(geirhos.Silhouette(), False, "geirhos_objects"),
-    "edge": TestSet(geirhos.Edge(), False, "geirhos_objects"),
-    "sketch": TestSet(geirhos.Sketch(), False),
-    "cue_conflict": TestSet(geirhos.CueConflict(), False, "geirhos_objects"),
-    "stylized_imagenet": TestSet(imagenet.StylizedImageNet(), False, "imagenet_val", "stylized"),
-    "imagenet_a": TestSet(imagenet.ImageNetA(), True),
-    "imagenet_r": TestSet(imagenet.ImageNetR(), True),
-    "deepaug_cae": TestSet(imagenet.CAECopies(), True, "imagenet_val", "deepaug_cae"),
-    "deepaug_edsr": TestSet(imagenet.EDSRCopies(), True, "imagenet_val", "deepaug_edsr"),
+TEST_SETS: Mapping[str, StandardSet] = {
+    "imagenet": StandardSet(imagenet.ImageNet(), True, "imagenet_val"),
+    "silhouette": StandardSet(geirhos.Silhouette(), False, "geirhos_objects"),
+    "edge": StandardSet(geirhos.Edge(), False, "geirhos_objects"),
+    "sketch": StandardSet(geirhos.Sketch(), False),
+    "cue_conflict": StandardSet(geirhos.CueConflict(), False, "geirhos_objects"),
+    "stylized_imagenet": StandardSet(imagenet.StylizedImageNet(), False, "imagenet_val", "stylized"),
+    "imagenet_a": StandardSet(imagenet.ImageNetA(), True),
+    "imagenet_r": StandardSet(imagenet.ImageNetR(), True),
+    "deepaug_cae": StandardSet(imagenet.CAECopies(), True, "imagenet_val", "deepaug_cae"),
+    "deepaug_edsr": StandardSet(imagenet.EDSRCopies(), True, "imagenet_val", "deepaug_edsr"),
 }
 TRAINING: Mapping[str, DataSet] = {
     "imagenet": imagenet.ImageNetTrain(),
