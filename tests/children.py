@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import socket
 import sys
@@ -11,9 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    ["biasbed.training.job", "biasbed.evaluation.models", "mlflow", "pyarrow.parquet", "kill_at"]
+    [
+        *("biasbed.cli", "biasbed.training.train", "biasbed.evaluation.models", "biasbed.studies.benchmark", "kill_at"),
+        *("mlflow", "mlflow.pytorch", "mlflow.store.tracking.sqlalchemy_store", "pyarrow.parquet", "torchvision"),
+        *("torch.export", "torch._dynamo", "torch._inductor.config", "pandas", "scipy.stats"),
+    ]
 )
 
 
@@ -51,6 +58,7 @@ def run(
     if processes > 1:
         environment |= {"TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
         environment |= {"WORLD_SIZE": str(processes)}
+    _start_server()
     with tempfile.TemporaryDirectory() as folder:
         children = []
         for rank in range(processes):
@@ -66,6 +74,13 @@ def run(
         codes = [child.exitcode or 0 for child in children]
         texts = ["".join(Path(f"{folder}/{rank}.{s}").read_text() for rank in range(processes)) for s in ("out", "err")]
     return Done(next((code for code in codes if code), 0), *texts)
+
+
+def _start_server() -> None:
+    """Start the fork server. Python 3.11 tells it no path, and passes over what it can't import without a word."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        multiprocessing.forkserver.ensure_running()
 
 
 def _child(

@@ -99,6 +99,9 @@ def main(patterns: Sequence[str]) -> int:
         for mutant in every()
         if any(fnmatch.fnmatch(text, pattern) for text in (mutant.name, mutant.file) for pattern in patterns or ["*"])
     ]
+    if not chosen:
+        print(f"no mutant has a name or a file like {', '.join(patterns)}", file=sys.stderr)
+        return 2
     preload()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         log = Path(folder) / "log"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from biasbed.errors import UsageError
 from biasbed.networks import library as published
 from biasbed.networks.weights import is_run_id
 from biasbed.settings import flatten
+
+# What an exported network needs. Said, since MLflow would find it out in a process of its own, for ten seconds.
+TO_SERVE = ("mlflow", "torch", "numpy", "pandas")
 
 
 class Predict(nn.Module):
@@ -55,7 +59,11 @@ def log_model(best: Path, run_id: str, uri: str, named: str = "auto") -> None:
     was_active = mlflow.active_run()
     with mlflow.start_run(run_id=run_id, nested=was_active is not None):
         mlflow.pytorch.log_model(
-            Predict(algorithm).eval(), name=record.MODEL_NAME, signature=signature, input_example=example
+            Predict(algorithm).eval(),
+            name=record.MODEL_NAME,
+            signature=signature,
+            input_example=example,
+            pip_requirements=[f"{name}=={version(name).partition('+')[0]}" for name in TO_SERVE],
         )
 
 

@@ -89,7 +89,8 @@ def environment() -> str:
 
 
 def _distributions() -> Iterable[str]:
-    return {f"{d.metadata['Name']}=={d.version}" for d in importlib.metadata.distributions() if d.metadata["Name"]}
+    every = (distribution.metadata for distribution in importlib.metadata.distributions())  # each access parses a file
+    return {f"{metadata['Name']}=={metadata['Version']}" for metadata in every if metadata["Name"]}
 
 
 def _devices() -> str:
