@@ -40,21 +40,21 @@ class AnalyzeOptions:
     rope: float = setting(1.0, "differences up to so many points are equivalent in practice", ge=0, le=100)
     bootstrap: int = setting(2000, "bootstrap replicates", ge=200, le=20_000)
     order: Literal["name", "rank"] | tuple[str, ...] = setting(
-        "name", "algorithms in tables and figures: by name, by average rank, or these first", how=True
+        "name", "algorithms in tables and figures: by name, by average rank, or these first", identity=False
     )
     set_order: Literal["protocol"] | tuple[str, ...] = setting(
-        "protocol", "sets in tables and figures: as in the protocol, or these first", how=True
+        "protocol", "sets in tables and figures: as in the protocol, or these first", identity=False
     )
     plan: bool = setting(False, "also compute how many sets and runs would show a difference")
     difference: float = setting(2.0, "points that the plan is to show", gt=0, le=100)
     duplicates: Literal["first", "last"] = setting("first", "which of several finished runs with one run key counts")
     allow: Literal["none"] | tuple[str, ...] = setting("none", f"irregularities to accept: {', '.join(ALLOWANCES)}")
     output_dir: str = setting(
-        "auto", "folder of the results (auto: analysis/<suite>-<study> in biasbed's own folder)", how=True
+        "auto", "folder of the results (auto: analysis/<suite>-<study> in biasbed's own folder)", identity=False
     )
-    experiment: str = setting("auto", "MLflow experiment of the analysis (auto: that of the runs)", how=True)
+    experiment: str = setting("auto", "MLflow experiment of the analysis (auto: that of the runs)", identity=False)
     tracking_uri: str = setting(
-        "auto", "tracking server (auto: MLFLOW_TRACKING_URI, else MLflow's own default)", how=True
+        "auto", "tracking server (auto: MLFLOW_TRACKING_URI, else MLflow's own default)", identity=False
     )
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from biasbed import record
 from biasbed.settings import check, flatten, setting, specs
@@ -102,19 +102,23 @@ class Config:
     suite: str = setting("demo", "protocol: demo, folders, biasbed")
     algorithm: str = setting("erm", "training method")
     preset: tuple[str, ...] | None = setting(
-        None, "recipes of the algorithm (paper, authors), the suite or both (biasbed_code); the last wins", how=True
+        None,
+        "recipes of the algorithm (paper, authors), the suite or both (biasbed_code); the last wins",
+        identity=False,
     )
     # These two enter run_key by themselves.
-    seed: int = setting(0, "seed of everything that is random", ge=0, le=2**31 - 1, how=True)
-    test_domains: tuple[str, ...] | None = setting(None, "held-out domains", how=True)
-    data_dir: str | None = setting(None, "folder of the images", how=True)
+    seed: int = setting(0, "seed of everything that is random", ge=0, le=2**31 - 1, identity=False)
+    test_domains: tuple[str, ...] | None = setting(None, "held-out domains", identity=False)
+    data_dir: str | None = setting(None, "folder of the images", identity=False)
     # Like sets, it is in the protocol.
-    train: str | Auto = setting("auto", "training data: a folder under data_dir, or a name the suite knows", how=True)
+    train: str | Auto = setting(
+        "auto", "training data: a folder under data_dir, or a name the suite knows", identity=False
+    )
     sets: tuple[str, ...] | Literal["auto", "all"] = setting(
-        "auto", "evaluation sets; auto: those that are there, all: every one or an error", how=True
+        "auto", "evaluation sets; auto: those that are there, all: every one or an error", identity=False
     )
     validation: str | Auto = setting(
-        "auto", "validation images: auto: held out of the training images; or an evaluation set's name", how=True
+        "auto", "validation images: auto: held out of the training images; or an evaluation set's name", identity=False
     )
     val_fraction: float = setting(0.2, "part of the training images held out for validation", gt=0, lt=1)
     image_size: int = setting(224, "pixels per side", ge=8, le=LARGEST_SIDE)
@@ -139,22 +143,28 @@ class Config:
         "auto",
         "auto: continue an unfinished run; never: start anew; once: also leave a finished one alone; without_best: "
         "continue one whose best weights are lost",
-        how=True,
+        identity=False,
     )
-    study: str = setting(record.ADHOC, "study that the run belongs to", how=True)
-    experiment: str | Auto = setting("auto", "MLflow experiment (auto: biasbed-<suite>)", how=True)
+    study: str = setting(record.ADHOC, "study that the run belongs to", identity=False)
+    experiment: str | Auto = setting("auto", "MLflow experiment (auto: biasbed-<suite>)", identity=False)
     output_dir: str | Auto = setting(
-        "auto", "folder of runs (auto: $BIASBED_HOME, or one in the home folder)", how=True
+        "auto", "folder of runs (auto: $BIASBED_HOME, or one in the home folder)", identity=False
     )
     prepared_dir: str | Auto = setting(
-        "auto", "folder of prepared images and networks (auto: $BIASBED_HOME/prepared, or in ~/.biasbed)", how=True
+        "auto",
+        "folder of prepared images and networks (auto: $BIASBED_HOME/prepared, or in ~/.biasbed)",
+        identity=False,
     )
-    workers: int | Auto = setting("auto", "loader processes per training process", how=True)
-    eval_batch_size: int = setting(256, "images per evaluation batch and process", ge=1, how=True)
-    checkpoint_every: int | None = setting(None, "steps between extra checkpoints within an epoch", ge=1, how=True)
-    log_every: int = setting(50, "steps between checks of the loss and progress lines", ge=1, how=True)
-    log_model: bool = setting(True, "log the best weights as an MLflow model at the end", how=True)
-    tracking: Literal["on", "offline"] = setting("on", "offline: journal only; `biasbed sync` sends it later", how=True)
+    workers: int | Auto = setting("auto", "loader processes per training process", identity=False)
+    eval_batch_size: int = setting(256, "images per evaluation batch and process", ge=1, identity=False)
+    checkpoint_every: int | None = setting(
+        None, "steps between extra checkpoints within an epoch", ge=1, identity=False
+    )
+    log_every: int = setting(50, "steps between checks of the loss and progress lines", ge=1, identity=False)
+    log_model: bool = setting(True, "log the best weights as an MLflow model at the end", identity=False)
+    tracking: Literal["on", "offline"] = setting(
+        "on", "offline: journal only; `biasbed sync` sends it later", identity=False
+    )
 
     def __post_init__(self) -> None:
         for name, least in (("nproc", 1), ("workers", 0), ("evaluate_every", 1)):
@@ -197,8 +207,7 @@ class Config:
 
     def what(self) -> dict[str, Any]:
         """The settings that change the numbers, by dotted name."""
-        known = specs(cast(Any, type(self)))
-        return {name: value for name, value in flatten(self).items() if not known[name].how}
+        return flatten(self, record.is_hashed)
 
 
 def config_class(hparams: type) -> type[Config]:

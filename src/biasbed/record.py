@@ -14,7 +14,7 @@ import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -207,8 +207,28 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
 
 
+def is_hashed(field: Field[Any], value: Any) -> bool:
+    """Whether a field of a record or of settings, with this value, enters its hash.
+
+    Not where it says how a run is carried out (`identity`), nor where it came `later` and has its default: runs from
+    before keep their hash.
+    """
+    return field.metadata.get("identity", True) and not (field.metadata.get("later") and value == field.default)
+
+
+def _plain(value: Any) -> Any:
+    """A record as JSON has it, of its fields those that are hashed."""
+    if is_dataclass(value):
+        known = [(entry, getattr(value, entry.name)) for entry in fields(value)]
+        return {entry.name: _plain(own) for entry, own in known if is_hashed(entry, own)}
+    if isinstance(value, Mapping):
+        return {name: _plain(own) for name, own in value.items()}
+    return [_plain(own) for own in value] if isinstance(value, tuple) else value
+
+
 # --- protocol ---------------------------------------------------------------------------------------------------------
 
+LATER = {"later": True}  # see `is_hashed`
 SCRATCH = "scratch"  # the start of a training without weights
 SELECTION_RULES = ("best_validation", "last_n", "best_epoch")
 
@@ -227,8 +247,8 @@ class SetRecord:
     groups: Mapping[str, int] = field(default_factory=dict)  # group -> images
     made_by: str | None = None  # the training data set whose maker also made this one (strict setting)
     source_images: str | None = None  # sets with equal source_images are not independent blocks
-    label_map: str = ""  # how the model's outputs become decisions
-    preprocessing: str = ""  # how images are resized and cropped, in words
+    label_map: str = field(default="", metadata=LATER)  # how the model's outputs become decisions
+    preprocessing: str = field(default="", metadata=LATER)  # how images are resized and cropped, in words
 
 
 @dataclass(frozen=True)
@@ -244,12 +264,12 @@ class Protocol:
     step_unit: str = "epoch"
     selection_rules: tuple[str, ...] = SELECTION_RULES
     default_selection: str = "best_validation"
-    start: str = SCRATCH  # from which weights training starts (`networks.start`)
+    start: str = field(default=SCRATCH, metadata=LATER)  # from which weights training starts (`networks.start`)
     schema: str = SCHEMA
 
     @property
     def hash(self) -> str:
-        return digest(self._values())
+        return digest(_plain(self))
 
     @property
     def best(self) -> dict[str, str]:
@@ -268,18 +288,7 @@ class Protocol:
         return {**shape, **found, **last}
 
     def to_json(self) -> str:
-        return json.dumps(self._values(), indent=2, ensure_ascii=False) + "\n"
-
-    def _values(self) -> dict[str, Any]:
-        """Without the defaults of fields that came later, so that protocols keep the hash that they had before."""
-        values = asdict(self)
-        if self.start == SCRATCH:
-            del values["start"]
-        for entry in values["sets"]:
-            for name in ("label_map", "preprocessing"):
-                if not entry[name]:
-                    del entry[name]
-        return values
+        return json.dumps(_plain(self), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Protocol:

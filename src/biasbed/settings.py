@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import functools
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import NoneType
 from typing import Annotated, Any, TypeVar
@@ -30,14 +30,18 @@ def setting(
     ge: float | None = None,
     lt: float | None = None,
     le: float | None = None,
-    how: bool = False,
+    identity: bool = True,
+    later: bool = False,
 ) -> Any:
     """A dataclass field: default, one line of help, and the range.
 
-    how: the setting says where or how a run is carried out and does not change its numbers (DESIGN, "Identity").
+    identity: whether it is hashed; False where it says where or how a run is carried out, and changes no number.
+    later: it was added when runs without it were there already; at its default it is not hashed.
     """
     bounds = {name: bound for name, bound in dict(gt=gt, ge=ge, lt=lt, le=le).items() if bound is not None}
-    return dataclasses.field(default=default, metadata={"help": help, "bounds": bounds, "how": how})
+    return dataclasses.field(
+        default=default, metadata={"help": help, "bounds": bounds, "identity": identity, "later": later}
+    )
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Spec:
     default: Any
     help: str
     bounds: Mapping[str, float]
-    how: bool
+    identity: bool
 
 
 @functools.cache
@@ -64,7 +68,7 @@ def specs(cls: Any) -> Mapping[str, Spec]:
             found |= {f"{field.name}.{n}": dataclasses.replace(s, name=f"{field.name}.{n}") for n, s in nested.items()}
         elif field.metadata:
             meta = field.metadata
-            found[field.name] = Spec(field.name, kind, field.default, meta["help"], meta["bounds"], meta["how"])
+            found[field.name] = Spec(field.name, kind, field.default, meta["help"], meta["bounds"], meta["identity"])
     return found
 
 
@@ -96,14 +100,14 @@ def check(spec: Spec, value: Any, prefix: str = "") -> Any:
         raise UsageError(f"{prefix}{spec.name}={value}: {message}{_nearest_word(spec.type, value)}") from None
 
 
-def flatten(instance: Any) -> dict[str, Any]:
-    """Dotted names and values of a settings object, as `build` takes them."""
+def flatten(instance: Any, keep: Callable[[dataclasses.Field[Any], Any], bool] | None = None) -> dict[str, Any]:
+    """Dotted names and values of a settings object, as `build` takes them; of those alone that are to be kept."""
     result: dict[str, Any] = {}
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
         if dataclasses.is_dataclass(value):
-            result |= {f"{field.name}.{name}": v for name, v in flatten(value).items()}
-        else:
+            result |= {f"{field.name}.{name}": v for name, v in flatten(value, keep).items()}
+        elif keep is None or keep(field, value):
             result[field.name] = value
     return result
 

@@ -210,7 +210,7 @@ def _space(content: Any, base: Config, words: Words) -> Space:
 def _check_name(name: str, known: Mapping[str, Spec], words: Words) -> None:
     if name not in known:
         raise UsageError(f"unknown setting '{name}'{nearest(name, known)}")
-    if name in FIXED or known[name].how:
+    if name in FIXED or not known[name].identity:
         raise UsageError(f"{name} can't be searched over: give one value as a flag")
     if name in words:
         raise UsageError(f"{name} is searched over and given as {name}={words[name]}, too: leave one out")
