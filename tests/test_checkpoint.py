@@ -20,7 +20,7 @@ from biasbed.algorithms.make import from_checkpoint
 from biasbed.compute import checkpoint
 from biasbed.errors import Failure, UsageError
 from biasbed.evaluation import models
-from biasbed.tracking import tracker
+from biasbed.tracking import server
 
 EPOCHS, KILLED_AT = 4, 3
 
@@ -246,7 +246,7 @@ def test_of_a_tracked_run_messages_name_the_run(folder: Path, harm: str, monkeyp
     else:
         change(path, **({"classes": 3} if harm == "part" else {"config": {**config, "algorithm": "own.py:Mine"}}))
     reads = []
-    monkeypatch.setattr(tracker, "download_checkpoint", lambda run_id, folder: path)
+    monkeypatch.setattr(server, "download_checkpoint", lambda run_id, folder: path)
     monkeypatch.setattr(checkpoint, "load", lambda *words, **more: reads.append(words) or read(*words, **more))
     with pytest.raises((Failure, UsageError), match=f"run {'a' * 32} ") as caught:
         models.find("a" * 32)

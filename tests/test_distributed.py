@@ -16,7 +16,7 @@ from runs import assert_equal, history, run_folders, weights
 from torch.distributed import DistBackendError
 
 from biasbed.errors import Failure
-from biasbed.tracking.tracker import ends_run
+from biasbed.tracking.endings import ends_run
 
 GONE = "another process of this training is gone"
 TOYS = ("Plain", "SagNetLike", "DannLike", "LfFLike")

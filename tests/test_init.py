@@ -235,7 +235,7 @@ def test_a_run_s_checkpoint_is_fetched_once(tracking: str, tmp_path: Path, monke
         torch.save(trained().backbone.state_dict(), folder / "best.ckpt")
         return folder / "best.ckpt"
 
-    monkeypatch.setattr("biasbed.tracking.tracker.download_checkpoint", download)
+    monkeypatch.setattr("biasbed.tracking.server.download_checkpoint", download)
     run = "0123456789abcdef" * 2
     networks.check_init("resnet10", run)
     assert networks.origin("resnet10", run)["run"] == run

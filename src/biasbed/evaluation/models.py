@@ -95,7 +95,7 @@ def find(model: str, weights: str = "none", named: str = "auto") -> TestedModel:
             raise UsageError(f"algorithm={named}: {model} was trained with no method of yours")
         return _library_model(model, weights)
     if is_run_id(model):
-        from biasbed.tracking.tracker import download_checkpoint
+        from biasbed.tracking.server import download_checkpoint
 
         with tempfile.TemporaryDirectory() as folder:
             return _ours(download_checkpoint(model, Path(folder)), named, f"run {model}")

@@ -33,8 +33,9 @@ from biasbed.suites.sets import EvaluationSet
 from biasbed.system import code
 from biasbed.system.processes import interruptible
 from biasbed.system.terminal import ProgressBar
+from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder, home
-from biasbed.tracking.tracker import Tracker, ends_run, take_run_id
+from biasbed.tracking.tracker import Tracker, take_run_id
 
 
 @dataclass(frozen=True, eq=False)

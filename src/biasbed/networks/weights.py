@@ -57,8 +57,7 @@ def weights_file(init: str) -> Path:
         return path
     if not is_run_id(init):
         raise UsageError(f"init={init}: no such file; valid: scratch, named:<weights>, a weights file, a run's id")
-    from biasbed.tracking.server import resolve_uri
-    from biasbed.tracking.tracker import download_checkpoint
+    from biasbed.tracking.server import download_checkpoint, resolve_uri
 
     kept = record.home(resolve_uri()) / "weights" / f"{init}.ckpt"
     if not kept.exists():

@@ -19,6 +19,9 @@ from biasbed.errors import Failure, UsageError, first_line
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
 
 MAX_RUNS = 50_000  # the most that MLflow returns at a time
 
@@ -230,3 +233,15 @@ def active_run(tracking_uri: str, run_id: str) -> Run:
     if run.info.lifecycle_stage != "active":
         raise UsageError(f"run={run_id} is deleted: restore it first")
     return run
+
+
+def download_checkpoint(run_id: str, folder: Path) -> Path:
+    """A tracked run's best checkpoint, as a local file; UsageError where there is no such run, Failure without one."""
+    from mlflow.artifacts import download_artifacts
+
+    uri = resolve_uri()
+    if find_run(uri, run_id) is None:
+        raise UsageError(f"there is no run {run_id} on {record.public_uri(uri)}")
+    with guarded(uri):
+        name = f"{record.CHECKPOINT_FOLDER}/{record.BEST_CHECKPOINT}"
+        return Path(download_artifacts(run_id=run_id, artifact_path=name, dst_path=str(folder), tracking_uri=uri))

@@ -12,17 +12,14 @@ import json
 import os
 import sys
 import time
-import traceback
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.errors import REFUSALS, CorruptImage, Failure, UsageError, first_line, os_reason
-from biasbed.system.processes import Interrupted, ignore_signals
+from biasbed.errors import Failure, first_line
 from biasbed.tracking.folder import RunFolder
-from biasbed.tracking.server import experiment_id, find_run, find_runs, guarded, impatient, resolve_uri, writer
+from biasbed.tracking.server import experiment_id, find_runs, guarded, impatient, resolve_uri, writer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -364,54 +361,7 @@ def report_usage_error(message: str) -> None:
             client.set_tag(run_id, NOTE, message)
 
 
-def download_checkpoint(run_id: str, folder: Path) -> Path:
-    """A tracked run's best checkpoint, as a local file; UsageError where there is no such run, Failure without one."""
-    from mlflow.artifacts import download_artifacts
-
-    uri = resolve_uri()
-    if find_run(uri, run_id) is None:
-        raise UsageError(f"there is no run {run_id} on {record.public_uri(uri)}")
-    with guarded(uri):
-        name = f"{record.CHECKPOINT_FOLDER}/{record.BEST_CHECKPOINT}"
-        return Path(download_artifacts(run_id=run_id, artifact_path=name, dst_path=str(folder), tracking_uri=uri))
-
-
 def _word(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
     return "none" if value is None else str(value)
-
-
-@contextlib.contextmanager
-def ends_run(tracker: Tracker | None) -> Iterator[None]:
-    """However the work ends early, its run says how; what is a user's to mend becomes a Failure."""
-    try:
-        yield
-    except CorruptImage as error:
-        _abort(tracker, f"{error}; corrupt=skip goes on without such files")
-    except Failure as error:
-        _abort(tracker, str(error))
-    except (Interrupted, KeyboardInterrupt) as error:
-        ignore_signals()
-        if tracker is not None and tracker.is_finished:
-            return  # too late to end anything early
-        name = error.signal.name if isinstance(error, Interrupted) else "SIGINT"
-        if tracker is not None:
-            tracker.abort("KILLED", {record.ENDED_BY: name}, f"ended by {name}; the same command continues it")
-        raise
-    except Exception as error:
-        ignore_signals()
-        if isinstance(error, OSError) and error.errno in REFUSALS:
-            _abort(tracker, f"{os_reason(error)}; the same command continues it")
-        if tracker is not None:
-            tracker.abort("FAILED", {record.ERROR: f"{type(error).__name__}: {error}"[:5000]}, "an unforeseen error")
-        if isinstance(error, OSError):  # of which the command says a line: what opens a wrong file is ours to mend
-            traceback.print_exception(error)
-        raise
-
-
-def _abort(tracker: Tracker | None, message: str) -> None:
-    ignore_signals()
-    if tracker is not None:
-        tracker.abort("FAILED", {record.ERROR: message}, message)
-    raise Failure(message) from None

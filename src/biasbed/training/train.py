@@ -28,8 +28,9 @@ from biasbed.evaluation.evaluator import Evaluator
 from biasbed.networks import frozen
 from biasbed.system import code
 from biasbed.system.processes import interruptible
+from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder
-from biasbed.tracking.tracker import Tracker, ends_run, take_run_id
+from biasbed.tracking.tracker import Tracker, take_run_id
 from biasbed.training import best
 from biasbed.training.engine import Engine
 from biasbed.training.job import Job, _place, plan
