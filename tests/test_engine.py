@@ -16,18 +16,23 @@ from conftest import Command
 from runs import history, run_folders
 from torch import nn
 
-from biasbed import cli, config
+from biasbed import cli, config, record
 from biasbed.algorithms.base import Algorithm, Progress, Setup
 from biasbed.batch import Batch
 from biasbed.compute import checkpoint
 from biasbed.compute.distributed import Group
 from biasbed.compute.optim import make_optimizer, rate_factor
 from biasbed.compute.precision import Precision
-from biasbed.config import Optim
+from biasbed.config import Config, Optim
+from biasbed.studies.plan import PlannedRun, standing
+from biasbed.studies.search.search import choose_objective
+from biasbed.suites import Suite
 from biasbed.tasks import MultiClass
-from biasbed.training import engine
+from biasbed.training import engine, job
 from biasbed.training.engine import prepare
 from biasbed.training.resolve import resolve
+
+LOSS = "val/loss/val"
 
 
 def train(home: Path, words: list[str]) -> Path:
@@ -119,6 +124,29 @@ def test_short_names_have_the_numbers_of_the_best_epoch(tracking: str, train_fla
     for name in ("ink", "paint"):
         assert last[f"best/{name}"] == values[best][f"test/accuracy/{name}"]
     assert last["best/val"] == curve[best]
+
+
+def test_of_a_loss_the_lowest_is_the_best(
+    tracking: str, train_flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A suite may monitor what should be low: its checkpoint, its record, a study and a search follow."""
+    open_suite = job.open_suite
+
+    def monitored(config: Config) -> Suite:
+        return dataclasses.replace(open_suite(config), monitor=LOSS)
+
+    monkeypatch.setattr(job, "open_suite", monitored)
+    folder = train(tmp_path / "home", [*train_flags, "--epochs", "5", "--optim.lr", "0.2"])
+    curve = {step: metrics[LOSS] for step, metrics in history(folder).items()}
+    lowest = min(curve, key=lambda step: (curve[step], step))
+    assert len(set(curve.values())) > 1
+    kept = checkpoint.load(folder / "best.ckpt")["best"]
+    assert kept == {"number": lowest, "value": curve[lowest]}
+    protocol = record.Protocol.from_json((folder / "protocol.json").read_text())
+    assert not protocol.monitor_higher_is_better
+    assert choose_objective("auto", protocol, oracle=False) == (LOSS, False)
+    run = PlannedRun("erm", 0, {}, record.ADHOC, "", "", folder, LOSS, "epoch", 5, 1, 1, tracked=False)
+    assert standing(run, {}).best == curve[lowest]
 
 
 def test_images_alone_reach_a_method_that_declares_nothing(
