@@ -25,6 +25,7 @@ from runs import all_runs, history, run_folders, stored
 from biasbed import cli, record
 from biasbed.compute import checkpoint
 from biasbed.errors import Failure
+from biasbed.system import files
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking import server
 from biasbed.tracking.folder import RunFolder
@@ -337,5 +338,5 @@ def test_files_are_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", noted)
-    run_folder.write_whole(tmp_path / "x", "text")
+    files.write_whole(tmp_path / "x", "text")
     assert seen == [False, True]

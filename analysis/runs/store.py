@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +18,7 @@ import pandas as pd
 
 from biasbed import record
 from biasbed.analysis.runs import bulk
+from biasbed.system.files import whole
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.archive import MetricRow
 from biasbed.tracking.server import artifact_text, database, guarded
@@ -177,13 +176,8 @@ class RunStore:
         with contextlib.suppress(OSError, ImportError):
             path.parent.mkdir(parents=True, exist_ok=True)
             # Written aside and renamed: another analysis may read or write the same file at this moment.
-            handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-            os.close(handle)
-            try:
-                pd.DataFrame(history, columns=list(HISTORY_COLUMNS)).astype(HISTORY_COLUMNS).to_parquet(name)
-                Path(name).replace(path)
-            finally:
-                Path(name).unlink(missing_ok=True)
+            with whole(path) as temporary:
+                pd.DataFrame(history, columns=list(HISTORY_COLUMNS)).astype(HISTORY_COLUMNS).to_parquet(temporary)
 
 
 @functools.cache

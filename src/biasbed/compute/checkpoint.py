@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from biasbed.errors import Failure, first_line, shown
-from biasbed.tracking.folder import flush_folder
+from biasbed.system.files import flush, whole
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 DESCRIPTION: Mapping[str, type] = {"config": dict, "classes": list, "train_data": dict, "algorithm": dict}
@@ -25,21 +25,21 @@ PROGRESS: Mapping[str, type] = {
 
 def save(folder: Path, state: dict[str, Any]) -> None:
     """Write `last.ckpt`; what stood there becomes `previous.ckpt`. A kill at any moment leaves one whole file."""
-    temporary = write(folder / "saving.tmp", state)
-    if (folder / LAST).exists():
-        os.replace(folder / LAST, folder / PREVIOUS)
-    os.replace(temporary, folder / LAST)
-    flush_folder(folder)
+    with whole(folder / LAST) as temporary:
+        write(temporary, state)
+        flush(temporary)
+        if (folder / LAST).exists():
+            os.replace(folder / LAST, folder / PREVIOUS)
 
 
-def save_best(folder: Path, state: dict[str, Any]) -> None:
-    """Write `best.ckpt`."""
-    os.replace(write(folder / "saving.tmp", state), folder / BEST)
-    flush_folder(folder)
+def save_whole(path: Path, state: dict[str, Any]) -> None:
+    """Write a file of tensors that is never there in half."""
+    with whole(path) as temporary:
+        write(temporary, state)
 
 
-def write(path: Path, state: dict[str, Any]) -> Path:
-    """Write a file through to the disk; OSError where that is full."""
+def write(path: Path, state: dict[str, Any]) -> None:
+    """Write a file; OSError where the disk is full."""
     with path.open("wb") as file:
         try:
             torch.save(state, file)
@@ -47,9 +47,6 @@ def write(path: Path, state: dict[str, Any]) -> Path:
             if isinstance(error.__context__, OSError):  # torch hides it behind the part that it broke
                 raise error.__context__ from None
             raise
-        file.flush()
-        os.fsync(file.fileno())
-    return path
 
 
 def load(

@@ -21,6 +21,7 @@ from biasbed import record
 from biasbed.data.folders import FolderSource
 from biasbed.data.source import Source
 from biasbed.errors import Failure, UsageError
+from biasbed.system.files import write_whole
 
 # What training data can be made of a suite's own, and of which network.
 IMAGES: Mapping[str, str] = {"stylized": "style", "deepaug_cae": "cae", "deepaug_edsr": "edsr"}
@@ -50,9 +51,7 @@ class ImagesManifest:
 
     def write(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        partial = folder / f".{MANIFEST}.{os.getpid()}"
-        partial.write_text(json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
-        partial.replace(folder / MANIFEST)
+        write_whole(folder / MANIFEST, json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> ImagesManifest | None:

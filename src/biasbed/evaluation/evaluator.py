@@ -24,6 +24,7 @@ from biasbed.evaluation.decisions import Answers, calibration
 from biasbed.networks.network import as_input
 from biasbed.suites.label_maps import LabelMap
 from biasbed.suites.sets import EvaluationSet
+from biasbed.system.files import whole
 from biasbed.tasks import Task
 
 TOP = 5
@@ -317,6 +318,5 @@ def write_predictions(path: Path, entry: EvaluationSet, decisions: Decisions, ep
     if source.group is not None:
         columns["group"] = source.group[decisions.row]
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    parquet.write_table(pa.table(columns).replace_schema_metadata({"label_map": entry.label_map.name}), temporary)
-    temporary.replace(path)
+    with whole(path) as temporary:
+        parquet.write_table(pa.table(columns).replace_schema_metadata({"label_map": entry.label_map.name}), temporary)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -69,8 +68,7 @@ def save(path: Path, kind: str, network: PreparedNetwork, origin: Mapping[str, A
     """Write the network, atomically; `origin` says how it came about."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"kind": kind, "settings": network.settings, "origin": dict(origin), "state": network.state_dict()}
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    checkpoint.write(partial, content).replace(path)
+    checkpoint.save_whole(path, content)
 
 
 def load(path: Path, kind: str) -> PreparedNetwork:

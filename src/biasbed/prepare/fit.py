@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,7 +136,7 @@ def _save(path: Path | None, key: str, step: int, network: nn.Module, optimizer:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     state = {"key": key, "step": step, "network": network.state_dict(), "optimizer": optimizer.state_dict()}
-    checkpoint.write(path.with_name(f".{path.name}.{os.getpid()}"), state).replace(path)
+    checkpoint.save_whole(path, state)
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

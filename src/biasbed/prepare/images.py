@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -21,6 +20,7 @@ from biasbed.data.source import Source
 from biasbed.data.transforms import key_seed
 from biasbed.errors import CorruptImage, Failure
 from biasbed.prepare.maker import Distortion
+from biasbed.system.files import whole
 from biasbed.system.processes import die_with_parent
 from biasbed.system.terminal import ProgressBar
 
@@ -159,10 +159,9 @@ def write(path: Path, image: Tensor) -> None:
     """Save [3,H,W] in [0,1], atomically."""
     pixels = (image.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{os.getpid()}-{path.name}")
     kind = {"png": "PNG", "jpg": "JPEG"}[path.suffix[1:]]
-    Image.fromarray(pixels).save(partial, kind, **({"quality": 95} if kind == "JPEG" else {}))
-    partial.replace(path)
+    with whole(path, durable=False) as temporary:  # waiting for the disk would cost a million images hours
+        Image.fromarray(pixels).save(temporary, kind, **({"quality": 95} if kind == "JPEG" else {}))
 
 
 def _start(work: Work) -> None:

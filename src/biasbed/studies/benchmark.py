@@ -22,7 +22,7 @@ from biasbed.studies.plan import Records, StudyPlan, estimate, make_plan, survey
 from biasbed.studies.runner import Item, Runner
 from biasbed.studies.study import StudyRun, finished_runs
 from biasbed.studies.table import StudyTable, methods, parse_seeds, read_table, refuse_seen, refuse_unchosen, vouched
-from biasbed.tracking import folder
+from biasbed.system.files import write_whole
 from biasbed.tracking.server import resolve_uri
 
 
@@ -107,7 +107,7 @@ def carry_out(plan: StudyPlan, launcher: Launcher, options: StudyOptions) -> Non
     with tracked.carried_out(plan.folder, name, plan.table.suite, plan.config, tags) as study:
         environment = {**study.environment, record.GIVEN_TAGS: json.dumps(tags)}
         finished = finished_runs(study.run.uri, name) if study.run is not None else {}
-        folder.write_whole(plan.folder / tracked.TABLE, yaml.safe_dump(_plain(plan.table), sort_keys=False))
+        write_whole(plan.folder / tracked.TABLE, yaml.safe_dump(_plain(plan.table), sort_keys=False))
         display = Display(name, plan.workers)
         is_finished = study.run.is_finished if study.run is not None else lambda run: False
         standings = survey(plan, finished)

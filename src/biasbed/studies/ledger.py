@@ -10,7 +10,7 @@ from pathlib import Path
 
 from biasbed.studies import attempts
 from biasbed.studies.plan import PlannedRun, Records
-from biasbed.tracking.folder import write_whole
+from biasbed.system.files import write_whole
 
 HEADER = ("run", "algorithm", "seed", "state", "attempts", "reached", "unit", "processes")
 

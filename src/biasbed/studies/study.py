@@ -16,6 +16,7 @@ from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.studies.plan import Finished, PlannedRun
+from biasbed.system.files import write_whole
 from biasbed.system.processes import Interrupted, ignore_signals, interruptible
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking.comparison import offer_study
@@ -215,7 +216,7 @@ def carried_out(folder: Path, study: str, suite: str, config: Config, tags: Mapp
 
 
 def _keep_note(folder: Path, note: Mapping[str, Any]) -> None:
-    run_folder.write_whole(folder / NOTE, json.dumps(note, indent=1))
+    write_whole(folder / NOTE, json.dumps(note, indent=1))
 
 
 def send_studies(root: Path, uri: str) -> int:

@@ -21,6 +21,7 @@ from typing_extensions import TypedDict
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.system import strict_yaml
+from biasbed.system.files import write_whole
 from biasbed.tracking.server import resolve_uri
 
 if TYPE_CHECKING:
@@ -168,26 +169,6 @@ class RunFolder:
                 settings = strict_yaml.read(self.path / record.CONFIG_FILE, "config")
                 study = settings.get("study") if isinstance(settings, dict) else None
         return study if isinstance(study, str) else None
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file that is never there in half, and that a power cut does not empty."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    flush_folder(path.parent)
-
-
-def flush_folder(folder: Path) -> None:
-    """Make renames in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def mapping(path: Path) -> dict[str, Any] | None:

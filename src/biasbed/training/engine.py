@@ -250,7 +250,7 @@ class Engine:
         if self.state.best is None or measures.is_better(self.monitor, value, self.state.best["value"]):
             self.state.best = {"value": value, "number": number}
             entry["metrics"] |= {short: entry["metrics"][name] for short, name in self.best.items()}
-            checkpoint.save_best(self.folder.path, {**self._description(), "best": self.state.best})
+            checkpoint.save_whole(self.folder.path / checkpoint.BEST, {**self._description(), "best": self.state.best})
             kept.append("best")
         for which in kept:
             self.write_decisions(which, number)

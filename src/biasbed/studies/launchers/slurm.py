@@ -24,8 +24,8 @@ from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import Slurm, StudyOptions
 from biasbed.studies.launchers import Launcher, StartedTraining, TrainCommand, require_server, with_device
+from biasbed.system.files import write_whole
 from biasbed.system.processes import ENDING, PARENT_PROCESS, SHUTDOWN, die_with_parent
-from biasbed.tracking.folder import write_whole
 
 if TYPE_CHECKING:
     from submitit import AutoExecutor

@@ -17,7 +17,8 @@ from biasbed.studies.plan import PlannedRun
 from biasbed.studies.search import trials
 from biasbed.studies.search.search import Search
 from biasbed.studies.table import Words
-from biasbed.tracking.folder import RunFolder, write_whole
+from biasbed.system.files import write_whole
+from biasbed.tracking.folder import RunFolder
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial

@@ -27,8 +27,8 @@ from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.search import Sweep, make_sweep
 from biasbed.studies.search.table import TrialNews, lines
 from biasbed.studies.search.worker import WorkerTask, work
+from biasbed.system.files import write_whole
 from biasbed.system.processes import last_line
-from biasbed.tracking import folder as run_folder
 from biasbed.tracking.server import resolve_uri
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class SweepRun:
         if best:
             origin = {"objective": self.plan.searches[0].metric, "oracle": str(bool(self.plan.oracle)).lower()}
             content = winners.table(self.plan.study, self.plan.suite, best, self.plan.seeds, self.plan.settings, origin)
-            run_folder.write_whole(folder / tracked.WINNERS, yaml.safe_dump(content, sort_keys=False))
+            write_whole(folder / tracked.WINNERS, yaml.safe_dump(content, sort_keys=False))
         plots.write(folder / tracked.PLOTS, found)
 
 

@@ -1,0 +1,41 @@
+"""Files that are there wholly or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def whole(path: Path, durable: bool = True) -> Iterator[Path]:
+    """A path to write to, which becomes the file at the end of the block; if that fails, the file stays as it was.
+
+    durable: it has reached the disk then, so that a power cut does not empty it.
+    """
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        if durable:
+            flush(temporary)
+        os.replace(temporary, path)
+        if durable:
+            flush(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that is never there in half, and that a power cut does not empty."""
+    with whole(path) as temporary:
+        temporary.write_text(text)
+
+
+def flush(path: Path) -> None:
+    """Make what was written to a file durable, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
