@@ -92,8 +92,6 @@ def _mended(engine: Engine, best: Mapping[str, float]) -> bool:
         if state is not None and state.get("evaluated") == best["number"]:
             parts = {part: state[part] for part in checkpoint.DESCRIPTION}
             checkpoint.save_whole(folder / checkpoint.BEST, {**parts, "best": dict(best)})
-                folder / checkpoint.BEST, {**{part: state[part] for part in checkpoint.DESCRIPTION}, "best": dict(best)}
-            )
             print(f"warning: {checkpoint.BEST} was lost or damaged; {name} has its weights", file=sys.stderr)
             return True
     return False
