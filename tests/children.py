@@ -15,13 +15,12 @@ from pathlib import Path
 import pytest
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    [
-        *("biasbed.cli", "biasbed.job", "biasbed.models", "biasbed.sync", "biasbed.studies.tracked", "kill_at"),
-        *("mlflow", "mlflow.pytorch", "mlflow.store.tracking.sqlalchemy_store", "pyarrow.parquet", "torchvision"),
-        *("torch.export", "torch._dynamo", "torch._inductor.config", "pandas", "scipy.stats"),
-    ]
+PRELOADED = (
+    *("biasbed.cli", "biasbed.job", "biasbed.models", "biasbed.sync", "biasbed.studies.tracked", "kill_at"),
+    *("mlflow", "mlflow.pytorch", "mlflow.store.tracking.sqlalchemy_store", "pyarrow.parquet", "torchvision"),
+    *("torch.export", "torch._dynamo", "pandas", "scipy.stats"),
 )
+_CONTEXT.set_forkserver_preload(list(PRELOADED))
 
 
 @dataclass(frozen=True)
