@@ -15,13 +15,12 @@ from pathlib import Path
 import pytest
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    [
-        *("biasbed.cli", "biasbed.training.train", "biasbed.evaluation.models", "biasbed.studies.benchmark", "kill_at"),
-        *("mlflow", "mlflow.pytorch", "mlflow.store.tracking.sqlalchemy_store", "pyarrow.parquet", "torchvision"),
-        *("torch.export", "torch._dynamo", "torch._inductor.config", "pandas", "scipy.stats"),
-    ]
+PRELOADED = (
+    *("biasbed.cli", "biasbed.training.train", "biasbed.evaluation.models", "biasbed.studies.benchmark", "kill_at"),
+    *("mlflow", "mlflow.pytorch", "mlflow.store.tracking.sqlalchemy_store", "pyarrow.parquet", "torchvision"),
+    *("torch.export", "torch._dynamo", "pandas", "scipy.stats"),
 )
+_CONTEXT.set_forkserver_preload(list(PRELOADED))
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def run(
     if processes > 1:
         environment |= {"TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
         environment |= {"WORLD_SIZE": str(processes)}
-    _start_server()
+    start_server()
     with tempfile.TemporaryDirectory() as folder:
         children = []
         for rank in range(processes):
@@ -76,7 +75,7 @@ def run(
     return Done(next((code for code in codes if code), 0), *texts)
 
 
-def _start_server() -> None:
+def start_server() -> None:
     """Start the fork server. Python 3.11 tells it no path, and passes over what it can't import without a word."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYTHONPATH", os.pathsep.join(sys.path))

@@ -1,7 +1,8 @@
 """What differs between machines and must not decide a test: each setting once, and the tests under it.
 
 `python tests/matrix.py`                  the golden traces and the vectors, settings together, as CI does (two minutes)
-`python tests/matrix.py --whole`          the whole default suite under each setting by itself (hours)
+`python tests/matrix.py --whole`          the whole default suite, settings together (half an hour)
+`python tests/matrix.py --whole --apart`  the same under each setting by itself (hours), to find which one it is
 `python tests/matrix.py --whole offline`  the whole default suite under one, or several
 """
 
@@ -145,7 +146,7 @@ def missing(setting: Setting) -> str:
 
 
 def main(words: list[str]) -> int:
-    names = [word for word in words if word != "--whole"] or list(SETTINGS)
+    names = [word for word in words if word not in ("--whole", "--apart")] or list(SETTINGS)
     if unknown := set(names) - set(SETTINGS):
         print(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(SETTINGS)}", file=sys.stderr)
         return 2
@@ -155,7 +156,7 @@ def main(words: list[str]) -> int:
         if lacks[name]:
             print(f"left out: {name}, as {lacks[name]}")
     whole = "--whole" in words
-    groups = [{name: setting} for name, setting in chosen.items()] if whole else grouped(chosen)
+    groups = [{name: setting} for name, setting in chosen.items()] if "--apart" in words else grouped(chosen)
     green, red = [], []
     for number, group in enumerate(groups, start=1):
         label, setting = " + ".join(group), together(group.values())

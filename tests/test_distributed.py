@@ -117,6 +117,7 @@ def test_a_corrupt_image_on_one_rank_stops_all_by_name(image_root: Path, tmp_pat
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_torchrun_ends_in_one_line(image_root: Path, tracking: str) -> None:
     """The real thing, started by the command itself."""
     words = [*flags(image_root, "toys:Plain"), "--hparams.explode_at", "0", "--nproc", "2"]

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 from children import one_line
-from conftest import Command, run_command
+from conftest import Command
 from runs import all_runs, history, run_folders, stored
 
 from biasbed import cli, record
@@ -121,11 +121,13 @@ def test_torch_s_own_words_for_a_full_disk_are_not_the_last(tmp_path: Path, most
     child.join()
 
 
-def test_a_store_that_can_t_be_written_is_one_line(train_flags: list[str], tracking: str, tmp_path: Path) -> None:
+def test_a_store_that_can_t_be_written_is_one_line(
+    train_flags: list[str], biasbed: Command, tracking: str, tmp_path: Path
+) -> None:
     """In a process of its own: MLflow logs a traceback besides."""
     with sqlite3.connect(tmp_path / "mlflow.db") as connection:
         connection.execute("create trigger full before insert on experiments begin select raise(fail, 'full'); end")
-    done = run_command(*words(train_flags))
+    done = biasbed(*words(train_flags), check=False)
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert "can't be used" in one_line(done.stderr)

@@ -39,6 +39,7 @@ def test_a_killed_loader_is_one_line(train_flags: list[str], tracking: str, tmp_
     assert run.info.status == "FAILED"
 
 
+@pytest.mark.slow
 def test_two_processes_listen_to_nobody_else_and_one_that_is_killed_is_one_line(
     train_flags: list[str], tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

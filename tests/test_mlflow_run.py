@@ -44,6 +44,7 @@ def parameters(image_root: Path, epochs: int) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_killed_under_mlflow_run_and_run_again(clone: Path, image_root: Path, tracking: str, tmp_path: Path) -> None:
     """The fresh run of the second `mlflow run` becomes the training's; the interrupted one is deleted."""
     words = mlflow_run(clone, "train", "algorithm=infodrop", *parameters(image_root, 8))
@@ -88,6 +89,7 @@ def test_a_refused_command_says_so_on_the_run_it_was_given(clone: Path, tracking
     assert "did you mean 'infodrop'" in run.data.tags["mlflow.note.content"]
 
 
+@pytest.mark.slow
 def test_training_ends_with_its_launcher(clone: Path, image_root: Path, tracking: str, tmp_path: Path) -> None:
     """`mlflow run` killed without a word must not leave an orphan that trains on."""
     words = mlflow_run(clone, "train", *parameters(image_root, 2000))

@@ -26,6 +26,7 @@ def server(tmp_path: Path, tracking: str) -> Iterator[Server]:
     server.stop()
 
 
+@pytest.mark.slow
 def test_server_away_in_the_middle_of_a_training(
     server: Server, train_flags: list[str], tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

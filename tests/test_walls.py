@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import children
 import pytest
 from conftest import ROOT
 
@@ -79,6 +81,12 @@ def test_every_name_leads_somewhere(registry: dict[str, str]) -> None:
         module, _, attribute = entry.partition(":")
         found = importlib.import_module(module)
         assert not attribute or hasattr(found, attribute)
+
+
+@pytest.mark.parametrize("module", children.PRELOADED)
+def test_what_the_fork_server_is_to_load_is_there(module: str) -> None:
+    """It says nothing where a module is missing, and every child loads torch anew."""
+    assert importlib.util.find_spec(module)
 
 
 def test_every_measure_is_documented_where_names_are() -> None:

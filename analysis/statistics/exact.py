@@ -9,7 +9,7 @@ Sources: Wilcoxon 1945; Pratt 1959 (zero differences); Mann and Whitney 1947; Ho
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,13 @@ def wilcoxon(differences: Array) -> SignedRank:
     Splitting the ranks of the zeros evenly between the two sums, as Demsar (2006) does, moves both sums by the same
     number and gives the same p. Without any difference p is 1.
     """
+    return _signed_rank(tuple(differences.tolist()))
+
+
+@lru_cache(maxsize=10_000)
+def _signed_rank(values: tuple[float, ...]) -> SignedRank:
+    """Kept, since most pairs of algorithms are asked for anew whenever another one is left out."""
+    differences = np.array(values)
     doubled = _doubled_ranks(np.abs(differences))
     distribution = signed_rank_distribution(tuple(sorted(doubled[differences != 0].tolist())))
     plus, minus = int(doubled[differences > 0].sum()), int(doubled[differences < 0].sum())

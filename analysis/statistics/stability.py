@@ -75,7 +75,7 @@ def _apart(mean_ranks: Mapping[str, float], a: str, b: str, critical: float) -> 
 
 def _wilcoxon(scores: pd.DataFrame, alpha: float, control: str | None, differ: bool) -> dict[PairClaim, str]:
     family = pairwise.pairs(tuple(scores.columns), control)
-    values = {name: scores[name].to_numpy(dtype="float64") for name in scores}
+    values = dict(zip(scores.columns, scores.to_numpy(dtype="float64").T, strict=True))
     found = [exact.wilcoxon(np.round(values[a] - values[b], DIGITS)) for a, b in family]
     adjusted = exact.holm(np.array([test.p for test in found])).tolist()
     return {

@@ -51,6 +51,7 @@ def own(recorder: Recorder, **options: object) -> Analysis:
 # --- the card ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_published_runs_against_themselves_agree_in_every_cell(beside: Recorder) -> None:
     train_copies(beside, num_runs=10)
     card = own(beside, compare="published").reproduction

@@ -31,6 +31,7 @@ def test_own_runs_pool_every_epoch_of_every_run(recorder: Recorder) -> None:
     assert compute(RunStore(recorder.uri), recorder.options()).spread.empty
 
 
+@pytest.mark.slow
 def test_published_deviations_pool_as_all_epochs_would(published_uri: str) -> None:
     """Two epochs a deviation above and below a run's mean have that mean and deviation; all together the pooled one."""
     options = build(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from children import start_server
 from torch import Tensor, nn
 
 from biasbed.algorithms.base import Algorithm
@@ -44,6 +45,7 @@ def in_two_processes(names: Sequence[str], folder: Path, timeout: float = 200) -
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    start_server()
     processes = [_CONTEXT.Process(target=_rank, args=(rank, port, list(names), folder)) for rank in range(2)]
     for process in processes:
         process.start()

@@ -50,7 +50,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(images).as_posix(): path.read_bytes() for path in sorted(images.rglob("*.png"))}
 
 
-@pytest.mark.parametrize("what", ["deepaug_cae", "stylized"])
+@pytest.mark.parametrize("what", [pytest.param("deepaug_cae", marks=pytest.mark.slow), "stylized"])
 def test_images_depend_neither_on_the_processes_nor_on_a_cut(flags: dict[str, Any], tmp_path: Path, what: str) -> None:
     folder = prepare({**flags, "what": what})
     whole = contents(folder)

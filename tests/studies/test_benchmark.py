@@ -346,6 +346,7 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_killed_launcher_leaves_no_orphan_and_the_same_command_goes_on(
     image_root: Path, tracking: str, tmp_path: Path
 ) -> None:

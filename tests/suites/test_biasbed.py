@@ -205,6 +205,7 @@ def test_distorted_validation_images_may_be_prepared(tree: Path, tmp_path: Path)
 # --- the whole way ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_processes_train_and_test_on_every_set(tree: Path, tracking: str, tmp_path: Path) -> None:
     words = [
         *("train", "--suite", "biasbed", "--data_dir", str(tree), "--image_size", "32", "--backbone", "resnet10"),
