@@ -109,7 +109,7 @@ def nemenyi_rows(analysis: Analysis) -> pd.DataFrame:
 
 
 def _evidence(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
-    """What `Evidence` holds; those that are empty (without pairs, without a plan) are not written."""
+    """What `PairwiseResults` holds; those that are empty (without pairs, without a plan) are not written."""
     found = analysis.evidence
     plan = pd.DataFrame() if found.plan is None else found.plan
     return {

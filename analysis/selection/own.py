@@ -1,6 +1,6 @@
 """Selection rules from a user's own file, `selection=my_rules.py:MyRule` (docs/analysis.md has an example).
 
-`MyRule(protocol, n)` gives an object with `name`, `label`, `oracle` and `steps(history, entry)`, as in selection.py. A
+`MyRule(protocol, n)` gives an object with `name`, `label`, `oracle` and `steps(history, entry)`, as in rules.py. A
 rule that chooses among runs too (hyper-parameters by leave-one-domain-out, a test-domain oracle) has
 `choose(candidates)`: it gets the runs of one algorithm and returns those that count.
 """

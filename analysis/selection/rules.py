@@ -2,7 +2,7 @@
 
 A rule is a small frozen object that looks at one run's history and names the steps that count for one evaluation set;
 every measure of that set is then the mean over those steps. A new rule is a class with `name`, `label`, `oracle` and
-`steps`: in a file of your own (custom.py; there it may choose among runs too), or here with a line in `RULES`.
+`steps`: in a file of your own (own.py; there it may choose among runs too), or here with a line in `RULES`.
 """
 
 from __future__ import annotations
