@@ -16,6 +16,9 @@ from conftest import ROOT
 from biasbed import algorithms, cli, suites
 from biasbed.evaluation.evaluator import MEASURES
 from biasbed.measures import MEASURES as NAMED
+from biasbed.networks import frozen
+from biasbed.registry import Registry
+from biasbed.studies import launchers
 
 PACKAGE = ROOT / "src" / "biasbed"
 
@@ -75,12 +78,11 @@ def test_only_suites_know_a_suite_s_name() -> None:
                     assert path.name == "config.py", f"{path}:{node.lineno}"
 
 
-@pytest.mark.parametrize("registry", [algorithms.REGISTRY, suites.REGISTRY], ids=["algorithms", "suites"])
-def test_every_name_leads_somewhere(registry: dict[str, str]) -> None:
-    for entry in registry.values():
-        module, _, attribute = entry.partition(":")
-        found = importlib.import_module(module)
-        assert not attribute or hasattr(found, attribute)
+@pytest.mark.parametrize(
+    "registry", [room.REGISTRY for room in (algorithms, suites, launchers, frozen)], ids=lambda registry: registry.what
+)
+def test_every_name_leads_somewhere(registry: Registry) -> None:
+    assert all(registry.load(name) for name in registry)
 
 
 @pytest.mark.parametrize("module", children.PRELOADED)

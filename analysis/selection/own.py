@@ -17,7 +17,7 @@ from biasbed import record
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.selection.rules import RULES, History, Rule
 from biasbed.errors import Failure, UsageError
-from biasbed.system import user_file
+from biasbed.registry import from_file
 
 NEEDED: Mapping[str, type] = {"name": str, "label": str, "oracle": bool}
 
@@ -85,7 +85,7 @@ def load(source: str, protocol: record.Protocol, n: int) -> OwnRule:
         raise UsageError(f"selection={source}: a rule of your own is <file>.py:<Class>")
     path = Path(place).expanduser()
     try:
-        rule = getattr(user_file.load(path), attribute)(protocol, n)
+        rule = getattr(from_file(path), attribute)(protocol, n)
     except (Exception, SystemExit) as error:
         raise UsageError(f"selection={source} can't be used: {type(error).__name__}: {error}") from None
     wrong = [name for name, kind in NEEDED.items() if not isinstance(getattr(rule, name, None), kind)]

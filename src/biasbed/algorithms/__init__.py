@@ -1,33 +1,34 @@
-"""Training methods by name. An entry is text, so that listing names imports no method and none of its libraries."""
+"""Training methods by name."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biasbed.errors import UsageError, shown
 from biasbed.record import slug
-from biasbed.settings import nearest
-from biasbed.system import user_file
+from biasbed.registry import Registry
 
 if TYPE_CHECKING:
     from biasbed.algorithms.base import Algorithm
 
-REGISTRY: Mapping[str, str] = {
-    "erm": "biasbed.algorithms.erm:ERM",
-    "stylized_erm": "biasbed.algorithms.other_data:StylizedERM",
-    "infodrop": "biasbed.algorithms.infodrop:InfoDrop",
-    "padain": "biasbed.algorithms.padain:PAdaIN",
-    "sagnet": "biasbed.algorithms.sagnet:SagNet",
-    "debiased": "biasbed.algorithms.debiased:Debiased",
-    "deepaug_cae": "biasbed.algorithms.other_data:DeepAugCAE",
-    "deepaug_edsr": "biasbed.algorithms.other_data:DeepAugEDSR",
-    "noise2net": "biasbed.algorithms.noise2net:Noise2Net",
-    "deepaug": "biasbed.algorithms.other_data:DeepAug",
-    "deepaug_all": "biasbed.algorithms.other_data:DeepAugAll",
-}
+REGISTRY = Registry(
+    "algorithm",
+    {
+        "erm": "biasbed.algorithms.erm:ERM",
+        "stylized_erm": "biasbed.algorithms.other_data:StylizedERM",
+        "infodrop": "biasbed.algorithms.infodrop:InfoDrop",
+        "padain": "biasbed.algorithms.padain:PAdaIN",
+        "sagnet": "biasbed.algorithms.sagnet:SagNet",
+        "debiased": "biasbed.algorithms.debiased:Debiased",
+        "deepaug_cae": "biasbed.algorithms.other_data:DeepAugCAE",
+        "deepaug_edsr": "biasbed.algorithms.other_data:DeepAugEDSR",
+        "noise2net": "biasbed.algorithms.noise2net:Noise2Net",
+        "deepaug": "biasbed.algorithms.other_data:DeepAug",
+        "deepaug_all": "biasbed.algorithms.other_data:DeepAugAll",
+    },
+    takes_own=True,
+)
 
 
 def names() -> list[str]:
@@ -40,18 +41,7 @@ def load(name: str) -> type[Algorithm]:
 
     Raises UsageError with the nearest valid name where there is none of that name.
     """
-    if name not in REGISTRY and ":" not in name:
-        raise UsageError(
-            f"unknown algorithm '{shown(name)}'{nearest(name, REGISTRY)}, or <file>.py:<Class> of your own"
-        )
-    place, _, attribute = REGISTRY.get(name, name).rpartition(":")
-    try:
-        module = user_file.load(Path(place).expanduser()) if place.endswith(".py") else importlib.import_module(place)
-        found: type[Algorithm] = getattr(module, attribute)
-    except Exception as error:  # a user's file may hold anything
-        if name in REGISTRY:
-            raise
-        raise UsageError(f"algorithm={name} can't be imported: {type(error).__name__}: {error}") from None
+    found: type[Algorithm] = REGISTRY.load(name)
     if not (isinstance(found, type) and hasattr(found, "HParams")):
         raise UsageError(f"algorithm={name} is no training method: a subclass of biasbed.algorithms.base.Algorithm is")
     if name not in REGISTRY and identifier(name) in REGISTRY:

@@ -115,7 +115,7 @@ class Algorithm(nn.Module):
     uses: ClassVar[frozenset[str]] = frozenset()  # of "domain", "bias", "index": all other columns arrive as None
     views: ClassVar[int] = 1  # transformed copies of each image in a batch
     training_data: ClassVar[Mapping[str, float]] = {"train": 1.0}  # share of each batch by data set
-    requires: ClassVar[tuple[str, ...]] = ()  # networks that must be prepared first (`networks.prepared.KINDS`)
+    requires: ClassVar[tuple[str, ...]] = ()  # networks that must be prepared first (`networks.frozen.REGISTRY`)
     unused_parameters: ClassVar[bool] = False  # some steps leave a parameter out of `losses`
     defaults: ClassVar[Mapping[str, Any]] = {}  # config keys this method sets otherwise than the suite
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # preset=<name>: config keys

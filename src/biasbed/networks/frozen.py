@@ -7,7 +7,6 @@ one file holds it, with all that is needed to build it again.
 from __future__ import annotations
 
 import hashlib
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -18,12 +17,16 @@ from torch import Tensor, nn
 from biasbed.compute import checkpoint
 from biasbed.errors import Failure, UsageError, shown
 from biasbed.networks.weights import read_file
+from biasbed.registry import Registry
 
-KINDS: Mapping[str, str] = {
-    "style": "biasbed.networks.style:StyleTransfer",
-    "cae": "biasbed.networks.cae:CAE",
-    "edsr": "biasbed.networks.edsr:EDSR",
-}
+REGISTRY = Registry(
+    "network",
+    {
+        "style": "biasbed.networks.style:StyleTransfer",
+        "cae": "biasbed.networks.cae:CAE",
+        "edsr": "biasbed.networks.edsr:EDSR",
+    },
+)
 
 
 class PreparedNetwork(nn.Module):
@@ -52,8 +55,7 @@ class PreparedNetwork(nn.Module):
 
 
 def network_class(kind: str) -> type[PreparedNetwork]:
-    module, _, name = KINDS[kind].partition(":")
-    found: type[PreparedNetwork] = getattr(importlib.import_module(module), name)
+    found: type[PreparedNetwork] = REGISTRY.load(kind)
     return found
 
 

@@ -32,7 +32,7 @@ from biasbed.tracking.folder import exclusive
 if TYPE_CHECKING:
     from biasbed.prepare.images import Work
 
-NETWORKS = tuple(f"{kind}_network" for kind in frozen.KINDS)
+NETWORKS = tuple(f"{kind}_network" for kind in frozen.REGISTRY)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from biasbed import measures, record
 from biasbed.errors import UsageError
+from biasbed.registry import Registry
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from biasbed.suites.sets import EvaluationSet
     from biasbed.tasks import Task
 
-REGISTRY: Mapping[str, str] = {
-    "demo": "biasbed.suites.demo",
-    "folders": "biasbed.suites.folders",
-    "biasbed": "biasbed.suites.biasbed",
-}
+REGISTRY = Registry(
+    "suite",
+    {
+        "demo": "biasbed.suites.demo",
+        "folders": "biasbed.suites.folders",
+        "biasbed": "biasbed.suites.biasbed",
+    },
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,17 +113,17 @@ class Suite:
 
 def defaults(name: str) -> Mapping[str, Any]:
     """The settings that a suite chooses otherwise than `Config`; UsageError for an unknown suite."""
-    return dict(_module(name).DEFAULTS)
+    return dict(REGISTRY.load(name).DEFAULTS)
 
 
 def presets(name: str) -> Mapping[str, Mapping[str, Any]]:
     """Named settings that a suite has besides its defaults."""
-    return dict(getattr(_module(name), "PRESETS", {}))
+    return dict(getattr(REGISTRY.load(name), "PRESETS", {}))
 
 
 def open_suite(config: Config) -> Suite:
     """The suite with its images; UsageError where they are missing or don't fit."""
-    suite: Suite = _module(config.suite).build(config)
+    suite: Suite = REGISTRY.load(config.suite).build(config)
     for name in config.test_domains or ():
         if name not in suite.domains:
             hint = nearest(name, suite.domains) if suite.domains else ": leave test_domains= out"
@@ -137,7 +140,7 @@ def open_store(config: Config) -> PreparedStore:
 
 def data_sets(config: Config) -> tuple[DataSet, ...]:
     """What the suite looks for under `data_dir`; none where it computes its images."""
-    found: tuple[DataSet, ...] = _module(config.suite).data_sets(config)
+    found: tuple[DataSet, ...] = REGISTRY.load(config.suite).data_sets(config)
     return found
 
 
@@ -200,7 +203,7 @@ def _trained_on(
 
 def _flags(config: Config) -> tuple[tuple[str, str], ...]:
     """What names the same training data in another command."""
-    usual = {"train": "auto", "data_dir": None, "prepared_dir": "auto", **_module(config.suite).DEFAULTS}
+    usual = {"train": "auto", "data_dir": None, "prepared_dir": "auto", **REGISTRY.load(config.suite).DEFAULTS}
     chosen = [("suite", config.suite)]
     for name in ("data_dir", "train", "image_size", "prepared_dir"):
         value = getattr(config, name)
@@ -220,9 +223,3 @@ def choose(names: Iterable[str], wanted: Sequence[str] | str, what: str = "evalu
         if name not in known:
             raise UsageError(f"sets={','.join(wanted)}: there is no {what} '{name}'{nearest(name, known)}")
     return tuple(name for name in known if name in wanted)
-
-
-def _module(name: str) -> Any:
-    if name not in REGISTRY:
-        raise UsageError(f"unknown suite '{name}'{nearest(name, REGISTRY)}")
-    return importlib.import_module(REGISTRY[name])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from biasbed import record
 from biasbed.compute.device import Device
 from biasbed.config import Config
 from biasbed.errors import UsageError
+from biasbed.registry import Registry
 from biasbed.settings import as_flags
 from biasbed.tracking.server import database, resolve_uri
 
@@ -87,17 +87,19 @@ class Launcher(Protocol):
         return None
 
 
-REGISTRY: Mapping[str, str] = {
-    "local": "biasbed.studies.launchers.local:LocalLauncher",
-    "docker": "biasbed.studies.launchers.docker:DockerLauncher",
-    "slurm": "biasbed.studies.launchers.slurm:SlurmLauncher",
-}
+REGISTRY = Registry(
+    "launcher",
+    {
+        "local": "biasbed.studies.launchers.local:LocalLauncher",
+        "docker": "biasbed.studies.launchers.docker:DockerLauncher",
+        "slurm": "biasbed.studies.launchers.slurm:SlurmLauncher",
+    },
+)
 
 
 def open_launcher(options: StudyOptions) -> Launcher:
     """The launcher that a study asks for, imported only now. UsageError where it can't work here."""
-    module, name = REGISTRY[options.launcher].split(":")
-    return cast("Launcher", getattr(importlib.import_module(module), name)(options))
+    return cast("Launcher", REGISTRY.load(options.launcher)(options))
 
 
 # --- what launchers share ---------------------------------------------------------------------------------------------
