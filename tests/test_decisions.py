@@ -17,7 +17,7 @@ from biasbed.datasets.classes import cue_classes, image_name
 from biasbed.errors import UsageError
 from biasbed.evaluation import report
 from biasbed.evaluation.consistency import consistency, matching_set
-from biasbed.evaluation.decisions import Answers, calibration, identified, image_keys, pooled
+from biasbed.evaluation.decisions import Decisions, calibration, identified, image_keys, pooled
 from biasbed.evaluation.recorded import read
 from biasbed.evaluation.report import ratio_interval
 from replays import load
@@ -118,7 +118,7 @@ def test_vectors_of_shape_bias_by_class_add_up() -> None:
 # --- several observers ------------------------------------------------------------------------------------------------
 
 
-def people(number: int, images: int, seed: int = 0) -> list[Answers]:
+def people(number: int, images: int, seed: int = 0) -> list[Decisions]:
     """Observers who find the same images hard, and of whom some are better than others."""
     generator = np.random.default_rng(seed)
     hard, skill = generator.normal(0, 2, images), generator.normal(2, 0.7, number)
@@ -129,7 +129,7 @@ def people(number: int, images: int, seed: int = 0) -> list[Answers]:
         decision = np.where(shape, "dog", np.where(generator.random(images) < 0.5, "cat", "na")).astype(object)
         label, texture = (np.array([name] * images, dtype=object) for name in ("dog", "cat"))
         name = f"subject-{one:02d}"
-        found.append(Answers(name, "cue_conflict", shown, label, decision, ("cat", "dog"), texture, kind="people"))
+        found.append(Decisions(name, "cue_conflict", shown, label, decision, ("cat", "dog"), texture, kind="people"))
     return found
 
 
@@ -170,7 +170,7 @@ def test_ten_answers_to_one_image_are_ten_trials_and_one_image() -> None:
 def test_copies_of_an_observer_say_no_more_than_the_one() -> None:
     """The interval over images of ten equal observers is that of one of them."""
     (one,) = identified(people(1, 300))
-    whole = pooled([Answers(**{**vars(one), "observer": f"subject-{k}"}) for k in range(10)])
+    whole = pooled([Decisions(**{**vars(one), "observer": f"subject-{k}"}) for k in range(10)])
     single, ten = report.cue_rows(one)[0], report.cue_rows(whole)[0]
     for key in ("images", "shape_bias", "shape_bias_low", "shape_bias_high"):
         assert single[key] == ten[key]
@@ -178,7 +178,7 @@ def test_copies_of_an_observer_say_no_more_than_the_one() -> None:
 
 
 def test_accuracy_without_a_wrong_answer_has_an_interval_of_its_images() -> None:
-    group = [Answers(**{**vars(one), "decision": one.label}) for one in people(6, 50)]
+    group = [Decisions(**{**vars(one), "decision": one.label}) for one in people(6, 50)]
     row = report.set_row(pooled(group))
     assert (row["accuracy_low"], row["accuracy_high"]) == measures.wilson(50, 50)
 
@@ -256,11 +256,11 @@ def test_kappa_is_cohen_s() -> None:
         measures.error_consistency(0, 0, 0, 0)
 
 
-def answers(observer: str, images: Sequence[str], right: Sequence[bool], condition: str | None = None) -> Answers:
+def answers(observer: str, images: Sequence[str], right: Sequence[bool], condition: str | None = None) -> Decisions:
     label = np.array(["dog"] * len(images), dtype=object)
     decision = np.where(right, label, "cat").astype(object)
     conditions = None if condition is None else [condition] * len(images)
-    return Answers(observer, "edge", images, label, decision, ("cat", "dog"), condition=conditions)
+    return Decisions(observer, "edge", images, label, decision, ("cat", "dog"), condition=conditions)
 
 
 def test_consistency_is_over_the_images_that_both_have_seen() -> None:
@@ -275,7 +275,7 @@ def test_consistency_is_over_the_images_that_both_have_seen() -> None:
 
 def test_names_that_repeat_are_told_apart_by_condition_then_by_folder() -> None:
     both = [answers(name, ["1_e_d_0_dog_00_dog1.png", "2_e_d_5_dog_00_dog1.png"], [True, True]) for name in "ab"]
-    with_conditions = [Answers(**{**vars(one), "condition": ["0", "5"]}) for one in both]
+    with_conditions = [Decisions(**{**vars(one), "condition": ["0", "5"]}) for one in both]
     assert image_keys(with_conditions) == [["0/dog1.png", "5/dog1.png"]] * 2
     folders = [answers(name, ["cat/art_0.jpg", "dog/art_0.jpg"], [True, True]) for name in "ab"]
     assert image_keys(folders) == [["cat/art_0.jpg", "dog/art_0.jpg"]] * 2
@@ -286,14 +286,14 @@ def test_names_that_repeat_are_told_apart_by_condition_then_by_folder() -> None:
 def test_different_labels_are_different_images() -> None:
     other = answers("b", ["dog1.png"], [True])
     with pytest.raises(UsageError, match=r"dog1\.png is a dog for a and cat for b"):
-        consistency([answers("a", ["dog1.png"], [True]), Answers(**{**vars(other), "label": np.array(["cat"])})])
+        consistency([answers("a", ["dog1.png"], [True]), Decisions(**{**vars(other), "label": np.array(["cat"])})])
 
 
 def test_decisions_find_the_set_that_they_are_on() -> None:
     sets = {"edge": ["dog/dog1.png"], "silhouette": ["dog/dog1.png"], "val": ["n01/x.JPEG"]}
     one = answers("a", ["0001_e_d_0_dog_00_dog1.png"], [True])
     assert matching_set(one, sets) == "edge"  # its own set's name is among them
-    nameless = Answers(**{**vars(one), "set": "decisions"})
+    nameless = Decisions(**{**vars(one), "set": "decisions"})
     with pytest.raises(UsageError, match=r"several sets \(edge, silhouette"):
         matching_set(nameless, sets)
     assert matching_set(nameless, {"silhouette": ["dog1.png"], "val": ["x.png"]}) == "silhouette"

@@ -11,7 +11,7 @@ import torch
 from runs import run_folders
 from torch import nn
 
-from biasbed import measures
+from biasbed import measures, record
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.source import MemorySource, Picture
@@ -19,7 +19,8 @@ from biasbed.data.transforms import fitted
 from biasbed.errors import CorruptImage, Failure
 from biasbed.evaluation import report
 from biasbed.evaluation.consistency import consistency
-from biasbed.evaluation.evaluator import Decisions, Evaluator, answers, measure, write_predictions
+from biasbed.evaluation.decisions import Decisions, write_predictions
+from biasbed.evaluation.evaluator import Evaluator, measure
 from biasbed.evaluation.recorded import read
 from biasbed.suites.label_maps import Grouped, LabelMap, Subset
 from biasbed.suites.sets import CUE_MEASURES, EvaluationSet
@@ -57,26 +58,23 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(192, 4)).eval()
 
 
-def decide(
-    model: nn.Module, sets: list[EvaluationSet], batch: int, rank: int = 0, world: int = 1
-) -> dict[str, Decisions]:
-    group = OneOf(rank, world)
-    found = Evaluator(sets, group, Precision(), MultiClass(), batch, 0, False).decide(model)
+def decide(model: nn.Module, sets: list[EvaluationSet], batch: int, observer: str = "model") -> dict[str, Decisions]:
+    evaluator = Evaluator(sets, OneOf(), Precision(), MultiClass(), batch, 0, False)
+    found = evaluator.decide(model, observer=observer)
     assert found is not None
     return found
 
 
 def test_batch_size_does_not_matter(model: nn.Module) -> None:
     sets = [make_set(37), make_set(5, "other")]
-    reference = decide(model, sets, 64)
+    reference, ids = decide(model, sets, 64), {entry.name: entry.source.ids for entry in sets}
     for batch in (1, 7, 37):
         found = decide(model, sets, batch)
         for name in reference:
-            assert np.array_equal(found[name].row, np.arange(len(found[name].row)))
+            assert found[name].images == list(ids[name])
             assert np.array_equal(found[name].decision, reference[name].decision)
-            assert np.array_equal(found[name].top, reference[name].top)
-            assert np.array_equal(found[name].rank, reference[name].rank)
-            assert np.array_equal(found[name].bias_rank, reference[name].bias_rank)
+            for column in ("top", "rank", "bias_rank"):
+                assert np.array_equal(getattr(found[name], column), getattr(reference[name], column)), column
 
 
 @pytest.mark.parametrize("world", [2, 3])
@@ -89,10 +87,8 @@ def test_ranks_decide_every_image_once(model: nn.Module, world: int) -> None:
         found = evaluator.decide(model)
         assert found is not None
         shards.append(found["set"])
-    rows = np.concatenate([shard.row for shard in shards])
-    assert sorted(rows) == list(range(37))
-    decisions = np.concatenate([shard.decision for shard in shards])[np.argsort(rows)]
-    assert np.array_equal(decisions, reference.decision)
+    decided = [pair for shard in shards for pair in zip(shard.images, shard.decision, strict=True)]
+    assert sorted(decided) == sorted(zip(reference.images, reference.decision, strict=True))
 
 
 class Gathering(OneOf):
@@ -114,7 +110,7 @@ def test_decisions_of_two_ranks_are_put_in_the_set_s_order(model: nn.Module) -> 
         found = Evaluator([entry], group, Precision(), MultiClass(), 5, 0, False).decide(model)
     assert found is not None
     reference = decide(model, [entry], 5)["set"]
-    for name in ("row", "decision", "rank", "top"):
+    for name in ("images", "decision", "rank", "top"):
         assert np.array_equal(getattr(found["set"], name), getattr(reference, name)), name
 
 
@@ -141,15 +137,15 @@ def test_one_and_two_processes_decide_alike_from_one_checkpoint(image_root: Path
     for entry in suite.sets:
         stored = parquet.read_table(folder / f"predictions/{entry.name}/best.parquet").to_pydict()
         assert stored["image"] == list(entry.source.ids)
-        assert stored["decision"] == [suite.classes[d] for d in found[entry.name].decision]
+        assert stored["decision"] == found[entry.name].decision.tolist()
 
 
 def test_measures_are_counts_over_the_right_images(model: nn.Module) -> None:
     entry = make_set(200)
     decisions = decide(model, [entry], 64)["set"]
     values = dict(measure(entry, decisions, "test"))
-    y, bias = entry.source.y, entry.source.bias
-    assert bias is not None
+    names = np.array(entry.source.classes)
+    y, bias = names[entry.source.y], names[entry.source.bias]
     conflict = y != bias
     shape, texture = (decisions.decision == y)[conflict].sum(), (decisions.decision == bias)[conflict].sum()
     assert values["test/accuracy/set"] == (decisions.decision == y).sum() / 200
@@ -184,9 +180,10 @@ def test_predictions_on_disk(model: nn.Module, tmp_path: Path) -> None:
 
     entry = make_set(20)
     decisions = decide(model, [entry], 8)["set"]
-    write_predictions(tmp_path / "p" / "best.parquet", entry, decisions, 3)
+    write_predictions(tmp_path / "p" / "best.parquet", decisions, 3)
     table = parquet.read_table(tmp_path / "p" / "best.parquet")
     rows = table.to_pydict()
+    assert list(rows) == list(record.PREDICTIONS)
     assert rows["image"] == list(entry.source.ids)
     assert [len(top) for top in rows["top5"]] == [4] * 20  # there are only four classes
     assert [top[0] for top in rows["top5"]] == rows["decision"]
@@ -252,10 +249,9 @@ def test_no_loss_where_scores_are_no_logits() -> None:
 
 def test_live_parquet_and_csv_decisions_give_equal_numbers(tmp_path: Path) -> None:
     entry = restricted(Grouped(((0, 5), (1,), (2, 8, 9))))
-    decisions = decide(OfFirstPixels(10), [entry], 16)["cue_conflict"]
+    live = decide(OfFirstPixels(10), [entry], 16, "run")["cue_conflict"]
     path = tmp_path / "run" / "predictions" / "cue_conflict" / "last.parquet"
-    write_predictions(path, entry, decisions, 0)
-    live = answers(entry, decisions, "run")
+    write_predictions(path, live, 0)
     (parquet,) = read([path])
     lines = ["subj,object_response,category,imagename"]
     lines += [f"run,{d},{y},{i}" for d, y, i in zip(live.decision, live.label, live.images, strict=True)]
@@ -263,7 +259,7 @@ def test_live_parquet_and_csv_decisions_give_equal_numbers(tmp_path: Path) -> No
     (recorded,) = read([tmp_path / "run.csv"])
     assert report.cue_rows(parquet) == report.cue_rows(live)
     assert report.set_row(parquet) == {**report.set_row(live), "preprocessing": ""}
-    values = dict(measure(entry, decisions, "test"))
+    values = dict(measure(entry, live, "test"))
     ours, theirs = report.cue_rows(live), report.cue_rows(recorded)
     assert [row["class"] for row in ours] == ["all", "a", "b", "c"]
     for one, other in zip(ours, theirs, strict=True):

@@ -14,7 +14,7 @@ import pytest
 from conftest import ROOT
 
 from biasbed import algorithms, cli, suites
-from biasbed.evaluation.evaluator import MEASURES
+from biasbed.evaluation.decisions import MEASURES
 from biasbed.measures import MEASURES as NAMED
 from biasbed.networks import frozen
 from biasbed.registry import Registry

@@ -75,6 +75,23 @@ MODEL_NAME = "model"
 PREDICTION_EPOCHS = ("best", "last")
 
 
+# Columns of a file of predictions, one row per image, in their order; the last three where a set has them.
+PREDICTIONS = {
+    "image": "the image's id in its data set",
+    "label": "its class",
+    "decision": "the model's",
+    "correct": "whether both are equal",
+    "confidence": "probability of the decision among the set's classes",
+    "rank": "place of the label among all the model's outputs, 1 for the best",
+    "loss": "of the image; NaN where the label map gives no logits",
+    "top5": "the most probable classes, best first",
+    "top5_score": "their probabilities",
+    "epoch": "number of the evaluation",
+    "bias": "class that the set's shortcut suggests",
+    "bias_rank": "its place among all the model's outputs",
+    "group": "group that the image belongs to",
+}
+
 # What an evaluation without training concludes: per set, per class under cue conflict, per pair of observers.
 EVALUATION_FILE = "evaluation.csv"
 SHAPE_BIAS_FILE = "shape_bias.csv"

@@ -69,15 +69,19 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{PACKAGE}/evaluation/evaluator.py",
+        f"{PACKAGE}/evaluation/decisions.py",
         "test_evaluate.py",
         (
             "evaluate: second places are right, too",
-            "int((decisions.rank == 1).sum())",
-            "int((decisions.rank <= 2).sum())",
+            "int((one.rank == 1).sum())",
+            "int((one.rank <= 2).sum())",
             "top-2 would be called accuracy",
             "::test_the_accuracy_among_all_outputs_has_its_own_name",
         ),
+    ),
+    *of(
+        f"{PACKAGE}/evaluation/evaluator.py",
+        "test_evaluate.py",
         (
             "evaluate: a tie is a lost place",
             "before = (logits == own) & (torch.arange(logits.shape[1], device=logits.device) < best)",
@@ -93,8 +97,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "evaluate: groups by row of the set",
-            "groups = source.group[decisions.row]",
-            "groups = source.group[np.sort(decisions.row)[::-1]]",
+            "group=None if source.group is None else source.group[rows],",
+            "group=None if source.group is None else source.group[np.sort(rows)[::-1]],",
             "accuracies of other groups' images",
             "::test_measures_are_counts_over_the_right_images",
         ),
@@ -107,8 +111,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "evaluate: rows in the order of arrival",
-            "order = np.argsort(decisions.row)",
-            "order = np.arange(len(decisions.row))",
+            "order = np.argsort(part.row)",
+            "order = np.arange(len(part.row))",
             "decisions depend on the number of processes",
             "::test_decisions_of_two_ranks_are_put_in_the_set_s_order",
         ),

@@ -155,8 +155,8 @@ MUTANTS: list[Mutant] = [
         "algorithms/test_sagnet.py",
         (
             "sagnet: content and style permutations drawn in the other order",
-            "return Draw(content, style, torch.rand(",
-            "return Draw(style, content, torch.rand(",
+            "return StyleDraw(content, style, torch.rand(",
+            "return StyleDraw(style, content, torch.rand(",
             "not the authors' order of draws",
             "test_vectors.py::test_a_step_whose_gradient_is_clipped",
         ),

@@ -10,7 +10,7 @@ import numpy as np
 from biasbed import measures
 from biasbed.datasets.classes import image_name
 from biasbed.errors import UsageError
-from biasbed.evaluation.decisions import Answers, image_keys, sessions_of
+from biasbed.evaluation.decisions import Decisions, image_keys, sessions_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ObserverPair:
         return measures.error_consistency(self.both_right, self.only_a, self.only_b, self.both_wrong)
 
 
-def consistency(answers: Sequence[Answers]) -> list[ObserverPair]:
+def consistency(answers: Sequence[Decisions]) -> list[ObserverPair]:
     """All pairs of observers that have seen images in common, told by their names.
 
     Of observers who have both seen images in several sessions the answers of each session are compared; the one answer
@@ -52,7 +52,7 @@ def consistency(answers: Sequence[Answers]) -> list[ObserverPair]:
 
 
 def _in_common(
-    a: Answers, b: Answers, of_a: Sequence[str], of_b: Sequence[str]
+    a: Decisions, b: Decisions, of_a: Sequence[str], of_b: Sequence[str]
 ) -> tuple[tuple[np.ndarray, np.ndarray], list[str]]:
     """(the trials of a and of b that are compared, one by one; the name of each one's image)."""
     both_repeat = all(len(set(of)) < len(of) for of in (of_a, of_b))
@@ -68,7 +68,7 @@ def _in_common(
     return (rows[0], rows[1]), [of_a[row] for row, _ in found]
 
 
-def _pair(a: Answers, b: Answers, rows: tuple[np.ndarray, np.ndarray], common: Sequence[str]) -> ObserverPair:
+def _pair(a: Decisions, b: Decisions, rows: tuple[np.ndarray, np.ndarray], common: Sequence[str]) -> ObserverPair:
     different = np.flatnonzero(a.label[rows[0]] != b.label[rows[1]])
     if len(different):
         at = int(different[0])
@@ -80,7 +80,7 @@ def _pair(a: Answers, b: Answers, rows: tuple[np.ndarray, np.ndarray], common: S
     return ObserverPair(a.set, a.observer, b.observer, len(set(common)), len(common), *counts)
 
 
-def matching_set(observer: Answers, sets: Mapping[str, Sequence[str]]) -> str:
+def matching_set(observer: Decisions, sets: Mapping[str, Sequence[str]]) -> str:
     """Which of the sets, given with the ids of their images, an observer has decided on.
 
     That is the one of its name, else the only one with images of the same names; UsageError where there is none such.

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +16,15 @@ from biasbed import measures
 from biasbed.datasets.classes import image_name
 from biasbed.errors import UsageError
 from biasbed.evaluation import shape_bias
+from biasbed.system.files import whole
 
 PEOPLE, MODELS = "people", "models"
+NAN = float("nan")
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
-    """Decisions on images of one set, one per trial, of one observer or of several; classes are names.
+class Decisions:
+    """Decisions on images of one set, one per trial, of one observer or of several; classes and groups are names.
 
     A model that is tested here sees every image once. In an experiment an observer may see one in several sessions, and
     several observers see the same ones: their trials are not as many images (`identified`, `pooled`).
@@ -32,12 +36,16 @@ class Answers:
     label: np.ndarray  # [N]; under cue conflict the shape's class
     decision: np.ndarray  # [N]
     classes: tuple[str, ...]
-    texture: np.ndarray | None = None  # [N] class of the texture
+    bias: np.ndarray | None = None  # [N] class that a shortcut suggests; under cue conflict the texture's
+    group: np.ndarray | None = None  # [N] name of each image's group
     condition: Sequence[str] | None = None  # of each trial of an experiment
     session: Sequence[str] | None = None  # the same
-    confidence: np.ndarray | None = None  # [N] probability of the decision
-    rank: np.ndarray | None = None  # [N] place of the label among all the model's outputs
-    texture_rank: np.ndarray | None = None
+    confidence: np.ndarray | None = None  # [N] probability of the decision among the set's classes
+    loss: np.ndarray | None = None  # [N] NaN where the label map gives no logits
+    top: np.ndarray | None = None  # [N, up to 5] classes, best first
+    top_score: np.ndarray | None = None  # [N, up to 5] their probabilities among the set's classes
+    rank: np.ndarray | None = None  # [N] place of the label among all the model's outputs, 1 for the best
+    bias_rank: np.ndarray | None = None  # [N] the same of `bias`
     label_map: str = "recorded"
     preprocessing: str = ""
     kind: str = MODELS  # what the observer is one of
@@ -56,11 +64,11 @@ class Answers:
 
     def cue_counts(self, shape_class: str | None = None) -> shape_bias.CueCounts | None:
         """Decisions for either cue, of all images or of one shape class; None without images whose cues conflict."""
-        if self.texture is None:
+        if self.bias is None:
             return None
         rows = slice(None) if shape_class is None else self.label == shape_class
-        ranks = (None if of is None else of[rows] for of in (self.rank, self.texture_rank))
-        counts = shape_bias.count(self.label[rows], self.texture[rows], self.decision[rows], *ranks)
+        ranks = (None if of is None else of[rows] for of in (self.rank, self.bias_rank))
+        counts = shape_bias.count(self.label[rows], self.bias[rows], self.decision[rows], *ranks)
         return counts if counts.decisions else None
 
 
@@ -73,7 +81,62 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> float:
     return measures.expected_calibration_error(*of_bin)
 
 
-def identified(answers: Sequence[Answers]) -> list[Answers]:
+# --- measures ---------------------------------------------------------------------------------------------------------
+
+
+def accuracy(one: Decisions) -> float:
+    return measures.accuracy(int(one.right.sum()), len(one.label))
+
+
+def _loss(one: Decisions) -> float:
+    return NAN if one.loss is None else float(one.loss.astype(np.float64).mean())
+
+
+def _calibration(one: Decisions) -> float:
+    return NAN if one.confidence is None else calibration(one.confidence, one.right)
+
+
+def _accuracy_full(one: Decisions) -> float:
+    if one.rank is None or one.label_map == "identity":  # it would be the accuracy once more
+        return NAN
+    return measures.accuracy(int((one.rank == 1).sum()), len(one.rank))
+
+
+def _of_cues(name: str) -> Callable[[Decisions], float]:
+    def measure(one: Decisions) -> float:
+        counts = one.cue_counts()
+        return NAN if counts is None else float(getattr(counts, name))
+
+    return measure
+
+
+# NaN where the decisions don't tell.
+MEASURES: Mapping[str, Callable[[Decisions], float]] = {
+    "accuracy": accuracy,
+    "accuracy_full": _accuracy_full,
+    "ece": _calibration,
+    "shape_bias": _of_cues("shape_bias"),
+    "shape_accuracy": _of_cues("shape_accuracy"),
+    "texture_accuracy": _of_cues("texture_accuracy"),
+    "cue_coverage": _of_cues("coverage"),
+    "shape_mrr": _of_cues("shape_mrr"),
+    "texture_mrr": _of_cues("texture_mrr"),
+    "loss": _loss,
+}
+
+
+def accuracy_of_groups(one: Decisions) -> dict[str, float]:
+    """Of each group of images; none where the set has none."""
+    if one.group is None:
+        return {}
+    groups = {str(name): one.group == name for name in np.unique(one.group).tolist()}
+    return {name: measures.accuracy(int(one.right[rows].sum()), int(rows.sum())) for name, rows in groups.items()}
+
+
+# --- several observers ------------------------------------------------------------------------------------------------
+
+
+def identified(answers: Sequence[Decisions]) -> list[Decisions]:
     """The same observers of one set, with a number for every image, equal for equal images of any of them.
 
     UsageError as in `image_keys`.
@@ -83,30 +146,61 @@ def identified(answers: Sequence[Answers]) -> list[Answers]:
     return [replace(one, image=np.array([numbers[key] for key in own])) for one, own in zip(answers, keys, strict=True)]
 
 
-def pooled(answers: Sequence[Answers]) -> Answers:
+def pooled(answers: Sequence[Decisions]) -> Decisions:
     """The trials of several observers of one kind together, each with its image and its observer."""
     kinds = {one.kind for one in answers}
     assert len(kinds) == 1
     numbered = identified(answers)
-    textures = [one.texture for one in answers]
-    return Answers(
+    biases = [one.bias for one in answers]
+    return Decisions(
         observer=f"all {answers[0].kind}",
         set=answers[0].set,
         images=[image for one in answers for image in one.images],
         label=np.concatenate([one.label for one in answers]),
         decision=np.concatenate([one.decision for one in answers]),
         classes=tuple(sorted({name for one in answers for name in one.classes})),
-        texture=None if any(t is None for t in textures) else np.concatenate([t for t in textures if t is not None]),
+        bias=None if any(b is None for b in biases) else np.concatenate([b for b in biases if b is not None]),
         kind=answers[0].kind,
         image=np.concatenate([one.image_of_trial for one in numbered]),
         member=np.repeat(np.arange(len(answers)), [len(one.label) for one in answers]),
     )
 
 
+# --- on disk ----------------------------------------------------------------------------------------------------------
+
+
+def write_predictions(path: Path, one: Decisions, epoch: int) -> None:
+    """The decisions of a model that is tested here, per image, as parquet (`record.PREDICTIONS` has the columns)."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    assert one.top is not None
+    assert one.top_score is not None
+    columns: dict[str, Any] = {
+        "image": one.images,
+        "label": one.label,
+        "decision": one.decision,
+        "correct": one.right,
+        "confidence": one.confidence,
+        "rank": one.rank,
+        "loss": one.loss,
+        "top5": one.top.tolist(),
+        "top5_score": one.top_score.tolist(),
+        "epoch": np.full(len(one.label), epoch, dtype=np.int32),
+    }
+    if one.bias is not None:
+        columns |= {"bias": one.bias, "bias_rank": one.bias_rank}
+    if one.group is not None:
+        columns["group"] = one.group
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole(path) as temporary:
+        parquet.write_table(pa.table(columns).replace_schema_metadata({"label_map": one.label_map}), temporary)
+
+
 # --- error consistency ------------------------------------------------------------------------------------------------
 
 
-def image_keys(answers: Sequence[Answers]) -> list[list[str]]:
+def image_keys(answers: Sequence[Decisions]) -> list[list[str]]:
     """What the image of each trial of each observer is called, so that equal names are equal images.
 
     The shortest name that no observer answers twice in one session: the bare one; else condition and name, as where an
@@ -131,7 +225,7 @@ def image_keys(answers: Sequence[Answers]) -> list[list[str]]:
     )
 
 
-def _repeated(one: Answers, names: Sequence[str]) -> str | None:
+def _repeated(one: Decisions, names: Sequence[str]) -> str | None:
     """The first name that the observer answers for a second time in one session."""
     seen = set()
     for place in zip(sessions_of(one), names, strict=True):
@@ -141,5 +235,5 @@ def _repeated(one: Answers, names: Sequence[str]) -> str | None:
     return None
 
 
-def sessions_of(one: Answers) -> Sequence[str]:
+def sessions_of(one: Decisions) -> Sequence[str]:
     return one.session or [""] * len(one.images)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,27 +11,24 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from biasbed import measures, record
+from biasbed import record
 from biasbed.batch import stacked
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
-from biasbed.data.source import Source
 from biasbed.data.streams import loader_options
 from biasbed.errors import CorruptImage, Failure
-from biasbed.evaluation import shape_bias
-from biasbed.evaluation.decisions import Answers, calibration
+from biasbed.evaluation.decisions import MEASURES, Decisions, accuracy_of_groups
 from biasbed.networks.network import as_input
 from biasbed.suites.label_maps import LabelMap
 from biasbed.suites.sets import EvaluationSet
-from biasbed.system.files import whole
 from biasbed.tasks import Task
 
 TOP = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Decisions:
-    """What a model decided on every image of a set; rows in the set's order."""
+class _Part:
+    """What a model decided on some images of a set, by the numbers of images and classes."""
 
     row: np.ndarray  # [N] position in the source
     decision: np.ndarray  # [N] class
@@ -42,69 +38,13 @@ class Decisions:
     rank: np.ndarray  # [N] place of the label among all the model's outputs, 1 for the best
     bias_rank: np.ndarray  # [N] the same for the class that the shortcut suggests; 0 for a set without one
 
-    @property
-    def confidence(self) -> np.ndarray:
-        """[N] probability of the decision."""
-        found: np.ndarray = self.top_score[:, 0]
-        return found
-
-
-# --- measures ---------------------------------------------------------------------------------------------------------
-
-
-def _accuracy(decisions: Decisions, source: Source) -> float:
-    return measures.accuracy(int((decisions.decision == source.y[decisions.row]).sum()), len(decisions.row))
-
-
-def _loss(decisions: Decisions, source: Source) -> float:
-    return float(decisions.loss.astype(np.float64).mean())
-
-
-def _accuracy_full(decisions: Decisions, source: Source) -> float:
-    return measures.accuracy(int((decisions.rank == 1).sum()), len(decisions.row))
-
-
-def _calibration(decisions: Decisions, source: Source) -> float:
-    return calibration(decisions.confidence, decisions.decision == source.y[decisions.row])
-
-
-def _cue_counts(decisions: Decisions, source: Source) -> shape_bias.CueCounts:
-    """Decisions for either cue over the images whose cues conflict."""
-    assert source.bias is not None
-    shape, texture = source.y[decisions.row], source.bias[decisions.row]
-    return shape_bias.count(shape, texture, decisions.decision, decisions.rank, decisions.bias_rank)
-
-
-def _of_cues(name: str) -> Callable[[Decisions, Source], float]:
-    return lambda decisions, source: float(getattr(_cue_counts(decisions, source), name))
-
-
-MEASURES: Mapping[str, Callable[[Decisions, Source], float]] = {
-    "accuracy": _accuracy,
-    "loss": _loss,
-    "ece": _calibration,
-    "accuracy_full": _accuracy_full,
-    "shape_bias": _of_cues("shape_bias"),
-    "shape_accuracy": _of_cues("shape_accuracy"),
-    "texture_accuracy": _of_cues("texture_accuracy"),
-    "cue_coverage": _of_cues("coverage"),
-    "shape_mrr": _of_cues("shape_mrr"),
-    "texture_mrr": _of_cues("texture_mrr"),
-}
-
 
 def measure(evaluation_set: EvaluationSet, decisions: Decisions, phase: str) -> Iterator[tuple[str, float]]:
     """(metric name, value) of a set: its measures, and accuracy per group."""
-    source = evaluation_set.source
     for name in evaluation_set.measured:
-        yield str(record.MetricName(phase, name, evaluation_set.name)), MEASURES[name](decisions, source)
-    if source.group is not None:
-        groups = source.group[decisions.row]
-        for group in np.unique(groups).tolist():
-            rows = groups == group
-            correct = int((decisions.decision[rows] == source.y[decisions.row[rows]]).sum())
-            metric = record.MetricName(phase, "accuracy", evaluation_set.name, str(group))
-            yield str(metric), measures.accuracy(correct, int(rows.sum()))
+        yield str(record.MetricName(phase, name, evaluation_set.name)), MEASURES[name](decisions)
+    for group, value in accuracy_of_groups(decisions).items():
+        yield str(record.MetricName(phase, "accuracy", evaluation_set.name, group)), value
 
 
 # --- deciding ---------------------------------------------------------------------------------------------------------
@@ -143,10 +83,16 @@ class Evaluator:
 
     @torch.inference_mode()
     def decide(
-        self, predict: Callable[[Tensor], Tensor], tick: Callable[[int], None] = lambda n: None
+        self,
+        predict: Callable[[Tensor], Tensor],
+        tick: Callable[[int], None] = lambda n: None,
+        observer: str = "model",
     ) -> dict[str, Decisions] | None:
-        """Decisions by set, on rank 0; None elsewhere. Raises CorruptImage unless such files are to be skipped."""
-        parts: dict[int, list[Decisions]] = {number: [] for number in range(len(self.sets))}
+        """Decisions by set, in the order of its images, on rank 0; None elsewhere.
+
+        Raises CorruptImage unless such files are to be skipped. observer: what the model is called.
+        """
+        parts: dict[int, list[_Part]] = {number: [] for number in range(len(self.sets))}
         for number, rows, images, errors in self.loader:
             self.skipped |= set(errors)
             if len(rows):
@@ -163,12 +109,10 @@ class Evaluator:
             ranked = [of_rank[number] for of_rank in gathered if number in of_rank]
             if not ranked:
                 raise Failure(f"no image of '{entry.name}' could be read, e.g. {min(self.skipped, default='none')}")
-            found[entry.name] = _ordered(_join(ranked))
+            found[entry.name] = _named(entry, _join(ranked), observer)
         return found
 
-    def _decide(
-        self, entry: EvaluationSet, rows: Tensor, images: Tensor, predict: Callable[[Tensor], Tensor]
-    ) -> Decisions:
+    def _decide(self, entry: EvaluationSet, rows: Tensor, images: Tensor, predict: Callable[[Tensor], Tensor]) -> _Part:
         x = as_input(images.to(self.group.device, non_blocking=True))
         with self.precision.autocast():
             logits = predict(x)
@@ -185,7 +129,7 @@ class Evaluator:
             loss = self.task.loss(scores, y, reduction="none")
         # Not topk: its order among ties is undefined, and the first class must win.
         order = scores.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, shown.shape[1])]
-        return Decisions(
+        return _Part(
             row=rows.numpy(),
             decision=scores.argmax(dim=1).cpu().numpy(),
             loss=loss.float().cpu().numpy(),
@@ -218,16 +162,35 @@ def refuse_corrupt(group: Group, messages: Collection[str]) -> None:
         raise CorruptImage(first)
 
 
-def _join(parts: Sequence[Decisions]) -> Decisions:
-    return Decisions(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
+def _join(parts: Sequence[_Part]) -> _Part:
+    return _Part(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
 
 
-def _ordered(decisions: Decisions) -> Decisions:
-    order = np.argsort(decisions.row)
-    return Decisions(*(getattr(decisions, name)[order] for name in _COLUMNS))
+def _named(entry: EvaluationSet, part: _Part, observer: str) -> Decisions:
+    """Decisions on all images, in the set's order, by the names of images and classes."""
+    order = np.argsort(part.row)
+    source, names, rows = entry.source, np.asarray(entry.source.classes, dtype=object), part.row[order]
+    return Decisions(
+        observer=observer,
+        set=entry.name,
+        images=[source.ids[row] for row in rows],
+        label=names[source.y[rows]],
+        decision=names[part.decision[order]],
+        classes=source.classes,
+        bias=None if source.bias is None else names[source.bias[rows]],
+        group=None if source.group is None else source.group[rows],
+        confidence=part.top_score[order, 0],
+        loss=part.loss[order],
+        top=names[part.top[order]],
+        top_score=part.top_score[order],
+        rank=part.rank[order],
+        bias_rank=None if source.bias is None else part.bias_rank[order],
+        label_map=entry.label_map.name,
+        preprocessing=entry.preprocessing,
+    )
 
 
-_COLUMNS = tuple(column.name for column in fields(Decisions))
+_COLUMNS = tuple(column.name for column in fields(_Part))
 
 
 class _Images(Dataset[Any]):
@@ -266,57 +229,3 @@ def _collate(items: Sequence[tuple[int, int, Tensor | str]]) -> tuple[int, Tenso
     errors = [image for _, _, image in items if isinstance(image, str)]
     images = stacked([image for _, image in good]) if good else torch.empty(0)
     return items[0][0], torch.tensor([row for row, _ in good], dtype=torch.long), images, errors
-
-
-def answers(entry: EvaluationSet, decisions: Decisions, observer: str) -> Answers:
-    """The decisions by the names of images and classes, as they can be compared with other observers'."""
-    source, names = entry.source, np.asarray(entry.source.classes, dtype=object)
-    rows = decisions.row
-    return Answers(
-        observer=observer,
-        set=entry.name,
-        images=[source.ids[row] for row in rows],
-        label=names[source.y[rows]],
-        decision=names[decisions.decision],
-        classes=source.classes,
-        texture=None if source.bias is None else names[source.bias[rows]],
-        confidence=decisions.confidence,
-        rank=decisions.rank,
-        texture_rank=None if source.bias is None else decisions.bias_rank,
-        label_map=entry.label_map.name,
-        preprocessing=entry.preprocessing,
-    )
-
-
-# --- predictions on disk ----------------------------------------------------------------------------------------------
-
-
-def write_predictions(path: Path, entry: EvaluationSet, decisions: Decisions, epoch: int) -> None:
-    """Per-image decisions as parquet: image, label, decision, correct, confidence, rank, loss, top-5, epoch.
-
-    For a set with a shortcut also its class (`bias`) and that class's rank; for one with groups the group.
-    """
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    source = entry.source
-    names = np.asarray(source.classes, dtype=object)
-    columns: dict[str, Any] = {
-        "image": [source.ids[row] for row in decisions.row],
-        "label": names[source.y[decisions.row]],
-        "decision": names[decisions.decision],
-        "correct": decisions.decision == source.y[decisions.row],
-        "confidence": decisions.confidence,
-        "rank": decisions.rank,
-        "loss": decisions.loss,
-        "top5": names[decisions.top].tolist(),
-        "top5_score": decisions.top_score.tolist(),
-        "epoch": np.full(len(decisions.row), epoch, dtype=np.int32),
-    }
-    if source.bias is not None:
-        columns |= {"bias": names[source.bias[decisions.row]], "bias_rank": decisions.bias_rank}
-    if source.group is not None:
-        columns["group"] = source.group[decisions.row]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as temporary:
-        parquet.write_table(pa.table(columns).replace_schema_metadata({"label_map": entry.label_map.name}), temporary)

@@ -25,7 +25,7 @@ from biasbed.datasets.classes import cue_classes
 from biasbed.errors import UsageError
 from biasbed.evaluation import decisions, recorded, report
 from biasbed.evaluation.consistency import consistency
-from biasbed.evaluation.decisions import MODELS, PEOPLE, Answers
+from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
 from biasbed.evaluation.run import EvaluationRun, finish
 from biasbed.options import EvaluateOptions
 from biasbed.settings import build, flatten
@@ -44,7 +44,7 @@ def files(words: str) -> tuple[Path, ...]:
     return tuple(paths) if paths and all(path.suffix.lower() in SUFFIXES for path in paths) else ()
 
 
-def read(paths: Sequence[Path]) -> list[Answers]:
+def read(paths: Sequence[Path]) -> list[Decisions]:
     """Every observer in the files, in the order of appearance; UsageError says what is wrong with a file.
 
     The trials that several CSV files have of one subject are put together, those on cue-conflict images apart.
@@ -162,7 +162,7 @@ def _refuse_cut_name(path: Path, number: int, trials: Sequence[Trial]) -> None:
         raise UsageError(f"{path}, line {number}: '{name}' is called unlike the other images: was the file cut off?")
 
 
-def _subject(name: str, trials: Sequence[Trial]) -> Answers:
+def _subject(name: str, trials: Sequence[Trial]) -> Decisions:
     label = np.array([trial.category for trial in trials], dtype=object)
     found = [trial.cues for trial in trials if trial.cues is not None]
     images = [trial.image for trial in trials]
@@ -170,14 +170,14 @@ def _subject(name: str, trials: Sequence[Trial]) -> Answers:
         _check_shapes(name, images, label, found)
     # Geirhos et al. call people subject-01, subject-02, ...; a model has no reaction time.
     is_person = name.lower().startswith("subject") or any(trial.is_timed for trial in trials)
-    return Answers(
+    return Decisions(
         observer=name,
         set="cue_conflict" if found else "decisions",
         images=images,
         label=label,
         decision=np.array([trial.response for trial in trials], dtype=object),
         classes=tuple(sorted(set(label))),
-        texture=np.array([texture for _, texture in found], dtype=object) if found else None,
+        bias=np.array([texture for _, texture in found], dtype=object) if found else None,
         condition=[trial.condition for trial in trials],
         session=[trial.session for trial in trials],
         kind=PEOPLE if is_person else MODELS,
@@ -191,7 +191,7 @@ def _check_shapes(observer: str, images: Sequence[str], label: np.ndarray, found
             raise UsageError(f"{observer}: {image} shows the shape {shape}, but its category is {category}")
 
 
-def _read_parquet(path: Path) -> Answers:
+def _read_parquet(path: Path) -> Decisions:
     """One of our own predictions."""
     from pyarrow import ArrowException, parquet
 
@@ -205,17 +205,17 @@ def _read_parquet(path: Path) -> Answers:
     except (OSError, ArrowException, ValueError) as error:  # ValueError: names that are no UTF-8
         raise UsageError(f"{path}: can't be read as parquet ({str(error).splitlines()[0]})") from None
     in_run = path.parent.parent.name == "predictions"
-    return Answers(
+    return Decisions(
         observer=path.absolute().parents[2].name if in_run else path.stem,
         set=path.parent.name if in_run else "cue_conflict" if "bias" in columns else "decisions",
         images=columns["image"].tolist(),
         label=columns["label"],
         decision=columns["decision"],
         classes=tuple(sorted(set(columns["label"]))),
-        texture=columns.get("bias"),
+        bias=columns.get("bias"),
         confidence=columns.get("confidence"),
         rank=columns.get("rank"),
-        texture_rank=columns.get("bias_rank"),
+        bias_rank=columns.get("bias_rank"),
         label_map=((table.schema.metadata or {}).get(b"label_map") or b"recorded").decode(errors="replace"),
     )
 
@@ -233,12 +233,6 @@ def _check_columns(path: Path, table: Any) -> None:
             if not fits or table[name].null_count:
                 what = "missing values" if fits else f"the type {kind}"
                 raise UsageError(f"{path}: no predictions of biasbed (the column {name} has {what})")
-
-
-_MEASURES = (
-    *("accuracy", "accuracy_full", "ece", "shape_bias", "shape_accuracy", "texture_accuracy"),
-    *("cue_coverage", "shape_mrr", "texture_mrr"),
-)
 
 
 RECORDED_SUITE = "decisions"  # the suite that runs of recorded decisions name
@@ -289,23 +283,20 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
     return metrics
 
 
-def _wholes(answers: Sequence[Answers]) -> list[Answers]:
+def _wholes(answers: Sequence[Decisions]) -> list[Decisions]:
     """The people among the observers of a set as one, and the models: never one number for both."""
     kinds = dict.fromkeys(one.kind for one in answers)
     groups = ([one for one in answers if one.kind == kind] for kind in kinds)
     return [group[0] if len(group) == 1 else decisions.pooled(group) for group in groups]
 
 
-def _measured(one: Answers) -> dict[str, float]:
+def _measured(one: Decisions) -> dict[str, float]:
     """The measures that these decisions give, by name."""
-    values = report.set_row(one)
-    for cues in report.cue_rows(one)[:1]:
-        values |= cues
-    found = {name: float(values.get(name, math.nan)) for name in _MEASURES}
-    return {name: value for name, value in found.items() if not math.isnan(value)}
+    values = {name: measure(one) for name, measure in decisions.MEASURES.items()}
+    return {name: value for name, value in values.items() if not math.isnan(value)}
 
 
-def _protocol(by_set: Mapping[str, Sequence[Answers]]) -> record.Protocol:
+def _protocol(by_set: Mapping[str, Sequence[Decisions]]) -> record.Protocol:
     sets = []
     for name, group in by_set.items():
         classes = {label for one in group for label in one.classes}

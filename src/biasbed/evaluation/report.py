@@ -12,13 +12,12 @@ import numpy as np
 
 from biasbed import measures, record
 from biasbed.evaluation.consistency import ObserverPair
-from biasbed.evaluation.decisions import Answers, calibration
+from biasbed.evaluation.decisions import MEASURES, NAN, Decisions
 
 RESAMPLES = 1000
 FEWEST_OBSERVERS = 5  # of which an interval over observers is given: of fewer, what is drawn is hardly ever another
 LEVEL = 0.95
 _PERCENT = f"{100 * LEVEL:.0f} %"
-NAN = float("nan")
 Interval = tuple[float, float]
 
 
@@ -46,14 +45,14 @@ def ratio_interval(hit: np.ndarray, counted: np.ndarray, cluster: np.ndarray, se
     return low, high
 
 
-def _over_observers(one: Answers, hit: np.ndarray, counted: np.ndarray, rows: np.ndarray) -> Interval:
+def _over_observers(one: Decisions, hit: np.ndarray, counted: np.ndarray, rows: np.ndarray) -> Interval:
     """The interval over observers, of the trials in `rows`; NaN where there are too few of them."""
     if one.member is None or one.member.max() + 1 < FEWEST_OBSERVERS:
         return NAN, NAN
     return ratio_interval(hit, counted, one.member[rows])
 
 
-def _accuracy_interval(one: Answers, images: int) -> Interval:
+def _accuracy_interval(one: Decisions, images: int) -> Interval:
     """Over images: Wilson's where each is answered once, or where all answers are right, or none."""
     correct, trials = int(one.right.sum()), len(one.label)
     if trials == images or correct in (0, trials):
@@ -64,15 +63,12 @@ def _accuracy_interval(one: Answers, images: int) -> Interval:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def set_row(one: Answers) -> dict[str, Any]:
+def set_row(one: Decisions) -> dict[str, Any]:
     """One line of `evaluation.csv`."""
     correct, trials = int(one.right.sum()), len(one.label)
     images, everything = distinct(one.image_of_trial), np.ones(trials, bool)
     low, high = _accuracy_interval(one, images)
     observers_low, observers_high = _over_observers(one, one.right, everything, everything)
-    full = NAN  # under `identity` it would be the accuracy once more
-    if one.rank is not None and one.label_map != "identity":
-        full = measures.accuracy(int((one.rank == 1).sum()), trials)
     return {
         "observer": one.observer,
         "kind": one.kind,
@@ -83,13 +79,13 @@ def set_row(one: Answers) -> dict[str, Any]:
         "label_map": one.label_map,
         "preprocessing": one.preprocessing,
         "correct": correct,
-        "accuracy": measures.accuracy(correct, trials),
+        "accuracy": MEASURES["accuracy"](one),
         "accuracy_low": low,
         "accuracy_high": high,
         "accuracy_observers_low": observers_low,
         "accuracy_observers_high": observers_high,
-        "accuracy_full": full,
-        "ece": NAN if one.confidence is None else calibration(one.confidence, one.right),
+        "accuracy_full": MEASURES["accuracy_full"](one),
+        "ece": MEASURES["ece"](one),
     }
 
 
@@ -98,22 +94,22 @@ def distinct(images: np.ndarray) -> int:
     return len(np.unique(images))
 
 
-def cue_rows(one: Answers) -> list[dict[str, Any]]:
+def cue_rows(one: Decisions) -> list[dict[str, Any]]:
     """The lines of `shape_bias.csv`: all conflicting images, then those of each shape class; none without any."""
     found = [_cue_row(one, name) for name in (None, *one.classes)]
     return [row for row in found if row is not None]
 
 
-def _cue_row(one: Answers, shape_class: str | None) -> dict[str, Any] | None:
+def _cue_row(one: Decisions, shape_class: str | None) -> dict[str, Any] | None:
     """The line of one shape class, or of all; None where no such image has cues that conflict."""
     counts = one.cue_counts(shape_class)
-    if counts is None or one.texture is None:
+    if counts is None or one.bias is None:
         return None
-    rows = one.label != one.texture
+    rows = one.label != one.bias
     if shape_class is not None:
         rows = rows & (one.label == shape_class)
     shape = one.right[rows]
-    either = shape | (one.decision == one.texture)[rows]
+    either = shape | (one.decision == one.bias)[rows]
     images = one.image_of_trial[rows]
     low, high = ratio_interval(shape, either, images)
     observers_low, observers_high = _over_observers(one, shape, either, rows)
@@ -144,7 +140,7 @@ def consistency_row(pair: ObserverPair) -> dict[str, Any]:
     return {**vars(pair), "kappa": pair.kappa}
 
 
-def write(folder: Path, answers: Sequence[Answers], pairs: Sequence[ObserverPair]) -> None:
+def write(folder: Path, answers: Sequence[Decisions], pairs: Sequence[ObserverPair]) -> None:
     """The CSV files, those without lines left out."""
     tables: dict[str, list[dict[str, Any]]] = {
         record.EVALUATION_FILE: [set_row(one) for one in answers],
@@ -168,7 +164,7 @@ def _cell(value: Any) -> Any:
 
 
 def text(
-    answers: Sequence[Answers],
+    answers: Sequence[Decisions],
     pairs: Sequence[ObserverPair],
     name: str = "set",
     left_out: Mapping[str, str] | None = None,
@@ -184,7 +180,7 @@ def text(
     return "\n".join(lines)
 
 
-def _set_table(answers: Sequence[Answers], name: str) -> list[str]:
+def _set_table(answers: Sequence[Decisions], name: str) -> list[str]:
     rows = [set_row(one) for one in answers]
     counts = ("images", "trials") if any(row["trials"] != row["images"] for row in rows) else ("images",)
     table = [[name, *counts, "classes", "label map", "accuracy", f"{_PERCENT} interval", "ECE"]]
@@ -206,7 +202,7 @@ def _percentages(low: float, high: float) -> str:
     return f"{100 * low:.2f} to {100 * high:.2f}"
 
 
-def _cue_block(one: Answers, title: str, by_class: bool) -> list[str]:
+def _cue_block(one: Decisions, title: str, by_class: bool) -> list[str]:
     rows = cue_rows(one)
     if not rows:
         return []
@@ -234,7 +230,7 @@ def _cue_block(one: Answers, title: str, by_class: bool) -> list[str]:
     return lines
 
 
-def _conflicts(one: Answers, whole: Mapping[str, Any]) -> str:
+def _conflicts(one: Decisions, whole: Mapping[str, Any]) -> str:
     """How many images, and trials where there are more, the shape bias is of."""
     others = distinct(one.image_of_trial) - whole["images"]
     if whole["trials"] == whole["images"]:
@@ -242,7 +238,7 @@ def _conflicts(one: Answers, whole: Mapping[str, Any]) -> str:
     return f"{whole['trials']} trials on {whole['images']} images whose cues conflict ({others} others left out here)"
 
 
-def _shape_bias_intervals(one: Answers, whole: Mapping[str, Any]) -> str:
+def _shape_bias_intervals(one: Decisions, whole: Mapping[str, Any]) -> str:
     found = f"{whole['shape_bias_low']:.3f} to {whole['shape_bias_high']:.3f}"
     if one.member is None:
         return f"{_PERCENT} interval {found}"

@@ -22,8 +22,8 @@ from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import UsageError, first_line
 from biasbed.evaluation import models, recorded, report
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
-from biasbed.evaluation.decisions import Answers
-from biasbed.evaluation.evaluator import Evaluator, answers, measure, write_predictions
+from biasbed.evaluation.decisions import Decisions, write_predictions
+from biasbed.evaluation.evaluator import Evaluator, measure
 from biasbed.evaluation.run import EvaluationRun, finish
 from biasbed.networks.lineage import content_hash
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
@@ -45,7 +45,7 @@ class Evaluation:
     config: Config
     model: models.TestedModel
     suite: Suite
-    observers: Mapping[str, Sequence[Answers]]  # set -> who else has decided on its images
+    observers: Mapping[str, Sequence[Decisions]]  # set -> who else has decided on its images
 
 
 def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[str, float]:
@@ -194,7 +194,7 @@ def _misfit(entry: EvaluationSet, model: models.TestedModel) -> str:
 # --- other observers --------------------------------------------------------------------------------------------------
 
 
-def _observers(compare: str) -> list[Answers]:
+def _observers(compare: str) -> list[Decisions]:
     if compare == "none":
         return []
     files = recorded.files(compare)
@@ -203,21 +203,21 @@ def _observers(compare: str) -> list[Answers]:
     return recorded.read(files)
 
 
-def _by_set(observers: Sequence[Answers], sets: Sequence[EvaluationSet]) -> dict[str, list[Answers]]:
+def _by_set(observers: Sequence[Decisions], sets: Sequence[EvaluationSet]) -> dict[str, list[Decisions]]:
     """Each observer with the set whose images it has decided on; UsageError where that can't be told."""
     ids = {entry.name: entry.source.ids for entry in sets}
-    found: dict[str, list[Answers]] = {}
+    found: dict[str, list[Decisions]] = {}
     for observer in observers:
         found.setdefault(matching_set(observer, ids), []).append(observer)
     for entry in sets:
         if entry.name in found:  # labels that differ are noticed before the work is done
             labels = np.asarray(entry.source.classes, dtype=object)[entry.source.y]
-            itself = Answers("the set", entry.name, list(entry.source.ids), labels, labels, entry.source.classes)
+            itself = Decisions("the set", entry.name, list(entry.source.ids), labels, labels, entry.source.classes)
             consistency([itself, *found[entry.name]])
     return found
 
 
-def _pairs(own: Sequence[Answers], observers: Mapping[str, Sequence[Answers]]) -> list[ObserverPair]:
+def _pairs(own: Sequence[Decisions], observers: Mapping[str, Sequence[Decisions]]) -> list[ObserverPair]:
     """The model with every other observer."""
     found = []
     for one in own:
@@ -264,7 +264,7 @@ def _content(file: str) -> str:
 
 def _decide(
     evaluation: Evaluation, group: Group, folder: RunFolder
-) -> tuple[dict[str, float], list[Answers], set[str]]:
+) -> tuple[dict[str, float], list[Decisions], set[str]]:
     """(metrics, decisions by set, messages of unreadable files); writes the decisions."""
     config, model, sets = evaluation.config, evaluation.model, evaluation.suite.sets
     workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
@@ -272,13 +272,12 @@ def _decide(
     evaluator = Evaluator(sets, group, precision, evaluation.suite.task, config.eval_batch_size, workers, skip)
     model.module.to(group.device).eval()
     with ProgressBar(sum(len(entry.source) for entry in sets), "image") as bar:
-        decided = evaluator.decide(model.predict, bar.tick)
+        decided = evaluator.decide(model.predict, bar.tick, model.algorithm)
     evaluator.close()
     assert decided is not None
     metrics: dict[str, float] = {}
     for entry in sets:
         metrics |= measure(entry, decided[entry.name], "test")
         path = folder.path / record.predictions_file(entry.name, "last")
-        write_predictions(path, entry, decided[entry.name], 0)
-    own = [answers(entry, decided[entry.name], model.algorithm) for entry in sets]
-    return metrics, own, evaluator.skipped
+        write_predictions(path, decided[entry.name], 0)
+    return metrics, [decided[entry.name] for entry in sets], evaluator.skipped

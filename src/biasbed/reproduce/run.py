@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -228,8 +228,7 @@ def _agreements(original: Original, uri: str, folder: RunFolder) -> list[Agreeme
 
 
 def _decisions(path: Any) -> dict[str, str]:
-    from pyarrow import parquet
+    from biasbed.evaluation import recorded
 
-    read = parquet.read_table(path, columns=["image", "decision"])
-    images: Iterable[str] = read.column("image").to_pylist()
-    return dict(zip(images, read.column("decision").to_pylist(), strict=True))
+    (found,) = recorded.read([Path(path)])
+    return dict(zip(found.images, found.decision.tolist(), strict=True))

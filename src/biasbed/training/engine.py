@@ -22,7 +22,8 @@ from biasbed.compute.precision import Precision
 from biasbed.config import Config, plain
 from biasbed.data.streams import TrainLoader
 from biasbed.errors import Failure, first_line
-from biasbed.evaluation.evaluator import Evaluator, measure, refuse_corrupt, write_predictions
+from biasbed.evaluation.decisions import write_predictions
+from biasbed.evaluation.evaluator import Evaluator, measure, refuse_corrupt
 from biasbed.networks.network import as_input
 from biasbed.system.processes import Interrupted, Postponed
 from biasbed.system.terminal import ProgressBar as Bar
@@ -260,7 +261,7 @@ class Engine:
         assert self.decisions is not None
         for entry in self.evaluator.sets:
             path = self.folder.path / record.predictions_file(entry.name, which)
-            write_predictions(path, entry, self.decisions[entry.name], number)
+            write_predictions(path, self.decisions[entry.name], number)
 
     def _check_finite(self) -> None:
         """All ranks stop together before anything is evaluated or saved with a spoilt model."""
