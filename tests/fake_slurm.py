@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ def install(folder: Path) -> dict[str, str]:
     (folder / "bin").mkdir(parents=True)
     for name in COMMANDS:
         path = folder / "bin" / name
-        path.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} {name} "$@"\n')
+        path.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, __file__, name])} "$@"\n')
         path.chmod(0o755)
     return {"FAKE_SLURM": str(folder), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
 
