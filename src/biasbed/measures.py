@@ -1,6 +1,6 @@
 """What is measured: one row for each measure, and those that are functions of counts. Standard library only.
 
-`evaluation/evaluator.py` takes every measure of a set's images from a model's decisions; analysis reads logged values.
+`evaluation/decisions.py` takes every measure of a set's images from decisions; analysis reads logged values.
 """
 
 from __future__ import annotations
