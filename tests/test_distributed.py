@@ -15,6 +15,7 @@ from conftest import run_command
 from runs import assert_equal, history, run_folders, weights
 from torch.distributed import DistBackendError
 
+from biasbed.compute.distributed import failures_named
 from biasbed.errors import Failure
 from biasbed.tracking.endings import ends_run
 
@@ -141,7 +142,7 @@ def test_torchrun_ends_in_one_line(image_root: Path, tracking: str) -> None:
     ],
 )
 def test_a_lost_process_is_told_with_the_error_s_own_words(error: Exception) -> None:
-    with pytest.raises(Failure) as caught, ends_run(None):
+    with pytest.raises(Failure) as caught, ends_run(None), failures_named():
         raise error
     said = str(caught.value)
     assert said.startswith(GONE)
@@ -164,7 +165,7 @@ def test_a_lost_process_is_told_with_the_error_s_own_words(error: Exception) -> 
 def test_an_error_of_our_own_keeps_its_words_and_its_place(
     error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(type(error)) as caught, ends_run(None):
+    with pytest.raises(type(error)) as caught, ends_run(None), failures_named():
         raise error
     assert caught.value is error
     assert ("Traceback" in capsys.readouterr().err) == isinstance(error, OSError)  # which the command tells in a line
@@ -172,6 +173,10 @@ def test_an_error_of_our_own_keeps_its_words_and_its_place(
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.EMFILE])
 def test_what_the_machine_refuses_is_a_line(number: int, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(Failure, match=f"{os.strerror(number)}: /there; the same command"), ends_run(None):
+    with (
+        pytest.raises(Failure, match=f"{os.strerror(number)}: /there; the same command"),
+        ends_run(None),
+        failures_named(),
+    ):
         raise OSError(number, os.strerror(number), "/there")
     assert not capsys.readouterr().err

@@ -86,7 +86,7 @@ def test_what_a_killed_launcher_left_is_removed_by_the_next(tmp_path: Path, monk
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for name in ("STORE", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "GLOO_SOCKET_IFNAME"):
         monkeypatch.setenv(getattr(processes, name, name), "x")
-    old, young = tmp_path / f"{device.MEETING}old", tmp_path / f"{processes.MEETING}young"
+    old, young = tmp_path / f"{device.MEETING}old", tmp_path / f"{device.MEETING}young"
     for left in (old, young):
         left.mkdir()
         (left / "ranks").touch()

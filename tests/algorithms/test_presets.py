@@ -180,7 +180,7 @@ def test_flags_win_over_presets() -> None:
 
 MINE = """
 from biasbed.algorithms.erm import ERM
-from biasbed.presets import OPEN, TRAINING
+from biasbed.algorithms.recipes import OPEN, TRAINING
 class Mine(ERM):
     presets = {
         "bare": {"optim.lr": 0.3},
