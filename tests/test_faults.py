@@ -97,11 +97,11 @@ def test_a_folder_of_somebody_else_s(
     assert one_line(capsys.readouterr().err) == "biasbed: Permission denied: /somebody/else"
 
 
-def _write_little(path: Path, most: int, said: Any) -> None:
+def _write_little(path: Path, most: int, state: dict[str, Any], said: Any) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     try:
-        checkpoint.write(path, {"a": torch.zeros(100_000), "b": torch.zeros(10)})
+        checkpoint.write(path, state)
     except OSError as error:
         said.put(error.errno)
 
@@ -110,7 +110,8 @@ def _write_little(path: Path, most: int, said: Any) -> None:
 def test_torch_s_own_words_for_a_full_disk_are_not_the_last(tmp_path: Path, most: int) -> None:
     context = multiprocessing.get_context("fork")
     said = context.Queue()
-    child = context.Process(target=_write_little, args=(tmp_path / "x.ckpt", most, said))
+    state = {"a": torch.zeros(100_000), "b": torch.zeros(10)}  # here: in a fork, torch waits for threads it hasn't got
+    child = context.Process(target=_write_little, args=(tmp_path / "x.ckpt", most, state, said))
     child.start()
     assert said.get(timeout=60) == errno.EFBIG
     child.join()
