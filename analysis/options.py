@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from biasbed.settings import nearest, setting
-
-if TYPE_CHECKING:
-    pass
-
 
 # Irregularities among the runs of one algorithm that `allow=` accepts (biasbed.analysis.runs.consistency finds them).
 ALLOWANCES = ("different_data", "different_config", "different_code")

@@ -109,12 +109,12 @@ class Analysis:
 
     @cached_property
     def selection_gap(self) -> pd.DataFrame:
-        """The rule beside the oracle, as `gaps.against_oracle` has it."""
+        """The rule beside the oracle, as `regret.against_oracle` has it."""
         return gaps.against_oracle(self.selection, self.rule.name)
 
     @cached_property
     def regret(self) -> pd.DataFrame:
-        """What each selection rule costs, as `gaps.regret` has it."""
+        """What each selection rule costs, as `regret.regret` has it."""
         return gaps.regret(self.selection, self.sets)
 
     @property

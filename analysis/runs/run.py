@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from biasbed import record
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

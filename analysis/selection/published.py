@@ -192,7 +192,7 @@ def card(
 ) -> pd.DataFrame:
     """`CARD_COLUMNS`: ours beside the published, one row for each algorithm and set that both have.
 
-    own: run table (`aggregate.run_table`); scales: set -> what turns a published value into points. difference: ours -
+    own: run table (`scores.run_table`); scales: set -> what turns a published value into points. difference: ours -
     published; difference_in_std: in standard deviations of the published runs.
     p: the mean of m further runs like the published n lies so far away or farther (t with n - 1 degrees of freedom on
     difference / (std sqrt(1/m + 1/n)): the prediction interval for a future mean, Hahn and Meeker 1991, chapter 4).

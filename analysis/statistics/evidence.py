@@ -80,7 +80,7 @@ def gather(
     rules: Mapping[str, pd.DataFrame],
     options: AnalyzeOptions,
 ) -> PairwiseResults:
-    """All of it, from the run table (`aggregate.run_table`) and the mean matrices of further selection rules."""
+    """All of it, from the run table (`scores.run_table`) and the mean matrices of further selection rules."""
     lower = [entry.name for entry in sets if not entry.higher_is_better]
     units = sorted({measures.of(entry.headline).unit for entry in sets})
     skipped = ""

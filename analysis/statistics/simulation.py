@@ -2,7 +2,7 @@
 
 The model is a two-way layout: score = set + algorithm + interaction + run + noise. Interaction: an algorithm is better
 on some sets than on others. Run: one training is better than another on all sets. Noise: what is left. A mean over R
-runs has the last two divided by R. The tests are those of `statistics` and `pairwise` (their tests show that they
+runs has the last two divided by R. The tests are those of `friedman` and `pairs` (their tests show that they
 decide alike), without ties, over the first axis of an array simulations x sets x algorithms; higher is better.
 """
 

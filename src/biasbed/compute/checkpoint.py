@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import zipfile
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 
 from biasbed.errors import Failure, first_line, shown
-from biasbed.system.files import flush, whole
+from biasbed.system.files import whole
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 DESCRIPTION: Mapping[str, type] = {"config": dict, "classes": list, "train_data": dict, "algorithm": dict}
@@ -25,11 +24,8 @@ PROGRESS: Mapping[str, type] = {
 
 def save(folder: Path, state: dict[str, Any]) -> None:
     """Write `last.ckpt`; what stood there becomes `previous.ckpt`. A kill at any moment leaves one whole file."""
-    with whole(folder / LAST) as temporary:
+    with whole(folder / LAST, kept=folder / PREVIOUS) as temporary:
         write(temporary, state)
-        flush(temporary)
-        if (folder / LAST).exists():
-            os.replace(folder / LAST, folder / PREVIOUS)
 
 
 def save_whole(path: Path, state: dict[str, Any]) -> None:

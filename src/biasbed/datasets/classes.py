@@ -6,10 +6,6 @@ import functools
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 
 @functools.cache

@@ -7,7 +7,6 @@ from typing import Any
 
 from biasbed.errors import UsageError
 from biasbed.evaluation import recorded
-from biasbed.evaluation.recorded import evaluate_recorded
 from biasbed.options import EvaluateOptions
 from biasbed.settings import build, specs
 
@@ -23,7 +22,7 @@ def evaluate(flags: Mapping[str, Any]) -> dict[str, float]:
         )
     files = recorded.files(options.model)
     if files:
-        return evaluate_recorded(options, given, files)
+        return recorded.evaluate_recorded(options, given, files)
     from biasbed.evaluation.tested import evaluate_model
 
     return evaluate_model(options, given)

@@ -129,8 +129,8 @@ def accuracy_of_groups(one: Decisions) -> dict[str, float]:
     """Of each group of images; none where the set has none."""
     if one.group is None:
         return {}
-    groups = {str(name): one.group == name for name in np.unique(one.group).tolist()}
-    return {name: measures.accuracy(int(one.right[rows].sum()), int(rows.sum())) for name, rows in groups.items()}
+    right, groups = one.right, {str(name): one.group == name for name in np.unique(one.group).tolist()}
+    return {name: measures.accuracy(int(right[rows].sum()), int(rows.sum())) for name, rows in groups.items()}
 
 
 # --- several observers ------------------------------------------------------------------------------------------------

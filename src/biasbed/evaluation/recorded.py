@@ -23,7 +23,7 @@ from biasbed import record
 from biasbed.config import Config
 from biasbed.datasets.classes import cue_classes
 from biasbed.errors import UsageError
-from biasbed.evaluation import decisions, recorded, report
+from biasbed.evaluation import decisions, report
 from biasbed.evaluation.consistency import consistency
 from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
 from biasbed.evaluation.run import EvaluationRun, finish
@@ -244,7 +244,7 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
         if getattr(options, name) not in ("none", "auto"):
             raise UsageError(f"{name}= is for a model that is tested here, and {files[0].name} holds decisions already")
     config = build(Config, given)
-    answers = recorded.read(files)
+    answers = read(files)
     by_set = {
         name: decisions.identified([one for one in answers if one.set == name])
         for name in dict.fromkeys(one.set for one in answers)

@@ -1,7 +1,4 @@
-"""Testing without training: a model that is trained already, or decisions that somebody recorded.
-
-This file opens the tracked run, with the same names and files for both; `evaluation/tested.py` has what needs torch.
-"""
+"""The tracked run of a test without training: of a model, or of decisions that somebody recorded."""
 
 from __future__ import annotations
 
@@ -17,8 +14,6 @@ from biasbed import record
 from biasbed.system import code as provenance
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker
-
-# --- the run ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -77,6 +72,3 @@ def finish(tracker: Tracker, metrics: Mapping[str, float]) -> None:
     """Log the metrics and end the run."""
     tracker.log({"step": 0, "timestamp": int(time.time() * 1000), "metrics": dict(metrics)})
     tracker.finish()
-
-
-# --- recorded decisions -----------------------------------------------------------------------------------------------

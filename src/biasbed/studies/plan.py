@@ -33,7 +33,7 @@ class PlannedRun:
     study: str
     config_hash: str
     run_key: str
-    base: Path  # its folder, or the first of several (`run_folder.find`)
+    base: Path  # its folder, or the first of several (`folder.find`)
     monitor: str
     unit: str  # epoch or step
     total: int  # of these units

@@ -10,7 +10,7 @@ from biasbed.errors import Failure, os_reason
 from biasbed.options import SyncOptions
 from biasbed.tracking.folder import all_folders
 from biasbed.tracking.server import find_runs, resolve_uri
-from biasbed.training.sync import _send_finished
+from biasbed.training.sync import send_finished
 
 
 def sync(options: SyncOptions) -> int:
@@ -26,7 +26,7 @@ def sync(options: SyncOptions) -> int:
     sent, failed = 0, 0
     for folder in [folder for root in roots for folder in all_folders(root)]:
         try:
-            sent += _send_finished(folder, options.algorithm)
+            sent += send_finished(folder, options.algorithm)
         except (Failure, OSError) as error:
             failed += 1
             reason = os_reason(error) if isinstance(error, OSError) else error

@@ -9,16 +9,19 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def whole(path: Path, durable: bool = True) -> Iterator[Path]:
+def whole(path: Path, durable: bool = True, kept: Path | None = None) -> Iterator[Path]:
     """A path to write to, which becomes the file at the end of the block; if that fails, the file stays as it was.
 
-    durable: it has reached the disk then, so that a power cut does not empty it.
+    durable: it has reached the disk then, so that a power cut does not empty it. kept: what the file from before
+    becomes, once the new one has reached the disk.
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
         if durable:
             flush(temporary)
+        if kept is not None and path.exists():
+            os.replace(path, kept)
         os.replace(temporary, path)
         if durable:
             flush(path.parent)

@@ -13,7 +13,7 @@ from biasbed.tracking.server import resolve_uri
 from biasbed.tracking.tracker import Tracker, is_at
 
 
-def _send_finished(folder: RunFolder, named: str) -> bool:
+def send_finished(folder: RunFolder, named: str) -> bool:
     """Send a run, if there is all of it and the server lacks it; whether that was so."""
     state = folder.read_state()
     if state.get("tags", {}).get(record.TRIAL_STATE) == "pruned":
