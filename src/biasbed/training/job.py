@@ -105,7 +105,7 @@ def find_folder(job: Job) -> RunFolder:
     return run_folder.find(job.base, config.resume, config.tracking == "on", config.study)
 
 
-def _place(job: Job) -> RunFolder:
+def take_place(job: Job) -> RunFolder:
     """The folder to train in. A training whose results were lost before they were sent is one that has not ended."""
     folder = find_folder(job)
     if folder.is_done and not folder.read_state().get("sent"):

@@ -33,7 +33,7 @@ from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker, take_run_id
 from biasbed.training import best
 from biasbed.training.engine import Engine
-from biasbed.training.job import Job, _place, plan
+from biasbed.training.job import Job, plan, take_place
 from biasbed.training.sync import model_logger, send_unless_sent
 
 
@@ -44,7 +44,7 @@ def train(config: Config) -> RunFolder:
     """
     job = plan(config)
     with interruptible(), distributed.process_group(config.device) as group:
-        folder = RunFolder(Path(group.share_object(str(_place(job).path) if group.is_main else None)))
+        folder = RunFolder(Path(group.share_object(str(take_place(job).path) if group.is_main else None)))
         if folder.is_done:
             if group.is_main:
                 print(f"{folder.path.name} is finished already; resume=never trains it anew")
