@@ -26,7 +26,7 @@ from biasbed.compute.precision import Precision
 from biasbed.config import Config, Optim
 from biasbed.studies.plan import PlannedRun, standing
 from biasbed.studies.search.search import choose_objective
-from biasbed.suites import Suite
+from biasbed.suites.suite import OpenSuite
 from biasbed.tasks import MultiClass
 from biasbed.training import engine, job
 from biasbed.training.engine import prepare
@@ -132,7 +132,7 @@ def test_of_a_loss_the_lowest_is_the_best(
     """A suite may monitor what should be low: its checkpoint, its record, a study and a search follow."""
     open_suite = job.open_suite
 
-    def monitored(config: Config) -> Suite:
+    def monitored(config: Config) -> OpenSuite:
         return dataclasses.replace(open_suite(config), monitor=LOSS)
 
     monkeypatch.setattr(job, "open_suite", monitored)
@@ -323,7 +323,7 @@ def test_every_search_space_names_settings_that_exist() -> None:
 
     for name in algorithms.names():
         space = yaml.safe_load((SWEEPS / f"{name}.yaml").read_text())
-        known = specs(config.config_class(algorithms.load(name).HParams))
+        known = specs(config.config_class(config.Config, algorithms.load(name).HParams))
         assert set(space) <= set(known)
         for key, entry in space.items():
             for bound in (entry["low"], entry["high"]):

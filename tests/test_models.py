@@ -131,7 +131,7 @@ def library_model(**changes: Any) -> models.TestedModel:
 
 def brought(tested: Config) -> dict[str, Any]:
     """What a model of ours that was tested so brings."""
-    return {name: value for name, value in flatten(tested).items() if name.startswith("preprocess.")}
+    return {name: value for name, value in flatten(tested).items() if name.startswith(("preprocess.", "stimuli."))}
 
 
 def test_precedence_of_the_settings_that_a_model_brings() -> None:
@@ -145,11 +145,11 @@ def test_precedence_of_the_settings_that_a_model_brings() -> None:
     preset = _config(options(), {**suite, "preset": "biasbed_code"}, library_model())
     assert preset.preprocess.crop_first
     assert preset.categories == "logit_mean"
-    assert (preset.preprocess.size, preset.preprocess.stimuli_size) == (256, 224)
+    assert (preset.preprocess.size, preset.stimuli.size) == (256, 224)
     assert (preset.image_size, preset.validation) == (224, "auto"), "of a recipe counts here what it says of testing"
     smaller = {**brought(preset), "image_size": 256}
     halved = _config(options(image_size="128"), suite, library_model(preprocessing=smaller))
-    assert (halved.image_size, halved.preprocess.size, halved.preprocess.stimuli_size) == (128, 128, 112)
+    assert (halved.image_size, halved.preprocess.size, halved.stimuli.size) == (128, 128, 112)
     with pytest.raises(UsageError, match="no preset 'biasbed_cod'"):
         _config(options(), {**suite, "preset": "biasbed_cod"}, library_model())
 

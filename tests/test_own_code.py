@@ -71,7 +71,7 @@ def test_a_checkpoint_runs_no_code_that_the_user_has_not_named(
         assert not Path("ran").exists()
     words = evaluation(with_method(checkpoint, "/somebody/else/evil.py:Net"), image_root)
     assert cli.main([*words, "--algorithm", "evil.py:Other"]) == 2  # another class than the checkpoint's
-    assert "algorithm=evil.py:Other: the method of" in capsys.readouterr().err
+    assert "algorithm=evil.py:Other: the algorithm of" in capsys.readouterr().err
     assert cli.main([*words, "--algorithm", "evil.py:Net"]) == 0
     assert Path("ran").exists()
 
@@ -219,5 +219,5 @@ def test_the_other_rules_of_a_protocol_are_ours(evil: Path) -> None:
 
 @pytest.mark.parametrize("recorded", [None, 3, ["erm"], {"a": 1}])
 def test_a_method_is_a_word(recorded: Any) -> None:
-    with pytest.raises(UsageError, match="names no training method"):
-        algorithms.vouched(recorded, "auto", "x")
+    with pytest.raises(UsageError, match="names no algorithm"):
+        algorithms.REGISTRY.vouched(recorded, "auto", "x")

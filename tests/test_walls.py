@@ -14,6 +14,7 @@ import pytest
 from conftest import ROOT
 
 from biasbed import algorithms, cli, suites
+from biasbed.data import prepared
 from biasbed.evaluation.decisions import MEASURES
 from biasbed.measures import MEASURES as NAMED
 from biasbed.networks import frozen
@@ -79,7 +80,9 @@ def test_only_suites_know_a_suite_s_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "registry", [room.REGISTRY for room in (algorithms, suites, launchers, frozen)], ids=lambda registry: registry.what
+    "registry",
+    [*(room.REGISTRY for room in (algorithms, suites, launchers, frozen)), prepared.MAKERS],
+    ids=lambda registry: registry.what,
 )
 def test_every_name_leads_somewhere(registry: Registry) -> None:
     assert all(registry.load(name) for name in registry)
@@ -101,5 +104,5 @@ def test_mlproject_and_command_line_have_the_same_entries() -> None:
     project = yaml.safe_load((ROOT / "MLproject").read_text())
     assert set(project["entry_points"]) == set(cli.COMMANDS)
     for name, entry in project["entry_points"].items():
-        known = cli.COMMANDS[name].settings()
+        known = cli.COMMANDS[name].settings(None)
         assert set(entry.get("parameters", {})) <= set(known), name

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
+import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from biasbed import __version__
+from biasbed.config import Config
 from biasbed.errors import Failure, UsageError, os_reason
-from biasbed.options import ImportOptions, TestOptions
+from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, ImportOptions, TestOptions
 from biasbed.settings import Spec, build, is_text, nearest, specs
 from biasbed.system.processes import (
     Interrupted,
@@ -29,181 +32,58 @@ Flags = dict[str, str]
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """One sub-command: its help, the settings it takes, what it does with (flags, arguments as typed)."""
+    """One sub-command. What it needs is named as `module:name`, and imported when it is asked for."""
 
     help: str
-    settings: Callable[[], Mapping[str, Spec]]
-    run: Callable[[Flags, Sequence[str]], int | None]
+    run: str  # called with the options, or with the flags where some are another's; may return an exit code
+    options: str  # class of its settings
+    shared: Container[str] = ()  # settings of `train` that it takes too
+    chooses: Mapping[str, str] = field(default_factory=dict)  # setting -> registry of what brings more settings
+    settle: str = ""  # makes flags say what they leave to others, before choices are looked up
+
+    def settings(self, flags: Flags | None = None) -> Mapping[str, Spec]:
+        """What it takes whatever is chosen, by dotted name; with flags also what the choices that they make bring."""
+        shared = {name: spec for name, spec in specs(Config).items() if name in self.shared}
+        known = {**shared, **specs(_named(self.options))}
+        if flags is None:
+            return known
+        settled = _named(self.settle)(flags) if self.settle else flags
+        brought = [
+            _named(registry).own_settings(settled.get(name, known[name].default))
+            for name, registry in self.chooses.items()
+        ]
+        return {name: spec for one in (*brought, known) for name, spec in one.items()}
+
+    def __call__(self, flags: Flags) -> int:
+        run = _named(self.run)
+        takes_flags = self.shared or self.chooses
+        done = run(flags if takes_flags else build(_named(self.options), flags))
+        return done if isinstance(done, int) else 0
+
+
+def _named(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
 
 
-def _train_settings() -> Mapping[str, Spec]:
-    from biasbed.config import Config
-
-    return specs(Config)
-
-
-def _train(flags: Flags, arguments: Sequence[str]) -> int:
-    from dataclasses import replace
-
-    from biasbed.training.resolve import resolve
-
-    config = resolve(flags)
-    from biasbed.compute.device import run_torchrun, settle_device
-    from biasbed.system import processes
-    from biasbed.training import job
-    from biasbed.training.train import train
-
-    device, count = settle_device(config.device, config.nproc)
-    try:
-        config = replace(config, device=device, nproc=count)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    if count > 1 and not processes.in_torchrun():
-        planned = job.plan(config)  # a wrong command is refused here, once, rather than by every process
-        folder = job.find_folder(planned)
-        code = run_torchrun(count, ["train", *arguments])
-        return 0 if job.is_settled(planned, folder) else code  # a signal may come when all is done
-    train(config)
-    return 0
-
-
-def _evaluate_settings() -> Mapping[str, Spec]:
-    from biasbed.config import Config
-    from biasbed.options import EVALUATE_SHARED, EvaluateOptions
-
-    return {**specs(EvaluateOptions), **{name: specs(Config)[name] for name in EVALUATE_SHARED}}
-
-
-def _evaluate(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.evaluation.command import evaluate
-
-    evaluate(flags)
-
-
-def _prepare_settings() -> Mapping[str, Spec]:
-    from biasbed.config import Config
-    from biasbed.options import PREPARE_SHARED, PrepareOptions
-
-    return {**specs(PrepareOptions), **{name: specs(Config)[name] for name in PREPARE_SHARED}}
-
-
-def _prepare(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.prepare.run import prepare
-
-    prepare(flags)
-
-
-def _analyze_settings() -> Mapping[str, Spec]:
-    from biasbed.analysis.options import AnalyzeOptions
-
-    return specs(AnalyzeOptions)
-
-
-def _analyze(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.analysis import analyze
-    from biasbed.analysis.options import AnalyzeOptions
-
-    analyze(build(AnalyzeOptions, flags))
-
-
-def _import(flags: Flags, arguments: Sequence[str]) -> None:
-    source = build(ImportOptions, flags).source
-    if source.endswith(".zip"):
+def import_runs(options: ImportOptions) -> None:
+    """Published results, or a file of runs."""
+    if options.source.endswith(".zip"):
         from biasbed.tracking.receiving import import_archive
 
-        import_archive(source)
+        import_archive(options.source)
     else:
-        from biasbed.published import import_runs
+        from biasbed import published
         from biasbed.tracking.server import resolve_uri
 
-        import_runs(source, resolve_uri())
+        published.import_runs(options.source, resolve_uri())
 
 
-def _export_settings() -> Mapping[str, Spec]:
-    from biasbed.options import ExportOptions
-
-    return specs(ExportOptions)
-
-
-def _export(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.options import ExportOptions
-
-    options = build(ExportOptions, flags)
-    from biasbed.tracking.sending import export
-
-    export(options)
-
-
-def _main_settings() -> Mapping[str, Spec]:
-    from biasbed.options import MainOptions
-
-    return specs(MainOptions)
-
-
-def _main(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.options import MainOptions
-    from biasbed.studies.benchmark import main_study
-
-    main_study(build(MainOptions, flags))
-
-
-def _benchmark_settings() -> Mapping[str, Spec]:
-    from biasbed.options import benchmark_settings
-
-    return benchmark_settings()
-
-
-def _benchmark(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.studies.benchmark import benchmark
-
-    benchmark(flags)
-
-
-def _sweep_settings() -> Mapping[str, Spec]:
-    from biasbed.options import sweep_settings
-
-    return sweep_settings()
-
-
-def _sweep(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.studies.search.sweep import sweep
-
-    sweep(flags)
-
-
-def _reproduce_settings() -> Mapping[str, Spec]:
-    from biasbed.options import ReproduceOptions
-
-    return specs(ReproduceOptions)
-
-
-def _reproduce(flags: Flags, arguments: Sequence[str]) -> int:
-    from biasbed.options import ReproduceOptions
-
-    options = build(ReproduceOptions, flags)
-    from biasbed.reproduce.run import reproduce
-
-    return reproduce(options)
-
-
-def _sync_settings() -> Mapping[str, Spec]:
-    from biasbed.options import SyncOptions
-
-    return specs(SyncOptions)
-
-
-def _sync(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.options import SyncOptions
-    from biasbed.studies.sync import sync
-
-    sync(build(SyncOptions, flags))
-
-
-def _test(flags: Flags, arguments: Sequence[str]) -> None:
-    options = build(TestOptions, flags)
+def run_tests(options: TestOptions) -> None:
+    """Become pytest."""
     root = Path(__file__).resolve().parents[2]
     if not (root / "tests").is_dir():
         raise UsageError("the tests are in a checkout of biasbed, not in the installed package")
@@ -222,27 +102,60 @@ def _test(flags: Flags, arguments: Sequence[str]) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])
 
 
+SUITE = {"suite": "biasbed.suites:REGISTRY"}
+LAUNCHER = {"launcher": "biasbed.studies.launchers:REGISTRY"}
+MAKER = {"what": "biasbed.data.prepared:MAKERS"}
 COMMANDS: Mapping[str, EntryPoint] = {
     "main": EntryPoint(
-        "the whole story on the embedded suite: train three methods, analyse, report", _main_settings, _main
+        "the whole story on the embedded suite: train three methods, analyse, report",
+        *("biasbed.studies.benchmark:main_study", "biasbed.options:MainOptions"),
+        chooses=LAUNCHER,
     ),
-    "train": EntryPoint("one training, tested on every evaluation set as it goes", _train_settings, _train),
+    "train": EntryPoint(
+        "one training, tested on every evaluation set as it goes",
+        *("biasbed.training.command:train", "biasbed.config:Config"),
+        chooses=SUITE,
+    ),
     "benchmark": EntryPoint(
-        "a study: every method with every seed, done ones skipped", _benchmark_settings, _benchmark
+        "a study: every method with every seed, done ones skipped",
+        *("biasbed.studies.benchmark:benchmark", "biasbed.options:BenchmarkOptions", STUDY_SHARED),
+        chooses=LAUNCHER | SUITE,
+        settle="biasbed.studies.benchmark:with_suite",
     ),
-    "sweep": EntryPoint("a search for hyper-parameters, each trial a training of its own", _sweep_settings, _sweep),
-    "evaluate": EntryPoint("test a checkpoint, a tracked run or a library's model", _evaluate_settings, _evaluate),
-    "prepare": EntryPoint("networks and images that some methods need", _prepare_settings, _prepare),
+    "sweep": EntryPoint(
+        "a search for hyper-parameters, each trial a training of its own",
+        *("biasbed.studies.search.sweep:sweep", "biasbed.options:SweepOptions", STUDY_SHARED),
+        chooses=LAUNCHER | SUITE,
+    ),
+    "evaluate": EntryPoint(
+        "test a checkpoint, a tracked run or a library's model",
+        *("biasbed.evaluation.command:evaluate", "biasbed.options:EvaluateOptions", EVALUATE_SHARED),
+        chooses=SUITE,
+    ),
+    "prepare": EntryPoint(
+        "networks and images that some methods need",
+        *("biasbed.prepare.run:prepare", "biasbed.options:PrepareOptions", PREPARE_SHARED),
+        chooses=MAKER | SUITE,
+    ),
     "analyze": EntryPoint(
-        "selection, tables, tests, figures and report from tracked runs", _analyze_settings, _analyze
+        "selection, tables, tests, figures and report from tracked runs",
+        *("biasbed.analysis:analyze", "biasbed.analysis.options:AnalyzeOptions"),
     ),
-    "export": EntryPoint("tracked runs as one file", _export_settings, _export),
+    "export": EntryPoint(
+        "tracked runs as one file", *("biasbed.tracking.sending:export", "biasbed.options:ExportOptions")
+    ),
     "import": EntryPoint(
-        "published results, or a file of runs, as tracked runs", lambda: specs(ImportOptions), _import
+        "published results, or a file of runs, as tracked runs",
+        *("biasbed.cli:import_runs", "biasbed.options:ImportOptions"),
     ),
-    "reproduce": EntryPoint("train a tracked run once more and compare", _reproduce_settings, _reproduce),
-    "sync": EntryPoint("send journals that never reached the server", _sync_settings, _sync),
-    "test": EntryPoint("the test suite", lambda: specs(TestOptions), _test),
+    "reproduce": EntryPoint(
+        "train a tracked run once more and compare",
+        *("biasbed.reproduce.run:reproduce", "biasbed.options:ReproduceOptions"),
+    ),
+    "sync": EntryPoint(
+        "send journals that never reached the server", *("biasbed.studies.sync:sync", "biasbed.options:SyncOptions")
+    ),
+    "test": EntryPoint("the test suite", *("biasbed.cli:run_tests", "biasbed.options:TestOptions")),
 }
 
 
@@ -259,26 +172,65 @@ class _Parser(argparse.ArgumentParser):
 
 def parse(name: str, arguments: Sequence[str]) -> Flags:
     """Dotted names and words of a sub-command's flags; UsageError for one that the command does not have."""
-    command = COMMANDS[name]
+    command, words = COMMANDS[name], list(arguments)
+    asks = [word for word in words if word in ("-h", "--help")]
     known = command.settings()
-    parser = _Parser(f"biasbed {name}", description=command.help, allow_abbrev=False)
-    for spec in known.values():
-        parser.add_argument(f"--{spec.name}", dest=spec.name, metavar=_metavar(spec), help=_help(spec), default=None)
-    if name in WITH_HPARAMS:
-        parser.epilog = "A method's own settings are --hparams.<name> (docs/methods.md), e.g. --hparams.drop_rate 1.0."
-    found, rest = parser.parse_known_args(list(arguments))
-    flags = {key: value for key, value in vars(found).items() if value is not None}
+    flags, rest = _read(known, [word for word in words if word not in asks])
+    if asks:
+        _print_help(name, command.settings(flags if set(command.chooses) & set(flags) else None))
+        raise SystemExit(0)
+    if any(not _is_hparam(name, word) for word in rest if word.startswith("--")):
+        known = command.settings(flags)
+        flags, rest = _read(known, words)
     while rest:
         word = rest.pop(0)
         flag, joined, value = word.removeprefix("--").partition("=")
         if not word.startswith("--"):
             raise UsageError(f"unexpected word '{word}': settings are given as --name value")
-        if not (name in WITH_HPARAMS and flag.startswith("hparams.")):
-            raise UsageError(f"unknown setting '{flag}'{nearest(flag, known)}")
+        if not _is_hparam(name, word):
+            raise UsageError(f"unknown setting '{flag}'{_owner(flag, command, known) or nearest(flag, known)}")
         if not joined and not rest:
             raise UsageError(f"--{flag} needs a value")
         flags[flag] = value if joined else rest.pop(0)
     return flags
+
+
+def _read(known: Mapping[str, Spec], words: Sequence[str]) -> tuple[Flags, list[str]]:
+    """(the flags that are known, all other words)."""
+    parser = _Parser(allow_abbrev=False, add_help=False)
+    for name in known:
+        parser.add_argument(f"--{name}", dest=name, default=None)
+    found, rest = parser.parse_known_args(list(words))
+    return {key: value for key, value in vars(found).items() if value is not None}, rest
+
+
+def _is_hparam(name: str, word: str) -> bool:
+    return name in WITH_HPARAMS and word.startswith("--hparams.")
+
+
+def _owner(flag: str, command: EntryPoint, known: Mapping[str, Spec]) -> str:
+    """`; it is one of suite=biasbed`, where it would be a setting if something else were chosen; else nothing."""
+    if difflib.get_close_matches(flag, known, n=1, cutoff=0.6):
+        return ""
+    for what, place in command.chooses.items():
+        registry = _named(place)
+        owners = [entry for entry in registry if flag in registry.own_settings(entry)]
+        if owners:
+            return f"; it is one of {what}={'|'.join(owners)}"
+    return ""
+
+
+def _print_help(name: str, known: Mapping[str, Spec]) -> None:
+    parser = _Parser(f"biasbed {name}", description=COMMANDS[name].help, allow_abbrev=False)
+    for spec in known.values():
+        parser.add_argument(f"--{spec.name}", dest=spec.name, metavar=_metavar(spec), help=_help(spec))
+    choices, notes = " or ".join(f"--{what} <name>" for what in COMMANDS[name].chooses), []
+    if choices:
+        notes.append(f"What {choices} brings with it is listed where it is named: biasbed {name} {choices} --help.")
+    if name in WITH_HPARAMS:
+        notes.append("A method's own settings are --hparams.<name> (docs/methods.md), e.g. --hparams.drop_rate 1.0.")
+    parser.epilog = " ".join(notes)
+    parser.print_help()
 
 
 def _help(spec: Spec) -> str:
@@ -314,7 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         end_with_input()
         if "MLFLOW_RUN_ID" in os.environ:
             follow_launcher()
-        code = COMMANDS[words[0]].run(flags, words[1:]) or 0
+        code = COMMANDS[words[0]](flags)
         if arguments is None and not code:
             ignore_signals()  # all is done: what ends this process now has not ended its work
         return code

@@ -72,43 +72,56 @@ class Augment:
             )
 
 
+Interpolation = Literal["bilinear", "bicubic"]
+Aggregation = Literal["prob_mean", "logit_mean", "prob_sum", "prob_max"]  # of the scores of a category's classes
+
+
 @dataclass(frozen=True)
 class Preprocess:
-    """What is done to test images; training images have `augment`."""
+    """What is done to test images that are photographs of any size; training images have `augment`."""
 
     size: int | Auto = setting("auto", "pixels of natural images (auto: image_size)")
     resize: int | Auto = setting("auto", "of natural images: short side before the centre crop (auto: size * 256/224)")
-    interpolation: Literal["bilinear", "bicubic"] = setting("bilinear", "of every resizing, with antialiasing")
+    interpolation: Interpolation = setting("bilinear", "of resizing natural images, with antialiasing")
     crop_first: bool = setting(False, "crop the centre and then resize, in place of the other order")
-    stimuli_resize: int | None = setting(
-        None,
-        "of stimuli that have their size already: short side before a centre crop (none: as they are)",
-        ge=8,
-        le=LARGEST_SIDE,
-    )
-    stimuli_size: int | Auto = setting("auto", "pixels of stimuli that have their size already (auto: image_size)")
 
     def __post_init__(self) -> None:
-        for name in ("size", "resize", "stimuli_size"):
-            value = getattr(self, name)
-            if value != "auto" and not 8 <= value <= LARGEST_SIDE:
-                raise ValueError(f"preprocess.{name}={value}: should be from 8 to {LARGEST_SIDE}")
+        _refuse_sides(self, "preprocess", "size", "resize")
+
+
+@dataclass(frozen=True)
+class StimuliPreprocess:
+    """What is done to test images that are stimuli and have their size already."""
+
+    resize: int | None = setting(
+        None, "of stimuli: short side before a centre crop (none: as they are)", ge=8, le=LARGEST_SIDE
+    )
+    size: int | Auto = setting("auto", "pixels of stimuli (auto: image_size)")
+    interpolation: Interpolation = setting("bilinear", "of resizing stimuli, with antialiasing")
+
+    def __post_init__(self) -> None:
+        _refuse_sides(self, "stimuli", "size")
+
+
+def _refuse_sides(settings: Any, group: str, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if value != "auto" and not 8 <= value <= LARGEST_SIDE:
+            raise ValueError(f"{group}.{name}={value}: should be from 8 to {LARGEST_SIDE}")
 
 
 @dataclass(frozen=True)
 class Config:
     """One run. Names are the command line's flags."""
 
-    suite: str = setting("demo", "protocol: demo, folders, biasbed")
+    suite: str = setting("demo", "protocol: demo, folders, biasbed, or <file>.py:<Class> of your own")
     algorithm: str = setting("erm", "training method")
     preset: tuple[str, ...] | None = setting(
         None,
         "recipes of the algorithm (paper, authors), the suite or both (biasbed_code); the last wins",
         identity=False,
     )
-    # These two enter run_key by themselves.
-    seed: int = setting(0, "seed of everything that is random", ge=0, le=2**31 - 1, identity=False)
-    test_domains: tuple[str, ...] | None = setting(None, "held-out domains", identity=False)
+    seed: int = setting(0, "seed of everything that is random", ge=0, le=2**31 - 1, cell=True)
     data_dir: str | None = setting(None, "folder of the images", identity=False)
     # Like sets, it is in the protocol.
     train: str | Auto = setting(
@@ -117,16 +130,8 @@ class Config:
     sets: tuple[str, ...] | Literal["auto", "all"] = setting(
         "auto", "evaluation sets; auto: those that are there, all: every one or an error", identity=False
     )
-    validation: str | Auto = setting(
-        "auto", "validation images: auto: held out of the training images; or an evaluation set's name", identity=False
-    )
-    val_fraction: float = setting(0.2, "part of the training images held out for validation", gt=0, lt=1)
     image_size: int = setting(224, "pixels per side", ge=8, le=LARGEST_SIDE)
     augment: Augment = Augment()
-    preprocess: Preprocess = Preprocess()
-    categories: Literal["prob_mean", "logit_mean", "prob_sum", "prob_max"] = setting(
-        "prob_mean", "how the scores of 1000 ImageNet classes become those of 16 categories"
-    )
     backbone: str = setting("resnet50", "torchvision or timm ResNet: resnet18, timm:resnet50, ...")
     init: str = setting("scratch", "initial weights: scratch, named:<weights>, a file, or a tracked run's id")
     epochs: int | None = setting(100, "passes over the training data", ge=1, le=10**6)
@@ -180,21 +185,6 @@ class Config:
                 f"take {max(1, round(self.batch_size / parts)) * parts}"
             )
 
-        self._check_crops()
-
-    def _check_crops(self) -> None:
-        """A crop that is larger than what it is taken from would be padded with black."""
-        how = self.preprocess
-        size = self.image_size if how.size == "auto" else int(how.size)
-        if how.resize != "auto" and int(how.resize) < size:
-            raise ValueError(f"preprocess.resize={how.resize} is smaller than the crop of {size} that is taken from it")
-        size = self.image_size if how.stimuli_size == "auto" else int(how.stimuli_size)
-        if how.stimuli_resize is not None and how.stimuli_resize < size:
-            raise ValueError(
-                f"preprocess.stimuli_resize={how.stimuli_resize} is smaller than the crop of {size} that is taken from "
-                "it"
-            )
-
     @property
     def cadence(self) -> int:
         """Epochs or steps between evaluations."""
@@ -209,10 +199,14 @@ class Config:
         """The settings that change the numbers, by dotted name."""
         return flatten(self, record.is_hashed)
 
+    def cell(self) -> dict[str, Any]:
+        """The settings that tell the runs of one configuration apart, by dotted name."""
+        return flatten(self, lambda field, value: bool(field.metadata.get("cell")))
 
-def config_class(hparams: type) -> type[Config]:
-    """`Config` with a nested `hparams` of the algorithm's own class."""
-    return dataclasses.make_dataclass("Config", [("hparams", hparams, hparams())], bases=(Config,), frozen=True)
+
+def config_class(settings: type[Config], hparams: type) -> type[Config]:
+    """A suite's `Settings` with a nested `hparams` of the algorithm's own class."""
+    return dataclasses.make_dataclass("Config", [("hparams", hparams, hparams())], bases=(settings,), frozen=True)
 
 
 def preset_names(given: Mapping[str, Any]) -> tuple[str, ...]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from biasbed.config import Auto, Config
+from biasbed.config import Aggregation, Auto, Config
 from biasbed.errors import UsageError
-from biasbed.settings import Spec, nearest, setting, specs
+from biasbed.settings import nearest, setting, specs
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,14 @@ class TestOptions:
     algorithm: str = setting("all", "only the conformance suite, on one method: its name, or <file>.py:<Class>")
 
 
-# Settings that preparing shares with training, by the same names.
-PREPARE_SHARED = (
-    *("suite", "data_dir", "train", "sets", "image_size", "val_fraction", "seed", "prepared_dir", "device", "corrupt"),
-)
+# Settings that preparing shares with training, by the same names, besides the suite's own.
+PREPARE_SHARED = (*("suite", "data_dir", "train", "sets", "image_size", "seed", "prepared_dir", "device", "corrupt"),)
 
 
-# Settings that testing shares with training, by the same names.
+# Settings that testing shares with training, by the same names, besides the suite's own.
 EVALUATE_SHARED = (
     *("suite", "preset", "data_dir", "sets", "train", "output_dir", "study", "experiment", "precision", "device"),
-    *("workers", "eval_batch_size", "corrupt", "tracking", "categories", "preprocess.size", "preprocess.resize"),
-    *("preprocess.interpolation", "preprocess.crop_first", "preprocess.stimuli_resize", "preprocess.stimuli_size"),
+    *("workers", "eval_batch_size", "corrupt", "tracking"),
 )
 
 
@@ -53,43 +50,30 @@ class EvaluateOptions:
     algorithm: str = setting("auto", "the checkpoint's method, where it is your own: <file>.py:<Class>")
     compare: str = setting("none", "files of others' decisions on the same images, for error consistency")
     image_size: int | Auto = setting("auto", "pixels per side (auto: as the model was trained or published)")
-
-
-What = Literal[
-    "none", "check", "style_network", "cae_network", "edsr_network", "stylized", "deepaug_cae", "deepaug_edsr"
-]
+    categories: Aggregation | Auto = setting(
+        "auto", "how the scores of 1000 ImageNet classes become those of 16 categories (auto: as the suite has it)"
+    )
 
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """Networks and images that some methods need; the other flags are those of `train`."""
+    """What to prepare; each maker has settings of its own, and other flags are those of `train`."""
 
-    what: What = setting("none", "a network (style_network, ...), images (stylized, ...), or check: is the data whole?")
-    split: str = setting("train", "whose images: train, or the name of a validation or evaluation set")
-    overwrite: bool = setting(False, "make it anew where it exists with other settings")
-    processes: int | Auto = setting("auto", "processes that make images (auto: one per core, one on a GPU)")
-    format: Literal["png", "jpg"] = setting("png", "of the images: png without loss, jpg at quality 95")
-    hash: bool = setting(False, "check: read, decode and hash every file, not only its header")
-    # networks
-    encoder: str = setting("none", "style_network: file with the weights of AdaIN's VGG encoder")
-    decoder: str = setting("none", "style_network: file with the weights of AdaIN's decoder")
-    weights: str = setting("none", "cae_network, edsr_network: file with the authors' weights")
-    width: int | Auto = setting("auto", "channels of the first layer of a network that is trained here")
-    size: int | Auto = setting("auto", "pixels of the training crops, and of images made with the network")
-    steps: int | Auto = setting("auto", "training steps of a network (style_network: of each of its halves)")
-    batch_size: int | Auto = setting("auto", "images per training step of a network")
-    # images
-    styles: str = setting("auto", "stylized, style_network: folder of style images (auto: the images themselves)")
-    alpha: float = setting(1.0, "stylized: strength of the style (AdaIN, eq. 14)", ge=0, le=1)
-    redraw: float = setting(0.05, "deepaug: chance per image that the network is distorted anew (authors)", ge=0, le=1)
-    weight_option: int | Auto = setting("auto", "deepaug: always this distortion of the weights (auto: drawn)")
-    signal_option: int | Auto = setting("auto", "deepaug: always this distortion of the features (auto: drawn)")
+    what: str = setting(
+        "none",
+        "a network (style_network, cae_network, edsr_network), images (stylized, deepaug_cae, deepaug_edsr), "
+        "<file>.py:<Class> of your own, or check: is the data whole?",
+    )
 
     def __post_init__(self) -> None:
-        for name, least in (("processes", 1), ("width", 1), ("size", 9), ("steps", 1), ("batch_size", 1)):
+        """So that each of several classes that another is made of checks its own."""
+
+    def refuse_below(self, **least: int) -> None:
+        """ValueError for a number that is given and too small."""
+        for name, bound in least.items():
             value = getattr(self, name)
-            if value != "auto" and value < least:
-                raise ValueError(f"{name}={value}: should be at least {least}")
+            if value != "auto" and value < bound:
+                raise ValueError(f"{name}={value}: should be at least {bound}")
 
 
 ALLOWANCES = ("data", "protocol")  # differences that stop a reproduction unless they are allowed
@@ -106,6 +90,7 @@ class ReproduceOptions:
     )
     alpha: float = setting(0.05, "level at which a metric is called different from the run's", gt=0, lt=1)
     algorithm: str = setting("auto", "the run's method, where it is one of your own: <file>.py:<Class>")
+    suite: str = setting("auto", "the run's suite, where it is one of your own: <file>.py:<Class>")
     data_dir: str = setting("auto", "folder of the images (auto: as recorded)")
     prepared_dir: str = setting("auto", "folder of prepared images and networks (auto: as recorded)")
     init: str = setting("auto", "initial weights, where their file lies elsewhere (auto: as recorded)")
@@ -132,60 +117,20 @@ Workers = int | Auto
 
 
 @dataclass(frozen=True)
-class Docker:
-    """Trainings in containers (launcher=docker)."""
-
-    image: str = setting("biasbed", "image to train in; docker/README.md builds it")
-    gpus: int | Auto = setting("auto", "GPUs of the engine to be used, 0: none (auto: all)")
-    shm_size: str = setting("8g", "most memory that a training's loader processes hand images over through")
-    network: str = setting("bridge", "Docker's network; host: for a tracking server on this machine")
-    mounts: tuple[str, ...] | None = setting(None, "more folders that trainings read, at the same paths as here")
-
-    def __post_init__(self) -> None:
-        if self.gpus != "auto" and int(self.gpus) < 0:
-            raise ValueError(f"docker.gpus={self.gpus}: should be at least 0")
-
-
-@dataclass(frozen=True)
-class Slurm:
-    """Trainings as jobs of a cluster (launcher=slurm)."""
-
-    partition: str | None = setting(None, "partition (none: the cluster's usual one; so for the next two)")
-    account: str | None = setting(None, "account that is charged")
-    qos: str | None = setting(None, "quality of service")
-    minutes: int = setting(720, "time limit of a job; a training that needs longer is queued again and goes on", ge=1)
-    timeouts: int = setting(100, "how often a training may reach that limit", ge=0)
-    warning: int = setting(120, "seconds that a training has for its last checkpoint before the limit", ge=1)
-    nodes: int = setting(1, "nodes of a training", ge=1)
-    gpus_per_node: int = setting(1, "GPUs of a training on each node, one process each; 0: it runs on CPUs", ge=0)
-    cpus_per_task: int = setting(8, "cores of a training on each node", ge=1)
-    mem_gb: float | None = setting(None, "memory in GB on each node", gt=0)
-    array_parallelism: int = setting(256, "jobs of an array that run at a time", ge=1)
-    setup: str | None = setting(None, "shell command that each job begins with: module load cuda")
-    parameters: tuple[str, ...] | None = setting(None, "other options of sbatch, by commas: gres=gpu:a100:1,exclusive")
-    cluster: Literal["slurm", "local"] = setting(
-        "slurm", "local: try it without a cluster, as processes of this machine"
-    )
-
-
-@dataclass(frozen=True)
 class StudyOptions:
     """How the trainings of a study are carried out."""
 
     workers: Workers = setting("auto", "trainings at a time (auto: as many as GPUs or cores allow)")
     retries: int = setting(2, "how often a failed training is started again, from its last checkpoint", ge=0)
-    launcher: Literal["local", "docker", "slurm"] = setting(
-        "local", "where trainings run: as processes of this machine, in containers, as jobs of a cluster"
+    launcher: str = setting(
+        "local",
+        "where trainings run: local: as processes of this machine; docker: in containers; slurm: as jobs of a cluster; "
+        "or <file>.py:<Class> of your own",
     )
-    docker: Docker = Docker()
-    slurm: Slurm = Slurm()
 
     def __post_init__(self) -> None:
         if self.workers != "auto" and int(self.workers) < 1:
             raise ValueError(f"workers={self.workers}: should be at least 1")
-        for name, usual in (("docker", Docker()), ("slurm", Slurm())):
-            if getattr(self, name) != usual and self.launcher != name:
-                raise ValueError(f"{name}.* are settings of launcher={name}, and this is launcher={self.launcher}")
 
 
 @dataclass(frozen=True)
@@ -214,15 +159,14 @@ class MainOptions(StudyOptions):
 OWN = ("algorithm", "seed", "resume", "workers", "suite", "study")
 
 
-def of_trainings(flags: Mapping[str, str], own: Container[str], loader_workers: int | Auto) -> dict[str, str]:
-    """The flags that go on to every training. own: names of those that are the command's."""
-    settings = {name: value for name, value in flags.items() if name not in own and value != "auto"}
+# Those that it passes on.
+STUDY_SHARED = tuple(name for name in specs(Config) if name not in OWN)
+
+
+def of_trainings(flags: Mapping[str, str], loader_workers: int | Auto) -> dict[str, str]:
+    """The flags that go on to every training, of those that are not the command's own."""
+    settings = {name: value for name, value in flags.items() if value != "auto"}
     return settings if loader_workers == "auto" else {**settings, "workers": str(loader_workers)}
-
-
-def benchmark_settings() -> Mapping[str, Spec]:
-    """Every setting of `benchmark` by its dotted name."""
-    return {**specs(BenchmarkOptions), **{name: spec for name, spec in specs(Config).items() if name not in OWN}}
 
 
 Samplers = Literal["tpe", "random", "gp", "qmc", "brute_force"]
@@ -243,7 +187,7 @@ SEARCHES: Mapping[str, Mapping[str, str | int]] = {
 class SweepOptions(StudyOptions):
     """A search per method; its other flags are those of `train`, for every trial."""
 
-    suite: str = setting(Config.suite, "protocol: demo, folders, biasbed")
+    suite: str = setting(Config.suite, "protocol: demo, folders, biasbed, or <file>.py:<Class> of your own")
     algorithms: tuple[str, ...] = setting(("erm",), "methods, separated by commas: each is searched by itself")
     trials: int | Auto = setting("auto", "trainings per method and repeat (auto: 20)")
     repeats: int | Auto = setting("auto", "times that the search is made, with other seeds (auto: 1; domainbed 3)")
@@ -273,11 +217,6 @@ class SweepOptions(StudyOptions):
         """`trials`, `repeats`, `sampler` or `pruner` as given, else as the kind of search has it."""
         given = getattr(self, name)
         return SEARCHES[self.search][name] if given == "auto" else given
-
-
-def sweep_settings() -> Mapping[str, Spec]:
-    """Every setting of `sweep` by its dotted name."""
-    return {**specs(SweepOptions), **{name: spec for name, spec in specs(Config).items() if name not in OWN}}
 
 
 @dataclass(frozen=True)

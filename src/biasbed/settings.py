@@ -32,15 +32,18 @@ def setting(
     le: float | None = None,
     identity: bool = True,
     later: bool = False,
+    cell: bool = False,
 ) -> Any:
     """A dataclass field: default, one line of help, and the range.
 
     identity: whether it is hashed; False where it says where or how a run is carried out, and changes no number.
     later: it was added when runs without it were there already; at its default it is not hashed.
+    cell: it tells the runs of one configuration apart: it enters `run_key`, not `config_hash`.
     """
     bounds = {name: bound for name, bound in dict(gt=gt, ge=ge, lt=lt, le=le).items() if bound is not None}
     return dataclasses.field(
-        default=default, metadata={"help": help, "bounds": bounds, "identity": identity, "later": later}
+        default=default,
+        metadata={"help": help, "bounds": bounds, "identity": identity and not cell, "later": later, "cell": cell},
     )
 
 
@@ -56,20 +59,39 @@ class Spec:
     identity: bool
 
 
-@functools.cache
-def specs(cls: Any) -> Mapping[str, Spec]:
+def specs(cls: type) -> Mapping[str, Spec]:
     """Every setting of a settings class by its dotted name."""
+    return _specs(cls)
+
+
+@functools.cache
+def _specs(cls: Any) -> Mapping[str, Spec]:
     hints = typing.get_type_hints(cls)
     found: dict[str, Spec] = {}
     for field in dataclasses.fields(cls):
         kind = hints[field.name]
         if dataclasses.is_dataclass(kind):
-            nested = specs(typing.cast(Any, kind))
+            nested = specs(typing.cast(type, kind))
             found |= {f"{field.name}.{n}": dataclasses.replace(s, name=f"{field.name}.{n}") for n, s in nested.items()}
         elif field.metadata:
             meta = field.metadata
             found[field.name] = Spec(field.name, kind, field.default, meta["help"], meta["bounds"], meta["identity"])
     return found
+
+
+def extended(base: type[T], own: type) -> type[T]:
+    """The settings of `base` with those that `own`, of the same family, has besides; both check them."""
+    if issubclass(base, own):
+        return base
+    bases = (own,) if issubclass(own, base) else (own, base)
+
+    def check_all(self: Any) -> None:
+        for cls in (base, own):
+            getattr(cls, "__post_init__", lambda self: None)(self)
+
+    return dataclasses.make_dataclass(
+        base.__name__, [], bases=bases, frozen=True, namespace={"__post_init__": check_all}
+    )
 
 
 def build(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
@@ -78,7 +100,7 @@ def build(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
     Raises UsageError for an unknown name (with the nearest valid one), a wrong type and a value out of range. `prefix`
     stands before names in messages.
     """
-    known = specs(typing.cast(Any, cls))
+    known = specs(cls)
     for name in values:
         if name not in known:
             raise UsageError(f"unknown setting '{prefix}{name}'{nearest(name, known)}")

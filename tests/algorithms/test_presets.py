@@ -15,22 +15,21 @@ from biasbed import algorithms, config, suites
 from biasbed.algorithms.recipes import OPEN, TESTING, TRAINING, fixed, within
 from biasbed.compute.optim import rate_factor
 from biasbed.errors import UsageError
-from biasbed.settings import check, specs
+from biasbed.settings import Spec, check, specs
 from biasbed.training.resolve import resolve
 
 
 def resolved(**flags: Any) -> dict[str, Any]:
     """All settings that count."""
     found = resolve(flags)
-    return {**found.what(), "validation": found.validation}
+    return {**found.what(), "validation": getattr(found, "validation", "auto")}
 
 
-def method_config(method: str) -> Any:
-    return config.config_class(algorithms.load(method).HParams)
-
-
-def settings_of(method: str) -> list[str]:
-    return list(specs(method_config(method)))
+def known_to(owner: str) -> Mapping[str, Spec]:
+    """The settings that a suite's or a method's presets can be about."""
+    if owner.startswith("suite "):
+        return specs(suites.load(owner[6:]).Settings)
+    return specs(config.config_class(config.Config, algorithms.load(owner).HParams))
 
 
 # --- against the sources ----------------------------------------------------------------------------------------------
@@ -49,7 +48,7 @@ def test_suites_and_methods_are_all_in_the_tables() -> None:
 def test_every_preset_is_its_source_on_every_suite(suite: str, method: str) -> None:
     """All settings: those that the source fixes, those that it leaves open, and those that no preset touches."""
     assert resolved(suite=suite, algorithm=method) == expected(suite, method, [])
-    for preset in {*suites.presets(suite), *algorithms.load(method).presets}:
+    for preset in {*suites.load(suite).presets, *algorithms.load(method).presets}:
         assert resolved(suite=suite, algorithm=method, preset=preset) == expected(suite, method, [preset]), preset
 
 
@@ -57,8 +56,8 @@ def test_every_preset_is_its_source_on_every_suite(suite: str, method: str) -> N
 def test_nothing_is_fixed_or_open_without_a_line(owner: str) -> None:
     """Also where the value is what every suite has anyway."""
     is_suite = owner.startswith("suite ")
-    presets = suites.presets(owner[6:]) if is_suite else algorithms.load(owner).presets
-    known = list(specs(config.Config)) if is_suite else settings_of(owner)
+    presets = (suites.load(owner[6:]) if is_suite else algorithms.load(owner)).presets
+    known = known_to(owner)
     tables = {recipe.preset: recipe for recipe in RECIPES if owner in recipe.owners}
     assert set(presets) == set(tables)
     for name, preset in presets.items():
@@ -97,7 +96,7 @@ def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.Mon
     }
     general = {name for name in specs(config.Config) if within(name, TRAINING)}
     assert general == set(otherwise), "a new setting of training belongs in the line above and in the tables"
-    monkeypatch.setattr(suites, "defaults", lambda name: otherwise)
+    monkeypatch.setattr(suites.load("folders"), "defaults", otherwise)
     for recipe in RECIPES:
         for method in set(recipe.owners) & set(METHODS):
             found = resolved(suite="folders", algorithm=method, preset=recipe.preset)
@@ -115,7 +114,7 @@ def test_the_document_is_these_tables() -> None:
 def test_every_value_of_the_document_can_be_given(recipe: Recipe) -> None:
     """As a word of the command line, which has four digits of a number."""
     for owner in recipe.owners:
-        known = specs(config.Config if owner.startswith("suite ") else method_config(owner))
+        known = known_to(owner)
         for line in recipe.lines:
             if not line.open:
                 found = check(known[line.setting], word(line.value))
@@ -154,7 +153,7 @@ def test_infodrop_s_authors_train_twice() -> None:
 def test_a_name_of_suite_and_method_means_both() -> None:
     """The suite's images and tests, the method's rate and own settings."""
     both = resolve({"suite": "biasbed", "algorithm": "infodrop", "preset": "biasbed_code"})
-    assert (both.preprocess.stimuli_resize, both.categories, both.optim.lr) == (256, "logit_mean", 0.2)
+    assert (both.stimuli.resize, both.categories, both.optim.lr) == (256, "logit_mean", 0.2)
     assert both.what()["hparams.mask_in_eval"]
     without = resolve({"suite": "biasbed", "algorithm": "noise2net", "preset": "biasbed_code"})
     assert (without.image_size, without.preprocess.size, without.optim.lr) == (256, 256, 1e-4)
@@ -206,6 +205,6 @@ def test_a_preset_that_is_silent_about_a_setting_is_refused(tmp_path: Any) -> No
 
 def test_open_is_said_and_not_a_value() -> None:
     assert repr(OPEN) == "open"
-    assert fixed({"categories": "prob_sum", "preprocess": OPEN}, specs(config.Config), "x") == {
+    assert fixed({"categories": "prob_sum", "preprocess": OPEN}, specs(suites.load("biasbed").Settings), "x") == {
         "categories": "prob_sum"
     }

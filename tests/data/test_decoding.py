@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torchvision import transforms as reference
 
-from biasbed.config import Augment, Preprocess
+from biasbed.config import Augment, Preprocess, StimuliPreprocess
 from biasbed.data import transforms
 from biasbed.data.decoding import JpegFile, PillowFile, open_file
 from biasbed.data.source import Decoded, Names
@@ -136,16 +136,16 @@ def test_a_checkpoint_s_preprocessing(photo: Image.Image, tmp_path: Path) -> Non
 
 def test_stimuli_are_left_alone_unless_told_otherwise(photo: Image.Image) -> None:
     stimulus = Decoded(torch.from_numpy(np.array(photo.crop((0, 0, 224, 224)))).permute(2, 0, 1))
-    assert transforms.stimulus(224, Preprocess())[0](stimulus) is stimulus.image
-    assert tuple(transforms.stimulus(112, Preprocess())[0](stimulus).shape) == (3, 112, 112)
-    enlarged = transforms.stimulus(224, Preprocess(stimuli_resize=256))[0](stimulus)
+    assert transforms.stimulus(224, StimuliPreprocess())[0](stimulus) is stimulus.image
+    assert tuple(transforms.stimulus(112, StimuliPreprocess())[0](stimulus).shape) == (3, 112, 112)
+    enlarged = transforms.stimulus(224, StimuliPreprocess(resize=256))[0](stimulus)
     theirs = reference.Compose([reference.Resize(256), reference.CenterCrop(224)])
     expected = torch.from_numpy(np.array(theirs(photo.crop((0, 0, 224, 224))))).permute(2, 0, 1)
     assert (enlarged.int() - expected.int()).abs().max() <= 1
-    trained_larger, words = transforms.stimulus(256, Preprocess(stimuli_resize=256, stimuli_size=224))
+    trained_larger, words = transforms.stimulus(256, StimuliPreprocess(resize=256, size=224))
     assert torch.equal(trained_larger(stimulus), enlarged)
     assert words == "short side 256, centre 224, bilinear"
-    fed, words = transforms.stimulus(256, Preprocess(stimuli_size=224))
+    fed, words = transforms.stimulus(256, StimuliPreprocess(size=224))
     assert fed(stimulus) is stimulus.image
     assert words == "as it is, or resized to 224, bilinear"
 

@@ -54,7 +54,7 @@ def image(seed: int, kind: str = "PNG") -> bytes:
 @pytest.fixture
 def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with `fruit`, whole: three PNG and three JPEG files."""
-    monkeypatch.setattr(suites, "data_sets", lambda config: (Fruit(), Nuts()))
+    monkeypatch.setattr(suites.load("biasbed"), "data_sets", lambda suite: (Fruit(), Nuts()))
     for number in range(3):
         for kind, path in (("PNG", f"apple/{number}.png"), ("JPEG", f"pear/{number}.jpg")):
             (tmp_path / "fruit" / path).parent.mkdir(parents=True, exist_ok=True)
@@ -197,7 +197,7 @@ def test_the_hash_is_that_of_all_contents_one_after_the_other(doctor: Doctor, mo
 
 
 def test_a_suite_without_data_sets_on_disk(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suites, "data_sets", lambda config: ())
+    monkeypatch.setattr(suites.load("biasbed"), "data_sets", lambda suite: ())
     assert doctor() == f"the suite '{SUITE}' has no data sets on disk: nothing to check\n"
 
 
@@ -238,7 +238,7 @@ def test_the_embedded_suite_has_nothing_to_check(capsys: pytest.CaptureFixture[s
 @pytest.mark.real_data
 def test_real_images(shared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     data_sets = (imagenet.ImageNet(), geirhos.Edge(), geirhos.Silhouette(), geirhos.CueConflict())
-    monkeypatch.setattr(suites, "data_sets", lambda config: data_sets)
+    monkeypatch.setattr(suites.load("biasbed"), "data_sets", lambda suite: data_sets)
     flags = {"what": "check", "suite": SUITE, "data_dir": str(shared / "data"), "hash": "true"}
     prepare({**flags, "sets": "edge,silhouette"})
     printed = capsys.readouterr().out

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from biasbed.networks.cae import CAE, LAYERS
 from biasbed.networks.edsr import BLOCKS, EDSR
-from biasbed.prepare import deepaug_cae, deepaug_edsr, maker
-from biasbed.prepare.maker import Draws, Weights, scaled
+from biasbed.prepare import deepaug_cae, deepaug_edsr, distortion
+from biasbed.prepare.distortion import Draws, Weights, scaled
 from scripted import Script, whole
 
 
@@ -106,11 +106,11 @@ def test_cae_numbers_of_filters_that_are_drawn(option: int, count: int) -> None:
 
 def test_double_draws() -> None:
     weight = torch.randn(5, 2, 3, 3, generator=seeded(0))
-    assert torch.equal(maker.negated(weight, [1, 3, 1]), maker.negated(weight, [3]))
-    assert torch.equal(maker.negated(weight, [2, 2]), weight)
-    assert torch.equal(maker.negated_once(weight, [1, 3, 1]), maker.negated(weight, [1, 3]))
-    assert torch.equal(maker.zeroed(weight, [0, 0]), maker.zeroed(weight, [0]))
-    twice = maker.minus_gelu_of(weight, [4, 4])
+    assert torch.equal(distortion.negated(weight, [1, 3, 1]), distortion.negated(weight, [3]))
+    assert torch.equal(distortion.negated(weight, [2, 2]), weight)
+    assert torch.equal(distortion.negated_once(weight, [1, 3, 1]), distortion.negated(weight, [1, 3]))
+    assert torch.equal(distortion.zeroed(weight, [0, 0]), distortion.zeroed(weight, [0]))
+    twice = distortion.minus_gelu_of(weight, [4, 4])
     torch.testing.assert_close(twice[4], -functional.gelu(-functional.gelu(weight[4])))
     assert torch.equal(twice[:4], weight[:4])
 

@@ -16,7 +16,7 @@ from biasbed.networks.edsr import EDSR
 from biasbed.prepare import deepaug_cae, deepaug_edsr
 from biasbed.prepare.deepaug_cae import CAEDistortion
 from biasbed.prepare.deepaug_edsr import EDSRDistortion
-from biasbed.prepare.maker import Weights
+from biasbed.prepare.distortion import Weights
 
 Make = Callable[..., Any]
 with torch.random.fork_rng():

@@ -103,8 +103,9 @@ CODE = (
             *says(f"{LOADER}: default_crop_ratio 224/256, cropped, then resized", preprocess__crop_first=True),
             *says(f"{LOADER}: default_crop_ratio 224/256, which auto is", preprocess__resize="auto"),
             *says("datasets/CueConflict/dataloader.py: Resize, bilinear", preprocess__interpolation="bilinear"),
-            *says("datasets/CueConflict/dataloader.py: Resize(256)", preprocess__stimuli_resize=256),
-            *says("datasets/CueConflict/dataloader.py: CenterCrop(224)", preprocess__stimuli_size=224),
+            *says("datasets/CueConflict/dataloader.py: Resize, bilinear", stimuli__interpolation="bilinear"),
+            *says("datasets/CueConflict/dataloader.py: Resize(256)", stimuli__resize=256),
+            *says("datasets/CueConflict/dataloader.py: CenterCrop(224)", stimuli__size=224),
             *says("mappings/mappings.py: mean of a category's logits", categories="logit_mean"),
         ),
         (

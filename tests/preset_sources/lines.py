@@ -9,20 +9,12 @@ from typing import Any
 # --- what lies below: the suites' settings and the methods' own -------------------------------------------------------
 
 BELOW: Mapping[str, Any] = {
-    "val_fraction": 0.2,
     "validation": "auto",
     "image_size": 224,
     "augment.crop": True,
     "augment.crop_scale": 0.08,
     "augment.crop_ratio": (0.75, 4 / 3),
     "augment.flip": True,
-    "preprocess.size": "auto",
-    "preprocess.resize": "auto",
-    "preprocess.interpolation": "bilinear",
-    "preprocess.crop_first": False,
-    "preprocess.stimuli_resize": None,
-    "preprocess.stimuli_size": "auto",
-    "categories": "prob_mean",
     "backbone": "resnet50",
     "init": "scratch",
     "epochs": 100,
@@ -48,10 +40,30 @@ BELOW: Mapping[str, Any] = {
     "nproc": "auto",
     "corrupt": "stop",
 }
+FILES: Mapping[str, Any] = {
+    "val_fraction": 0.2,
+    "preprocess.size": "auto",
+    "preprocess.resize": "auto",
+    "preprocess.interpolation": "bilinear",
+    "preprocess.crop_first": False,
+}
+STIMULI: Mapping[str, Any] = {
+    "stimuli.resize": None,
+    "stimuli.size": "auto",
+    "stimuli.interpolation": "bilinear",
+}
 SUITES: Mapping[str, Mapping[str, Any]] = {
-    "biasbed": {**BELOW, "val_fraction": 0.02, "optim.warmup": 5.0},
+    "biasbed": {
+        **BELOW,
+        **FILES,
+        **STIMULI,
+        "val_fraction": 0.02,
+        "categories": "prob_mean",
+        "optim.warmup": 5.0,
+    },
     "folders": {
         **BELOW,
+        **FILES,
         "backbone": "resnet18",
         "image_size": 112,
         "epochs": 30,
@@ -60,6 +72,7 @@ SUITES: Mapping[str, Mapping[str, Any]] = {
     },
     "demo": {
         **BELOW,
+        **STIMULI,
         "backbone": "resnet10",
         "image_size": 40,
         "epochs": 10,

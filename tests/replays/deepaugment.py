@@ -11,7 +11,7 @@ from biasbed.networks.cae import CAE
 from biasbed.networks.edsr import EDSR
 from biasbed.prepare import deepaug_cae as cae
 from biasbed.prepare import deepaug_edsr as edsr
-from biasbed.prepare.maker import Draws
+from biasbed.prepare.distortion import Draws
 from replays import Case, close, weights_by_formula
 from scripted import Given, Script, permutation, uniform, whole
 

@@ -23,7 +23,7 @@ from runs import all_runs, history, run_folders, stored
 from biasbed import cli
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
-from biasbed.options import BenchmarkOptions, Slurm
+from biasbed.options import BenchmarkOptions
 from biasbed.settings import build
 from biasbed.studies.launchers import TrainCommand, slurm
 from biasbed.studies.launchers.slurm import SlurmJob, SlurmLauncher
@@ -194,12 +194,16 @@ def test_device_and_processes_are_those_of_the_nodes(cluster: Path, serve_at: Ca
 
 
 def test_each_node_starts_torchrun_s_processes_of_its_own(tmp_path: Path) -> None:
-    job = SlurmJob(["train", "--seed", "1"], {}, tmp_path / "log", Slurm(nodes=2), 8)
+    job = SlurmJob(["train", "--seed", "1"], {}, tmp_path / "log", slurm.Slurm(nodes=2), 8)
     words = job.words("12_3", ["a", "b"])
     assert words[words.index("--nproc-per-node") + 1] == "4"
     assert words[words.index("--rdzv-endpoint") + 1] == "a:20123"
     assert words[-4:] == ["biasbed", "train", "--seed", "1"]
-    assert SlurmJob(["train"], {}, tmp_path / "log", Slurm(), 4).words("1", ["a"])[1:] == ["-m", "biasbed", "train"]
+    assert SlurmJob(["train"], {}, tmp_path / "log", slurm.Slurm(), 4).words("1", ["a"])[1:] == [
+        "-m",
+        "biasbed",
+        "train",
+    ]
 
 
 def test_without_a_cluster_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,9 @@ from biasbed.datasets.base import DataSet
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import UsageError
 from biasbed.published import BIASBED
-from biasbed.suites import Suite, open_suite
+from biasbed.suites import open_suite
 from biasbed.suites.biasbed import COPIES, TEST_SETS, TRAINING
+from biasbed.suites.suite import OpenSuite
 from biasbed.training.resolve import resolve
 
 ON_DISK = ("imagenet", "silhouette", "edge", "sketch", "cue_conflict", "stylized_imagenet", "imagenet_a", "imagenet_r")
@@ -37,7 +38,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tree(tmp_path_factory.mktemp("data"))
 
 
-def opened(tree: Path, **values: Any) -> Suite:
+def opened(tree: Path, **values: Any) -> OpenSuite:
     return open_suite(resolve({"suite": "biasbed", "data_dir": str(tree), "val_fraction": 0.5, **values}))
 
 
@@ -258,6 +259,6 @@ def test_real_stimuli_are_tested_end_to_end(shared: Path, biasbed: Command, trac
 
 
 def test_the_suite_is_known(tree: Path) -> None:
-    names = [entry.name for entry in suites.data_sets(resolve({"suite": "biasbed", "data_dir": str(tree)}))]
+    names = [entry.name for entry in suites.of(resolve({"suite": "biasbed", "data_dir": str(tree)})).data_sets()]
     assert set(names) >= {*ON_DISK, "imagenet_train", "stylized_imagenet_train", "deepaug_cae_train"}
-    assert suites.data_sets(resolve({})) == ()
+    assert suites.of(resolve({})).data_sets() == ()

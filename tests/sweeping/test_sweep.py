@@ -17,7 +17,7 @@ from runs import all_runs
 
 from biasbed import cli, record
 from biasbed.errors import Failure, UsageError
-from biasbed.options import SweepOptions, sweep_settings
+from biasbed.options import SweepOptions
 from biasbed.settings import build, specs
 from biasbed.studies import benchmark, winners
 from biasbed.studies import study as tracked
@@ -39,7 +39,7 @@ def test_the_defaults_of_mlproject_mean_that_nothing_is_said() -> None:
     options = build(SweepOptions, {name: value for name, value in flags.items() if name in known})
     assert options == SweepOptions()
     assert {value for name, value in flags.items() if name not in known} == {"auto"}
-    assert set(flags) <= set(sweep_settings())
+    assert set(flags) <= set(cli.COMMANDS["sweep"].settings())
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from biasbed import algorithms
+from biasbed import algorithms, suites
 from biasbed.system import code
 
 
 def hash_of(algorithm: str, suite: str = "demo") -> str:
-    return code.code_hash(algorithms.load(algorithm), suite)
+    return code.code_hash(algorithms.load(algorithm), suites.load(suite))
 
 
 @pytest.fixture
@@ -30,8 +30,9 @@ def test_a_file_that_a_training_does_not_use_changes_nothing(package: Path) -> N
     before = {name: hash_of(name) for name in ("erm", "infodrop")}
     (package / "datasets" / "pacs.py").write_text("# a data set of another suite\n")
     (package / "tracking" / "server.py").write_text("# where runs are kept\n")
-    with (package / "algorithms" / "__init__.py").open("a") as file:
-        file.write("# one more method\n")
+    for room in ("algorithms", "suites"):
+        with (package / room / "__init__.py").open("a") as file:
+            file.write("# one more\n")
     assert {name: hash_of(name) for name in before} == before
 
 

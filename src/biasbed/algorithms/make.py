@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -16,7 +16,7 @@ from biasbed.compute.optim import make_optimizer
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, config_class
 from biasbed.errors import Failure, UsageError, shown
-from biasbed.settings import build
+from biasbed.settings import build, specs
 from biasbed.tasks import MultiClass, Task
 
 
@@ -44,8 +44,17 @@ def make_algorithm(
     return algorithm.to(group.device)
 
 
-def from_checkpoint(path: Path, named: str = "auto", where: str = "") -> tuple[Algorithm, Config, tuple[str, ...]]:
-    """The trained algorithm of one of our checkpoints, on the CPU, with its config and classes.
+class Trained(NamedTuple):
+    """What one of our checkpoints holds."""
+
+    algorithm: Algorithm  # on the CPU
+    config: Config  # without the suite's own settings
+    classes: tuple[str, ...]
+    settings: Mapping[str, Any]  # all that it was trained with, by dotted name, as the file has them
+
+
+def from_checkpoint(path: Path, named: str = "auto", where: str = "") -> Trained:
+    """The trained algorithm of one of our checkpoints, with what the file says of it.
 
     named: the method, where it is the user's own; the file's own word for it is never imported. where: what messages
     call the file, in place of its path. Raises UsageError or Failure, of one line, whatever the file holds.
@@ -59,10 +68,10 @@ def from_checkpoint(path: Path, named: str = "auto", where: str = "") -> tuple[A
     try:
         checkpoint.require(state, checkpoint.DESCRIPTION)
         values, classes = state["config"], tuple(map(str, state["classes"]))
-        method = algorithms.vouched(values.get("algorithm"), named, where)
-        config = build(
-            config_class(algorithms.load(method).HParams), {**values, "algorithm": method, "init": "scratch"}
-        )
+        method = algorithms.REGISTRY.vouched(values.get("algorithm"), named, where)
+        cls = config_class(Config, algorithms.load(method).HParams)
+        general = {name: v for name, v in values.items() if name in specs(Config) or name.startswith("hparams.")}
+        config = build(cls, {**general, "algorithm": method, "init": "scratch"})
         data = _train_data(state["train_data"], len(classes))
         algorithm = make_algorithm(config, MultiClass(), Group(), Precision(), data)
         algorithm.load_state_dict(state["algorithm"])
@@ -70,7 +79,7 @@ def from_checkpoint(path: Path, named: str = "auto", where: str = "") -> tuple[A
         raise type(error)(shown(str(error), 1000)) from None
     except Exception as error:  # a file may hold anything, and so may a method of the user's own
         raise Failure(f"{where} was written by other code: {checkpoint.brief(error)}") from None
-    return algorithm.eval(), config, classes
+    return Trained(algorithm.eval(), config, classes, values)
 
 
 def _train_data(values: Mapping[str, Any], classes: int) -> TrainData:

@@ -34,7 +34,7 @@ Presets = Mapping[str, Preset]
 TRAINING = (
     *("backbone", "init", "image_size", "augment", "epochs", "steps", "batch_size", "optim", "precision", "hparams"),
 )
-TESTING = ("preprocess", "categories")
+TESTING = ("preprocess", "stimuli", "categories")
 
 
 def within(name: str, part: Sequence[str]) -> bool:

@@ -21,10 +21,24 @@ from biasbed import record
 from biasbed.data.folders import FolderSource
 from biasbed.data.source import Source
 from biasbed.errors import Failure, UsageError
+from biasbed.registry import Registry
 from biasbed.system.files import write_whole
 
-# What training data can be made of a suite's own, and of which network.
-IMAGES: Mapping[str, str] = {"stylized": "style", "deepaug_cae": "cae", "deepaug_edsr": "edsr"}
+# What `prepare` makes; of images, also what training data may be made of a suite's own.
+MAKERS = Registry(
+    "what",
+    {
+        "style_network": "biasbed.prepare.style:StyleNetwork",
+        "cae_network": "biasbed.prepare.autoencoder:CAENetwork",
+        "edsr_network": "biasbed.prepare.superresolution:EDSRNetwork",
+        "stylized": "biasbed.prepare.stylize:StylizedImages",
+        "deepaug_cae": "biasbed.prepare.deepaug:CAEImages",
+        "deepaug_edsr": "biasbed.prepare.deepaug:EDSRImages",
+        "check": "biasbed.prepare.doctor:Check",
+    },
+    takes_own=True,
+    kind="maker",
+)
 MANIFEST = "manifest.json"
 
 
@@ -80,6 +94,10 @@ class PreparedStore:
 
     def images(self, source: Source, what: str) -> Path:
         return self.folder(source) / what
+
+    def has_images(self, source: Source, what: str) -> bool:
+        """Whether copies of this name are there, by whatever maker, if not all of them."""
+        return (self.images(source, what) / MANIFEST).is_file()
 
     def existing_network(self, source: Source, kind: str) -> Path:
         """UsageError with the command that prepares it where there is none."""

@@ -10,17 +10,16 @@ import contextlib
 import hashlib
 import random
 from collections.abc import Callable, Iterator
-from typing import Literal
 
 import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-from biasbed.config import Augment, Preprocess
+from biasbed.config import Augment, Interpolation, Preprocess, StimuliPreprocess
 from biasbed.data.source import Picture
+from biasbed.errors import UsageError
 
 Transform = Callable[[Picture], Tensor]
-Interpolation = Literal["bilinear", "bicubic"]
 USUAL = 224 / 256  # share of the short side that is left after a centre crop
 # A test image is decoded at no less than twice the size it is resized to, which keeps it within a level of what the
 # whole would have given; a training crop, which is random anyway, at no less than its size.
@@ -86,21 +85,31 @@ def fitted(size: int, interpolation: Interpolation = "bilinear") -> Transform:
 def natural(image_size: int, how: Preprocess) -> tuple[Transform, str]:
     """(transform of photographs of any size for a test, the same in words)."""
     size = image_size if how.size == "auto" else int(how.size)
+    resize = round(size / USUAL) if how.resize == "auto" else int(how.resize)
+    _refuse_padding("preprocess", resize, size)
     if how.crop_first:
-        share = USUAL if how.resize == "auto" else size / int(how.resize)
+        share = USUAL if how.resize == "auto" else size / resize
         words = f"centre {share:.4g} of the short side, resized to {size}, {how.interpolation}"
         return crop_then_resize(size, share, how.interpolation), words
-    resize = round(size / USUAL) if how.resize == "auto" else int(how.resize)
     return centre_crop(size, resize, how.interpolation), f"short side {resize}, centre {size}, {how.interpolation}"
 
 
-def stimulus(image_size: int, how: Preprocess) -> tuple[Transform, str]:
+def stimulus(image_size: int, how: StimuliPreprocess) -> tuple[Transform, str]:
     """(transform of square stimuli that have their size already, the same in words)."""
-    size = image_size if how.stimuli_size == "auto" else int(how.stimuli_size)
-    if how.stimuli_resize is not None:
-        resize = how.stimuli_resize
-        return centre_crop(size, resize, how.interpolation), f"short side {resize}, centre {size}, {how.interpolation}"
-    return fitted(size, how.interpolation), f"as it is, or resized to {size}, {how.interpolation}"
+    size = image_size if how.size == "auto" else int(how.size)
+    if how.resize is None:
+        return fitted(size, how.interpolation), f"as it is, or resized to {size}, {how.interpolation}"
+    _refuse_padding("stimuli", how.resize, size)
+    return (
+        centre_crop(size, how.resize, how.interpolation),
+        f"short side {how.resize}, centre {size}, {how.interpolation}",
+    )
+
+
+def _refuse_padding(group: str, resize: int, size: int) -> None:
+    """UsageError for a crop that is larger than what it is taken from: it would be padded with black."""
+    if resize < size:
+        raise UsageError(f"{group}.resize={resize} is smaller than the crop of {size} that is taken from it")
 
 
 def shrunk(image: Tensor, size: int) -> Tensor:

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from biasbed import algorithms, networks, record
 from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.make import from_checkpoint
+from biasbed.algorithms.recipes import TESTING, within
 from biasbed.errors import UsageError
 from biasbed.networks import library as published
 from biasbed.networks.weights import is_run_id
-from biasbed.settings import flatten
 
 # What an exported network needs. Said, since MLflow would find it out in a process of its own, for ten seconds.
 TO_SERVE = ("mlflow", "torch", "numpy", "pandas")
@@ -47,7 +47,7 @@ def log_model(best: Path, run_id: str, uri: str, named: str = "auto") -> None:
     from mlflow.models import ModelSignature
     from mlflow.types import Schema, TensorSpec
 
-    algorithm, config, _ = from_checkpoint(best, named)
+    algorithm, config, *_ = from_checkpoint(best, named)
     algorithm.to(memory_format=torch.contiguous_format)  # torch.export packs no other order without warning
     size, classes = config.image_size, algorithm.setup.num_classes
     example = np.random.default_rng(0).random((2, 3, size, size), dtype=np.float32)
@@ -106,10 +106,8 @@ def find(model: str, weights: str = "none", named: str = "auto") -> TestedModel:
 
 
 def _ours(path: Path, named: str, where: str = "") -> TestedModel:
-    algorithm, config, classes = from_checkpoint(path, named, where)
-    values = flatten(config)
-    tested = ("image_size", "categories", "preprocess.")
-    preprocessing = {key: value for key, value in values.items() if key.startswith(tested)}
+    algorithm, config, classes, values = from_checkpoint(path, named, where)
+    preprocessing = {key: v for key, v in values.items() if key == "image_size" or within(key, TESTING)}
     name, outputs = algorithms.identifier(config.algorithm), algorithm.setup.num_classes
     return TestedModel(algorithm, algorithm.predict, name, config.seed, classes, outputs, preprocessing)
 

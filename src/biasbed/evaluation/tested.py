@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from biasbed import record, suites
+from biasbed import record, registry, suites
 from biasbed.algorithms import recipes as presets
 from biasbed.compute.distributed import Group, failures_named, process_group
 from biasbed.compute.precision import Precision
-from biasbed.config import Config, preset_names
+from biasbed.config import Aggregation, Config, preset_names
 from biasbed.data.source import Decoded
 from biasbed.data.streams import auto_workers
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
@@ -28,8 +28,9 @@ from biasbed.evaluation.run import EvaluationRun, finish
 from biasbed.networks.lineage import content_hash
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.settings import build, flatten, specs
-from biasbed.suites import Suite, label_maps
+from biasbed.suites import label_maps
 from biasbed.suites.sets import EvaluationSet
+from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
 from biasbed.system.processes import interruptible
 from biasbed.system.terminal import ProgressBar
@@ -44,7 +45,7 @@ class Evaluation:
 
     config: Config
     model: models.TestedModel
-    suite: Suite
+    suite: OpenSuite
     observers: Mapping[str, Sequence[Decisions]]  # set -> who else has decided on its images
 
 
@@ -80,7 +81,8 @@ def _opened(options: EvaluateOptions, given: Mapping[str, Any]) -> Evaluation:
         model = _described(model, own)
     config = _config(options, given, model)
     suite = suites.open_suite(config)
-    sets, misfits = _fitted(suite, model, own, config)
+    how = getattr(config, "categories", label_maps.USUAL) if options.categories == "auto" else options.categories
+    sets, misfits = _fitted(suite, model, own, config, how)
     _check_sizes(model, sets)
     suite = replace(suite, sets=sets, left_out={**suite.left_out, **misfits})
     return Evaluation(config, model, suite, _by_set(observers, sets))
@@ -107,22 +109,26 @@ def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.Te
 
     Of a preset counts what it says of testing.
     """
-    name = str(given.get("suite", Config.suite))
-    brought = dict(model.preprocessing)
+    name = registry.settled(str(given.get("suite", Config.suite)))
+    suite = suites.load(name)
+    known = specs(suite.Settings)
+    brought = {key: value for key, value in model.preprocessing.items() if key in known}
     if options.image_size != "auto":
-        for key in ("preprocess.size", "preprocess.resize", "preprocess.stimuli_resize", "preprocess.stimuli_size"):
+        for key in ("preprocess.size", "preprocess.resize", "stimuli.resize", "stimuli.size"):
             if brought.get(key) not in ("auto", None):
                 brought[key] = round(brought[key] * options.image_size / brought["image_size"])
         brought["image_size"] = options.image_size
-    recipes = presets.named(preset_names(given), [suites.presets(name)], specs(Config), name)
+    recipes = presets.named(preset_names(given), [suite.presets], known, name)
     tested = [{key: v for key, v in recipe.items() if presets.within(key, presets.TESTING)} for recipe in recipes]
-    layers = [suites.defaults(name), brought, *tested, given]
+    layers = [suite.defaults, brought, *tested, {**given, "suite": name}]
+    if options.categories != "auto" and "categories" in known:
+        layers.append({"categories": options.categories})
     values: dict[str, Any] = {"train": "none", "algorithm": model.algorithm, "seed": model.seed}
     for layer in layers:
-        if "preprocess.size" in layer:
+        if "preprocess.size" in layer and "preprocess.resize" in known:
             values["preprocess.resize"] = "auto"  # what is below was chosen for another size
         values |= layer
-    return build(Config, values)
+    return build(suite.Settings, values)
 
 
 # --- label maps -------------------------------------------------------------------------------------------------------
@@ -140,7 +146,11 @@ def _described(model: models.TestedModel, own: label_maps.OwnMaps) -> models.Tes
 
 
 def _fitted(
-    suite: Suite, model: models.TestedModel, own: label_maps.OwnMaps | None, config: Config
+    suite: OpenSuite,
+    model: models.TestedModel,
+    own: label_maps.OwnMaps | None,
+    config: Config,
+    how: Aggregation = label_maps.USUAL,
 ) -> tuple[tuple[EvaluationSet, ...], dict[str, str]]:
     """(sets with the label map that fits the model, why the others are left out).
 
@@ -148,7 +158,7 @@ def _fitted(
     """
     fitting, misfits = [], {}
     for entry in suite.sets:
-        label_map = _label_map(entry, suite, model, own, config)
+        label_map = _label_map(entry, suite, model, own, how)
         if label_map is None:
             misfits[entry.name] = _misfit(entry, model)
         else:
@@ -164,9 +174,12 @@ def _fitted(
 
 
 def _label_map(
-    entry: EvaluationSet, suite: Suite, model: models.TestedModel, own: label_maps.OwnMaps | None, config: Config
+    entry: EvaluationSet, suite: OpenSuite, model: models.TestedModel, own: label_maps.OwnMaps | None, how: Aggregation
 ) -> label_maps.LabelMap | None:
-    """How the model's outputs become the set's classes, by the names of both; None where nothing fits."""
+    """How the model's outputs become the set's classes, by the names of both; None where nothing fits.
+
+    how: those of ImageNet's classes become the 16 categories.
+    """
     classes = entry.source.classes
     chosen = own.fitting(classes) if own is not None else None
     if chosen is not None:
@@ -179,7 +192,7 @@ def _label_map(
     if outputs == classes:
         return label_maps.IDENTITY
     if outputs == imagenet_classes() and classes == CATEGORIES_16:
-        return label_maps.sixteen(config.categories)
+        return label_maps.sixteen(how)
     return label_maps.wordnet_subset(classes, outputs or ())
 
 
@@ -236,13 +249,14 @@ def _metric(pair: ObserverPair) -> str:
 def _run(options: EvaluateOptions, evaluation: Evaluation) -> EvaluationRun:
     config, model, suite = evaluation.config, evaluation.model, evaluation.suite
     values = flatten(config)
-    shared = {name: values[name] for name in (*EVALUATE_SHARED, "image_size")}
-    numbers = {name: shared[name] for name in ("image_size", "precision", "categories")}
-    numbers |= {name: value for name, value in shared.items() if name.startswith("preprocess.")}
+    own = suites.REGISTRY.own_settings(config.suite)
+    shared = {name: values[name] for name in (*EVALUATE_SHARED, "image_size", *own)}
+    numbers = {name: shared[name] for name in ("image_size", "precision")}
+    numbers |= {name: shared[name] for name, spec in own.items() if spec.identity}
     weights = content_hash(model.module.state_dict())  # whatever their file is called
     return EvaluationRun(
         name="-".join(dict.fromkeys(record.slug(word) for word in (model.algorithm, Path(options.model).name[:24]))),
-        suite=config.suite,
+        suite=suite.name,
         study=config.study,
         experiment=config.experiment,
         algorithm=model.algorithm,
@@ -250,9 +264,14 @@ def _run(options: EvaluateOptions, evaluation: Evaluation) -> EvaluationRun:
         offline=config.tracking == "offline",
         home=home(config),
         settings={**flatten(options), **shared},
-        what={"weights": weights, "label_map": _content(options.label_map), **numbers},
+        what={
+            "weights": weights,
+            "label_map": _content(options.label_map),
+            "categories": options.categories,
+            **numbers,
+        },
         weights=weights,
-        code=code.code_hash(type(model.module), config.suite),
+        code=code.code_hash(type(model.module), suites.load(config.suite)),
         protocol=replace(suite.protocol(config), validation_sets=()),
         data=suite.fingerprint,
     )

@@ -123,6 +123,7 @@ def _settings(size: int, resize: int | None = None, interpolation: str = "biline
         "preprocess.size": size,
         "preprocess.resize": resize or round(size / USUAL),
         "preprocess.interpolation": "bicubic" if interpolation == "bicubic" else "bilinear",
+        "stimuli.interpolation": "bicubic" if interpolation == "bicubic" else "bilinear",
     }
 
 

@@ -15,6 +15,7 @@ from biasbed.data.transforms import keyed_randomness
 from biasbed.errors import UsageError
 from biasbed.networks.cae import CAE, LAYERS, SMALLEST
 from biasbed.prepare.fit import FitOptions, Tick, fit, patches
+from biasbed.prepare.networks import NetworkMaker, WeightsOptions
 from biasbed.settings import setting
 
 WIDTH = 24  # above it, the same steps of Adam move a layer's output by more, until the last tanh is stuck at its end
@@ -28,6 +29,18 @@ class CAETraining(FitOptions):
     steps: int = setting(2000, "training steps", ge=1)
     batch_size: int = setting(4, "images per step: many small steps learn more in the same time", ge=1)
     lr: float = setting(2e-3, "highest learning rate of Adam up to a width of 24; times 24/width above", gt=0)
+
+
+class CAENetwork(NetworkMaker[WeightsOptions]):
+    """The compressive autoencoder."""
+
+    Settings = WeightsOptions
+    kind = "cae"
+    Training = CAETraining
+
+    def train(self, training: FitOptions, tick: Tick, partial: Path) -> CAE:
+        assert isinstance(training, CAETraining)
+        return train_cae(self.usable, training, self.device, tick, partial)
 
 
 def train_cae(

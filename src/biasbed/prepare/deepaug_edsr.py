@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from biasbed.errors import UsageError
 from biasbed.networks.edsr import BLOCKS, EDSR, RANGE, SCALE
-from biasbed.prepare.maker import (
+from biasbed.prepare.distortion import (
     Draws,
     Weights,
     amplified,

@@ -12,13 +12,15 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 from biasbed import suites
-from biasbed.config import Config
 from biasbed.data.decoding import DEEP, PROBLEMS, TOO_DEEP, open_file, reading_file
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS
 from biasbed.datasets.base import DataSet, some
 from biasbed.errors import CorruptImage, Failure, UsageError
 from biasbed.options import PrepareOptions
+from biasbed.prepare.maker import Maker
+from biasbed.settings import setting
+from biasbed.suites.suite import choose
 from biasbed.system.terminal import ProgressBar
 
 CHUNK = 128  # files that are in memory at a time when contents are hashed
@@ -53,21 +55,34 @@ class Finding:
         return found
 
 
-def check(options: PrepareOptions, config: Config) -> None:
-    """Print a table of the suite's data sets, and what is wrong with them.
+@dataclass(frozen=True)
+class CheckOptions(PrepareOptions):
+    """What the doctor can be told."""
 
-    Raises Failure where one that is there is not whole, where one that was asked for by `sets` is missing, or where
-    there is none at all.
-    """
-    data_sets = suites.data_sets(config)
-    if not data_sets:
-        print(f"the suite '{config.suite}' has no data sets on disk: nothing to check")
-        return
-    data_dir = suites.data_root(config)
-    chosen = suites.choose([data_set.name for data_set in data_sets], config.sets, "data set")
-    findings = [examine(data_set, data_dir, options.hash) for data_set in data_sets if data_set.name in chosen]
-    print("\n".join([*_table(findings, data_dir), *_notes(findings)]))
-    _judge(findings, data_dir, asked=config.sets != "auto")
+    hash: bool = setting(False, "read, decode and hash every file, not only its header")
+
+
+class Check(Maker[CheckOptions]):
+    """Makes nothing: says what is there."""
+
+    Settings = CheckOptions
+
+    def run(self) -> None:
+        """Print a table of the suite's data sets, and what is wrong with them.
+
+        Raises Failure where one that is there is not whole, where one that was asked for by `sets` is missing, or where
+        there is none at all.
+        """
+        suite = suites.of(self.config)
+        data_sets = suite.data_sets()
+        if not data_sets:
+            print(f"the suite '{suite.name}' has no data sets on disk: nothing to check")
+            return
+        sets, data_dir = self.config.sets, suite.data_root
+        chosen = choose([data_set.name for data_set in data_sets], sets, "data set")
+        findings = [examine(data_set, data_dir, self.options.hash) for data_set in data_sets if data_set.name in chosen]
+        print("\n".join([*_table(findings, data_dir), *_notes(findings)]))
+        _judge(findings, data_dir, asked=sets != "auto")
 
 
 def examine(data_set: DataSet, data_dir: Path, whole: bool = False) -> Finding:

@@ -36,6 +36,11 @@ class FitOptions:
     lr: float = setting(1e-3, "highest learning rate of Adam", gt=0)
     seed: int = setting(0, "decides initial weights, order of images, crops and noise", ge=0)
 
+    @property
+    def total(self) -> int:
+        """Training steps in all."""
+        return self.steps
+
 
 def patches(source: Source, size: int, batch_size: int, seed: int, start: int = 0) -> Iterator[Tensor]:
     """Endless batches of random square crops [batch_size,3,S,S] in [0,1], from batch number `start` on.

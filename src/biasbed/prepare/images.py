@@ -19,7 +19,7 @@ from torch import Tensor
 from biasbed.data.source import Source
 from biasbed.data.transforms import key_seed
 from biasbed.errors import CorruptImage, Failure
-from biasbed.prepare.maker import Distortion
+from biasbed.prepare.distortion import Distortion
 from biasbed.system.files import whole
 from biasbed.system.processes import die_with_parent
 from biasbed.system.terminal import ProgressBar

@@ -1,138 +1,119 @@
-"""What DeepAugment's two distortions share: Hendrycks et al., The Many Faces of Robustness, ICCV 2021, section 4.
+"""The contract of what `prepare` makes, by name: a network, images, or a look at what is there.
 
-An image is sent through an image-to-image network whose weights and features have been tampered with. Every operation
-here is a pure function of tensors and of its draws.
+A maker is one class of one file, of biasbed or of a user's own. It brings its `Settings`; the command takes no others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import contextlib
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
 
-import torch
-from torch import Tensor
-from torch.nn import functional
-from torchvision.transforms import v2
+from biasbed.compute.device import settle_device
+from biasbed.config import Config
+from biasbed.data.prepared import MAKERS, PreparedStore
+from biasbed.data.source import Source
+from biasbed.errors import Failure, UsageError
+from biasbed.options import PrepareOptions
+from biasbed.settings import nearest, setting
+from biasbed.suites import open_suite
+from biasbed.suites.suite import OpenSuite
+from biasbed.tracking.folder import exclusive
 
-Weights = dict[str, Tensor]  # a state dict whose tensors may be replaced, but are never written into
-
-
-class Distortion(Protocol):
-    """A way to make images from images. It starts with clean weights: call `redraw` before the first image."""
-
-    def redraw(self, generator: torch.Generator) -> None:
-        """Draw a new distortion of the network's weights, from the clean ones."""
-
-    def __call__(self, image: Tensor, generator: torch.Generator) -> Tensor:
-        """[3,H,W] float in [0,1] to a distorted [3,H',W'] in [0,1]; draws the distortion of the features."""
-
-
-class Draws:
-    """Draws from one generator on the CPU; tensors are handed over on `device`."""
-
-    def __init__(self, generator: torch.Generator, device: torch.device | str = "cpu") -> None:
-        self.generator = generator
-        self.device = device
-
-    def below(self, limit: int) -> int:
-        """Uniform over 0 .. limit - 1."""
-        return int(torch.randint(limit, (), generator=self.generator))
-
-    def one_of(self, options: Sequence[int]) -> int:
-        return options[self.below(len(options))]
-
-    def several(self, limit: int, count: int) -> list[int]:
-        """`count` numbers below `limit`, with replacement."""
-        return torch.randint(limit, (count,), generator=self.generator).tolist()
-
-    def fraction(self) -> float:
-        """Uniform over [0,1)."""
-        return float(torch.rand((), generator=self.generator))
-
-    def uniform(self, *shape: int) -> Tensor:
-        """Uniform over [0,1), fp32."""
-        return torch.rand(shape, generator=self.generator).to(self.device)
-
-    def order(self, count: int) -> list[int]:
-        """A permutation."""
-        return torch.randperm(count, generator=self.generator).tolist()
+P = TypeVar("P", bound=PrepareOptions)
 
 
-def scaled(count: int, width: int, full: int = 64) -> int:
-    """A number of filters in the authors' network as a number in a narrow one: the same share, at least one."""
-    return max(1, round(count * width / full))
+class Maker(Generic[P]):
+    """One thing that `prepare` can be asked for.
 
-
-def resized(image: Tensor, size: int) -> Tensor:
-    """[...,H,W] with its short side at `size`, larger or smaller."""
-    if min(image.shape[-2:]) == size:
-        return image
-    made: Tensor = v2.functional.resize(image, [size], antialias=True)
-    return made.clamp(0, 1)
-
-
-# --- operations on a layer's weight, whose first axis counts filters --------------------------------------------------
-
-
-def negated(tensor: Tensor, filters: Sequence[int]) -> Tensor:
-    """Each listed filter negated as often as it is listed: twice is not at all."""
-    return tensor * (1 - 2 * (_counts(tensor, filters) % 2))
-
-
-def negated_once(tensor: Tensor, filters: Sequence[int]) -> Tensor:
-    """Each listed filter negated, however often it is listed."""
-    return tensor * (1 - 2 * _counts(tensor, filters).clamp(max=1))
-
-
-def zeroed(tensor: Tensor, filters: Sequence[int]) -> Tensor:
-    return tensor * (1 - _counts(tensor, filters).clamp(max=1))
-
-
-def minus_gelu(tensor: Tensor) -> Tensor:
-    return -functional.gelu(tensor)
-
-
-def minus_gelu_of(tensor: Tensor, filters: Sequence[int]) -> Tensor:
-    """-gelu of each listed filter, again and again where it is listed more than once."""
-    result = tensor.clone()
-    for index in filters:
-        result[index] = minus_gelu(result[index])
-    return result
-
-
-def amplified(tensor: Tensor, base: float, slope: float, fraction: float, uniform: Tensor) -> Tensor:
-    """tensor * (base + slope u U) with one u for all and one U per element, both uniform over [0,1).
-
-    The authors write `rand_like(x - 1)`, presumably for a noise that is centred; the -1 only changes the tensor whose
-    shape is taken, so that the factor is never below `base`.
+    Settings: a subclass of `PrepareOptions` with what this maker alone can be told.
     """
-    return tensor * (base + slope * fraction * uniform)
+
+    Settings: ClassVar[type[PrepareOptions]] = PrepareOptions
+
+    def __init__(self, options: P, config: Config) -> None:
+        """config: names the images that are meant."""
+        self.options, self.config = options, config
+
+    @property
+    def name(self) -> str:
+        """What is made, as files are called."""
+        return MAKERS.identifier(self.options.what)
+
+    def run(self) -> Path | None:
+        """Do it; the file or folder, where one is made. UsageError for what can't be meant."""
+        raise NotImplementedError
 
 
-def masked(weight: Tensor, uniform: Tensor, signs: bool) -> Tensor:
-    """Each element times 0 or 1, or -1 or 1, at even odds."""
-    bits = torch.round(uniform)
-    return weight * (2 * bits - 1 if signs else bits)
+def load(what: str) -> type[Maker[Any]]:
+    """The class of a maker; UsageError where there is none of that name."""
+    if what == "none":
+        raise UsageError(f"say what to prepare: what=<{', '.join(MAKERS)}>")
+    return MAKERS.load_class(what, Maker)
 
 
-def turned(weight: Tensor, quarters: int, axes: Sequence[int] = (2, 3)) -> Tensor:
-    """Turned by `quarters` times 90 degrees in the plane of two axes: the kernels', unless others are named."""
-    return torch.rot90(weight, quarters, tuple(axes))
+@dataclass(frozen=True)
+class KeptOptions(PrepareOptions):
+    """What can be told to a maker whose work is kept."""
+
+    split: str = setting("train", "whose images: train, or the name of a validation or evaluation set")
+    overwrite: bool = setting(False, "make it anew where it exists with other settings")
 
 
-def strongest_tap(weight: Tensor) -> Tensor:
-    """Of every kernel, only the largest value (with its sign, not the largest magnitude).
-
-    A kernel without a positive value keeps a negative one, and nothing at all when this is done to it again.
-    """
-    flat = weight.flatten(2)
-    found = flat.topk(1)
-    return torch.zeros_like(flat).scatter(2, found.indices, found.values).view_as(weight)
+K = TypeVar("K", bound=KeptOptions)
 
 
-def _counts(tensor: Tensor, filters: Sequence[int]) -> Tensor:
-    """How often each index along the first axis is listed, in a shape that multiplies `tensor`."""
-    counts = torch.zeros(len(tensor), dtype=tensor.dtype, device=tensor.device)
-    for index in filters:
-        counts[index] += 1
-    return counts.view(-1, *[1] * (tensor.dim() - 1))
+class KeptMaker(Maker[K]):
+    """Makes something of a suite's images, where the suite looks for it. What is there already is left alone."""
+
+    Settings = KeptOptions
+
+    @functools.cached_property
+    def suite(self) -> OpenSuite:
+        return open_suite(self.config)
+
+    @functools.cached_property
+    def source(self) -> Source:
+        """The images of the split."""
+        split = self.options.split
+        if split == "train":
+            return self.suite.material()
+        sets = {entry.name: entry.source for entry in self.suite.tested}
+        if split not in sets:
+            raise UsageError(f"split={split}: '{self.suite.name}' has no such images{nearest(split, ['train', *sets])}")
+        return sets[split]
+
+    @property
+    def store(self) -> PreparedStore:
+        assert self.suite.store is not None
+        return self.suite.store
+
+    @functools.cached_property
+    def device(self) -> str:
+        return settle_device(self.config.device, 1)[0]
+
+    def run(self) -> Path:
+        """Make it, alone in its folder. Failure for images that can't be read, and for what the machine lacks."""
+        folder = self.store.folder(self.source)
+        with exclusive(folder, "prepared"), _failures(folder):
+            return self.make()
+
+    def make(self) -> Path:
+        """Make it where it is not there; the file or folder."""
+        raise NotImplementedError
+
+
+@contextlib.contextmanager
+def _failures(folder: Path) -> Iterator[None]:
+    """What the machine lacks, in one line; what is made so far stays."""
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise Failure("out of GPU memory: device=cpu, or a smaller size= or batch_size=") from None
+    except OSError as error:
+        raise Failure(f"can't write to {folder}: {error.strerror or error}; the same command goes on") from None

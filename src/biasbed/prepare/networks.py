@@ -1,64 +1,151 @@
-"""Which network is trained or taken over for what, and the distortion that is made with it."""
+"""Networks that `prepare` makes: trained on a suite's own images, or taken over from the authors' files."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
-import torch
-
-from biasbed.config import Config
-from biasbed.data.folders import FolderSource, open_flat
+from biasbed.config import Auto
+from biasbed.data.folders import FolderSource
 from biasbed.data.source import Source
 from biasbed.errors import CorruptImage, UsageError
 from biasbed.networks import frozen
 from biasbed.networks.frozen import PreparedNetwork
-from biasbed.networks.weights import read_file
-from biasbed.options import PrepareOptions
-from biasbed.prepare.maker import Distortion
-from biasbed.settings import build
+from biasbed.prepare.fit import FitOptions, Tick
+from biasbed.prepare.maker import KeptMaker, KeptOptions
+from biasbed.settings import build, setting
 from biasbed.system.terminal import ProgressBar
 
-# With the authors' encoder, the decoder is trained as they did (Huang and Belongie 2017, section 6).
-AUTHORS_STYLE = {"width": 64, "encoder_steps": 0, "lr": 4e-4, "style_weight": 10.0, "reconstruction_weight": 0.0}
 
-Trainer = Callable[..., PreparedNetwork]
+@dataclass(frozen=True)
+class NetworkOptions(KeptOptions):
+    """What can be told to the training of a network."""
 
+    width: int | Auto = setting("auto", "channels of the first layer of a network that is trained here")
+    size: int | Auto = setting("auto", "pixels of the training crops, and of images made with the network")
+    steps: int | Auto = setting("auto", "training steps of a network (style_network: of each of its halves)")
+    batch_size: int | Auto = setting("auto", "images per training step of a network")
 
-def make(
-    kind: str, options: PrepareOptions, config: Config, source: Source, partial: Path
-) -> tuple[PreparedNetwork, dict[str, Any]]:
-    """(network, where it comes from): the authors' from the files given, else trained on the images of `source`.
-
-    partial: a file for the state of the training, from which the same command goes on.
-    """
-    files = _files(kind, options)
-    wanted = frozen.network_class(kind).published
-    if set(files) == set(wanted):
-        network, checksums = frozen.take_over(kind, files)
-        for option, checksum in checksums.items():
-            print(f"{option}={files[option]}: SHA-256 {checksum}")
-        return network, {"files": checksums}
-    if files and not (kind == "style" and set(files) == {"encoder"}):
-        raise UsageError(f"{kind}_network takes {' and '.join(f'{option}=<file>' for option in wanted)}")
-    if len(source) < 2:
-        raise UsageError(f"{len(source)} images are too few to train a network on")
-    return _trained(kind, options, config, source, files, partial)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.refuse_below(width=1, size=9, steps=1, batch_size=1)
 
 
-def asked(kind: str, options: PrepareOptions) -> dict[str, Any]:
-    """What the options say of the network, files by their checksums; empty where they say nothing."""
-    names = ["width", "steps", "batch_size"]
-    if options.what == f"{kind}_network":  # of images, size and styles say something else
-        names += ["size", "styles"] if kind == "style" else ["size"]
-    said = {name: getattr(options, name) for name in names if getattr(options, name) != "auto"}
-    return said | {name: frozen.sha256(path) for name, path in _files(kind, options).items()}
+@dataclass(frozen=True)
+class WeightsOptions(NetworkOptions):
+    """What can be told to a network whose authors published one file."""
+
+    weights: str = setting("none", "file with the authors' weights of the network")
 
 
-def readable(source: Source) -> Source:
+N = TypeVar("N", bound=NetworkOptions)
+
+
+class NetworkMaker(KeptMaker[N]):
+    """A network of one kind (`networks.frozen`)."""
+
+    Settings = NetworkOptions
+    kind: ClassVar[str]
+    Training: ClassVar[type[FitOptions]]
+    # Options that say something of the network where it is what was asked for; of images, they say something else.
+    of_itself: ClassVar[tuple[str, ...]] = ("size",)
+
+    def train(self, training: FitOptions, tick: Tick, partial: Path) -> PreparedNetwork:
+        """Train it on `self.usable`. partial: a file for its state, from which the same command goes on."""
+        raise NotImplementedError
+
+    def given(self) -> dict[str, Any]:
+        """The settings of the training that the options name."""
+        return self._said("width", "steps", "batch_size")
+
+    def origin(self) -> dict[str, Any]:
+        """What else it was made of, for its file."""
+        return {}
+
+    def make(self) -> Path:
+        """The network's file. One that is there is left alone; UsageError where it was made as another command says."""
+        path = self.store.network(self.source, self.kind)
+        asked = self._asked()
+        if path.is_file() and not (self.options.overwrite and self._is_asked_for):
+            if asked and asked != frozen.origin(path).get("asked"):
+                raise UsageError(
+                    f"{path} is there, made with other settings: what={self.kind}_network overwrite=true replaces it"
+                )
+            print(f"{path} is there already", file=sys.stderr)
+            return path
+        print(f"preparing the network '{self.kind}'", file=sys.stderr)
+        partial = path.with_suffix(".partial")
+        network, origin = self._made(partial)
+        about = {"asked": asked, "source": self.source.name, "source_fingerprint": self.source.fingerprint()}
+        frozen.save(path, self.kind, network, {**origin, **about})
+        partial.unlink(missing_ok=True)
+        print(f"done: {path}", file=sys.stderr)
+        return path
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The authors' files that are given, by option; UsageError where one is not there."""
+        words = {name: getattr(self.options, name) for name in frozen.network_class(self.kind).published}
+        files = {name: Path(word).expanduser() for name, word in words.items() if word != "none"}
+        for name, path in files.items():
+            if not path.is_file():
+                raise UsageError(f"{name}={path}: there is no such file")
+        return files
+
+    @property
+    def usable(self) -> Source:
+        """The images that can be decoded, where `corrupt` lets others out."""
+        return _readable(self.source) if self.config.corrupt == "skip" else self.source
+
+    def takes(self, files: Mapping[str, Path]) -> bool:
+        """Whether a network can be trained with these files of the authors', which are not all of them."""
+        return not files
+
+    @property
+    def _is_asked_for(self) -> bool:
+        return self.options.what == f"{self.kind}_network"
+
+    def _said(self, *names: str) -> dict[str, Any]:
+        return {name: getattr(self.options, name) for name in names if getattr(self.options, name) != "auto"}
+
+    def _asked(self) -> dict[str, Any]:
+        """What the options say of the network, files by their checksums; empty where they say nothing."""
+        names = ("width", "steps", "batch_size", *(self.of_itself if self._is_asked_for else ()))
+        return self._said(*names) | {name: frozen.sha256(path) for name, path in self.files.items()}
+
+    def _made(self, partial: Path) -> tuple[PreparedNetwork, dict[str, Any]]:
+        """(network, where it comes from): the authors' from the files given, else trained."""
+        files, wanted = self.files, frozen.network_class(self.kind).published
+        if set(files) == set(wanted):
+            network, checksums = frozen.take_over(self.kind, files)
+            for option, checksum in checksums.items():
+                print(f"{option}={files[option]}: SHA-256 {checksum}")
+            return network, {"files": checksums}
+        if not self.takes(files):
+            raise UsageError(f"{self.kind}_network takes {' and '.join(f'{option}=<file>' for option in wanted)}")
+        if len(self.usable) < 2:
+            raise UsageError(f"{len(self.usable)} images are too few to train a network on")
+        training = build(self.Training, {**self.given(), "size": self._size(), "seed": self.config.seed})
+        with ProgressBar(training.total, "step") as bar:
+            network = self.train(training, bar.tick, partial)
+        return network.cpu(), {**self.origin(), "training": repr(training)}
+
+    def _size(self) -> int:
+        """As given, else the short side of the images, at most what training crops from."""
+        if self.options.size != "auto":
+            return int(self.options.size)
+        try:
+            short = min(self.usable.load(0).shape[1:])
+        except CorruptImage:
+            short = self.config.image_size
+        return int(min(short, -(-self.config.image_size * 8 // 7)))
+
+
+def _readable(source: Source) -> Source:
     """The images that can be decoded."""
 
     def loads(row: int) -> bool:
@@ -73,98 +160,3 @@ def readable(source: Source) -> Source:
     with ThreadPoolExecutor(8) as pool:
         rows = [row for row, good in enumerate(pool.map(loads, range(len(source)))) if good]
     return source if len(rows) == len(source) else source.subset(rows, source.name)
-
-
-def _files(kind: str, options: PrepareOptions) -> dict[str, Path]:
-    names = frozen.network_class(kind).published
-    for name in {"encoder", "decoder", "weights"} - set(names):
-        if getattr(options, name) != "none":
-            raise UsageError(f"the network '{kind}' takes {' and '.join(f'{n}=<file>' for n in names)}, not {name}=")
-    given = {name: getattr(options, name) for name in names}
-    files = {name: Path(word).expanduser() for name, word in given.items() if word != "none"}
-    for name, path in files.items():
-        if not path.is_file():
-            raise UsageError(f"{name}={path}: there is no such file")
-    return files
-
-
-def _trained(
-    kind: str, options: PrepareOptions, config: Config, source: Source, files: Mapping[str, Path], partial: Path
-) -> tuple[PreparedNetwork, dict[str, Any]]:
-    settings, train = _training(kind)
-    given = {name: getattr(options, name) for name in ("width", "steps", "batch_size")}
-    values = {name: value for name, value in given.items() if value != "auto"}
-    size = _size(source, config) if options.size == "auto" else int(options.size)
-    origin: dict[str, Any] = {}
-    if kind == "style":
-        styles = style_images(options.styles)
-        train = functools.partial(train, source, styles)
-        origin = {"styles": (styles or source).fingerprint()}
-        if files:
-            encoder = read_file(files["encoder"], "encoder")
-            train, values = functools.partial(train, encoder=encoder), {**AUTHORS_STYLE, **values}
-        elif "steps" in values:
-            values["encoder_steps"] = values["steps"]
-    else:
-        train = functools.partial(train, source)
-    training = build(settings, {**values, "size": size, "seed": config.seed})
-    total = training.steps + getattr(training, "encoder_steps", 0)
-    with ProgressBar(total, "step") as bar:
-        network = train(training, config.device, bar.tick, resume=partial)
-    return network.cpu(), {**origin, "training": repr(training)}
-
-
-def _training(kind: str) -> tuple[Any, Trainer]:
-    """The settings class and the function that trains, by kind of network."""
-    if kind == "style":
-        from biasbed.prepare.style import StyleTraining, train_style
-
-        return StyleTraining, train_style
-    if kind == "cae":
-        from biasbed.prepare.autoencoder import CAETraining, train_cae
-
-        return CAETraining, train_cae
-    from biasbed.prepare.superresolution import EDSRTraining, train_edsr
-
-    return EDSRTraining, train_edsr
-
-
-def _size(source: Source, config: Config) -> int:
-    """The short side of the images, at most what training crops from."""
-    try:
-        short = min(source.load(0).shape[1:])
-    except CorruptImage:
-        short = config.image_size
-    return int(min(short, -(-config.image_size * 8 // 7)))
-
-
-def style_images(folder: str) -> Source | None:
-    """All images under the folder that `styles` names; None for `auto`."""
-    return None if folder == "auto" else open_flat(Path(folder).expanduser(), "styles")
-
-
-def open_distortion(options: PrepareOptions, path: Path, styles: Source, device: str) -> Distortion:
-    """What makes one image of another, on a device, with the network in a file."""
-    choices = {
-        name: None if value == "auto" else int(value)
-        for name, value in (("weight_option", options.weight_option), ("signal_option", options.signal_option))
-    }
-    target = torch.device(device)
-    if options.what == "stylized":
-        from biasbed.prepare.stylize import Stylization
-
-        network: Any = frozen.load(path, "style").to(target)
-        return Stylization(network, styles, options.alpha, _made_size(options, network), device)
-    if options.what == "deepaug_cae":
-        from biasbed.prepare.deepaug_cae import CAEDistortion
-
-        network = frozen.load(path, "cae").to(target)
-        return CAEDistortion(network, **choices)
-    from biasbed.prepare.deepaug_edsr import EDSRDistortion
-
-    network = frozen.load(path, "edsr").to(target)
-    return EDSRDistortion(network, **choices)
-
-
-def _made_size(options: PrepareOptions, network: PreparedNetwork) -> int:
-    return network.size if options.size == "auto" else int(options.size)

@@ -13,10 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from biasbed.data.folders import open_flat
 from biasbed.data.source import Source
 from biasbed.data.transforms import keyed_randomness
 from biasbed.networks.style import TAPS, StyleTransfer, moments, restyle
+from biasbed.networks.weights import read_file
 from biasbed.prepare.fit import FitOptions, Tick, fit, order, patches
+from biasbed.prepare.networks import NetworkMaker, NetworkOptions
 from biasbed.settings import setting
 from biasbed.tasks import MultiClass, MultiLabel
 
@@ -40,6 +43,54 @@ class StyleTraining(FitOptions):
     lr: float = setting(1.5e-3, "highest learning rate of Adam, for a width of 16 (authors: 1e-4, for 64)", gt=0)
     style_weight: float = setting(2.0, "weight of the style loss; that of the content loss is 1 (authors: 10)", ge=0)
     reconstruction_weight: float = setting(200.0, "weight of the error of unstyled images (authors: 0)", ge=0)
+
+    @property
+    def total(self) -> int:
+        return self.steps + self.encoder_steps
+
+
+# With the authors' encoder, the decoder is trained as they did (Huang and Belongie 2017, section 6).
+AUTHORS_STYLE = {"width": 64, "encoder_steps": 0, "lr": 4e-4, "style_weight": 10.0, "reconstruction_weight": 0.0}
+
+
+@dataclass(frozen=True)
+class StyleOptions(NetworkOptions):
+    """What can be told to the maker of a style network."""
+
+    encoder: str = setting("none", "file with the weights of AdaIN's VGG encoder")
+    decoder: str = setting("none", "file with the weights of AdaIN's decoder")
+    styles: str = setting("auto", "folder of style images (auto: the images themselves)")
+
+    def style_images(self) -> Source | None:
+        """All images under the folder of style images; None for `auto`."""
+        return None if self.styles == "auto" else open_flat(Path(self.styles).expanduser(), "styles")
+
+
+class StyleNetwork(NetworkMaker[StyleOptions]):
+    """AdaIN's encoder and decoder."""
+
+    Settings = StyleOptions
+    kind = "style"
+    Training = StyleTraining
+    of_itself = ("size", "styles")
+
+    def takes(self, files: Mapping[str, Path]) -> bool:
+        return set(files) <= {"encoder"}
+
+    def given(self) -> dict[str, Any]:
+        values = super().given()
+        if self.files:
+            return {**AUTHORS_STYLE, **values}
+        return values | ({"encoder_steps": values["steps"]} if "steps" in values else {})
+
+    def origin(self) -> dict[str, Any]:
+        return {"styles": (self.options.style_images() or self.usable).fingerprint()}
+
+    def train(self, training: FitOptions, tick: Tick, partial: Path) -> StyleTransfer:
+        assert isinstance(training, StyleTraining)
+        encoder = read_file(self.files["encoder"], "encoder") if self.files else None
+        styles = self.options.style_images()
+        return train_style(self.usable, styles, training, self.device, tick, partial, encoder)
 
 
 def train_style(

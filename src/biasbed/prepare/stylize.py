@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +13,11 @@ from torch import Tensor
 from biasbed.data.source import Source
 from biasbed.data.transforms import shrunk
 from biasbed.errors import CorruptImage, Failure
+from biasbed.networks import frozen
 from biasbed.networks.style import StyleTransfer
+from biasbed.prepare.copies import ImagesMaker, ImagesOptions
+from biasbed.prepare.style import StyleOptions
+from biasbed.settings import setting
 
 
 @dataclass
@@ -44,3 +50,31 @@ class Stylization:
             with contextlib.suppress(CorruptImage):
                 return self.styles.load(row).float() / 255
         raise Failure(f"none of the style images '{self.styles.name}' can be read")
+
+
+@dataclass(frozen=True)
+class StylizedOptions(StyleOptions, ImagesOptions):
+    """What can be told to the maker of stylized images, and to that of their network where it has to be made first."""
+
+    alpha: float = setting(1.0, "strength of the style (AdaIN, eq. 14)", ge=0, le=1)
+
+
+class StylizedImages(ImagesMaker[StylizedOptions]):
+    """Every image in the style of another."""
+
+    Settings = StylizedOptions
+    network = "style"
+
+    @classmethod
+    def distortion(cls, options: StylizedOptions, network: Path | None, material: Source, device: str) -> Stylization:
+        assert network is not None
+        transfer: Any = frozen.load(network, "style").to(torch.device(device))
+        size = transfer.size if options.size == "auto" else int(options.size)
+        return Stylization(transfer, material, options.alpha, size, device)
+
+    def material(self) -> Source:
+        return self.options.style_images() or self.source
+
+    def settings(self) -> dict[str, Any]:
+        styles = {"styles": self.material().name, "styles_fingerprint": self.material().fingerprint()}
+        return {"size": self.options.size, "alpha": self.options.alpha, **styles}

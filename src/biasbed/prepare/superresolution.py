@@ -14,6 +14,7 @@ from biasbed.data.transforms import keyed_randomness
 from biasbed.errors import UsageError
 from biasbed.networks.edsr import EDSR, RANGE, SCALE
 from biasbed.prepare.fit import FitOptions, Tick, fit, patches
+from biasbed.prepare.networks import NetworkMaker, WeightsOptions
 from biasbed.settings import setting
 
 ENLARGEMENT = 2  # of the images made, over those trained on
@@ -25,6 +26,18 @@ class EDSRTraining(FitOptions):
 
     width: int = setting(16, "channels (authors: 64)", ge=4)
     steps: int = setting(1500, "training steps", ge=1)
+
+
+class EDSRNetwork(NetworkMaker[WeightsOptions]):
+    """The super-resolution network."""
+
+    Settings = WeightsOptions
+    kind = "edsr"
+    Training = EDSRTraining
+
+    def train(self, training: FitOptions, tick: Tick, partial: Path) -> EDSR:
+        assert isinstance(training, EDSRTraining)
+        return train_edsr(self.usable, training, self.device, tick, partial)
 
 
 def train_edsr(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from biasbed import algorithms, record
+from biasbed import algorithms, record, suites
 from biasbed.errors import Failure, UsageError
 from biasbed.options import ReproduceOptions
 from biasbed.reproduce import checkout, report, verdict
@@ -50,11 +50,11 @@ def reproduce(options: ReproduceOptions) -> int:
     """
     uri = resolve_uri()
     original = read(uri, options.run)
-    method = algorithms.vouched(original.config.get("algorithm"), options.algorithm, f"run {original.id}")
+    chosen = _chosen(options, original)
     root = _home(uri, options) / "reproductions" / f"{original.id}-{options.code}"
     with interruptible(), run_folder.exclusive(root, "reproduced"):
         with _source(options, original, root) as (source, code):
-            plan = _plan(options, original, method, root, source, code)
+            plan = _plan(options, original, chosen, root, source, code)
             print(_introduction(plan), flush=True)
             _refuse_others(options, plan)
             given = take_run_id()
@@ -69,6 +69,15 @@ def _home(uri: str, options: ReproduceOptions) -> Path:
     if options.output_dir != "auto":
         return Path(options.output_dir).expanduser().resolve()
     return record.home(uri)
+
+
+def _chosen(options: ReproduceOptions, original: Original) -> dict[str, str]:
+    """Method and suite, in the user's words where they are the user's own: none that a server names is imported."""
+    where = f"run {original.id}"
+    return {
+        what: room.REGISTRY.vouched(original.config.get(what), getattr(options, what), where)
+        for what, room in (("algorithm", algorithms), ("suite", suites))
+    }
 
 
 @contextlib.contextmanager
@@ -86,11 +95,11 @@ def _source(options: ReproduceOptions, original: Original, root: Path) -> Iterat
 
 
 def _plan(
-    options: ReproduceOptions, original: Original, method: str, root: Path, source: Path, code: str
+    options: ReproduceOptions, original: Original, chosen: Mapping[str, str], root: Path, source: Path, code: str
 ) -> Reproduction:
     from biasbed.system import code as provenance
 
-    own = {"algorithm": method, "study": STUDY, "tracking": "offline", "resume": "auto", "log_model": "false"}
+    own = {**chosen, "study": STUDY, "tracking": "offline", "resume": "auto", "log_model": "false"}
     settings = original.words({**options.places, **own})
     try:
         described = checkout.describe(source, settings)

@@ -13,11 +13,10 @@ from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import BenchmarkOptions, MainOptions, StudyOptions, of_trainings
-from biasbed.settings import build, specs
 from biasbed.studies import ledger
 from biasbed.studies import study as tracked
 from biasbed.studies.display import Display, listing
-from biasbed.studies.launchers import Launcher, open_launcher
+from biasbed.studies.launchers import Launcher, open_launcher, read_options
 from biasbed.studies.plan import Records, StudyPlan, estimate, make_plan, survey
 from biasbed.studies.runner import Item, Runner
 from biasbed.studies.study import StudyRun, finished_runs
@@ -31,9 +30,8 @@ def benchmark(flags: Mapping[str, str]) -> None:
 
     Raises UsageError before anything is started, Failure in the end, with the runs that failed.
     """
-    known = specs(BenchmarkOptions)
-    options = build(BenchmarkOptions, {name: value for name, value in flags.items() if name in known})
-    settings = of_trainings(flags, known, options.loader_workers)
+    options, others = read_options(BenchmarkOptions, flags)
+    settings = of_trainings(others, options.loader_workers)
     launcher = open_launcher(options)
     plan = make_plan(_table(options, settings), launcher, options.workers)
     if options.dry_run:
@@ -42,8 +40,9 @@ def benchmark(flags: Mapping[str, str]) -> None:
         carry_out(plan, launcher, options)
 
 
-def main_study(options: MainOptions) -> None:
+def main_study(flags: Mapping[str, str]) -> None:
     """Carry out `sweeps/main.yaml`, then analyse it."""
+    options, _ = read_options(MainOptions, flags)
     table = read_table("main")
     if options.seeds != "auto":
         table = dataclasses.replace(table, seeds=parse_seeds(options.seeds))
@@ -59,18 +58,29 @@ def main_study(options: MainOptions) -> None:
     analyze(AnalyzeOptions(suite=table.suite, study=table.study, output_dir=report))
 
 
-def _table(options: BenchmarkOptions, settings: Mapping[str, str]) -> StudyTable:
-    """The study's table: the named one, or an empty one, with what the flags say instead."""
-    table = StudyTable(Config().suite, "benchmark", {}, (0, 1, 2))
+def named_table(options: BenchmarkOptions) -> StudyTable:
+    """The table that is named, in the user's words for what it would import; an empty one where none is named."""
     if options.table != "none" and options.from_study != "none":
         raise UsageError("table and from_study name a table each: give one of them")
+    table = StudyTable(Config.suite, "benchmark", {}, (0, 1, 2))
     if options.table != "none":
         table = read_table(options.table)
     if options.from_study != "none":
         from biasbed.studies.winners import fetch
 
         table = fetch(options.from_study, options.suite)
-    table = vouched(table, options.algorithms)
+    return vouched(table, options.algorithms, options.suite)
+
+
+def with_suite(flags: Mapping[str, str]) -> dict[str, str]:
+    """The flags with the suite that they mean, which a table may name."""
+    options, _ = read_options(BenchmarkOptions, flags)
+    return {**flags, "suite": named_table(options).suite if options.suite == "auto" else options.suite}
+
+
+def _table(options: BenchmarkOptions, settings: Mapping[str, str]) -> StudyTable:
+    """The study's table, with what the flags say instead."""
+    table = named_table(options)
     chosen = dict(table.algorithms)
     if options.algorithms != "auto":
         chosen = {name: table.algorithms.get(name, {}) for name in methods(options.algorithms)}

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from biasbed import algorithms
+from biasbed import algorithms, suites
 from biasbed.errors import UsageError
 from biasbed.options import OWN
 from biasbed.settings import nearest
@@ -90,15 +90,18 @@ def _origin(value: Any) -> dict[str, str]:
     return {str(name): word(entry) for name, entry in value.items()}
 
 
-def vouched(table: StudyTable, named: Sequence[str] | Literal["auto"]) -> StudyTable:
-    """The table of a sweep with the user's own words for its methods: none that it names is imported unasked.
+def vouched(table: StudyTable, named: Sequence[str] | Literal["auto"], suite: str = "auto") -> StudyTable:
+    """The table of a sweep with the user's own words for suite and methods: none that it names is imported unasked.
 
-    A table that a user wrote is the user's own words. Raises UsageError for a method that has to be named.
+    A table that a user wrote is the user's own words. Raises UsageError for what has to be named.
     """
+    if table.chosen_by:
+        where = f"the sweep '{table.chosen_by['study']}'"
+        table = replace(table, suite=suites.REGISTRY.vouched(table.suite, suite, where))
     if table.chosen_by and named == "auto":
-        remedy = f"algorithms={','.join(map(algorithms.by_hand, table.algorithms))}"
+        remedy = f"algorithms={','.join(map(algorithms.REGISTRY.by_hand, table.algorithms))}"
         for name in table.algorithms:
-            algorithms.vouched(name, "auto", f"the sweep '{table.chosen_by['study']}'", remedy)
+            algorithms.REGISTRY.vouched(name, "auto", f"the sweep '{table.chosen_by['study']}'", remedy)
     if not table.chosen_by or named == "auto":
         return table
     own = {algorithms.identifier(name): name for name in named}

@@ -13,49 +13,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from biasbed.algorithms.presets import BIASBED_CODE
 from biasbed.algorithms.recipes import OPEN
-from biasbed.config import Config
+from biasbed.config import Aggregation, StimuliPreprocess
 from biasbed.data import transforms
 from biasbed.data.folders import FolderSource
-from biasbed.data.prepared import ImagesManifest
+from biasbed.data.prepared import ImagesManifest, PreparedStore
 from biasbed.data.source import Source
 from biasbed.datasets import geirhos, imagenet
 from biasbed.datasets.base import DataSet
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.errors import UsageError
-from biasbed.settings import nearest
-from biasbed.suites import Suite, choose, data_root, folder_suite, open_store
+from biasbed.settings import nearest, setting
+from biasbed.suites.files import FileSettings, FileSuite
 from biasbed.suites.label_maps import IDENTITY, LabelMap, imagenet_subset, sixteen
 from biasbed.suites.sets import CUE_MEASURES, EvaluationSet
+from biasbed.suites.suite import OpenSuite, choose
 
 log = logging.getLogger(__name__)
-
-DEFAULTS: Mapping[str, Any] = {
-    "val_fraction": 0.02,  # 25,000 images
-    "optim.warmup": 5.0,
-    "checkpoint_every": 1000,
-    "eval_batch_size": 256,
-}
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # Training and testing as in BiasBed's code, for methods that are not in it, too; those that are have a recipe of
-    # this name with what is special to them.
-    "biasbed_code": {
-        **BIASBED_CODE,
-        "hparams": OPEN,
-        "validation": "imagenet",  # datasets/ImageNet1k/dataloader.py: trained on all of ImageNet's training images
-        # FFCV's centre crop of 7/8, resized to 256 pixels; stimuli enlarged to 256 and cropped to 224; means of logits.
-        "preprocess.size": 256,
-        "preprocess.resize": "auto",
-        "preprocess.interpolation": "bilinear",
-        "preprocess.crop_first": True,
-        "preprocess.stimuli_resize": 256,
-        "preprocess.stimuli_size": 224,
-        "categories": "logit_mean",
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -92,22 +69,77 @@ COPIES: Mapping[str, DataSet] = {
 }
 
 
-def data_sets(config: Config) -> tuple[DataSet, ...]:
-    """All that the suite looks for under `data_dir`."""
-    tests = (entry.data for entry in TEST_SETS.values())
-    return tuple(dict.fromkeys((*tests, *TRAINING.values(), *COPIES.values())))
+@dataclass(frozen=True)
+class BiasBedSettings(FileSettings):
+    """What this suite alone can be told."""
+
+    stimuli: StimuliPreprocess = StimuliPreprocess()
+    categories: Aggregation = setting(
+        "prob_mean", "how the scores of 1000 ImageNet classes become those of 16 categories"
+    )
 
 
-def build(config: Config) -> Suite:
-    """The suite with the images that are under `data_dir`; UsageError where what is asked for is missing."""
-    root = data_root(config)
-    tests, left_out = _tests(config, root)
-    whole = _training_images(config, root)
-    transform, words = _preprocessing(config, whole is not None and whole.name == "imagenet")
-    held_out = partial(EvaluationSet, "val", transform=transform, preprocessing=words)
-    suite = folder_suite(config, imagenet_classes(), tuple(tests.values()), whole, held_out)
-    training = {**suite.training, **_published_copies(root, suite.training)}
-    return replace(suite, training=training, left_out=left_out, remarks=_incomplete(tests, whole))
+class BiasBed(FileSuite[BiasBedSettings]):
+    """The suite with the images that are under `data_dir`."""
+
+    Settings = BiasBedSettings
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "val_fraction": 0.02,  # 25,000 images
+        "optim.warmup": 5.0,
+        "checkpoint_every": 1000,
+        "eval_batch_size": 256,
+    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        # Training and testing as in BiasBed's code, for methods that are not in it, too; those that are have a recipe
+        # of this name with what is special to them.
+        "biasbed_code": {
+            **BIASBED_CODE,
+            "hparams": OPEN,
+            "validation": "imagenet",  # datasets/ImageNet1k/dataloader.py: trained on all of ImageNet's training images
+            # FFCV's centre crop of 7/8, resized to 256 pixels; stimuli enlarged to 256, cropped to 224; means of logits
+            "preprocess.size": 256,
+            "preprocess.resize": "auto",
+            "preprocess.interpolation": "bilinear",
+            "preprocess.crop_first": True,
+            "stimuli.resize": 256,
+            "stimuli.size": 224,
+            "stimuli.interpolation": "bilinear",
+            "categories": "logit_mean",
+        },
+    }
+
+    def data_sets(self) -> tuple[DataSet, ...]:
+        """All that the suite looks for under `data_dir`."""
+        tests = (entry.data for entry in TEST_SETS.values())
+        return tuple(dict.fromkeys((*tests, *TRAINING.values(), *COPIES.values())))
+
+    def open(self) -> OpenSuite:
+        """UsageError where what is asked for is missing."""
+        config, root = self.config, self.data_root
+        tests, left_out = self._tests(root)
+        whole = _training_images(config, root)
+        transform, words = _preprocessing(config, whole is not None and whole.name == "imagenet")
+        held_out = partial(EvaluationSet, "val", transform=transform, preprocessing=words)
+        suite = self.of_files(imagenet_classes(), tuple(tests.values()), whole, held_out)
+        training = {**suite.training, **_published_copies(root, suite.training)}
+        return replace(suite, training=training, left_out=left_out, remarks=_incomplete(tests, whole))
+
+    def _tests(self, root: Path) -> tuple[dict[str, EvaluationSet], dict[str, str]]:
+        """(test sets by name, why the others are left out)."""
+        opened = cache(lambda name: TEST_SETS[name].data.open(root))  # ImageNet's images may be asked for four times
+        found: dict[str, EvaluationSet] = {}
+        missing: dict[str, str] = {}
+        for name in choose(TEST_SETS, self.config.sets):
+            source = _images(self.store, root, name, opened)
+            if isinstance(source, str):
+                missing[name] = source
+            else:
+                found[name] = _evaluation_set(self.config, name, source)
+        if missing and self.config.sets != "auto":
+            raise UsageError("; ".join(missing.values()))
+        if not found:
+            raise UsageError(f"data_dir={root} has none of the test sets {', '.join(TEST_SETS)}: see docs/data.md")
+        return found, missing
 
 
 def _incomplete(tests: Mapping[str, EvaluationSet], whole: FolderSource | None) -> tuple[str, ...]:
@@ -123,7 +155,7 @@ def _incomplete(tests: Mapping[str, EvaluationSet], whole: FolderSource | None) 
 # --- training and validation ------------------------------------------------------------------------------------------
 
 
-def _training_images(config: Config, root: Path) -> FolderSource | None:
+def _training_images(config: BiasBedSettings, root: Path) -> FolderSource | None:
     """All images of the training set, or None with train=none."""
     name = {"auto": "imagenet"}.get(config.train, config.train)
     if name == "none":
@@ -158,39 +190,21 @@ def _copies(data: DataSet, root: Path, name: str, originals: Callable[[], Source
 # --- test sets --------------------------------------------------------------------------------------------------------
 
 
-def _tests(config: Config, root: Path) -> tuple[dict[str, EvaluationSet], dict[str, str]]:
-    """(test sets by name, why the others are left out)."""
-    opened = cache(lambda name: TEST_SETS[name].data.open(root))  # ImageNet's images may be asked for four times
-    found: dict[str, EvaluationSet] = {}
-    missing: dict[str, str] = {}
-    for name in choose(TEST_SETS, config.sets):
-        source = _images(config, root, name, opened)
-        if isinstance(source, str):
-            missing[name] = source
-        else:
-            found[name] = _evaluation_set(config, name, source)
-    if missing and config.sets != "auto":
-        raise UsageError("; ".join(missing.values()))
-    if not found:
-        raise UsageError(f"data_dir={root} has none of the test sets {', '.join(TEST_SETS)}: see docs/data.md")
-    return found, missing
-
-
-def _images(config: Config, root: Path, name: str, opened: Callable[[str], FolderSource]) -> FolderSource | str:
+def _images(store: PreparedStore, root: Path, name: str, opened: Callable[[str], FolderSource]) -> FolderSource | str:
     """The set's images, on disk or prepared from ImageNet's validation images, or why there are none."""
     entry = TEST_SETS[name]
     if entry.data.find(root) is not None:
         return opened(name)
     if entry.made_by is None or TEST_SETS["imagenet"].data.find(root) is None:
         return entry.data.missing(root)
-    originals, store = opened("imagenet"), open_store(config)
+    originals = opened("imagenet")
     manifest = ImagesManifest.read(store.images(originals, entry.made_by))
     if manifest is None or not manifest.complete:
         return f"{entry.data.missing(root)}; or prepare it: {store.hint(entry.made_by, split='imagenet')}"
     return replace(store.open_images(originals, entry.made_by, originals), name=name)
 
 
-def _evaluation_set(config: Config, name: str, source: FolderSource) -> EvaluationSet:
+def _evaluation_set(config: BiasBedSettings, name: str, source: FolderSource) -> EvaluationSet:
     entry = TEST_SETS[name]
     # FFCV reads Stylized ImageNet as it reads ImageNet; everywhere else its images are fed as they are.
     natural = entry.natural or (name == "stylized_imagenet" and config.preprocess.crop_first)
@@ -207,7 +221,7 @@ def _evaluation_set(config: Config, name: str, source: FolderSource) -> Evaluati
     )
 
 
-def _label_map(name: str, classes: tuple[str, ...], config: Config) -> LabelMap:
+def _label_map(name: str, classes: tuple[str, ...], config: BiasBedSettings) -> LabelMap:
     """From ImageNet's 1000 classes to the set's."""
     if classes == imagenet_classes():
         return IDENTITY
@@ -215,6 +229,8 @@ def _label_map(name: str, classes: tuple[str, ...], config: Config) -> LabelMap:
     return sixteen(config.categories) if subset is None else replace(subset, name=f"{name}-{len(classes)}")
 
 
-def _preprocessing(config: Config, natural: bool) -> tuple[transforms.Transform, str]:
+def _preprocessing(config: BiasBedSettings, natural: bool) -> tuple[transforms.Transform, str]:
     """(transform, the same in words)."""
-    return (transforms.natural if natural else transforms.stimulus)(config.image_size, config.preprocess)
+    if natural:
+        return transforms.natural(config.image_size, config.preprocess)
+    return transforms.stimulus(config.image_size, config.stimuli)

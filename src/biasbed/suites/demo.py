@@ -8,65 +8,71 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from biasbed import record
-from biasbed.config import Config
+from biasbed.config import Config, StimuliPreprocess
 from biasbed.data import transforms
 from biasbed.data.source import MemorySource
-from biasbed.datasets.base import DataSet
 from biasbed.datasets.digits import CLASSES, digits
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
-from biasbed.suites import Suite, choose
 from biasbed.suites.sets import CUE_MEASURES, EvaluationSet
+from biasbed.suites.suite import OpenSuite, Suite, choose
 from biasbed.tasks import MultiClass
 
-DEFAULTS: Mapping[str, Any] = {
-    "backbone": "resnet10",
-    "image_size": 40,
-    "epochs": 10,
-    "batch_size": 64,
-    "augment.crop_scale": 0.7,
-    "augment.flip": False,  # a mirrored digit is none
-    "workers": 0,
-}
 SETS = ("in_domain", "silhouette", "edge", "sketch", "cue_conflict", "stylized")
 TRAINING = {"train": "train", "stylized": "stylized_train", "texture": "texture_train"}
 
 
-def data_sets(config: Config) -> tuple[DataSet, ...]:
-    """None: the images are computed."""
-    return ()
+@dataclass(frozen=True)
+class DemoSettings(Config):
+    """What this suite alone can be told."""
+
+    stimuli: StimuliPreprocess = StimuliPreprocess()
 
 
-def build(config: Config) -> Suite:
+class Demo(Suite[DemoSettings]):
     """The suite at the configured image size."""
-    if config.validation not in ("auto", "val"):
-        raise UsageError(f"validation={config.validation}: the suite 'demo' validates on its own images 'val'")
-    train_name = {"auto": "train", "none": "none"}.get(config.train, config.train)
-    if train_name not in (*TRAINING, "none"):
-        raise UsageError(
-            f"train={config.train}: the suite 'demo' has no such training data{nearest(train_name, TRAINING)}"
+
+    Settings = DemoSettings
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "backbone": "resnet10",
+        "image_size": 40,
+        "epochs": 10,
+        "batch_size": 64,
+        "augment.crop_scale": 0.7,
+        "augment.flip": False,  # a mirrored digit is none
+        "workers": 0,
+    }
+
+    def open(self) -> OpenSuite:
+        config = self.config
+        train_name = {"auto": "train", "none": "none"}.get(config.train, config.train)
+        if train_name not in (*TRAINING, "none"):
+            raise UsageError(
+                f"train={config.train}: the suite 'demo' has no such training data{nearest(train_name, TRAINING)}"
+            )
+        images = functools.partial(_digits, size=config.image_size)
+        same_size, words = transforms.stimulus(config.image_size, config.stimuli)
+        sets = tuple(_evaluation_set(name, images(name), same_size, words) for name in choose(SETS, config.sets))
+        validation = EvaluationSet("val", images("val"), same_size, preprocessing=words)
+        used = [entry.source for entry in (*sets, validation)]
+        used += [images(TRAINING[train_name])] if train_name != "none" else []
+        return OpenSuite(
+            name=self.name,
+            classes=CLASSES,
+            task=MultiClass(),
+            training={name: functools.partial(images, split) for name, split in TRAINING.items()},
+            train_name=train_name,
+            train_transform=transforms.training(config.image_size, config.augment),
+            validation=(validation,),
+            sets=sets,
+            monitor=str(record.MetricName("val", "accuracy", "val")),
+            fingerprint=record.digest([source.fingerprint() for source in used]),
+            store=self.store,
         )
-    images = functools.partial(_digits, size=config.image_size)
-    same_size, words = transforms.stimulus(config.image_size, config.preprocess)
-    sets = tuple(_evaluation_set(name, images(name), same_size, words) for name in choose(SETS, config.sets))
-    validation = EvaluationSet("val", images("val"), same_size, preprocessing=words)
-    used = [entry.source for entry in (*sets, validation)]
-    used += [images(TRAINING[train_name])] if train_name != "none" else []
-    return Suite(
-        name="demo",
-        classes=CLASSES,
-        task=MultiClass(),
-        training={name: functools.partial(images, split) for name, split in TRAINING.items()},
-        train_name=train_name,
-        train_transform=transforms.training(config.image_size, config.augment),
-        validation=(validation,),
-        sets=sets,
-        monitor=str(record.MetricName("val", "accuracy", "val")),
-        fingerprint=record.digest([source.fingerprint() for source in used]),
-    )
 
 
 @functools.cache

@@ -9,25 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from biasbed import record
-from biasbed.config import Config
 from biasbed.data import folders, transforms
 from biasbed.data.listing import reading, scan
 from biasbed.datasets.base import DataSet
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
-from biasbed.suites import Suite, data_root, folder_suite
+from biasbed.suites.files import FileSettings, FileSuite
 from biasbed.suites.sets import EvaluationSet
-
-DEFAULTS: Mapping[str, Any] = {
-    "backbone": "resnet18",
-    "image_size": 112,
-    "epochs": 30,
-    "batch_size": 64,
-    "optim.warmup": 1.0,
-}
+from biasbed.suites.suite import OpenSuite
 
 
 class ImageFolder(DataSet):
@@ -48,37 +40,47 @@ class ImageFolder(DataSet):
         return self._folder
 
 
-def data_sets(config: Config) -> tuple[DataSet, ...]:
-    """Every folder, as it is: nothing is known of what it should hold."""
-    root = data_root(config)
-    return tuple(ImageFolder(root / name) for name in _folder_names(root))
+class Folders(FileSuite[FileSettings]):
+    """The suite of a user's `data_dir`."""
 
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "backbone": "resnet18",
+        "image_size": 112,
+        "epochs": 30,
+        "batch_size": 64,
+        "optim.warmup": 1.0,
+    }
 
-def build(config: Config) -> Suite:
-    """The suite of `data_dir`; UsageError where folders are missing, empty or disagree on the classes.
+    def data_sets(self) -> tuple[DataSet, ...]:
+        """Every folder, as it is: nothing is known of what it should hold."""
+        root = self.data_root
+        return tuple(ImageFolder(root / name) for name in _folder_names(root))
 
-    With `train=none` (testing a model that is trained already) there are no training images, and the first test
-    folder's classes count.
-    """
-    root = data_root(config)
-    names = _folder_names(root)
-    train_name = None if config.train == "none" else _chosen(config.train, names, root)
-    wanted = [n for n in names if n != train_name] if config.sets in ("auto", "all") else config.sets
-    chosen = {_chosen(name, names, root) for name in wanted}
-    tests = [name for name in names if name in chosen]
-    if train_name in tests or not tests:
-        raise UsageError(f"name folders other than the training folder '{train_name}' with sets=")
-    try:
-        slugs = record.slugs(sorted({*([train_name] if train_name else []), *tests}))
-    except ValueError as error:
-        raise UsageError(f"{root}: {error}") from None
-    classes = tuple(folders.class_folders(root / (train_name or tests[0])))
-    transform, words = transforms.natural(config.image_size, config.preprocess)
-    test_as = partial(EvaluationSet, transform=transform, preprocessing=words)
-    sets = [test_as(slugs[name], folders.open_folder(root / name, slugs[name], classes)) for name in tests]
-    whole = folders.open_folder(root / train_name, slugs[train_name], classes) if train_name else None
-    held_out = "val" if "val" not in slugs.values() else "held_out"
-    return folder_suite(config, classes, sets, whole, partial(test_as, held_out))
+    def open(self) -> OpenSuite:
+        """UsageError where folders are missing, empty or disagree on the classes.
+
+        With `train=none` (testing a model that is trained already) there are no training images, and the first test
+        folder's classes count.
+        """
+        config, root = self.config, self.data_root
+        names = _folder_names(root)
+        train_name = None if config.train == "none" else _chosen(config.train, names, root)
+        wanted = [n for n in names if n != train_name] if config.sets in ("auto", "all") else config.sets
+        chosen = {_chosen(name, names, root) for name in wanted}
+        tests = [name for name in names if name in chosen]
+        if train_name in tests or not tests:
+            raise UsageError(f"name folders other than the training folder '{train_name}' with sets=")
+        try:
+            slugs = record.slugs(sorted({*([train_name] if train_name else []), *tests}))
+        except ValueError as error:
+            raise UsageError(f"{root}: {error}") from None
+        classes = tuple(folders.class_folders(root / (train_name or tests[0])))
+        transform, words = transforms.natural(config.image_size, config.preprocess)
+        test_as = partial(EvaluationSet, transform=transform, preprocessing=words)
+        sets = [test_as(slugs[name], folders.open_folder(root / name, slugs[name], classes)) for name in tests]
+        whole = folders.open_folder(root / train_name, slugs[train_name], classes) if train_name else None
+        held_out = "val" if "val" not in slugs.values() else "held_out"
+        return self.of_files(classes, sets, whole, partial(test_as, held_out))
 
 
 def _folder_names(root: Path) -> list[str]:

@@ -11,17 +11,18 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol, get_args
 
 import torch
 from torch import Tensor
 
+from biasbed.config import Aggregation
 from biasbed.datasets.classes import _RANGES, imagenet_classes
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 from biasbed.system import strict_yaml
 
-Aggregation = Literal["prob_mean", "logit_mean", "prob_sum", "prob_max"]
+USUAL: Aggregation = "prob_mean"
 
 
 class LabelMap(Protocol):
@@ -104,7 +105,7 @@ class Grouped:
     """
 
     members: tuple[tuple[int, ...], ...]
-    how: Aggregation = "prob_mean"
+    how: Aggregation = USUAL
     kind: str = "grouped"
     is_logits: bool = False
     restricts: bool = True
@@ -140,7 +141,7 @@ class Grouped:
         return values.amax(dim=1) if self.how == "prob_max" else values.mean(dim=1)
 
 
-def sixteen(how: Aggregation = "prob_mean") -> Grouped:
+def sixteen(how: Aggregation = USUAL) -> Grouped:
     """ImageNet-1k logits to the 16 categories."""
     return Grouped(tuple(_expand(text) for text in _RANGES.values()), how)
 

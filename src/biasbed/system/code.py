@@ -21,7 +21,8 @@ ROOMS = (
     *("batch", "config", "measures", "tasks"),
 )
 LOOP = "training/train.py"
-NAMES = "algorithms/__init__.py"  # which methods there are: another one changes no number of this one
+# Which methods and suites there are: another one changes no number of this one.
+NAMES = ("algorithms/__init__.py", "suites/__init__.py")
 
 
 def git_state() -> tuple[str, str]:
@@ -35,18 +36,19 @@ def git_state() -> tuple[str, str]:
     return commit, str(bool(_git("status", "--porcelain"))).lower()
 
 
-def code_hash(algorithm: type, suite: str) -> str:
+def code_hash(algorithm: type, suite: type) -> str:
     """16 hex digits of the source that makes the numbers: all that the method, the suite and the loop import.
 
     Only of the rooms that make numbers, so that a data set that a training doesn't use changes nothing.
     """
-    classes = [cls for cls in algorithm.__mro__ if cls.__module__ not in sys.stdlib_module_names]
+    classes = [cls for cls in (*algorithm.__mro__, *suite.__mro__) if cls.__module__ not in sys.stdlib_module_names]
     files = [Path(inspect.getfile(cls)) for cls in classes]
     files = [path for path in files if "torch" not in path.parts]
-    waiting, found = [*files, PACKAGE / LOOP, PACKAGE / "suites" / f"{suite}.py"], set[Path]()
+    names = {PACKAGE / name for name in NAMES}
+    waiting, found = [*files, PACKAGE / LOOP], set[Path]()
     while waiting:
         path = waiting.pop()
-        if path not in found and path != PACKAGE / NAMES:
+        if path not in found and path not in names:
             found.add(path)
             waiting += imported(path)
     sha = hashlib.sha256()

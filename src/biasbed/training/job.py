@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from biasbed import algorithms, networks, record
+from biasbed import algorithms, networks, record, suites
 from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.networks import frozen
-from biasbed.suites import Suite, open_suite
+from biasbed.suites import open_suite
+from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking.folder import RunFolder
@@ -26,7 +27,7 @@ class Job:
     """A config with everything that follows from it before training starts."""
 
     config: Config
-    suite: Suite
+    suite: OpenSuite
     training_data: Mapping[str, float]
     protocol: record.Protocol
     fingerprint: str  # of all images that the run sees
@@ -46,7 +47,7 @@ class Job:
     def base(self) -> Path:
         """The first of the folders that runs with this key have."""
         name = f"{self.algorithm}-s{self.config.seed}-{self.run_key[:8]}"
-        return run_folder.home(self.config) / self.config.suite / name
+        return run_folder.home(self.config) / self.suite.name / name
 
     def tags(self) -> dict[str, str]:
         config = self.config
@@ -54,15 +55,14 @@ class Job:
         return {
             record.KIND: "train",
             record.STUDY: config.study,
-            record.SUITE: config.suite,
+            record.SUITE: self.suite.name,
             record.PROTOCOL_HASH: self.protocol.hash,
             record.ALGORITHM: self.algorithm,
             record.SEED: str(config.seed),
-            record.TEST_DOMAINS: ",".join(config.test_domains or ()),
             record.CONFIG_HASH: self.config_hash,
             record.RUN_KEY: self.run_key,
             record.DATA_FINGERPRINT: self.fingerprint,
-            record.CODE_HASH: code.code_hash(algorithms.load(config.algorithm), config.suite),
+            record.CODE_HASH: code.code_hash(algorithms.load(config.algorithm), suites.load(config.suite)),
             record.GIT_COMMIT: commit,
             record.GIT_DIRTY: dirty,
             record.SCHEMA_TAG: record.SCHEMA,
@@ -92,7 +92,7 @@ def plan(config: Config) -> Job:
     return Job(config, suite, training_data, protocol, fingerprint, key, run_key(config, key))
 
 
-def _fingerprint(suite: Suite, training_data: Mapping[str, float], requires: Sequence[str]) -> str:
+def _fingerprint(suite: OpenSuite, training_data: Mapping[str, float], requires: Sequence[str]) -> str:
     """Of all that the numbers come from: the suite's images, other training data, prepared networks."""
     others = [suite.source(name).fingerprint() for name in training_data if name != suite.train_name]
     others += [frozen.fingerprint(suite.network(kind)) for kind in requires]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
-from biasbed import record
+from biasbed import record, registry
 from biasbed.algorithms import recipes as presets
 from biasbed.config import Config, config_class, preset_names
 from biasbed.errors import UsageError
-from biasbed.settings import build, check, flatten, nearest, specs
+from biasbed.settings import build, check, nearest, specs
 
 
 def resolve(flags: Mapping[str, Any]) -> Config:
@@ -21,17 +21,17 @@ def resolve(flags: Mapping[str, Any]) -> Config:
     from biasbed import algorithms, suites
 
     given = {name: value for name, value in flags.items() if value != "auto"}
-    defaults = flatten(Config())
-    suite_name = str(given.get("suite", defaults["suite"]))
-    suite = suites.defaults(suite_name)
-    name = algorithms.settled(str(given.get("algorithm", suite.get("algorithm", defaults["algorithm"]))))
+    _refuse_wrong_general(given)
+    given["suite"] = registry.settled(str(given.get("suite", Config.suite)))
+    suite = suites.load(given["suite"])
+    _refuse_unknown(given, suite.Settings)
+    name = registry.settled(str(given.get("algorithm", suite.defaults.get("algorithm", Config.algorithm))))
     given["algorithm"] = name
-    _refuse_unknown_general(given)
     algorithm = algorithms.load(name)
-    cls = config_class(algorithm.HParams)
-    owners = (suites.presets(suite_name), algorithm.presets)
-    recipes = presets.named(preset_names(given), owners, specs(cast(Any, cls)), name)
-    layers = [suite, algorithm.defaults, *recipes, given]
+    cls = config_class(suite.Settings, algorithm.HParams)
+    owners = (suite.presets, algorithm.presets)
+    recipes = presets.named(preset_names(given), owners, specs(cls), name)
+    layers = [suite.defaults, algorithm.defaults, *recipes, given]
     values: dict[str, Any] = {}
     for layer in layers:
         for one, other in (("epochs", "steps"), ("steps", "epochs")):
@@ -41,26 +41,34 @@ def resolve(flags: Mapping[str, Any]) -> Config:
     return build(cls, values)
 
 
-def _refuse_unknown_general(given: Mapping[str, Any]) -> None:
-    """Wrong names are refused before an algorithm, and with it torch, is imported."""
+def _refuse_wrong_general(given: Mapping[str, Any]) -> None:
+    """Wrong values are refused before a suite or an algorithm, and with it torch, is imported."""
     known = specs(Config)
     for name in given:
-        if name not in known and not name.startswith("hparams."):
-            raise UsageError(f"unknown setting '{name}'{nearest(name, known)}")
         if name in known:
             check(known[name], given[name])
 
 
+def _refuse_unknown(given: Mapping[str, Any], settings: type[Config]) -> None:
+    """Wrong names are refused before an algorithm is imported."""
+    known = specs(settings)
+    for name in given:
+        if name not in known and not name.startswith("hparams."):
+            raise UsageError(f"unknown setting '{name}'{nearest(name, known)}")
+
+
 def config_hash(config: Config, protocol: record.Protocol, data_fingerprint: str) -> str:
     """What was computed, seed aside: settings, protocol and data."""
-    from biasbed.algorithms import identifier
+    from biasbed import algorithms, suites
 
     what = {name: list(v) if isinstance(v, tuple) else v for name, v in config.what().items()}
-    what["algorithm"] = identifier(config.algorithm)  # wherever a user's file lies
+    what["suite"] = suites.identifier(config.suite)  # wherever a user's file lies
+    what["algorithm"] = algorithms.identifier(config.algorithm)
     what["init"] = protocol.start  # what counts is the weights' content, not where they lie
     return record.digest({"config": what, "protocol": protocol.hash, "data": data_fingerprint})
 
 
 def run_key(config: Config, config_hash: str) -> str:
-    """What was computed, seed and held-out domains included."""
-    return record.digest({"config": config_hash, "seed": config.seed, "domains": list(config.test_domains or ())})
+    """What was computed, seed included, and whatever else tells the runs of one configuration apart."""
+    cell = {name: list(v) if isinstance(v, tuple) else v for name, v in config.cell().items()}
+    return record.digest({"config": config_hash, "cell": cell})

@@ -108,7 +108,7 @@ def _open_run(job: Job, folder: RunFolder, tracker: Tracker, state: Mapping[str,
             picture = path / record.PICTURES_FOLDER / f"training_{name}.png"
             save_examples(picture, source, job.suite.train_transform)
     tracker.restore(state["history"] if state is not None else [])
-    experiment = f"biasbed-{config.suite}" if config.experiment == "auto" else config.experiment
+    experiment = f"biasbed-{job.suite.name}" if config.experiment == "auto" else config.experiment
     contexts = [("training", name) for name in job.training_data]
     contexts += [("validation", entry.name) for entry in job.suite.validation]
     contexts += [("testing", entry.name) for entry in job.suite.sets]

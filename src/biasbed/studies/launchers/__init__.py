@@ -6,19 +6,19 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Any, ClassVar, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from biasbed import record
 from biasbed.compute.device import Device
 from biasbed.config import Config
 from biasbed.errors import UsageError
+from biasbed.options import StudyOptions
 from biasbed.registry import Registry
-from biasbed.settings import as_flags
+from biasbed.settings import as_flags, build, extended, specs
 from biasbed.tracking.server import database, resolve_uri
 
-if TYPE_CHECKING:
-    from biasbed.options import StudyOptions
+S = TypeVar("S", bound=StudyOptions)
 
 
 @dataclass(frozen=True)
@@ -62,25 +62,33 @@ class StartedTraining(Protocol):
         """End it and all its processes now."""
 
 
-class Launcher(Protocol):
+class Launcher:
     """A way to run trainings.
 
     They end when this process does, however that ends; or, where they are `detached`, go on and are found again.
+    Settings: a subclass of `StudyOptions` with what this launcher alone can be told.
     """
 
+    Settings: ClassVar[type[StudyOptions]] = StudyOptions
     detached: bool = False
+
+    def __init__(self, options: Any) -> None:
+        """options: of `Settings`. UsageError where it can't work here."""
 
     def settle(self, config: Config) -> Config:
         """The config with the device and the number of processes that it has where it runs.
 
         They are part of a run's identity, so that planning must know them. UsageError where they can't be had.
         """
+        raise NotImplementedError
 
     def capacity(self, config: Config) -> int:
         """How many trainings like this one fit at a time, for `workers=auto`."""
+        raise NotImplementedError
 
     def start(self, command: TrainCommand) -> StartedTraining:
         """Start a training. Failure where that can't be done, here or at its first `poll`: a failed attempt."""
+        raise NotImplementedError
 
     def ongoing(self, folder: Path) -> StartedTraining | None:
         """The training in this folder that an earlier process started and that is still to run, runs, or just ended."""
@@ -94,12 +102,26 @@ REGISTRY = Registry(
         "docker": "biasbed.studies.launchers.docker:DockerLauncher",
         "slurm": "biasbed.studies.launchers.slurm:SlurmLauncher",
     },
+    takes_own=True,
 )
 
 
+def load(name: str) -> type[Launcher]:
+    """The class of a launcher, imported only now; UsageError where there is none of that name."""
+    return REGISTRY.load_class(name, Launcher)
+
+
+def read_options(cls: type[S], flags: Mapping[str, str]) -> tuple[S, dict[str, str]]:
+    """(the options of a command that trains; the flags that are none of them)."""
+    cls = extended(cls, load(flags.get("launcher", StudyOptions.launcher)).Settings)
+    known = specs(cls)
+    options = build(cls, {name: value for name, value in flags.items() if name in known})
+    return options, {name: value for name, value in flags.items() if name not in known}
+
+
 def open_launcher(options: StudyOptions) -> Launcher:
-    """The launcher that a study asks for, imported only now. UsageError where it can't work here."""
-    return cast("Launcher", REGISTRY.load(options.launcher)(options))
+    """The launcher that a study asks for. UsageError where it can't work here."""
+    return load(options.launcher)(options)
 
 
 # --- what launchers share ---------------------------------------------------------------------------------------------

@@ -14,18 +14,43 @@ import re
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from biasbed import record
 from biasbed.compute.device import settle
-from biasbed.config import Config
+from biasbed.config import Auto, Config
 from biasbed.data import prepared
 from biasbed.errors import Failure, UsageError
 from biasbed.options import StudyOptions
+from biasbed.settings import setting
 from biasbed.studies.launchers import Launcher, TrainCommand, require_server, share, with_device
 from biasbed.system import code as provenance
 from biasbed.system.processes import LIFELINE
+
+
+@dataclass(frozen=True)
+class Docker:
+    """Trainings in containers (launcher=docker)."""
+
+    image: str = setting("biasbed", "image to train in; docker/README.md builds it")
+    gpus: int | Auto = setting("auto", "GPUs of the engine to be used, 0: none (auto: all)")
+    shm_size: str = setting("8g", "most memory that a training's loader processes hand images over through")
+    network: str = setting("bridge", "Docker's network; host: for a tracking server on this machine")
+    mounts: tuple[str, ...] | None = setting(None, "more folders that trainings read, at the same paths as here")
+
+    def __post_init__(self) -> None:
+        if self.gpus != "auto" and int(self.gpus) < 0:
+            raise ValueError(f"docker.gpus={self.gpus}: should be at least 0")
+
+
+@dataclass(frozen=True)
+class DockerOptions(StudyOptions):
+    """How the trainings of a study are carried out in containers."""
+
+    docker: Docker = Docker()
+
 
 KILLED = 137  # exit code of a container whose process was ended by SIGKILL
 
@@ -85,7 +110,9 @@ class DockerTraining:
 class DockerLauncher(Launcher):
     """Starts `biasbed train` in the image; with several GPUs each training gets its own."""
 
-    def __init__(self, options: StudyOptions) -> None:
+    Settings = DockerOptions
+
+    def __init__(self, options: DockerOptions) -> None:
         import docker
         from docker.errors import DockerException, ImageNotFound
 

@@ -10,7 +10,6 @@ import sys
 
 from biasbed.compute.device import settle_device
 from biasbed.config import Config
-from biasbed.options import StudyOptions
 from biasbed.studies.launchers import Launcher, TrainCommand, share, with_device
 from biasbed.system.processes import PARENT_PROCESS
 
@@ -34,9 +33,6 @@ class LocalTraining:
 
 class LocalLauncher(Launcher):
     """Starts `python -m biasbed train`; with several GPUs each training gets its own."""
-
-    def __init__(self, options: StudyOptions) -> None:
-        """It has no settings of its own."""
 
     def settle(self, config: Config) -> Config:
         return with_device(config, *settle_device(config.device, config.nproc))

@@ -16,13 +16,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from biasbed import record
 from biasbed.compute.device import settle
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
-from biasbed.options import Slurm, StudyOptions
+from biasbed.options import StudyOptions
+from biasbed.settings import setting
 from biasbed.studies.launchers import Launcher, StartedTraining, TrainCommand, require_server, with_device
 from biasbed.system.files import write_whole
 from biasbed.system.processes import ENDING, PARENT_PROCESS, SHUTDOWN, die_with_parent
@@ -35,6 +36,35 @@ STATE, END = "slurm.json", "slurm-end.json"  # in the run folder: which job trai
 ASK = 10.0  # seconds between questions to the queue
 GONE = 30.0  # seconds after which a job that is not in the queue is believed to have ended without a word
 LINGER = 60.0  # seconds that a job whose training was asked to end waits for Slurm
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """Trainings as jobs of a cluster (launcher=slurm)."""
+
+    partition: str | None = setting(None, "partition (none: the cluster's usual one; so for the next two)")
+    account: str | None = setting(None, "account that is charged")
+    qos: str | None = setting(None, "quality of service")
+    minutes: int = setting(720, "time limit of a job; a training that needs longer is queued again and goes on", ge=1)
+    timeouts: int = setting(100, "how often a training may reach that limit", ge=0)
+    warning: int = setting(120, "seconds that a training has for its last checkpoint before the limit", ge=1)
+    nodes: int = setting(1, "nodes of a training", ge=1)
+    gpus_per_node: int = setting(1, "GPUs of a training on each node, one process each; 0: it runs on CPUs", ge=0)
+    cpus_per_task: int = setting(8, "cores of a training on each node", ge=1)
+    mem_gb: float | None = setting(None, "memory in GB on each node", gt=0)
+    array_parallelism: int = setting(256, "jobs of an array that run at a time", ge=1)
+    setup: str | None = setting(None, "shell command that each job begins with: module load cuda")
+    parameters: tuple[str, ...] | None = setting(None, "other options of sbatch, by commas: gres=gpu:a100:1,exclusive")
+    cluster: Literal["slurm", "local"] = setting(
+        "slurm", "local: try it without a cluster, as processes of this machine"
+    )
+
+
+@dataclass(frozen=True)
+class SlurmOptions(StudyOptions):
+    """How the trainings of a study are carried out as jobs."""
+
+    slurm: Slurm = Slurm()
 
 
 # --- in the job -------------------------------------------------------------------------------------------------------
@@ -223,9 +253,10 @@ class SlurmTraining:
 class SlurmLauncher(Launcher):
     """Submits what the runner starts together as one array. Planning needs no GPU, and no node."""
 
+    Settings = SlurmOptions
     detached = True
 
-    def __init__(self, options: StudyOptions) -> None:
+    def __init__(self, options: SlurmOptions) -> None:
         self.options, self.queue = options.slurm, Queue(options.slurm)
         self.patience = GONE if self.options.cluster == "slurm" else 1.0
         self.unsubmitted: list[tuple[TrainCommand, SlurmTraining]] = []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biasbed import algorithms, measures, record
+from biasbed import measures, record, registry
 from biasbed.config import Config, plain
 from biasbed.errors import UsageError
 from biasbed.options import SweepOptions
@@ -106,7 +106,7 @@ def make_sweep(options: SweepOptions, settings: Words, launcher: Launcher) -> Sw
     messages: list[str] = []
     for algorithm in methods(options.algorithms):
         words = {**settings, "suite": options.suite, "study": options.study}
-        words["algorithm"] = algorithms.settled(algorithm)
+        words["algorithm"] = registry.settled(algorithm)
         try:
             config, own, said = _searches_of(options, words, launcher)
         except UsageError as error:

@@ -15,11 +15,10 @@ import yaml
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.options import SweepOptions, of_trainings
-from biasbed.settings import build, specs
 from biasbed.studies import ledger, winners
 from biasbed.studies import study as tracked
 from biasbed.studies.display import Display
-from biasbed.studies.launchers import open_launcher
+from biasbed.studies.launchers import open_launcher, read_options
 from biasbed.studies.runner import GRACE
 from biasbed.studies.search import plots, results, sending, trials
 from biasbed.studies.search import storage as storages
@@ -48,10 +47,9 @@ def sweep(flags: Mapping[str, str]) -> None:
 
     Raises UsageError before anything is started, Failure in the end where a method has no complete trial.
     """
-    known = specs(SweepOptions)
     given = {name: value for name, value in flags.items() if not (name == "suite" and value == "auto")}
-    options = build(SweepOptions, {name: value for name, value in given.items() if name in known})
-    settings = of_trainings(given, known, options.loader_workers)
+    options, others = read_options(SweepOptions, given)
+    settings = of_trainings(others, options.loader_workers)
     launcher = open_launcher(options)
     plan = make_sweep(options, settings, launcher)
     url = storages.storage_url(options.storage, plan.folder)

@@ -1,0 +1,167 @@
+"""The contract of a suite: what its file says, and what comes of it once its images are opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from biasbed import measures, record
+from biasbed.config import Config
+from biasbed.errors import UsageError
+from biasbed.settings import nearest
+
+if TYPE_CHECKING:
+    from biasbed.data.prepared import PreparedStore
+    from biasbed.data.source import Source
+    from biasbed.data.streams import Stream
+    from biasbed.data.transforms import Transform
+    from biasbed.datasets.base import DataSet
+    from biasbed.suites.sets import EvaluationSet
+    from biasbed.tasks import Task
+
+C = TypeVar("C", bound=Config)
+
+
+class Suite(Generic[C]):
+    """A protocol, as one file says it: its settings, its defaults and presets, how its images are opened.
+
+    Settings: a subclass of `Config` with what this suite alone can be told. defaults: settings that it chooses
+    otherwise than `Config` and `Settings`, by dotted name. presets: named settings besides them.
+    """
+
+    Settings: ClassVar[type[Config]] = Config
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    def __init__(self, config: C, name: str) -> None:
+        """name: what its runs are filed under."""
+        self.config, self.name = config, name
+
+    def open(self) -> OpenSuite:
+        """The suite with its images; UsageError where they are missing or don't fit."""
+        raise NotImplementedError
+
+    def data_sets(self) -> tuple[DataSet, ...]:
+        """What it looks for under `data_dir`; none where it computes its images."""
+        return ()
+
+    @property
+    def data_root(self) -> Path:
+        """The folder `data_dir`; UsageError where it is not given or not there."""
+        if self.config.data_dir is None:
+            raise UsageError(f"the suite '{self.name}' needs data_dir=<the folder that holds its data sets>")
+        root = Path(self.config.data_dir).expanduser()
+        if not root.is_dir():
+            raise UsageError(f"data_dir={root}: there is no such folder")
+        return root
+
+    @property
+    def store(self) -> PreparedStore:
+        """What is prepared of its images."""
+        from biasbed.data import prepared
+
+        return prepared.PreparedStore(prepared.base(self.config.prepared_dir) / self.name, self._flags())
+
+    def _flags(self) -> tuple[tuple[str, str], ...]:
+        """What names the same training data in another command."""
+        usual = {"train": "auto", "data_dir": None, "prepared_dir": "auto", **self.defaults}
+        chosen = [("suite", self.config.suite)]
+        for name in ("data_dir", "train", "image_size", "prepared_dir"):
+            value = getattr(self.config, name)
+            if value != usual.get(name) and (name, value) != ("train", "none"):
+                chosen.append((name, str(value)))
+        return tuple(chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenSuite:
+    """A protocol, with its images opened."""
+
+    name: str
+    classes: tuple[str, ...]
+    task: Task
+    training: Mapping[str, Callable[[], Source]]  # the suite's own data to train on; opened when used
+    train_name: str  # the one that algorithms mean by "train"
+    train_transform: Transform
+    validation: tuple[EvaluationSet, ...]
+    sets: tuple[EvaluationSet, ...]
+    monitor: str  # metric name
+    fingerprint: str  # of all images that a run may see
+    whole: Callable[[], Source] | None = None  # all images that training and validation are split from, if they are
+    store: PreparedStore | None = None  # what is prepared of them
+    left_out: Mapping[str, str] = field(default_factory=dict)  # evaluation sets that are not there, and why
+    remarks: tuple[str, ...] = ()  # what else a user should know about the images
+
+    @property
+    def tested(self) -> tuple[EvaluationSet, ...]:
+        """All that a model is tested on, each once: validation may be on one of the sets."""
+        return tuple(dict.fromkeys((*self.validation, *self.sets)))
+
+    def protocol(self, config: Config) -> record.Protocol:
+        """What is written with each run, so that analysis knows the suite without importing it."""
+        return record.Protocol(
+            suite=self.name,
+            sets=tuple(entry.record() for entry in self.sets),
+            training_sets=(self.train_name,),
+            validation_sets=tuple(entry.name for entry in self.validation),
+            monitor=self.monitor,
+            monitor_higher_is_better=measures.of(self.monitor).higher_is_better,
+            step_unit=config.unit,
+        )
+
+    def training_data(self, wanted: Mapping[str, float]) -> dict[str, float]:
+        """An algorithm's training data by the suite's names; UsageError where the suite has none of that name."""
+        named = {self.train_name if name == "train" else name: share for name, share in wanted.items()}
+        if len(named) < len(wanted):
+            raise UsageError(f"the training data '{self.train_name}' has the name of what is prepared of it: rename it")
+        for name in named:
+            self.source(name)
+        return named
+
+    def source(self, name: str) -> Source:
+        """Training data by name: the suite's own, or prepared from it; UsageError where there is none."""
+        from biasbed.data.prepared import MAKERS
+
+        if name in self.training:
+            return self.training[name]()
+        if self.train_name == "none":
+            raise UsageError("train=none is for testing a model: name the images that are to be trained on")
+        assert self.store is not None
+        has_own = self.train_name in self.training
+        if not has_own or (name not in MAKERS and not self.store.has_images(self.material(), name)):
+            known = {*self.training, *MAKERS}
+            raise UsageError(f"the suite '{self.name}' has no training data '{name}'{nearest(name, known)}")
+        return self.store.open_images(self.material(), name, self.training[self.train_name]())
+
+    def material(self) -> Source:
+        """The images that are prepared for training: all that this suite's training data may be split from."""
+        if self.train_name not in self.training:
+            raise UsageError(f"the suite '{self.name}' has no training images here: name them with train=")
+        return (self.whole or self.training[self.train_name])()
+
+    def network(self, kind: str) -> Path:
+        """The file of a prepared network; UsageError with the command that prepares it."""
+        assert self.store is not None
+        return self.store.existing_network(self.material(), kind)
+
+    def stream(self, training_data: Mapping[str, float], batch_size: int, views: int) -> Stream:
+        """The main stream: every data set with its share."""
+        from biasbed.data.streams import Part, Stream
+
+        parts = [Part(self.source(name), share, self.train_transform) for name, share in training_data.items()]
+        return Stream(tuple(parts), batch_size, views)
+
+
+def choose(names: Iterable[str], wanted: Sequence[str] | str, what: str = "evaluation set") -> tuple[str, ...]:
+    """Those names that `sets=` wants, in the suite's order; UsageError for an unknown one, or none."""
+    if wanted in ("auto", "all"):
+        return tuple(names)
+    if not wanted:
+        raise UsageError(f"sets= is empty: name {what}s, or leave it out")
+    known = tuple(names)
+    for name in wanted:
+        if name not in known:
+            raise UsageError(f"sets={','.join(wanted)}: there is no {what} '{name}'{nearest(name, known)}")
+    return tuple(name for name in known if name in wanted)

@@ -1,0 +1,32 @@
+"""The command: one training, on as many processes as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from biasbed.errors import UsageError
+from biasbed.settings import as_flags
+from biasbed.training.resolve import resolve
+
+
+def train(flags: Mapping[str, str]) -> int:
+    """Train what the flags say, or go on with it; the exit code."""
+    config = resolve(flags)
+    from biasbed.compute.device import run_torchrun, settle_device
+    from biasbed.system.processes import in_torchrun
+    from biasbed.training import job
+    from biasbed.training.train import train
+
+    device, count = settle_device(config.device, config.nproc)
+    try:
+        config = replace(config, device=device, nproc=count)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if count > 1 and not in_torchrun():
+        planned = job.plan(config)  # a wrong command is refused here, once, rather than by every process
+        folder = job.find_folder(planned)
+        code = run_torchrun(count, ["train", *as_flags(flags)])
+        return 0 if job.is_settled(planned, folder) else code  # a signal may come when all is done
+    train(config)
+    return 0
