@@ -1,4 +1,4 @@
-"""The house: what lies loose, which room may import which, and that nothing runs in a circle.
+"""The house: what lies loose, which room may import which, that nothing runs in a circle; and that tests lie likewise.
 
 Imports are read from the source: lazy and type-only ones count as much as others, and analysis is read where it lies,
 not through its link.
@@ -205,11 +205,49 @@ def f():
     assert found == {"biasbed.record", "biasbed.settings", "biasbed.data.source", "biasbed.cli"}
 
 
-@pytest.mark.parametrize("top", ["src", "analysis"])
+# Searches move into the studies' runner, and their tests are written anew with them.
+STILL_TOO_LONG = {"tests/studies/search/test_sweep.py", "tests/studies/search/test_worker.py"}
+
+
+def too_long(path: Path) -> list[str]:
+    """The file if it is too long to be read in a few screens, and its functions that one screen doesn't hold."""
+    text = path.read_text()
+    found = [str(path)] if text.count("\n") > 400 else []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno >= 60:
+            found.append(f"{path}: {node.name}")
+    return found
+
+
+@pytest.mark.parametrize("top", ["src", "analysis", "tests"])
 def test_files_and_functions_fit_on_a_screen_or_a_few(top: str) -> None:
-    for path in (ROOT / top).rglob("*.py"):
-        text = path.read_text()
-        assert text.count("\n") <= 400, path
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef):
-                assert (node.end_lineno or 0) - node.lineno < 60, f"{path}: {node.name}"
+    paths = set((ROOT / top).rglob("*.py")) - {ROOT / name for name in STILL_TOO_LONG}
+    assert not [line for path in sorted(paths) for line in too_long(path)]
+
+
+def test_a_file_and_a_function_that_are_too_long_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("def f():\n" + "    pass\n" * 60 + "pass\n" * 340)
+    assert too_long(tmp_path / "a.py") == [str(tmp_path / "a.py"), f"{tmp_path / 'a.py'}: f"]
+    (tmp_path / "a.py").write_text("def f():\n" + "    pass\n" * 59 + "pass\n" * 340)
+    assert not too_long(tmp_path / "a.py")
+
+
+# --- the tests' own order ---------------------------------------------------------------------------------------------
+
+BESIDE_ROOMS = {"helpers", "mutants", "preset_sources", "replays", "matrix.py"}
+
+
+def test_tests_lie_in_the_folders_of_rooms() -> None:
+    top = ROOT / "tests"
+    for path in top.rglob("*.py"):
+        folder = path.parent.relative_to(top)
+        if path.name.startswith("test_"):
+            is_room = folder.parts and (ROOT / "src" / "biasbed" / folder).is_dir()
+            assert is_room or folder == Path("project"), f"{path}: there is no such room"
+        elif path.name != "conftest.py":
+            assert path.relative_to(top).parts[0] in BESIDE_ROOMS, path
+
+
+def test_no_test_changes_where_python_looks() -> None:
+    """pyproject.toml says it for pytest, helpers/commands.py for what tests start."""
+    assert not [path for path in (ROOT / "tests").rglob("*.py") if "sys" + ".path" in path.read_text()]
