@@ -8,7 +8,8 @@ from collections.abc import Iterable
 import pytest
 
 import matrix
-from matrix import SETTINGS, Setting, grouped, missing, together
+from helpers.commands import ROOT
+from matrix import QUICK, SETTINGS, WHOLE, Setting, grouped, missing, together
 
 GROUPS = grouped(SETTINGS)
 
@@ -70,3 +71,11 @@ def test_a_red_group_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     monkeypatch.setattr(matrix, "run", lambda setting, words: not setting.home)
     assert matrix.main(["empty_home", "no_home", "time_zone"]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "green under no_home; RED under empty_home + time_zone"
+
+
+def test_the_tests_that_are_run_are_there() -> None:
+    for word in (*QUICK, *WHOLE):
+        if word.startswith("tests"):
+            path, _, name = word.partition("::")
+            assert (ROOT / path).exists(), path
+            assert not name or f"def {name}(" in (ROOT / path).read_text(), word
