@@ -3,8 +3,8 @@
     PYTHONPATH=src python benchmarks/calibration.py
 
 Equal algorithms in every scenario, alpha = 0.05; each rate stands with its Monte Carlo standard error. All it prints is
-in docs/analysis.md, "Calibration"; tests/analysis/test_calibration.py runs the same functions with fewer simulations.
-Two minutes in all; `--part` runs one of them.
+in docs/analysis.md, "Calibration"; tests/analysis/statistics/test_calibration.py runs the same functions with fewer
+simulations. Two minutes in all; `--part` runs one of them.
 """
 
 from __future__ import annotations

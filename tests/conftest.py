@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-ROOT = Path(__file__).resolve().parents[1]
-SHARED = ROOT.parent / "shared"
-for folder in (ROOT / "src", ROOT / "tests"):
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-
-from biasbed.system.processes import yield_while_waiting  # noqa: E402  (needs the path set above)
+from biasbed.system.processes import yield_while_waiting
+from helpers import children
+from helpers.commands import SHARED
+from helpers.postgres import postgres  # noqa: F401  (a fixture)
 
 # Before torch loads. Small convolutions: threads that wait for each other on a busy machine take longer than they save.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 yield_while_waiting()  # as every command does; a test of numbers beside a test of commands is a busy neighbour
-
-import children  # noqa: E402
-from postgres import postgres  # noqa: E402, F401  (a fixture)
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +36,13 @@ def _signals_as_they_were() -> Iterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--algorithm", help="conformance suite: this method alone, by name or as <file.py>:<Class>")
+    parser.addoption("--renew", action="store_true", help="write golden traces and docs/presets.md as they are now")
+
+
+@pytest.fixture
+def renew(pytestconfig: pytest.Config) -> bool:
+    """Whether what is kept beside the code is to be written anew and not only compared."""
+    return bool(pytestconfig.getoption("--renew"))
 
 
 CLASSES = ("circle", "cross", "square")
@@ -90,6 +90,18 @@ def _empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def published_uri(_empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tracking server with the imported BiasBed results; tests only read it."""
+    from biasbed.published import import_runs
+
+    folder = tmp_path_factory.mktemp("published")
+    shutil.copy(_empty_store, folder / "mlflow.db")
+    uri = f"sqlite:///{folder / 'mlflow.db'}"
+    assert import_runs("biasbed", uri) == 158
+    return uri
+
+
 @pytest.fixture
 def serve_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Puts a tracking URI in force, here and for commands, until the test's end."""
@@ -130,29 +142,8 @@ def train_flags(image_root: Path) -> list[str]:
     ]
 
 
-Command = Callable[..., children.Done]
-
-
-def command_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a new Python that runs this checkout."""
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
-    return {**os.environ, "PYTHONPATH": path, **(extra or {})}
-
-
-def run_command(*words: str) -> subprocess.CompletedProcess[str]:
-    """`biasbed <words>` in a Python that is started anew, as a user starts it, however it ends."""
-    return subprocess.run(
-        [sys.executable, "-m", "biasbed", *words],
-        env=command_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
-
-
 @pytest.fixture
-def biasbed(tracking: str) -> Command:
+def biasbed(tracking: str) -> children.Command:
     """Runs `biasbed <words>` in a process of its own, with this test's tracking; `check=False` allows a failure."""
 
     def run(*words: str, check: bool = True, **options: Any) -> children.Done:

@@ -23,7 +23,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-QUICK = ("tests/test_golden.py::test_numbers_are_what_they_were", "tests/test_vectors.py", "-n", "auto")
+QUICK = (
+    *("tests/training/test_golden.py::test_numbers_are_what_they_were", "tests/algorithms/test_vectors.py"),
+    *("-n", "auto"),
+)
 WHOLE = ("tests", "-m", "not slow", "-n", "auto", "--dist", "loadfile")
 
 

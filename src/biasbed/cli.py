@@ -96,7 +96,7 @@ def run_tests(options: TestOptions) -> None:
         place, _, name = options.algorithm.rpartition(":")
         method = f"{Path(place).absolute()}:{name}" if place.endswith(".py") else options.algorithm
         load(method)
-        words = ["tests/test_conformance.py", "--algorithm", method]
+        words = ["tests/algorithms/test_conformance.py", "--algorithm", method]
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest starts a process per core
     os.chdir(root)
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])

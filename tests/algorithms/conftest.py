@@ -10,7 +10,7 @@ import torch
 
 from biasbed.algorithms.base import Algorithm
 from biasbed.batch import Batch
-from conformance import making
+from helpers import making
 
 MakeAlgorithm = Callable[..., Algorithm]
 

@@ -28,10 +28,11 @@ from biasbed.compute.optim import restart_steps
 from biasbed.config import Optim
 from biasbed.networks.surgery import Site, Window
 from biasbed.training.resolve import resolve
+from helpers.commands import ROOT
 from replays import Case, load
 from replays.infodrop import offsets_of, site_of
 
-VECTORS = sorted((Path(__file__).parents[1] / "vectors").glob("infodrop_*.npz"))
+VECTORS = sorted((ROOT / "tests" / "vectors").glob("infodrop_*.npz"))
 
 # --- the law of the draws ---------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,11 @@ import pytest
 import torch
 
 from biasbed.algorithms.padain import swap_statistics
+from helpers.commands import ROOT
 from replays import load
 from replays.padain import replay_network
 
-VECTORS = Path(__file__).parents[1] / "vectors"
+VECTORS = ROOT / "tests" / "vectors"
 
 
 def test_coins(make_algorithm: Any) -> None:

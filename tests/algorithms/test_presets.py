@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from conftest import ROOT
-from preset_sources import METHODS, RECIPES, SUITES, document, expected, word
-from preset_sources.lines import Recipe
 
 from biasbed import algorithms, config, suites
 from biasbed.algorithms.recipes import OPEN, TESTING, TRAINING, fixed, within
@@ -17,6 +14,9 @@ from biasbed.compute.optim import rate_factor
 from biasbed.errors import UsageError
 from biasbed.settings import Spec, check, specs
 from biasbed.training.resolve import resolve
+from helpers.commands import ROOT
+from preset_sources import METHODS, RECIPES, SUITES, document, expected, word
+from preset_sources.lines import Recipe
 
 
 def resolved(**flags: Any) -> dict[str, Any]:
@@ -106,8 +106,11 @@ def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.Mon
                     assert found[line.setting] == wanted, (method, recipe.preset, line.setting)
 
 
-def test_the_document_is_these_tables() -> None:
-    assert (ROOT / "docs" / "presets.md").read_text() == document(), "run: python tests/preset_sources"
+def test_the_document_is_these_tables(renew: bool) -> None:
+    path = ROOT / "docs" / "presets.md"
+    if renew:
+        path.write_text(document())
+    assert path.read_text() == document(), "run: pytest --renew tests/algorithms/test_presets.py"
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import csv
-import json
 import random
 from decimal import ROUND_HALF_UP, Decimal
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from toy_runs import Recorder
 
-from biasbed import record
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.statistics import friedman
 from biasbed.errors import UsageError
-from biasbed.published import BIASBED, import_runs, read
 from biasbed.settings import build
+from helpers.commands import ROOT
 
-PRINTED = Path(__file__).resolve().parents[1] / "published"
+PRINTED = ROOT / "tests" / "published"
 
 # Cells of table 2 that the listed runs don't give to 0.1: the table averages a tenth DeepAug-CAE run that is not listed
 # (its numbers look like ERM's), and the list repeats pAdaIN's run 1 as run 4 (docs/analysis.md).
@@ -214,10 +210,9 @@ def test_last_n_is_published_for_30_epochs(published_uri: str) -> None:
     result = compute(RunStore(published_uri), options(published_uri, selection="last_n"))
     assert result.rule.label == "as published: the mean over the last 30 epochs"
     scores = result.scores.set_index(["algorithm", "dataset"])
+    text = (ROOT / "src/biasbed/published/biasbed_runs.csv").read_text()
     rows = [
-        row
-        for row in csv.DictReader(_text().splitlines())
-        if (row["selection"], row["algorithm"]) == ("last_30", "erm")
+        row for row in csv.DictReader(text.splitlines()) if (row["selection"], row["algorithm"]) == ("last_30", "erm")
     ]
     edge = [float(row["accuracy"]) for row in rows if row["dataset"] == "edge"]
     assert scores.loc[("erm", "edge"), "mean"] == pytest.approx(np.mean(edge))
@@ -236,63 +231,6 @@ def test_last_n_is_published_for_30_epochs(published_uri: str) -> None:
 def test_what_the_paper_does_not_have_is_refused(published_uri: str, values: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         compute(RunStore(published_uri), options(published_uri, **values))
-
-
-# --- the import -------------------------------------------------------------------------------------------------------
-
-
-def _text() -> str:
-    return (Path(__file__).resolve().parents[2] / "src/biasbed/published/biasbed_runs.csv").read_text()
-
-
-def test_every_number_of_the_file_is_imported() -> None:
-    rows = list(csv.DictReader(_text().splitlines()))
-    runs = {(run.rule, run.algorithm, run.number): run for run in read(BIASBED)}
-    assert len(rows) == 1580
-    for row in rows:
-        rule = {"last_30": "last_n"}.get(row["selection"], row["selection"])
-        score = runs[rule, row["algorithm"], row["run"]].scores[row["dataset"]]
-        assert f"{100 * score:.1f}" == row["accuracy"]
-
-
-def test_importing_again_imports_nothing(published_uri: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert import_runs("biasbed", published_uri) == 0
-    assert "nothing new: all 158 runs" in capsys.readouterr().out
-
-
-def test_an_import_that_was_cut_short_is_completed(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    import biasbed.published as published
-
-    few = [run for run in read(BIASBED) if run.algorithm == "erm" and run.number in ("1", "2")]
-    monkeypatch.setattr(published, "read", lambda source: few)
-    assert import_runs("biasbed", recorder.uri) == 4
-    first = RunStore(recorder.uri).runs("published")[0]
-    recorder.client.update_run(first.info.run_id, status="RUNNING")
-    assert import_runs("biasbed", recorder.uri) == 1
-    runs = RunStore(recorder.uri).runs("published")
-    assert len({run.data.tags[record.RUN_KEY] for run in runs}) == len(runs) == 4
-
-
-def test_runs_are_as_the_contract_has_them(published_uri: str) -> None:
-    store = RunStore(published_uri)
-    runs = {run.info.run_name: run for run in store.runs("published")}
-    run = runs["deepaug_cae-3-last_n"]
-    assert json.loads(run.data.tags[record.TRAINING_DATA]) == {"imagenet": 0.5, "deepaug_cae": 0.5}
-    assert run.data.tags[record.SELECTION_N] == "30"
-    assert "2211.13190" in run.data.tags[record.SOURCE]
-    assert run.data.metrics["test/accuracy/edge"] == pytest.approx(
-        next(
-            r.scores["edge"] for r in read(BIASBED) if (r.rule, r.algorithm, r.number) == ("last_n", "deepaug_cae", "3")
-        )
-    )
-    text = store.text(run.info.run_id, record.PROTOCOL_FILE)
-    assert text is not None
-    assert record.Protocol.from_json(text).hash == run.data.tags[record.PROTOCOL_HASH]
-
-
-def test_unknown_source() -> None:
-    with pytest.raises(UsageError, match="unknown source 'biasbet'; did you mean 'biasbed'"):
-        import_runs("biasbet", "sqlite:////nowhere/mlflow.db")
 
 
 # --- beyond the paper -------------------------------------------------------------------------------------------------

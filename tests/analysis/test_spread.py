@@ -7,13 +7,13 @@ import importlib.resources
 import statistics
 
 import pytest
-from toy_runs import SETS, Recorder
 
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import doubts, latex
 from biasbed.analysis.result import compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.settings import build
+from helpers.toy_runs import SETS, Recorder
 
 
 def test_own_runs_pool_every_epoch_of_every_run(recorder: Recorder) -> None:

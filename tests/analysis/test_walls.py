@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from helpers.commands import ROOT
+
 HEAVY = ("torch", "pandas", "mlflow", "scipy", "matplotlib", "numpy", "jinja2")
 
 

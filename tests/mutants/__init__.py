@@ -1,7 +1,7 @@
 """Deliberate faults of the product, each with the test that must notice it.
 
-A module of this folder holds those of one part of the product as `MUTANTS`. `python tests/mutants/run.py [pattern]`
-tries them on a copy of the checkout and ends with "n of m killed".
+A module of this folder holds those of one part of the product as `MUTANTS`. `python -m tests.mutants [pattern]` tries
+them on a copy of the checkout and ends with "n of m killed".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-MODULES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in ("__init__", "run"))
+MODULES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in ("__init__", "__main__"))
 
 
 @dataclass(frozen=True)
@@ -50,4 +50,4 @@ def of(file: str, killer: str, *faults: tuple[str, str, str, str] | tuple[str, s
 
 def every() -> Iterator[Mutant]:
     for module in MODULES:
-        yield from importlib.import_module(f"mutants.{module}").MUTANTS
+        yield from importlib.import_module(f".{module}", __name__).MUTANTS

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from mutants import Mutant, of
+from . import Mutant, of
 
 ANALYSIS = "analysis"
 
 MUTANTS: list[Mutant] = [
     *of(
         f"{ANALYSIS}/selection/rules.py",
-        "analysis/test_selection.py",
+        "analysis/selection/test_rules.py",
         (
             "selection: the last of equal epochs",
             "finite = {step: value for step, value in curve.items() if record.is_finite(value)}",
@@ -48,7 +48,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{ANALYSIS}/selection/select.py",
-        "analysis/test_selection.py",
+        "analysis/selection/test_rules.py",
         (
             "selection: the mean over the epochs tested",
             "return math.fsum(curve.get(step, math.nan) for step in steps) / len(steps)",
@@ -59,7 +59,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{ANALYSIS}/statistics/friedman.py",
-        "analysis/test_statistics.py",
+        "analysis/statistics/test_friedman.py",
         (
             "friedman: not corrected for ties",
             "within = float(((values - (k + 1) / 2) ** 2).sum()) / (n * (k - 1))",
@@ -119,7 +119,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{ANALYSIS}/statistics/exact.py",
-        "analysis/test_pairwise.py",
+        "analysis/statistics/test_pairs.py",
         (
             "wilcoxon: zeros leave before the ranking",
             "doubled = _doubled_ranks(np.abs(differences))",
@@ -165,7 +165,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{ANALYSIS}/statistics/pairs.py",
-        "analysis/test_pairwise.py",
+        "analysis/statistics/test_pairs.py",
         (
             "hodges-lehmann: means of different sets only",
             "for i in range(n) for j in range(i, n)])",
@@ -197,25 +197,25 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{ANALYSIS}/scores.py",
-        "analysis/test_output.py",
+        "analysis/test_command.py",
         (
             "aggregate: std with n",
             'groups.agg(mean="mean", std="std", num_runs="count")',
             'groups.agg(mean="mean", std=lambda g: g.std(ddof=0), num_runs="count")',
             "spread over few runs too small",
-            "analysis/test_statistics.py::test_the_spread_over_runs_is_that_of_a_sample",
+            "analysis/statistics/test_friedman.py::test_the_spread_over_runs_is_that_of_a_sample",
         ),
         (
             "aggregate: the interval of ten times the images",
             "measures.wilson(round(mean / 100 * entry.images), entry.images, level)",
             "measures.wilson(round(mean / 10 * entry.images), 10 * entry.images, level)",
             "intervals too short",
-            "analysis/test_statistics.py::test_the_interval_of_a_set_is_wilsons_of_its_images",
+            "analysis/statistics/test_friedman.py::test_the_interval_of_a_set_is_wilsons_of_its_images",
         ),
     ),
     *of(
         f"{ANALYSIS}/regret.py",
-        "analysis/test_gaps.py",
+        "analysis/test_regret.py",
         (
             "gaps: the oracle is worse",
             '(both["score_oracle"] - both["score"]) * both["dataset"].map(sign)',
@@ -226,7 +226,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{ANALYSIS}/runs/consistency.py",
-        "analysis/test_runs.py",
+        "analysis/runs/test_collect.py",
         (
             "consistency: the last of equal keys counts",
             'index = 0 if which == "first" else -1',

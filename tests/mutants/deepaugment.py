@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from mutants import Mutant, of
+from . import Mutant, of
 
 NETWORKS, PREPARE = "src/biasbed/networks", "src/biasbed/prepare"
 
 MUTANTS: list[Mutant] = [
     *of(
         f"{NETWORKS}/cae.py",
-        "test_vectors.py::test_ours_is_as_the_authors_have_it[cae_forward_a]",
+        "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[cae_forward_a]",
         (
             "cae: bits the wrong way round",
             "bits = (uniform <= probability)",
@@ -19,7 +19,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{PREPARE}/deepaug_cae.py",
-        "test_vectors.py::test_ours_is_as_the_authors_have_it[cae_forward_a]",
+        "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[cae_forward_a]",
         (
             "cae: option 1 by another law",
             "latent = dropped_positions(latent, draws.uniform(h, w))",
@@ -68,7 +68,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{PREPARE}/deepaug_edsr.py",
-        "test_vectors.py::test_ours_is_as_the_authors_have_it[edsr_forward_a]",
+        "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[edsr_forward_a]",
         (
             "edsr: odds of relu and gelu swapped",
             "2: functional.relu if rare else functional.gelu",
@@ -118,14 +118,14 @@ MUTANTS: list[Mutant] = [
             "return (2 * fraction * uniform - 1) / 6",
             "return fraction * (2 * uniform - 1) / 6",
             "what the authors mean but do not do",
-            "test_vectors.py::test_ours_is_as_the_authors_have_it[edsr_weight_ops_a]",
+            "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[edsr_weight_ops_a]",
         ),
         (
             "edsr: option 11 shakes half as much",
             "return weight + (uniform - 0.5)",
             "return weight + (uniform - 0.5) / 2",
             "weaker noise",
-            "test_vectors.py::test_ours_is_as_the_authors_have_it[edsr_weight_ops_a]",
+            "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[edsr_weight_ops_a]",
         ),
     ),
     *of(

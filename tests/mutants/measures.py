@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from mutants import Mutant, of
+from . import Mutant, of
 
 PACKAGE = "src/biasbed"
 
 MUTANTS: list[Mutant] = [
     *of(
         f"{PACKAGE}/datasets/classes.py",
-        "test_vectors.py::test_ours_is_as_the_authors_have_it[class_maps]",
+        "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[class_maps]",
         ("classes: one too many", '"bear": "294-297"', '"bear": "294-298"', "a mongoose is no bear"),
     ),
     *of(
         f"{PACKAGE}/measures.py",
-        "test_decisions.py",
+        "evaluation/test_decisions.py",
         (
             "shape bias: over all images",
             "return shape / (shape + texture)",
             "return shape / (shape + texture + 1)",
             "decisions for neither cue count for neither",
-            "test_vectors.py::test_ours_is_as_the_authors_have_it[shape_bias_synthetic]",
+            "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[shape_bias_synthetic]",
         ),
         (
             "wilson: another centre",
@@ -53,7 +53,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{PACKAGE}/evaluation/shape_bias.py",
-        "test_vectors.py::test_ours_is_as_the_authors_have_it[shape_bias_synthetic]",
+        "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[shape_bias_synthetic]",
         (
             "cues: agreeing images count",
             "conflict = shape != texture",
@@ -65,12 +65,12 @@ MUTANTS: list[Mutant] = [
             "return float((1 / rank).mean()) if len(rank)",
             "return float(1 / rank.mean()) if len(rank)",
             "mean reciprocal rank is a mean of reciprocals",
-            "test_evaluate.py::test_measures_are_counts_over_the_right_images",
+            "evaluation/test_evaluator.py::test_measures_are_counts_over_the_right_images",
         ),
     ),
     *of(
         f"{PACKAGE}/evaluation/decisions.py",
-        "test_evaluate.py",
+        "evaluation/test_evaluator.py",
         (
             "evaluate: second places are right, too",
             "int((one.rank == 1).sum())",
@@ -81,13 +81,13 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{PACKAGE}/evaluation/evaluator.py",
-        "test_evaluate.py",
+        "evaluation/test_evaluator.py",
         (
             "evaluate: a tie is a lost place",
             "before = (logits == own) & (torch.arange(logits.shape[1], device=logits.device) < best)",
             "before = (logits == own) & (torch.arange(logits.shape[1], device=logits.device) > best)",
             "equal logits are in the order of outputs",
-            "test_label_maps.py::test_the_best_output_of_a_class_is_the_first_in_a_ranking_of_all",
+            "suites/test_label_maps.py::test_the_best_output_of_a_class_is_the_first_in_a_ranking_of_all",
         ),
         (
             "evaluate: ties by topk",
@@ -119,20 +119,20 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{PACKAGE}/suites/label_maps.py",
-        "test_label_maps.py",
+        "suites/test_label_maps.py",
         (
             "label maps: softmax over the categories alone",
             'values = logits if self.how == "logit_mean" else logits.softmax(dim=1)',
             "values = logits",
             "mean probabilities, not mean logits, are Geirhos et al.'s",
-            "test_vectors.py::test_ours_is_as_the_authors_have_it[decisions_a]",
+            "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[decisions_a]",
         ),
         (
             "label maps: sums for means",
             "else values.mean(dim=1)",
             "else values.sum(dim=1)",
             "categories of many classes win",
-            "test_vectors.py::test_ours_is_as_the_authors_have_it[decisions_b_peaky]",
+            "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[decisions_b_peaky]",
         ),
         (
             "label maps: outputs in the model's order",
@@ -144,7 +144,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{PACKAGE}/compute/optim.py",
-        "test_engine.py",
+        "training/test_engine.py",
         (
             "schedule: warm-up from 0",
             "return (step + 1) / warm",
@@ -204,7 +204,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{PACKAGE}/training/engine.py",
-        "test_engine.py",
+        "training/test_engine.py",
         (
             "engine: momenta outlive a restart",
             "self.algorithm.reset_optimizers()",
@@ -215,7 +215,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{PACKAGE}/config.py",
-        "test_engine.py::test_the_rate_scales_with_the_global_batch",
+        "training/test_engine.py::test_the_rate_scales_with_the_global_batch",
         (
             "config: the rate is not scaled",
             "self.lr * batch_size / self.lr_batch",
@@ -225,7 +225,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{PACKAGE}/compute/precision.py",
-        "test_engine.py::test_gradients_are_unscaled_and_clipped_by_total_norm",
+        "training/test_engine.py::test_gradients_are_unscaled_and_clipped_by_total_norm",
         (
             "precision: gradients stay scaled",
             "gradient / self._scale",
@@ -235,7 +235,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{PACKAGE}/batch.py",
-        "test_engine.py::test_parts_of_a_batch_are_its_examples_in_order",
+        "training/test_engine.py::test_parts_of_a_batch_are_its_examples_in_order",
         (
             "batch: labels of other images in its parts",
             "chunks = {name: torch.tensor_split(value, parts)",
@@ -245,7 +245,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{PACKAGE}/data/sampling.py",
-        "test_balance.py",
+        "data/test_balance.py",
         (
             "sampling: cells by their size",
             "drawn = generator.integers(len(self.sizes), size=DRAWS)",
@@ -270,7 +270,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{PACKAGE}/data/streams.py",
-        "test_streams.py",
+        "data/test_streams.py",
         (
             "streams: ranks overlap",
             "first = start + self.rank * each + min(self.rank, more)",
@@ -290,7 +290,7 @@ MUTANTS: list[Mutant] = [
             "Part(source, 1 / len(rows), transform, by, replacement, own)",
             "Part(source, len(own) / len(source), transform, by, replacement, own)",
             "no equal parts of every domain",
-            "test_balance.py::test_every_step_has_equal_parts_of_every_domain",
+            "data/test_balance.py::test_every_step_has_equal_parts_of_every_domain",
         ),
     ),
     *of(

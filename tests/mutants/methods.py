@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants import Mutant, of
+from . import Mutant, of
 
 METHODS, NETWORKS = "src/biasbed/algorithms", "src/biasbed/networks"
 
@@ -75,35 +75,35 @@ MUTANTS: list[Mutant] = [
             "count = int(self.drop_rate * length)",
             "count = int(self.drop_rate * length) - 1",
             "another number of draws than the authors'",
-            "test_vectors.py::test_ours_is_as_the_authors_have_it[infodrop_block]",
+            "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[infodrop_block]",
         ),
         (
             "infodrop: survivors scaled up",
             "return z.masked_fill(dropped, 0)",
             "return z.masked_fill(dropped, 0) * 1.01",
             "the authors' dropout doesn't scale",
-            "test_vectors.py::test_ours_is_as_the_authors_have_it[infodrop_block]",
+            "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[infodrop_block]",
         ),
         (
             "infodrop: band width not squared",
             "relative / (-2 * band_width**2)",
             "relative / (-2 * band_width)",
             "another density wherever the band width is not 1",
-            "test_vectors.py::test_ours_is_as_the_authors_have_it[infodrop_block_hp]",
+            "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[infodrop_block_hp]",
         ),
         (
             "infodrop: pooled weights are the largest of the window",
             "log_weights = -functional.max_pool2d(-log_weights",
             "log_weights = functional.max_pool2d(log_weights",
             "the pooled map would be dropped where only part of its window is plain",
-            "test_vectors.py::test_ours_is_as_the_authors_have_it[infodrop_stem]",
+            "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[infodrop_stem]",
         ),
         (
             "infodrop: independent coins too rare by one draw",
             "return -torch.expm1(count * torch.log1p(-w))",
             "return -torch.expm1((count - 1) * torch.log1p(-w))",
             "`approximate` drops less than the authors' draws",
-            "test_vectors.py::test_ours_is_as_the_authors_have_it[infodrop_block]",
+            "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[infodrop_block]",
         ),
         (
             "infodrop: alias taken for every coin",
@@ -122,7 +122,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{METHODS}/padain.py",
-        "test_vectors.py::test_ours_is_as_the_authors_have_it[padain_a]",
+        "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[padain_a]",
         (
             "padain: biased variance",
             "torch.var_mean(maps, dim=(2, 3), keepdim=True)",
@@ -134,7 +134,7 @@ MUTANTS: list[Mutant] = [
             "std.detach()[permutation] / (std + eps)",
             "std.detach()[permutation] / std",
             "the authors divide by the deviation plus eps",
-            "test_vectors.py::test_ours_is_as_the_authors_have_it[padain_c_bigeps]",
+            "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[padain_c_bigeps]",
         ),
         (
             "padain: donors are trained",
@@ -158,7 +158,7 @@ MUTANTS: list[Mutant] = [
             "return StyleDraw(content, style, torch.rand(",
             "return StyleDraw(style, content, torch.rand(",
             "not the authors' order of draws",
-            "test_vectors.py::test_a_step_whose_gradient_is_clipped",
+            "algorithms/test_vectors.py::test_a_step_whose_gradient_is_clipped",
         ),
         (
             "sagnet: deviations are interpolated",
@@ -179,7 +179,7 @@ MUTANTS: list[Mutant] = [
             'self.apply_gradients(in_order, clip={"adversarial": self.hparams.clip})',
             "self.apply_gradients(in_order)",
             "the authors clip at 0.1",
-            "test_vectors.py::test_a_step_whose_gradient_is_clipped",
+            "algorithms/test_vectors.py::test_a_step_whose_gradient_is_clipped",
         ),
         (
             "sagnet: the adversarial loss has no weight",
@@ -193,7 +193,7 @@ MUTANTS: list[Mutant] = [
             "+ eps).log().mean()",
             "+ eps).log()[:, 0].mean()",
             "no cross-entropy with the uniform distribution",
-            "test_vectors.py::test_ours_is_as_the_authors_have_it[sagnet_advloss_a]",
+            "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[sagnet_advloss_a]",
         ),
         (
             "sagnet: dropout is not scaled",
@@ -218,14 +218,14 @@ MUTANTS: list[Mutant] = [
             "bound = (inputs * kernel**2) ** -0.5",
             "bound = inputs**-0.5",
             "3x3 kernels three times too strong",
-            "test_vectors.py::test_ours_is_as_the_authors_have_it[noise2net_a]",
+            "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[noise2net_a]",
         ),
         (
             "noise2net: more images than their share",
             "count = int(self.hparams.share * num_images + 1e-9)",
             "count = num_images - int(self.hparams.share * num_images + 1e-9) + 1",
             "more than half of a batch is distorted",
-            "test_vectors.py::test_ours_is_as_the_authors_have_it[noise2net_b]",
+            "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[noise2net_b]",
         ),
         (
             "noise2net: strength from 0",
@@ -251,7 +251,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{METHODS}/base.py",
-        "test_engine.py::test_gradients_are_unscaled_and_clipped_by_total_norm",
+        "training/test_engine.py::test_gradients_are_unscaled_and_clipped_by_total_norm",
         (
             "base: clipping of each tensor",
             "torch.nn.utils.clip_grad_norm_(_parameters(optimizer), clip[name])",
@@ -263,7 +263,7 @@ MUTANTS: list[Mutant] = [
             "scaled = self.setup.precision.scale(at_least_fp32(loss) * (share * self.progress.weight))",
             "scaled = self.setup.precision.scale(loss * (self.progress.weight / self.setup.accumulate))",
             "a smaller last part would weigh as much as the others",
-            "test_engine.py::test_accumulated_gradients_of_several_losses_are_those_of_the_whole_batch",
+            "training/test_engine.py::test_accumulated_gradients_of_several_losses_are_those_of_the_whole_batch",
         ),
     ),
     *of(
@@ -288,12 +288,12 @@ MUTANTS: list[Mutant] = [
             "nn.MaxPool2d(2, ceil_mode=True)",
             "nn.MaxPool2d(2)",
             "features of images whose sides are no multiples of 8 are others than the authors'",
-            "test_vectors.py::test_images_whose_sides_are_no_multiples_of_8",
+            "algorithms/test_vectors.py::test_images_whose_sides_are_no_multiples_of_8",
         ),
     ),
     *of(
         f"{NETWORKS}/surgery.py",
-        "test_vectors.py::test_ours_is_as_the_authors_have_it[mixbn_a]",
+        "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[mixbn_a]",
         (
             "surgery: the twin for the first half",
             "torch.cat([main, self.twin(x[self.draw :])])",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from mutants import Mutant, of
+from . import Mutant, of
 
 ANALYSIS = "analysis"
 
 MUTANTS: list[Mutant] = [
     *of(
         f"{ANALYSIS}/statistics/bayesian.py",
-        "analysis/test_bayesian.py",
+        "analysis/statistics/test_bayesian.py",
         (
             "bayes: a prior as strong as a set",
             "PRIOR_STRENGTH = 0.5",
@@ -41,7 +41,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{ANALYSIS}/statistics/bootstrap.py",
-        "analysis/test_bootstrap.py",
+        "analysis/statistics/test_bootstrap.py",
         (
             "bootstrap: not widened",
             "stretched = math.sqrt(size / (size - 1)) * float(stats.t.ppf(1 - alpha / 2, size - 1))",
@@ -73,7 +73,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{ANALYSIS}/statistics/power.py",
-        "analysis/test_statistics.py",
+        "analysis/statistics/test_friedman.py",
         (
             "power: the studentized range itself",
             "math.inf)) / math.sqrt(2)",
@@ -93,19 +93,19 @@ MUTANTS: list[Mutant] = [
             "return _first_above(1 + math.log2(num_tests / alpha))",
             "return _first_above(math.log2(num_tests / alpha))",
             "promises significance a set too early",
-            "analysis/test_planner.py::test_smallest_number_of_sets_against_a_control",
+            "analysis/statistics/test_planner.py::test_smallest_number_of_sets_against_a_control",
         ),
         (
             "power: fewest runs of one side",
             "while 2 / math.comb(2 * runs, runs) * num_tests >= alpha:",
             "while 1 / math.comb(2 * runs, runs) * num_tests >= alpha:",
             "promises significance a run too early",
-            "analysis/test_planner.py::test_smallest_number_of_runs_on_one_set",
+            "analysis/statistics/test_planner.py::test_smallest_number_of_runs_on_one_set",
         ),
     ),
     *of(
         f"{ANALYSIS}/statistics/permutation.py",
-        "analysis/test_permutation.py",
+        "analysis/statistics/test_permutation.py",
         (
             "permutation: a sample without the observed order",
             "(1 + as_far) / (1 + len(null))",
@@ -123,7 +123,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{ANALYSIS}/statistics/per_set.py",
-        "analysis/test_persets.py",
+        "analysis/statistics/test_per_set.py",
         (
             "per set: rank sums are not weighed by size",
             "(sums**2 / np.array(sizes)).sum(axis=1)",
@@ -148,7 +148,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{ANALYSIS}/statistics/stability.py",
-        "analysis/test_stability.py",
+        "analysis/statistics/test_stability.py",
         (
             "stability: pairs whatever the omnibus test",
             "_verdict(a, b, test.balance, differ and p < alpha)",
@@ -173,7 +173,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{ANALYSIS}/statistics/simulation.py",
-        "analysis/test_planner.py",
+        "analysis/statistics/test_planner.py",
         (
             "simulation: runs' noise stays in the interactions",
             "math.sqrt(max(0.0, 1 - per_mean / total))",
@@ -205,7 +205,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{ANALYSIS}/statistics/planner.py",
-        "analysis/test_planner.py",
+        "analysis/statistics/test_planner.py",
         (
             "planner: power of either direction",
             "share = ((found[:, : tables.shape[2] - 1] > 0) & decisions.omnibus[:, None]).mean(axis=1)",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tensors import changed, seeded
 from torch import Tensor
 from torch.nn import functional
 
@@ -12,7 +11,8 @@ from biasbed.networks.cae import CAE, LAYERS
 from biasbed.networks.edsr import BLOCKS, EDSR
 from biasbed.prepare import deepaug_cae, deepaug_edsr, distortion
 from biasbed.prepare.distortion import Draws, Weights, scaled
-from scripted import Script, whole
+from helpers.scripted import Script, whole
+from helpers.tensors import changed, seeded
 
 
 def weights_of(network: torch.nn.Module, seed: int = 0) -> Weights:

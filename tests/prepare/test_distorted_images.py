@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tensors import changed, seeded
 from torch import Tensor
 
 from biasbed.errors import UsageError
@@ -17,6 +16,7 @@ from biasbed.prepare import deepaug_cae, deepaug_edsr
 from biasbed.prepare.deepaug_cae import CAEDistortion
 from biasbed.prepare.deepaug_edsr import EDSRDistortion
 from biasbed.prepare.distortion import Weights
+from helpers.tensors import changed, seeded
 
 Make = Callable[..., Any]
 with torch.random.fork_rng():

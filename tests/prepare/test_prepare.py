@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Command
 from PIL import Image
 
 from biasbed.data.prepared import ImagesManifest
@@ -23,6 +22,7 @@ from biasbed.prepare.run import prepare
 from biasbed.suites import open_suite
 from biasbed.training import job
 from biasbed.training.resolve import resolve
+from helpers.children import Command
 
 
 @pytest.fixture(autouse=True)

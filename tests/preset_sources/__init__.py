@@ -1,8 +1,8 @@
 """Every preset against its source, line by line, written from the papers and programs and not from the product.
 
 `RECIPES` has one line per setting: what the source fixes and where it says so, or that it leaves the setting open and
-why. `SUITES` and `METHODS` say what an open setting then is. `python tests/preset_sources` writes all of it
-as docs/presets.md; tests/algorithms/test_presets.py compares it with what every preset comes to on every suite.
+why. `SUITES` and `METHODS` say what an open setting then is. All of it is docs/presets.md, which `pytest --renew
+tests/algorithms/test_presets.py` writes; the tests there compare it with what every preset comes to on every suite.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def expected(suite: str, method: str, presets: Sequence[str]) -> dict[str, Any]:
 HEAD = """# Presets and their sources
 
 What each preset fixes, where its source says so, and what the source leaves open. Written by
-`python tests/preset_sources`; the tests resolve every preset of every method on every suite and compare all of its
-settings with these lines. [methods.md](methods.md) says how presets combine.
+`pytest --renew tests/algorithms/test_presets.py`, which resolves every preset of every method on every suite and
+compares all of its settings with these lines. [methods.md](methods.md) says how presets combine.
 
 Programs are cited by file and option or name, as read in the repositories D1noFuzi/BiasBed (499b912; its paths begin
 with `biasedbed/`), bfshi/InfoDrop (0dc1b24), onuriel/PermutedAdaIN (819cdb9), hyseob/SagNet (f87161c),

@@ -12,8 +12,8 @@ from biasbed.algorithms.draws import with_draws
 from biasbed.batch import Batch
 from biasbed.networks.style import StyleTransfer, adain, blend
 from biasbed.networks.surgery import split_norms
+from helpers.scripted import Script, permutation
 from replays import Case, close, close_network, setup, weights_by_formula
-from scripted import Script, permutation
 
 STATE = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import torch
 
 from biasbed.datasets.classes import CATEGORIES_16
 from biasbed.suites.label_maps import Aggregation, imagenet_subset, sixteen
+from helpers.commands import ROOT
 from replays import Case, load
 
 HOW: dict[str, Aggregation] = {
@@ -18,7 +17,7 @@ HOW: dict[str, Aggregation] = {
     "tvs_prob_sum": "prob_sum",
     "tvs_prob_max": "prob_max",
 }
-CLASS_MAPS = Path(__file__).parents[1] / "vectors" / "class_maps.npz"
+CLASS_MAPS = ROOT / "tests" / "vectors" / "class_maps.npz"
 
 
 def replay_decisions(case: Case) -> None:

@@ -12,8 +12,8 @@ from biasbed.networks.edsr import EDSR
 from biasbed.prepare import deepaug_cae as cae
 from biasbed.prepare import deepaug_edsr as edsr
 from biasbed.prepare.distortion import Draws
+from helpers.scripted import Given, Script, permutation, uniform, whole
 from replays import Case, close, weights_by_formula
-from scripted import Given, Script, permutation, uniform, whole
 
 WIDTH = 64
 

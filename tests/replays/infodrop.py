@@ -15,8 +15,8 @@ from biasbed.algorithms.draws import with_draws
 from biasbed.algorithms.infodrop import InfoDrop, Mask, Offset
 from biasbed.networks import build
 from biasbed.networks.surgery import Site, Window
+from helpers.scripted import Script, whole
 from replays import Case, setup
-from scripted import Script, whole
 
 
 def site_of(case: Case) -> Site:

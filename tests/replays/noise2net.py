@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.algorithms.noise2net import NUM_BLOCKS, NUM_CONVS, Noise2Net, residual
+from helpers.scripted import Given, Script, uniform, whole
 from replays import Case, close, setup
-from scripted import Given, Script, uniform, whole
 
 MAX_EPS = 0.75
 

@@ -7,8 +7,8 @@ from torch import nn
 
 from biasbed.algorithms.padain import PAdaIN, swap_statistics
 from biasbed.networks import build, surgery
+from helpers.scripted import Script, permutation, uniform
 from replays import Case, close, close_network, setup, weights_by_formula
-from scripted import Script, permutation, uniform
 
 
 def replay_module(case: Case) -> None:

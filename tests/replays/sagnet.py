@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from biasbed.algorithms.sagnet import Maps, SagNet, adversarial_loss, randomise_content, randomise_style
 from biasbed.batch import Batch
 from biasbed.networks import build
+from helpers.scripted import Script, permutation, uniform
 from replays import Case, close, close_network, setup, weights_by_formula
-from scripted import Script, permutation, uniform
 
 
 def replay_randomisation(case: Case) -> None:

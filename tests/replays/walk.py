@@ -1,32 +1,24 @@
-"""Every vector that is there, its replay, and what a change of one per cent does to it.
-
-`python tests/replays/walk.py 'sagnet_*'` walks some of them by hand.
-"""
+"""Every vector that is there, its replay, and what a change of one per cent does to it."""
 
 from __future__ import annotations
 
 import fnmatch
 import importlib
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-HERE = Path(__file__).parent
-if __name__ == "__main__":
-    sys.path[:0] = [str(HERE.parent)]
+from helpers.commands import ROOT, SHARED
+from replays import Case
 
-from replays import Case, load  # noqa: E402
-
-OWN = HERE.parent / "vectors"
-SHARED = HERE.parents[2] / "shared" / "vectors"
-MODULES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in ("__init__", "walk"))
+FOLDERS = (SHARED / "vectors", ROOT / "tests" / "vectors")
+MODULES = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in ("__init__", "walk"))
 
 
 def files() -> dict[str, Path]:
     """By name; our own copies, and whatever else lies beside the checkout."""
-    found = {path.stem: path for folder in (SHARED, OWN) for path in sorted(folder.glob("*.npz"))}
+    found = {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("*.npz"))}
     return dict(sorted(found.items()))
 
 
@@ -62,17 +54,3 @@ def fails(replay: Callable[[Case], None], case: Case) -> bool:
     except AssertionError:
         return True
     return False
-
-
-def _main(pattern: str) -> None:
-    for name, path in files().items():
-        if fnmatch.fnmatch(name, pattern):
-            replay, uncompared = replay_of(name)
-            case = load(path)
-            replay(case)
-            passed = [key for key in compared_keys(case, uncompared) if not fails(replay, changed(case, key))]
-            print(f"{name}: compared", f"; NOT NOTICED: {', '.join(passed)}" if passed else "")
-
-
-if __name__ == "__main__":
-    _main(sys.argv[1] if len(sys.argv) > 1 else "*")

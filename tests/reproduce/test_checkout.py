@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.reproduce import checkout
 from biasbed.reproduce.original import Original
 from biasbed.system import code as provenance
+from helpers.commands import ROOT
 
 MAIN = """
 import os, sys, time, pathlib

@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import children
 import pytest
 import yaml
-from conftest import ROOT
-from runs import all_runs, stored, timeless
 
 from biasbed import cli, record
 from biasbed.reproduce import checkout, differences
 from biasbed.reproduce.original import Original, other_seeds, read
 from biasbed.system import code as provenance
+from helpers import children
+from helpers.commands import ROOT
+from helpers.runs import all_runs, stored, timeless
 
 Run = Callable[..., tuple[int, str, str]]
 # A few lines of aliases of aliases that come to more than any memory holds.

@@ -1,29 +1,18 @@
-"""`benchmark` on tiny image folders: what it trains and records; killed at random, it loses and doubles nothing."""
+"""`benchmark` on tiny image folders: what it trains and records."""
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
-import os
-import random
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import children
 import pytest
 import yaml
-from conftest import ROOT, command_environment
-from fake_runs import FakeLauncher, wait_for
-from runs import all_runs, history, run_folders, stored
 
 from biasbed import cli
 from biasbed.errors import UsageError
@@ -35,18 +24,11 @@ from biasbed.studies.study import StudyRun, refuse_mixture
 from biasbed.studies.table import StudyTable, read_table
 from biasbed.training import job
 from biasbed.training.resolve import resolve
-
-
-def settings(image_root: Path, **more: str) -> dict[str, str]:
-    """Of trainings of 6 steps an epoch."""
-    found = {"data_dir": str(image_root), "train": "photo", "image_size": "16", "batch_size": "8"}
-    found |= {"backbone": "resnet10", "optim.lr": "0.02", "optim.lr_batch": "none", "device": "cpu"}
-    return {**found, "log_model": "false", "epochs": "2", **more}
-
-
-def words(image_root: Path, *more: str, **changed: str) -> list[str]:
-    flags = [word for name, value in settings(image_root, **changed).items() for word in (f"--{name}", value)]
-    return ["benchmark", "--suite", "folders", "--loader_workers", "0", *flags, *more]
+from helpers import children
+from helpers.commands import ROOT, command_environment
+from helpers.fake_runs import FakeLauncher
+from helpers.runs import all_runs, history, run_folders, stored
+from helpers.small_study import settings, words
 
 
 def table(image_root: Path, *algorithms: str, seeds: int = 2, **more: str) -> StudyTable:
@@ -246,7 +228,7 @@ def test_the_runs_that_fail_are_named_in_the_end(
         planned(image_root, tmp_path, "erm", seeds=0)  # type: ignore[arg-type]
 
 
-# --- without a server, and two at a time ------------------------------------------------------------------------------
+# --- without a server -------------------------------------------------------------------------------------------------
 
 
 def test_a_study_without_a_server_is_sent_once(
@@ -282,134 +264,3 @@ def test_a_study_without_a_server_is_sent_once(
     assert cli.main(["sync", "--output_dir", str(tmp_path / "copy")]) == 0
     assert "runs: 1," in capsys.readouterr().out
     assert len(all_runs(tracking, kind="train")) == 2
-
-
-@pytest.mark.slow
-def test_two_commands_at_once_share_the_work(image_root: Path, tracking: str, tmp_path: Path) -> None:
-    command = words(image_root, "--algorithms", "erm,infodrop", "--seeds", "0..2", "--workers", "1", "--study", "mine")
-    studies = [Killed(command, tmp_path / "home", tmp_path / f"log{number}") for number in range(2)]
-    for study in studies:
-        study.start()
-    assert [study.process.wait(250) for study in studies] == [0, 0], studies[0].log.read_text()
-    _check(tracking, tmp_path / "home", image_root, tmp_path / "straight", {"erm": 1, "infodrop": 1}, 3, epochs=2)
-    started = [study.log.read_text().count(" started; ") for study in studies]
-    assert sum(started) == 6
-    assert min(started) > 0
-
-
-# --- kill -9 ----------------------------------------------------------------------------------------------------------
-
-
-class Killed:
-    """A study in a process of its own, started again after every kill, whose trainings can be found."""
-
-    def __init__(self, command: list[str], home: Path, log: Path) -> None:
-        self.command, self.home, self.log = command, home, log
-
-    def start(self) -> None:
-        with self.log.open("ab") as log:
-            call = [sys.executable, "-m", "biasbed", *self.command]
-            self.process = subprocess.Popen(call, env=command_environment(), stdout=log, stderr=log)
-
-    def trainings(self) -> list[int]:
-        """Processes that hold a run folder: rank 0 of what is being trained."""
-        found = []
-        for path in self.home.glob("*/*/lock"):
-            holder = path.read_text().split()
-            if len(holder) > 1 and not (path.parent / "done").exists() and _is_alive(int(holder[1])):
-                found.append(int(holder[1]))
-        return found
-
-    def kill(self, victim: str, draw: random.Random) -> None:
-        """kill -9; a launcher is started again."""
-        if victim == "launcher":
-            self.process.kill()
-            self.process.wait()
-            return self.start()
-        while True:
-            wait_for(self.trainings, 100)
-            with contextlib.suppress(OSError, IndexError):  # it has just ended by itself
-                rank = draw.choice(self.trainings())
-                parent = int(Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1])
-                own = victim == "rank" or parent in (1, self.process.pid)
-                return os.kill(rank if own else parent, signal.SIGKILL)
-
-    def has_begun(self) -> bool:
-        assert self.process.poll() is None, self.log.read_text()
-        return any(path.stat().st_size for path in self.home.glob("*/*/metrics.jsonl")) and bool(self.trainings())
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-@pytest.mark.slow
-def test_a_killed_launcher_leaves_no_orphan_and_the_same_command_goes_on(
-    image_root: Path, tracking: str, tmp_path: Path
-) -> None:
-    command = words(image_root, "--algorithms", "erm", "--seeds", "0", epochs="6")
-    study = Killed(command, tmp_path / "home", tmp_path / "log")
-    study.start()
-    wait_for(study.has_begun, 100)
-    orphans = study.trainings()
-    study.process.kill()
-    study.process.wait()
-    wait_for(lambda: not any(map(_is_alive, orphans)), 30)
-    study.start()
-    assert study.process.wait(150) == 0, study.log.read_text()
-    _check(tracking, study.home, image_root, tmp_path / "straight", {"erm": 1}, seeds=1, epochs=6)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1500)
-def test_a_study_of_24_runs_killed_five_times_equals_an_undisturbed_one(
-    image_root: Path, tracking: str, tmp_path: Path
-) -> None:
-    """kill -9 of launcher, training (torchrun's agent where there are two processes) and rank, at random moments."""
-    path = tmp_path / "table.yaml"
-    names = "{erm: {nproc: 1}, infodrop: {nproc: 1}, padain: {nproc: 2}}"
-    path.write_text(f"suite: folders\nstudy: mine\nalgorithms: {names}\nseeds: 0..7\n")
-    command = [*words(image_root)[3:], "--table", str(path), "--workers", "2", "--retries", "5"]
-    study = Killed(["benchmark", *command], tmp_path / "home", tmp_path / "log")
-    draw = random.Random(20261120)
-    study.start()
-    for victim in ("launcher", "rank", "training", "launcher", "rank"):
-        time.sleep(draw.uniform(5, 20))
-        study.kill(victim, draw)
-    assert study.process.wait(900) == 0, study.log.read_text()
-    algorithms = {"erm": 1, "infodrop": 1, "padain": 2}
-    _check(tracking, study.home, image_root, tmp_path / "straight", algorithms, seeds=8, epochs=2)
-    study.start()
-    assert study.process.wait(100) == 0
-    assert len(all_runs(tracking, kind="train")) == 24
-
-
-def _check(
-    tracking: str, home: Path, image_root: Path, straight: Path, algorithms: dict[str, int], seeds: int, epochs: int
-) -> None:
-    """Every run is there once, finished, with the metrics of a training that was never cut, each stored once."""
-    runs = {
-        (run.data.tags["biasbed.algorithm"], run.data.tags["biasbed.seed"]): run
-        for run in all_runs(tracking, kind="train")
-    }
-    assert len(all_runs(tracking, kind="train")) == len(runs) == len(algorithms) * seeds == len(run_folders(home))
-    (parent,) = all_runs(tracking, kind="study")
-    assert parent.info.status == "FINISHED"
-    for algorithm, processes in algorithms.items():
-        for seed in range(seeds):
-            flags = {**settings(image_root, epochs=str(epochs)), "algorithm": algorithm, "seed": str(seed)}
-            command = ["train", "--suite", "folders", "--workers", "0", "--tracking", "offline"]
-            command += [word for name, value in flags.items() for word in (f"--{name}", value)]
-            done = children.run(command, env={"BIASBED_HOME": str(straight)}, processes=processes)
-            assert done.returncode == 0, done.stderr
-            (reference,) = straight.glob(f"folders/{algorithm}-s{seed}-*")
-            (folder,) = home.glob(f"folders/{algorithm}-s{seed}-*")
-            run = runs[algorithm, str(seed)]
-            assert run.info.status == "FINISHED"
-            assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
-            assert reference.name == folder.name
-            assert history(folder) == history(reference) == stored(tracking, run.info.run_id)
-            assert len(history(folder)) == epochs

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_runs import Fake, FakeLauncher, Notes, begin, lines_of, planned, runner, train, wait_for
 
 from biasbed import cli
 from biasbed.errors import Failure
@@ -19,6 +18,7 @@ from biasbed.studies.launchers import TrainCommand, local, share
 from biasbed.studies.plan import estimate, standing
 from biasbed.system.processes import Interrupted
 from biasbed.tracking.folder import RunFolder
+from helpers.fake_runs import Fake, FakeLauncher, Notes, begin, lines_of, planned, runner, train, wait_for
 
 
 @pytest.fixture(autouse=True)

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biasbed.errors import UsageError
 from biasbed.studies.table import is_table, parse_seeds, read_table
 from biasbed.training.resolve import resolve
+from helpers.commands import ROOT
 
 FILES = sorted((ROOT / "sweeps").iterdir())
 GOOD = "suite: demo\nstudy: mine\nalgorithms: [erm, padain]\nseeds: 0..2\nsettings: {epochs: 3, optim.lr: 1e-3}\n"

@@ -7,14 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import children
 import numpy as np
 import pytest
 import torch
-from conftest import Command
-from imagenet_tree import make_tree
 from pyarrow import parquet
-from runs import all_runs, run_folders
 
 from biasbed import suites
 from biasbed.data.folders import FolderSource
@@ -27,6 +23,10 @@ from biasbed.suites import open_suite
 from biasbed.suites.biasbed import COPIES, TEST_SETS, TRAINING
 from biasbed.suites.suite import OpenSuite
 from biasbed.training.resolve import resolve
+from helpers import children
+from helpers.children import Command
+from helpers.imagenet_tree import make_tree
+from helpers.runs import all_runs, run_folders
 
 ON_DISK = ("imagenet", "silhouette", "edge", "sketch", "cue_conflict", "stylized_imagenet", "imagenet_a", "imagenet_r")
 WITHOUT_EDSR = (*ON_DISK, "deepaug_cae")

@@ -1,0 +1,276 @@
+"""The conformance suite: what holds for every training method, whatever it is (see helpers/making.py)."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from biasbed import algorithms, config
+from biasbed.algorithms.base import Algorithm
+from biasbed.compute.distributed import Group
+from biasbed.evaluation.models import Predict
+from biasbed.settings import specs
+from biasbed.training.resolve import resolve
+from helpers.making import BUSY, CLASSES, SHAPES, batch_for, images, make, steps, task_for
+from helpers.ranks import gradients, half, in_two_processes
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every check on every method; most are slow for those that only train on other images, as their code is shared."""
+    if "name" not in metafunc.fixturenames:
+        return
+    chosen = metafunc.config.getoption("--algorithm")
+    names = [chosen] if chosen else algorithms.names()
+    always = metafunc.definition.get_closest_marker("always") is not None
+    late = [] if chosen or always else [name for name in names if only_other_data(name)]
+    marked = [pytest.param(name, marks=pytest.mark.slow) if name in late else name for name in names]
+    metafunc.parametrize("name", marked, scope="module")
+
+
+def only_other_data(name: str) -> bool:
+    cls = algorithms.load(name)
+    return not {"__init__", "losses", "update", "predict"} & set(vars(cls))
+
+
+def finite(values: dict[str, Tensor]) -> bool:
+    return all(bool(value.isfinite().all()) for value in values.values())
+
+
+def same(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(value, right[key]) for key, value in left.items())
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.always
+def test_settings_have_help_and_presets_are_settings(name: str) -> None:
+    cls = algorithms.load(name)
+    assert issubclass(cls, Algorithm)
+    assert all(setting.help for setting in specs(cls.HParams).values())
+    for preset in ("none", *cls.presets):
+        assert isinstance(resolve({"algorithm": name, "preset": preset}), config.Config)
+
+
+@pytest.mark.always
+def test_shares_of_the_training_data_are_whole(name: str) -> None:
+    cls = algorithms.load(name)
+    assert sum(cls.training_data.values()) == pytest.approx(1)
+    assert all(share > 0 for share in cls.training_data.values())
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.always
+@pytest.mark.parametrize("shape", SHAPES)
+def test_trains_on_every_shape_of_batch(name: str, shape: str) -> None:
+    algorithm = make(name, task=task_for(shape))
+    batch = batch_for(algorithm, shape)
+    before = {key: value.clone() for key, value in algorithm.named_parameters()}
+    terms = algorithm.update(batch)
+    assert terms
+    assert all(term.ndim == 0 and not term.requires_grad and term.isfinite() for term in terms.values())
+    after = dict(algorithm.named_parameters())
+    assert finite(after)
+    assert any(not torch.equal(value, after[key]) for key, value in before.items())
+    x = batch.x if batch.x.ndim == 4 else batch.x[:, 0]
+    assert algorithm.eval().predict(x).shape == (len(batch), CLASSES)
+
+
+def test_learns_a_batch_by_heart(name: str) -> None:
+    """At a rate that is small enough for rounding not to decide: at 0.02, SagNet's losses jump about."""
+    algorithm = make(name, lr=0.005)
+    batch = batch_for(algorithm)
+    totals = [sum(terms.values()) for terms in steps(algorithm, batch, 0, 20)]
+    assert np.mean(totals[-5:]) < 0.9 * np.mean(totals[:5])
+
+
+def test_a_step_in_parts_sees_every_example(name: str) -> None:
+    algorithm = make(name, accumulate=3)
+    batch = batch_for(algorithm)
+    correct = 0
+    for step in range(2):
+        steps(algorithm, batch, step, step + 1)
+        counted = algorithm.take_correct()
+        correct += 0 if counted is None else int(counted)
+    assert 0 <= correct <= 2 * len(batch)
+    assert finite(dict(algorithm.named_parameters()))
+
+
+def test_a_batch_without_any_contrast_is_harmless(name: str) -> None:
+    algorithm = make(name)
+    batch = batch_for(algorithm)
+    batch.x = torch.zeros_like(batch.x)
+    assert all(np.isfinite(list(terms.values())).all() for terms in steps(algorithm, batch, 0, 2))
+    assert finite(dict(algorithm.named_parameters()))
+
+
+@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])  # a CPU has no fast fp16
+def test_half_precision(name: str, precision: str) -> None:
+    """At 64 pixels: torch's bf16 convolutions on maps of one pixel now and then have NaN gradients on the CPU."""
+    algorithm = make(name, precision=precision)
+    batch = batch_for(algorithm).select(slice(4))
+    batch.x = torch.nn.functional.interpolate(batch.x.flatten(0, -4), 64).view(*batch.x.shape[:-2], 64, 64)
+    before = {key: value.clone() for key, value in algorithm.named_parameters()}
+    terms = steps(algorithm, batch, 0, 2)
+    while same(before, dict(algorithm.named_parameters())) and len(terms) < 14:
+        terms += steps(algorithm, batch, len(terms), len(terms) + 1)  # refused steps lower the loss scale of fp16
+    assert np.isfinite([list(entry.values()) for entry in terms]).all()
+    assert not same(before, dict(algorithm.named_parameters()))
+    assert finite(dict(algorithm.named_parameters()))
+
+
+# --- randomness and state ---------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_numbers(name: str) -> None:
+    runs = []
+    for _ in range(2):
+        algorithm = make(name, seed=5)
+        runs.append((steps(algorithm, batch_for(algorithm), 0, 3), algorithm.state_dict()))
+    assert runs[0][0] == runs[1][0]
+    assert same(runs[0][1], runs[1][1])
+
+
+def test_training_touches_no_global_generator(name: str) -> None:
+    algorithm = make(name)
+    batch = batch_for(algorithm)
+    before = torch.get_rng_state(), random.getstate(), str(np.random.get_state())
+    algorithm.update(batch)
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1:] == (random.getstate(), str(np.random.get_state()))
+
+
+@pytest.mark.parametrize("cut", [2, 3], ids=["mid-epoch", "between epochs"])
+def test_resume_is_bit_equal(name: str, cut: int) -> None:
+    whole, first = make(name, accumulate=2), make(name, accumulate=2)
+    batch = batch_for(whole)
+    steps(whole, batch, 0, 5)
+    steps(first, batch, 0, cut)
+    second = make(name, accumulate=2, seed=9)
+    second.load_state_dict(first.state_dict())
+    second.load_optimizer_states(first.optimizer_states())
+    second.group.load_random_states(first.group.random_states() or [])
+    steps(second, batch, cut, 5)
+    assert same(second.state_dict(), whole.state_dict())
+
+
+def test_prepared_networks_are_neither_trained_nor_saved(name: str) -> None:
+    algorithm = make(name)
+    steps(algorithm, batch_for(algorithm), 0, 1)  # whatever is fetched late has been fetched
+    own = sum(p.numel() for p in algorithm.parameters())
+    stepped = {p for o in algorithm.optimizers().values() for group in o.param_groups for p in group["params"]}
+    assert own == sum(p.numel() for p in stepped)
+    assert not [key for key in algorithm.state_dict() if key.startswith(("style.encoder", "prepared"))]
+
+
+# --- predicting -------------------------------------------------------------------------------------------------------
+
+
+def generators(algorithm: Algorithm) -> list[Any]:
+    group = algorithm.group
+    states = [torch.get_rng_state(), group.generator.get_state(), group.shared_generator.get_state()]
+    return [*(state.tolist() for state in states), random.getstate(), str(np.random.get_state())]
+
+
+def test_predicting_moves_nothing_and_draws_nothing(name: str) -> None:
+    algorithm = make(name)
+    steps(algorithm, batch_for(algorithm), 0, 1)
+    algorithm.eval()
+    x = images(6)
+    before, state = generators(algorithm), copy.deepcopy(algorithm.state_dict())
+    first, second = algorithm.predict(x), algorithm.predict(x)
+    assert torch.equal(first, second)
+    assert generators(algorithm) == before
+    assert same(state, algorithm.state_dict())
+
+
+def test_an_image_s_decision_does_not_depend_on_the_others(name: str) -> None:
+    algorithm = make(name)
+    steps(algorithm, batch_for(algorithm), 0, 2)
+    algorithm.eval()
+    x = images(6)
+    torch.testing.assert_close(algorithm.predict(x)[1:4], algorithm.predict(x[1:4]), rtol=1e-4, atol=1e-5)
+
+
+def test_training_goes_on_after_predicting_as_if_nothing_had_been(name: str) -> None:
+    """Evaluation between two steps leaves model and randomness as they were."""
+    straight, tested = make(name), make(name)
+    batch = batch_for(straight)
+    steps(straight, batch, 0, 3)
+    steps(tested, batch, 0, 2)
+    tested.eval().predict(images(6))
+    tested.train()
+    steps(tested, batch, 2, 3)
+    assert same(straight.state_dict(), tested.state_dict())
+
+
+def test_predict_is_exported_for_any_batch_size(name: str) -> None:
+    algorithm = make(name).eval()
+    x = images(8)
+    shapes = {"x": {0: torch.export.Dim("num_images")}}
+    exported = torch.export.export(Predict(algorithm), (x[:2],), dynamic_shapes=shapes).module()
+    for count in (1, 8):
+        torch.testing.assert_close(exported(x[:count]), algorithm.predict(x[:count]), rtol=1e-4, atol=1e-5)
+
+
+def test_copies_act_on_themselves(name: str) -> None:
+    """A deep copy and a pickled one carry their insertions along; what the original draws doesn't reach them."""
+    algorithm = make(name).eval()
+    for module in [m for m in algorithm.children() if isinstance(m, nn.Module)]:
+        twins = [copy.deepcopy(module), pickle.loads(pickle.dumps(module))]
+        assert all(same(twin.state_dict(), module.state_dict()) for twin in twins)
+        for twin in twins:
+            with torch.no_grad():
+                for parameter in twin.parameters():
+                    parameter.zero_()
+    assert algorithm.predict(images(4)).abs().sum() > 0
+
+
+# --- several processes ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two_ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """All methods in one pair of processes, since starting them takes longer than what they do."""
+    chosen = request.config.getoption("--algorithm")
+    return in_two_processes([chosen] if chosen else algorithms.names(), tmp_path_factory.mktemp("ranks"))
+
+
+def test_two_processes_average_the_gradients_of_their_halves(name: str, two_ranks: list[dict[str, Any]]) -> None:
+    """Each half with the draws of its rank, in one process: also for methods whose statistics are per process."""
+    halves = []
+    for rank in range(2):
+        algorithm = make(name, group=Group(rank))
+        halves.append(gradients(algorithm, half(batch_for(algorithm), rank)))
+    for optimizer, values in halves[0].items():
+        for number, (one, two) in enumerate(zip(values, halves[1][optimizer], strict=True)):
+            for rank in range(2):
+                found = two_ranks[rank][name]["gradients"][optimizer][number]
+                torch.testing.assert_close(found, (one + two) / 2, rtol=1e-4, atol=1e-6)
+
+
+def test_processes_stay_equal_and_notice_a_bad_batch_together(name: str, two_ranks: list[dict[str, Any]]) -> None:
+    assert same(two_ranks[0][name]["weights"], two_ranks[1][name]["weights"])
+    assert two_ranks[0][name]["noticed"]
+    assert two_ranks[1][name]["noticed"]
+
+
+# --- that the suite itself notices ------------------------------------------------------------------------------------
+
+
+def test_the_suite_finds_what_is_wrong() -> None:
+    """Methods that break one rule each fail the check for it."""
+    assert set(BUSY) <= set(algorithms.names())
+    with pytest.raises(AssertionError):
+        test_training_touches_no_global_generator("helpers.toys:GlobalNoise")
+    with pytest.raises(AssertionError):
+        test_an_image_s_decision_does_not_depend_on_the_others("helpers.toys:BatchDependent")

@@ -1,0 +1,134 @@
+"""The report's sentences: they say what the tests say, and no more."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+
+import pytest
+
+from biasbed.analysis.command import Outcome
+from biasbed.analysis.report import doubts, findings
+from biasbed.analysis.report.verdicts import claims, verdicts
+from biasbed.analysis.result import compute
+from biasbed.analysis.runs.store import RunStore
+from helpers.toy_runs import THREE, Recorder, fill
+
+DIFFERENT = {"a": (0.9,) * 6, "b": (0.6, 0.61, 0.62, 0.63, 0.64, 0.65), "c": (0.2, 0.25, 0.21, 0.22, 0.3, 0.2)}
+ALIKE = {"a": (0.5, 0.4) * 3, "b": (0.4, 0.5) * 3, "c": (0.45, 0.45) * 3}
+
+
+def everything(analysis: findings.Analysis) -> str:
+    """All sentences about all sets."""
+    comparison = analysis.comparisons[0]
+    parts = [findings.verdict(analysis), *findings.caveats(analysis), *findings.compared(analysis)]
+    parts += [*findings.concluded(analysis, comparison), *findings.sure(analysis, comparison)]
+    parts += [*doubts.flippable(analysis, comparison), *doubts.pool(analysis, comparison)]
+    parts += [*findings.on_single_sets(analysis), *doubts.weaknesses(analysis)]
+    return "\n".join([*parts, *doubts.unseen(analysis), *doubts.planned(analysis)])
+
+
+def analysed(
+    recorder: Recorder, runs: dict[str, tuple[float, ...]], seeds: int = 2, **options: str
+) -> findings.Analysis:
+    fill(recorder, runs, seeds)
+    return compute(RunStore(recorder.uri), recorder.options(**options))
+
+
+def test_nothing_is_called_better_without_a_significant_test(recorder: Recorder) -> None:
+    analysis = analysed(recorder, ALIKE)
+    assert not analysis.comparisons[0].significant
+    text = everything(analysis)
+    assert "better than" not in text.replace("must be better than", "")
+    assert "do not show that the algorithms differ. That is no evidence that they are equal." in text
+    assert claims(analysis, analysis.comparisons[0]) == []
+
+
+def test_exactly_the_pairs_that_a_test_separates_are_named(recorder: Recorder) -> None:
+    analysis = analysed(recorder, DIFFERENT)
+    comparison = analysis.comparisons[0]
+    named = {frozenset((a, b)) for _, a, b in claims(analysis, comparison)}
+    nemenyi = {frozenset(pair) for pair in itertools.combinations("abc", 2) if comparison.p(*pair) < 0.05}
+    assert comparison.significant
+    assert named == nemenyi == {frozenset("ac")}
+    assert findings.verdict(analysis) == "Over these 6 sets the algorithms differ: a is better than c."
+    concluded = " ".join(findings.concluded(analysis, comparison))
+    assert "Nemenyi's test tells 1 of 3 pairs apart: a is better than c." in concluded
+    assert "They could not have told any" in concluded  # 3 tests on 6 sets: 3/32
+
+
+def test_a_mean_that_contradicts_the_ranks_is_said_to_do_so(recorder: Recorder) -> None:
+    often = {"often": (0.53, 0.54, 0.55, 0.52, 0.54, 0.1), "rarely": (0.51, 0.52, 0.53, 0.5, 0.52, 0.9)}
+    analysis = analysed(recorder, often | {"c": (0.3,) * 5 + (0.05,), "d": (0.2,) * 5 + (0.04,)}, alpha="0.9")
+    comparison = analysis.comparisons[0]
+    assert ("nemenyi", "often", "rarely") in claims(analysis, comparison)
+    sizes = [line for line in findings.sure(analysis, comparison) if line.startswith("often ranks before rarely")]
+    assert len(sizes) == 1
+    assert "better on 5 of 6 sets, yet its mean over the sets is 11.7 points worse" in sizes[0]
+    assert not any("rarely is better than often" in line for line in findings.sure(analysis, comparison))
+
+
+def test_a_control_has_its_own_family_of_tests(recorder: Recorder) -> None:
+    analysis = analysed(recorder, DIFFERENT, control="c", alpha="0.1")
+    concluded = " ".join(findings.concluded(analysis, analysis.comparisons[0]))
+    assert "2 of 2 pairs with c apart: a is better than c; b is better than c" in concluded
+    assert {pair.b for pair in verdicts(analysis, analysis.comparisons[0])} == {"c"}
+
+
+def test_a_single_run_is_said_to_be_one(recorder: Recorder) -> None:
+    text = everything(analysed(recorder, DIFFERENT, seeds=1))
+    assert "Some algorithm has a single run" in text
+
+
+def test_what_flips_is_named_and_what_survives_too(outcome: Outcome) -> None:
+    analysis = outcome.analysis
+    for comparison in analysis.comparisons:
+        text = " ".join(doubts.flippable(analysis, comparison))
+        flips = analysis.evidence.flips
+        own = flips[(flips["setting"] == comparison.setting) & (flips["test"] == "iman_davenport")]
+        assert ("survives all of it" in text) == own.empty
+        for change, what in zip(own["change"].head(3), own["what"].head(3), strict=True):
+            assert doubts.change_text(analysis, change, what) in text
+
+
+def test_sets_with_the_same_images_weaken_every_verdict(recorder: Recorder) -> None:
+    analysis = analysed(recorder, DIFFERENT)
+    assert "same images" not in everything(analysis)
+    sets = tuple(dataclasses.replace(entry, source_images="digits") for entry in analysis.sets)
+    shared = dataclasses.replace(analysis, sets=sets)
+    assert any("same images" in line for line in findings.caveats(shared))
+    assert any("same images" in line for line in doubts.weaknesses(shared))
+
+
+def test_pairs_seen_from_the_other_side_are_the_same_pairs(outcome: Outcome) -> None:
+    analysis = outcome.analysis
+    for comparison in analysis.comparisons:
+        frame = analysis.evidence.effects
+        rows = frame[frame["setting"] == comparison.setting].to_dict("records")
+        found = {frozenset((pair.a, pair.b)): pair for pair in verdicts(analysis, comparison)}
+        assert len(found) == len(rows)
+        for row in rows:
+            pair = found[frozenset((row["a"], row["b"]))]
+            sign = 1 if pair.a == row["a"] else -1
+            assert pair.difference == sign * row["mean_difference"] >= 0
+            low, high = sorted((sign * row["bootstrap_low"], sign * row["bootstrap_high"]))
+            assert (pair.low, pair.high) == (low, high)
+            assert (pair.wins, pair.losses)[::sign] == (row["wins"], row["losses"])
+            wanted = row["probability_of_improvement"] if sign > 0 else 1 - row["probability_of_improvement"]
+            assert pair.improvement == pytest.approx(wanted)
+            assert pair.better + pair.alike + pair.worse == pytest.approx(1)
+
+
+@pytest.mark.parametrize("options", [{}, {"algorithms": "erm,padain"}, {"algorithms": "erm"}, {"sets": "edge"}])
+def test_small_comparisons_have_sentences_too(recorder: Recorder, options: dict[str, str]) -> None:
+    analysis = analysed(recorder, THREE, **options)
+    text = everything(analysis)
+    assert not re.search(r"\b(nan|inf|None)\b", text)
+    if analysis.comparisons[0].skipped:
+        assert "Nothing was tested" in text
+
+
+def test_the_plan_is_put_into_words(recorder: Recorder) -> None:
+    analysis = analysed(recorder, DIFFERENT, plan="true", difference="40")
+    assert any("40.0 points" in line for line in doubts.planned(analysis))

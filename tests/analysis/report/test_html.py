@@ -1,0 +1,238 @@
+"""The report: self-contained, escaped, traceable, marked, and read in a real browser."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import re
+import shutil
+import subprocess
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from biasbed.analysis import load
+from biasbed.analysis.command import Outcome
+from biasbed.analysis.options import AnalyzeOptions
+from biasbed.analysis.report import html as report
+from biasbed.analysis.report import provenance
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.selection import published
+from biasbed.analysis.selection.rules import BestEpoch
+from biasbed.settings import build
+from helpers.toy_runs import THREE, Recorder, fill
+
+EVIL = "<script>alert(1)</script>"
+VOID = {"meta", "br", "img", "link", "hr", "input", "wbr"}
+
+
+class Page(HTMLParser):
+    """Tags, their attributes and text; AssertionError where tags are not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attributes}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def values(self, attribute: str) -> list[str]:
+        return [attributes[attribute] for _, attributes in self.tags if attribute in attributes]
+
+
+def html(outcome: Outcome) -> str:
+    return (outcome.output_dir / "report.html").read_text(encoding="utf-8")
+
+
+def rendered(analysis: Analysis, folder: Path) -> str:
+    """The report of an analysis, without figures."""
+    report.write(analysis, folder)
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_questions_are_answered_in_their_order(outcome: Outcome) -> None:
+    heads = re.findall(r"<h2[^>]*>([^<]+)</h2>", html(outcome))
+    first = ["What was compared", "What can be concluded", "How sure", "What could flip it"]
+    assert heads[:6] == [*first, "What could not have been seen", "Scores"]
+    assert heads[-2:] == ["Provenance", "Terms"]
+
+
+def test_it_needs_nothing_else_and_runs_one_script_only(outcome: Outcome) -> None:
+    text = html(outcome)
+    page = Page(text)
+    assert page.values("src")
+    for source in page.values("src"):
+        assert source.startswith("data:image/png;base64,")
+        base64.b64decode(source.split(",", 1)[1], validate=True)
+    assert all(link.startswith("#") for link in page.values("href"))
+    assert not re.search(r"@import|url\(", text)
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
+    digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
+    policy = next(a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert len(scripts) == 1
+    assert f"script-src 'sha256-{digest}'" in policy
+
+
+def test_every_number_leads_to_its_runs(outcome: Outcome) -> None:
+    text, analysis = html(outcome), outcome.analysis
+    page = Page(text)
+    ids = Counter(page.values("id"))
+    assert max(ids.values()) == 1
+    assert {link[1:] for link in page.values("href")} <= set(ids)
+    for algorithm, name in ((a, s) for a in analysis.algorithms for s in analysis.set_names):
+        cell = analysis.cells[algorithm, name]
+        found = re.search(rf'href="#(runs-\d+)">(?:<b|<span)[^>]*>{re.escape(cell.mean_text)}<', text)
+        assert found, (algorithm, name)
+    for position, algorithm in enumerate(analysis.algorithms):
+        row = re.search(rf'<tr id="runs-{position}">.*', text)
+        assert row
+        assert algorithm in row[0].replace("<wbr>", "")
+    for run in analysis.collection.runs:
+        row = re.search(rf'<tr id="(run-\d+)">[^\n]*{run.id}[^\n]*', text)
+        assert row
+        assert f'href="#{row[1]}"' in text
+        assert run.git_commit[:10] in row[0]
+        assert run.data_fingerprint in row[0]
+
+
+def test_runs_of_a_web_server_are_linked_and_of_nothing_else(outcome: Outcome, tmp_path: Path) -> None:
+    run = outcome.analysis.collection.runs[0]
+    assert provenance.run_url("https://host:5000/", run).startswith("https://host:5000/#/experiments/")
+    assert provenance.run_url("javascript:alert(1)//http://", run) == ""
+    assert provenance.run_url("sqlite:///mlflow.db", run) == ""
+    web = dataclasses.replace(outcome.analysis, tracking_uri='https://host"><script>alert(1)</script>')
+    text = rendered(web, tmp_path)
+    assert text.count("<script") == 1
+    assert f"runs/{run.id}" in text
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_nothing_from_the_server_is_read_as_html(recorder: Recorder) -> None:
+    fill(recorder, {EVIL: THREE["erm"], **THREE}, study=EVIL, **{"biasbed.git_commit": EVIL})
+    outcome = recorder.analyze()
+    hostile: dict[str, Any] = {"notes": (EVIL,), "versions": {"biasbed": EVIL, EVIL: "1"}}
+    sets = tuple(dataclasses.replace(entry, made_by=EVIL) for entry in outcome.analysis.sets)
+    for text in (
+        html(outcome),
+        rendered(dataclasses.replace(outcome.analysis, sets=sets, **hostile), recorder.folder),
+    ):
+        Page(text)
+        assert text.count("<script") == 1
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+        assert EVIL not in text
+
+
+def test_a_set_may_have_any_name(outcome: Outcome, tmp_path: Path) -> None:
+    def renamed(value: object) -> object:
+        return EVIL if value == "edge" else value
+
+    a = outcome.analysis
+    frames = {name: getattr(a, name).map(renamed) for name in ("runs", "scores", "selection")}
+    sets = tuple(dataclasses.replace(entry, name=str(renamed(entry.name))) for entry in a.sets)
+    found = dataclasses.replace(a.evidence, sets=a.evidence.sets.map(renamed), flips=a.evidence.flips.map(renamed))
+    main = dataclasses.replace(a.comparisons[0], ranks=a.comparisons[0].ranks.rename(index={"edge": EVIL}))
+    main = dataclasses.replace(main, sets=tuple(str(renamed(name)) for name in main.sets))
+    text = rendered(dataclasses.replace(a, sets=sets, evidence=found, comparisons=(main,), **frames), tmp_path)
+    assert text.count("<script") == 1
+    assert text.count("&lt;script&gt;") > 5
+    assert EVIL not in text
+
+
+def test_oracle_numbers_are_marked_in_every_table(outcome: Outcome, tmp_path: Path) -> None:
+    captions = re.findall(r'<p class="caption">(.*?)</p>', html(outcome))
+    marked = [caption for caption in captions if "ORACLE" in caption]
+    assert len(captions) > len(marked) == 2
+    assert all("own best epoch" in caption for caption in marked)
+    text = rendered(dataclasses.replace(outcome.analysis, rule=BestEpoch()), tmp_path)
+    captions = re.findall(r'<p class="caption">(.*?)</p>', text)
+    assert [caption for caption in captions if "ORACLE" not in caption] == [
+        caption for caption in captions if caption.startswith("Every run: its MLflow id")
+    ]
+    assert "ORACLE numbers" in text
+
+
+def test_the_card_of_a_reproduction_is_a_table(outcome: Outcome, tmp_path: Path) -> None:
+    values = ("paper", "erm", "edge", 20.5, 0.7, 2, 23.0, 0.5, 10, -2.5, -5.0, 0.01, 0.02, "differs")
+    card = pd.DataFrame([values], columns=list(published.CARD_COLUMNS))
+    assert "Reproduction" not in html(outcome)
+    text = rendered(dataclasses.replace(outcome.analysis, reproduction=card), tmp_path)
+    row = re.search(r"<tr>.*differs.*", text)
+    assert row
+    cells = [re.sub("<[^>]+>", "", cell) for cell in re.findall(r"<td.*?</td>", row[0])]
+    assert cells == ["erm", "edge", "20.5 ±0.7", "23.0 ±0.5", "-2.5", "-5.0", "0.020", "differs"]
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_published_numbers_name_their_source(published_uri: str, tmp_path: Path) -> None:
+    analysis = load(
+        published_uri, study="published_biasbed", selection="best_validation", algorithms="erm,padain,sagnet"
+    )
+    text = rendered(analysis, tmp_path)
+    Page(text)
+    assert "Kalischek" in text
+    assert "30 runs in all, all published" in text
+    assert "show the same images (geirhos_objects)" in text
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_the_command_of_the_report_computes_the_same(recorder: Recorder) -> None:
+    fill(recorder, THREE)
+    options = {"alpha": "0.1", "control": "erm", "sets": "edge,sketch,plain", "order": "padain", "rope": "2"}
+    outcome = recorder.analyze(**options)
+    words = dict(part.split("=", 1) for part in provenance.command(outcome.analysis).split(" -P ")[1:])
+    assert {name: words[name] for name in options} == options
+    assert set(words) == {*options, "suite", "study", "protocol"}
+    again = recorder.analyze(**{name: value.strip("'") for name, value in words.items()})
+    assert again.analysis.scores.equals(outcome.analysis.scores)
+    assert build(AnalyzeOptions, {"alpha": "0.1"}).alpha == again.analysis.alpha
+
+
+# --- in a browser -----------------------------------------------------------------------------------------------------
+
+PROBE = """<script>
+const page = document.documentElement;
+const wide = (e) => e.getBoundingClientRect().right > page.clientWidth + 1 && !e.closest(".scroll, .wide");
+const outside = [...document.querySelectorAll("main *")].filter(wide).map((e) => e.tagName + "." + e.className);
+const table = document.querySelector("table");
+table.tHead.rows[0].cells[2].click();
+const column = [...table.tBodies[0].rows].map((row) => Number(row.cells[2].dataset.v));
+const result = [page.clientWidth, page.scrollWidth, column.join(","), outside.slice(0, 5).join(" ")];
+parent.postMessage(result.join("|"), "*");
+</script></body>"""
+FRAME = """<script>addEventListener("message", (e) => { document.title = `PROBE ${e.data} END`; });</script>
+<iframe src="page.html" style="width: WIDTHpx; height: 900px; border: 0"></iframe>"""
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_in_a_browser_nothing_is_wider_than_the_page_and_tables_sort(
+    outcome: Outcome, tmp_path: Path, width: int
+) -> None:
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", html(outcome))
+    (tmp_path / "page.html").write_text(text.replace("</body>", PROBE), encoding="utf-8")
+    (tmp_path / "frame.html").write_text(FRAME.replace("WIDTH", str(width)), encoding="utf-8")  # as narrow as a phone
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    words = ["chromium", *options, "--virtual-time-budget=5000", "--dump-dom", (tmp_path / "frame.html").as_uri()]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    found = re.search(r"<title>PROBE (.*?) END</title>", done.stdout)
+    assert found, done.stderr[-1000:]
+    page_width, content_width, column, outside = found[1].split("|")
+    assert int(page_width) <= width
+    assert int(content_width) <= int(page_width)
+    assert outside == ""
+    values = [float(value) for value in column.split(",")]
+    assert values == sorted(values)
+    assert len(set(values)) > 1

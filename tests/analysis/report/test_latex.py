@@ -1,0 +1,102 @@
+"""LaTeX tables: well formed, compiled where there is a TeX, marked, in the order that is asked for."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from biasbed.analysis.command import Outcome
+from biasbed.analysis.report import latex
+from biasbed.errors import UsageError
+from helpers.toy_runs import SETS, THREE, Recorder, fill
+
+TABLES = ("scores", "ranks", "runs", "nemenyi", "nemenyi_strict", "pairs", "pairs_strict")
+EVIL = '50%_of $x$ & {#1}~^\\ <b>|" 中文\n'
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """The cells of every line between the rules."""
+    lines = [line for line in text.splitlines() if " & " in line and "rule" not in line]
+    return [line.removesuffix(r" \\").split(" & ") for line in lines]
+
+
+def compiled(folder: Path, tables: list[Path]) -> subprocess.CompletedProcess[bytes]:
+    inputs = "\n".join(rf"\input{{{path}}}" for path in tables)
+    packages = r"\usepackage[T1]{fontenc}\usepackage{booktabs,longtable,graphicx}"
+    source = rf"\documentclass{{article}}{packages}\begin{{document}}{inputs}\end{{document}}"
+    (folder / "all.tex").write_text(source)
+    words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    return subprocess.run(words, cwd=folder, capture_output=True, check=False)
+
+
+def test_best_and_daggered_cells_are_marked(outcome: Outcome) -> None:
+    text = (outcome.output_dir / "tables/scores.tex").read_text()
+    cells = next(row for row in rows_of(text) if row[0] == r"stylized\_erm")
+    assert cells[2] == r"\textbf{40.0}"
+    assert cells[6] == r"\underline{\textbf{55.0}}\textsuperscript{$\dagger$}"
+    assert cells[1] == "60.0"
+    assert text.count(r"\textbf{") == 6
+    assert text.count(r"\dagger") == 2  # the cell and the caption
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_well_formed(outcome: Outcome, name: str) -> None:
+    text = (outcome.output_dir / "tables" / f"{name}.tex").read_text()
+    assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
+    assert re.findall(r"\\begin\{(\w+)\}", text) == re.findall(r"\\end\{(\w+)\}", text)[::-1]
+    assert r"\toprule" in text
+    assert r"\bottomrule" in text
+    assert not re.search(r"(?<!\\)[_%#]", text.split("\n", 1)[1])
+    columns = re.search(r"\\begin\{(?:tabular|longtable)\}\{([lr]+)\}", text)
+    assert columns is not None
+    assert {len(row) for row in rows_of(text)} == {len(columns[1])}
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+def test_tables_compile(outcome: Outcome, tmp_path: Path) -> None:
+    done = compiled(tmp_path, sorted((outcome.output_dir / "tables").glob("*.tex")))
+    assert done.returncode == 0, done.stdout[-2000:].decode(errors="replace")
+    assert (tmp_path / "all.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+@pytest.mark.usefixtures("without_figures")
+def test_tables_of_any_names_compile(recorder: Recorder, tmp_path: Path) -> None:
+    fill(recorder, {EVIL: THREE["erm"], "a": THREE["infodrop"], "b": THREE["padain"]}, seeds=1, study=EVIL)
+    tables = sorted((recorder.analyze().output_dir / "tables").glob("*.tex"))
+    done = compiled(tmp_path, tables)
+    assert done.returncode == 0, done.stdout[-2000:].decode(errors="replace")
+
+
+@pytest.mark.parametrize("text", ["a_b", "50%", "x & y", "$#{}", "~^\\"])
+def test_everything_special_is_escaped(text: str) -> None:
+    assert not re.search(r"(?<!\\)[_%&$#]", latex.escape(text))
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_order_is_that_of_the_options_and_changes_no_number(recorder: Recorder) -> None:
+    fill(recorder, THREE)
+    plain = recorder.analyze()
+    before = {name: (plain.output_dir / name).read_bytes() for name in ("nemenyi.csv", "effects.csv", "power.json")}
+    ordered = recorder.analyze(order="padain", set_order="sketch,edge")
+    assert {name: (ordered.output_dir / name).read_bytes() for name in before} == before
+    text = (ordered.output_dir / "tables/scores.tex").read_text()
+    assert [row[0] for row in rows_of(text)][-3:] == ["padain", "erm", "infodrop"]
+    sets = re.findall(r"\\rotatebox\{60\}\{([^}]+)\}", text)
+    assert sets == ["sketch", "edge", *(latex.escape(name) for name in SETS if name not in ("sketch", "edge"))]
+    runs = [row[0] for row in rows_of((ordered.output_dir / "tables/runs.tex").read_text())]
+    assert runs == ["padain", "padain", "erm", "erm", "infodrop", "infodrop"]
+    ranked = recorder.analyze(order="rank").analysis
+    assert ranked.algorithms == tuple(ranked.comparisons[0].mean_ranks)
+    assert ordered.analysis.cells["erm", "edge"] == plain.analysis.cells["erm", "edge"]
+
+
+@pytest.mark.parametrize("option", ["order", "set_order"])
+def test_an_unknown_name_in_an_order_is_refused(recorder: Recorder, option: str) -> None:
+    fill(recorder, THREE, seeds=1)
+    with pytest.raises(UsageError, match=rf"{option}=padian,erm: there is no '(padian)'"):
+        recorder.analyze(**{option: "padian,erm"})

@@ -1,0 +1,339 @@
+"""Which runs count, what stops an analysis, and what the user is told to do about it."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+
+import pytest
+
+from biasbed import record
+from biasbed.analysis.result import Analysis, compute
+from biasbed.analysis.runs.store import RunStore
+from biasbed.errors import Failure, UsageError
+from helpers.toy_runs import PROTOCOL, SETS, Recorder, make_protocol
+
+GOOD = (0.9, 0.6, 0.5, 0.7, 0.4, 0.3)
+BETTER = (0.91, 0.7, 0.6, 0.8, 0.5, 0.4)
+WORSE = (0.89, 0.5, 0.4, 0.6, 0.3, 0.2)
+
+
+def computed(recorder: Recorder, **values: object) -> Analysis:
+    return compute(RunStore(recorder.uri), recorder.options(**values))
+
+
+def stopped(recorder: Recorder, kind: type[Exception] = Failure, **values: object) -> str:
+    with pytest.raises(kind) as caught:
+        computed(recorder, **values)
+    return str(caught.value)
+
+
+def train_three(recorder: Recorder) -> None:
+    for algorithm, scores in (("erm", WORSE), ("infodrop", GOOD), ("padain", BETTER)):
+        recorder.train(algorithm, 0, scores)
+
+
+# --- which runs -------------------------------------------------------------------------------------------------------
+
+
+def test_no_runs_says_what_to_run(recorder: Recorder) -> None:
+    message = stopped(recorder)
+    assert "no runs on sqlite:" in message
+    assert "mlflow run . -e train -P algorithm=erm" in message
+    assert "mlflow run . -e import -P source=biasbed" in message
+
+
+def test_a_database_that_does_not_exist_is_not_made(recorder: Recorder) -> None:
+    path = recorder.folder / "other.db"
+    with pytest.raises(Failure, match="nothing to analyse"):
+        recorder.analyze(tracking_uri=f"sqlite:///{path}")
+    assert not path.exists()
+
+
+def test_only_unfinished_runs(recorder: Recorder) -> None:
+    recorder.train("erm", 0, GOOD, status="FAILED")
+    recorder.train("erm", 1, GOOD, status="RUNNING")
+    assert "only 1 failed, 1 running runs" in stopped(recorder)
+
+
+def test_runs_that_are_not_finished_are_counted_and_never_used(recorder: Recorder) -> None:
+    train_three(recorder)
+    recorder.train("erm", 1, BETTER, status="FAILED")
+    recorder.train("erm", 2, BETTER, status="RUNNING")
+    analysis = computed(recorder)
+    assert analysis.runs_sentence.endswith("not counted: 1 failed, 1 running")
+    assert set(analysis.scores["num_runs"]) == {1}
+
+
+def test_runs_are_found_in_every_experiment(recorder: Recorder) -> None:
+    train_three(recorder)
+    recorder.experiment = recorder.client.create_experiment("elsewhere", str(recorder.folder / "else"))
+    recorder.train("erm", 1, GOOD)
+    assert computed(recorder).scores.set_index("algorithm").loc["erm", "num_runs"].tolist() == [2] * 6
+
+
+def test_other_kinds_of_runs_and_foreign_metrics_are_ignored(recorder: Recorder) -> None:
+    train_three(recorder)
+    for kind in ("trial", "evaluate", "analysis", "study"):
+        recorder.train("erm", 5, GOOD, **{record.KIND: kind})
+    recorder.train("sagnet", 0, GOOD, metrics={"system/cpu": [1.0], "test/accuracy/Edge B": [0.1], "edge": [9.0]})
+    analysis = computed(recorder)
+    assert len(analysis.collection.runs) == 4
+    assert set(analysis.runs["dataset"]) == set(SETS)
+
+
+def test_finished_runs_without_our_tags_are_told(recorder: Recorder) -> None:
+    train_three(recorder)
+    bare = recorder.train("erm", 7, GOOD, **{record.PROTOCOL_HASH: ""})
+    analysis = computed(recorder)
+    assert len(analysis.collection.runs) == 3
+    assert any("left out" in note and bare in note for note in analysis.notes)
+
+
+def test_several_studies_are_listed_with_their_commands(recorder: Recorder) -> None:
+    train_three(recorder)
+    recorder.train("erm", 0, GOOD, study="mine")
+    other = make_protocol(SETS[:3])
+    recorder.train("erm", 0, GOOD[:3], protocol=other, study="mine")
+    message = stopped(recorder)
+    assert "3 train run(s) of 3 algorithm(s), trained on train, tested on plain, silhouette" in message
+    assert "mlflow run . -e analyze -P suite=toy -P study=adhoc\n" in message
+    for protocol in (PROTOCOL, other):
+        assert f"mlflow run . -e analyze -P suite=toy -P study=mine -P protocol={protocol.hash}" in message
+    assert computed(recorder, study="mine", protocol=other.hash[:6]).collection.protocol == other
+    assert computed(recorder, study="adhoc").collection.protocol == PROTOCOL
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"suite": "toi"}, "suite=toi: neither biasbed nor any run knows the suite 'toi'; did you mean 'toy'"),
+        ({"study": "adhok"}, "study=adhok: no finished run has it; did you mean 'adhoc'"),
+        ({"protocol": "12345678"}, "protocol=12345678: no finished run has it"),
+        ({"algorithms": "erm,paddain"}, "did you mean 'padain'"),
+        (
+            {"algorithms": "erm,noise2net"},
+            "no finished run of 'noise2net'.*mlflow run . -e train -P algorithm=noise2net",
+        ),
+        ({"sets": "egde"}, "evaluation set 'egde'; did you mean 'edge'"),
+        ({"allow": "different_cofig"}, "unknown irregularity 'different_cofig'; did you mean 'different_config'"),
+        ({"selection": "best_valid"}, "selection=best_valid: .*did you mean 'best_validation'"),
+        ({"alpha": "1.5"}, "alpha=1.5: .*less than 1"),
+        ({"n": "9", "selection": "last_n"}, "n=9: run erm-seed0 .* was tested on plain at 4 epochs only"),
+        ({"n": "0"}, "n=0"),
+    ],
+)
+def test_wrong_names_and_values_are_refused(recorder: Recorder, values: dict[str, str], message: str) -> None:
+    train_three(recorder)
+    with pytest.raises(UsageError, match=message):
+        computed(recorder, **values)
+
+
+def test_published_runs_stand_back_until_they_are_asked_for(recorder: Recorder) -> None:
+    train_three(recorder)
+    published = {record.KIND: "published", record.SELECTION: "best_validation"}
+    recorder.train("erm", 0, GOOD, monitor=(0.1,), study="published_toy", **published)
+    analysis = computed(recorder)
+    assert analysis.collection.scope.kind == "train"
+    assert "-P study=published_toy" in analysis.notes[0]
+    assert computed(recorder, study="published_toy").collection.published
+
+
+# --- the protocol -----------------------------------------------------------------------------------------------------
+
+
+def test_a_protocol_that_does_not_fit_its_tag_stops(recorder: Recorder) -> None:
+    recorder.train("erm", 0, GOOD, protocol_file=make_protocol(monitor="val/loss/val").to_json())
+    assert f"its tag says {PROTOCOL.hash}" in stopped(recorder)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "has a protocol.json"), ("{", "can't be read"), ("[" * 100_000, "can't be read"), ("[3]", "can't be read")],
+)
+def test_a_protocol_that_is_missing_or_broken_stops(recorder: Recorder, text: str | None, message: str) -> None:
+    recorder.train("erm", 0, GOOD, protocol_file=text)
+    assert message in stopped(recorder)
+
+
+def test_a_broken_protocol_is_read_from_another_run(recorder: Recorder) -> None:
+    recorder.train("erm", 0, GOOD, protocol_file=None)
+    recorder.train("erm", 1, GOOD)
+    assert computed(recorder).collection.protocol == PROTOCOL
+
+
+# --- duplicates -------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_of_several_runs_with_one_key_counts(recorder: Recorder) -> None:
+    train_three(recorder)
+    time.sleep(0.002)  # MLflow's clock has milliseconds
+    second = recorder.train("erm", 0, BETTER)
+    analysis = computed(recorder)
+    assert [run.id for run in analysis.collection.duplicates] == [second]
+    assert analysis.scores.set_index(["algorithm", "dataset"]).loc[("erm", "edge"), "mean"] == pytest.approx(40)
+    assert analysis.duplicates.set_index("dataset").loc["edge", "score"] == pytest.approx(60)
+    assert any("1 further run(s)" in note and "the first to finish counts" in note for note in analysis.notes)
+    last = computed(recorder, duplicates="last")
+    assert last.scores.set_index(["algorithm", "dataset"]).loc[("erm", "edge"), "mean"] == pytest.approx(60)
+    assert any("the last to finish counts" in note for note in last.notes)
+
+
+def test_a_run_that_finished_first_counts_though_it_started_later(recorder: Recorder) -> None:
+    slow = recorder.train("erm", 0, BETTER, status="RUNNING")
+    time.sleep(0.002)
+    quick = recorder.train("erm", 0, WORSE)
+    time.sleep(0.002)
+    recorder.client.set_terminated(slow, "FINISHED")
+    assert [run.id for run in computed(recorder).collection.runs] == [quick]
+
+
+def test_duplicates_of_changed_code_are_told(recorder: Recorder) -> None:
+    recorder.train("erm", 0, GOOD)
+    time.sleep(0.002)
+    recorder.train("erm", 0, BETTER, **{record.CODE_HASH: "new"})
+    assert any("1 of them ran other code" in note for note in computed(recorder).notes)
+
+
+# --- runs that must not be mixed --------------------------------------------------------------------------------------
+
+
+def test_different_settings_stop_and_are_named(recorder: Recorder) -> None:
+    train_three(recorder)
+    recorder.train("erm", 1, GOOD, settings={"epochs": "4", "optim.lr": "0.3"})
+    message = stopped(recorder)
+    assert "erm: settings differ [different_config]" in message
+    assert "optim.lr=0.1 / 0.3" in message or "optim.lr=0.3 / 0.1" in message
+    assert "epochs=" not in message
+    assert "allow=different_config" in message
+    notes = computed(recorder, allow="different_config").notes
+    assert any(note.startswith("accepted: erm: settings differ") for note in notes)
+
+
+def test_different_images_and_code_stop_together_in_one_list(recorder: Recorder) -> None:
+    train_three(recorder)
+    recorder.train("erm", 1, GOOD, **{record.DATA_FINGERPRINT: "others"})
+    recorder.train("padain", 1, GOOD, **{record.CODE_HASH: "changed"})
+    message = stopped(recorder)
+    assert "erm: images differ [different_data]" in message
+    assert "padain: code differs [different_code]" in message
+    assert "different_config" not in message  # follows from the images
+    assert "allow=different_code,different_data" in message
+    again = stopped(recorder, allow="different_data")
+    assert "images differ" not in again
+    assert "allow=different_code,different_data" in again  # what was accepted stays so
+    assert len(computed(recorder, allow="different_data,different_code").collection.runs) == 5
+
+
+def test_an_algorithm_that_is_not_compared_stops_nothing(recorder: Recorder) -> None:
+    train_three(recorder)
+    recorder.train("erm", 1, GOOD, **{record.CODE_HASH: "changed"})
+    assert computed(recorder, algorithms="infodrop,padain").algorithms == ("infodrop", "padain")
+
+
+def test_another_commit_is_only_told(recorder: Recorder) -> None:
+    train_three(recorder)
+    recorder.train("erm", 1, GOOD, **{record.GIT_COMMIT: "b" * 40, record.GIT_DIRTY: "true"})
+    assert any(
+        "2 states of the repository: aaaaaaaaaa: 3 run(s), bbbbbbbbbb+changes: 1" in n for n in computed(recorder).notes
+    )
+
+
+def test_runs_that_skipped_images_are_told(recorder: Recorder) -> None:
+    train_three(recorder)
+    recorder.train("erm", 1, GOOD, **{record.SKIPPED_IMAGES: '{"test":2}'})
+    assert any('left out images that could not be read: erm seed 1 {"test":2}' in n for n in computed(recorder).notes)
+
+
+def test_hyper_parameters_that_were_chosen_on_test_sets_are_told(recorder: Recorder) -> None:
+    """In the notes that report and terminal begin with."""
+    train_three(recorder)
+    recorder.train("erm", 1, GOOD, **{record.ORACLE: "test/accuracy/edge"})
+    (note,) = [note for note in computed(recorder).notes if "ORACLE" in note]
+    assert "the hyper-parameters of erm were chosen on the test images, by test/accuracy/edge" in note
+
+
+# --- missing cells ----------------------------------------------------------------------------------------------------
+
+
+def test_every_missing_cell_is_listed_with_what_to_train(recorder: Recorder) -> None:
+    train_three(recorder)
+    ramp = [0.1, 0.2, 0.3, 0.4]
+    recorder.train("sagnet", 3, {name: ramp for name in SETS if name not in ("edge", "sketch")})
+    recorder.train("debiased", 1, {name: ramp if name != "edge" else [0.1, 0.2] for name in SETS})
+    message = stopped(recorder)
+    assert "3 empty cell(s)" in message
+    assert "sagnet on edge: run" in message
+    assert "sagnet on sketch: run" in message
+    assert "debiased on edge" in message
+    assert "not tested at step 3 (tested at 0, 1)" in message
+    assert "mlflow run . -e train -P suite=toy -P study=adhoc -P resume=never -P algorithm=sagnet -P seed=3" in message
+    assert "algorithms=erm,infodrop,padain" in message
+    assert "sets=plain,silhouette,cue_conflict,stylized" in message
+    assert len(computed(recorder, sets="plain,silhouette,cue_conflict,stylized").comparisons[0].algorithms) == 5
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_score_that_is_no_number_is_a_missing_cell(recorder: Recorder, value: float) -> None:
+    train_three(recorder)
+    recorder.train("sagnet", 0, {name: [0.1, 0.2, 0.3, value if name == "edge" else 0.4] for name in SETS})
+    assert "sagnet on edge: run" in stopped(recorder)
+
+
+def test_a_cell_with_fewer_runs_is_told(recorder: Recorder) -> None:
+    train_three(recorder)
+    recorder.train("erm", 1, {name: [0.1, 0.2, 0.3, 0.4] for name in SETS if name != "edge"})
+    analysis = computed(recorder)
+    assert any(note.startswith("erm on edge: 1 run(s) have no value (never tested)") for note in analysis.notes)
+    assert analysis.scores.set_index(["algorithm", "dataset"]).loc[("erm", "edge"), "num_runs"] == 1
+
+
+# --- few algorithms ---------------------------------------------------------------------------------------------------
+
+
+def test_two_algorithms_are_compared_by_paired_tests(recorder: Recorder) -> None:
+    recorder.train("erm", 0, WORSE)
+    recorder.train("padain", 0, BETTER)
+    comparison = computed(recorder).comparisons[0]
+    assert comparison.friedman is None
+    assert comparison.pair is not None
+    assert comparison.pair.wilcoxon_p == pytest.approx(2 / 2**6)
+
+
+def test_one_algorithm_is_described_and_not_tested(recorder: Recorder) -> None:
+    recorder.train("erm", 0, GOOD)
+    analysis = computed(recorder)
+    assert analysis.comparisons[0].skipped == "tests need at least two algorithms and there is one (erm)"
+    assert len(analysis.scores) == 6
+
+
+def test_the_strict_setting_comes_from_the_runs_training_data(recorder: Recorder) -> None:
+    train_three(recorder)
+    recorder.train("stylized_erm", 0, GOOD, training_data={"stylized": 1.0})
+    analysis = computed(recorder)
+    assert analysis.daggers == {("stylized_erm", "stylized")}
+    assert [comparison.left_out for comparison in analysis.comparisons] == [(), ("stylized",)]
+    assert len(computed(recorder, algorithms="erm,infodrop,padain").comparisons) == 1
+
+
+def test_rules_give_different_numbers_from_the_same_runs(recorder: Recorder) -> None:
+    curves = {name: [0.9, 0.1, 0.5, 0.7] for name in SETS}
+    recorder.train("erm", 0, curves, monitor=(0.1, 0.4, 0.3, 0.2))
+    means = {
+        rule: computed(recorder, selection=rule, n=2).scores["mean"].unique().tolist()
+        for rule in ("best_validation", "last_n", "best_epoch")
+    }
+    assert means == {"best_validation": [10], "last_n": [60], "best_epoch": [90]}
+
+
+def test_a_protocol_from_before_a_field_came_keeps_its_hash() -> None:
+    """Runs carry the hash as a tag; one that changed with the program could not be analysed any more."""
+    sets = (record.SetRecord("edge", "accuracy", 10, 2, 0.5),)
+    old = record.Protocol("demo", sets, ("train",), ("val",), "val/accuracy/val")
+    values = json.loads(old.to_json())
+    assert not {"start", "label_map", "preprocessing"} & (values.keys() | values["sets"][0].keys())
+    assert record.Protocol.from_json(json.dumps(values)).hash == old.hash == record.digest(values)
+    newer = replace(old, sets=(replace(sets[0], label_map="identity"),))
+    assert record.Protocol.from_json(newer.to_json()) == newer
+    assert newer.hash != old.hash

@@ -1,0 +1,308 @@
+"""Reading from the tracking server: complete, each value once, cached, and clear when it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from biasbed import record
+from biasbed.analysis.runs import bulk
+from biasbed.analysis.runs import store as stores
+from biasbed.analysis.runs.store import RunStore, tidy_history
+from biasbed.errors import Failure, UsageError
+from biasbed.system.terminal import ProgressBar
+from biasbed.tracking.server import resolve_uri
+from helpers.commands import ROOT
+from helpers.toy_runs import Recorder
+
+HISTORY = [("test/accuracy/a", 1, 5, 0.1), ("test/accuracy/a", 0, 4, 0.2)]
+
+
+# --- histories --------------------------------------------------------------------------------------------------------
+
+
+def test_a_value_that_was_written_twice_counts_once_by_its_last_timestamp() -> None:
+    rows = [*HISTORY, ("test/accuracy/a", 1, 9, 0.9), ("test/accuracy/a", 1, 7, 0.7), ("val/loss/b", 1, 1, 3.0)]
+    assert tidy_history(rows) == [("test/accuracy/a", 0, 0.2), ("test/accuracy/a", 1, 0.9), ("val/loss/b", 1, 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("stored", "meant"), [(1.7976931348623157e308, math.inf), (-1.7976931348623157e308, -math.inf)]
+)
+def test_infinity_is_recognised(stored: float, meant: float) -> None:
+    assert tidy_history([("test/accuracy/a", 0, 0, stored)]) == [("test/accuracy/a", 0, meant)]
+
+
+def test_nan_stays_and_nothing_is_a_history_too() -> None:
+    assert math.isnan(tidy_history([("test/accuracy/a", 0, 0, math.nan)])[0][2])
+    assert tidy_history([]) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "read"),
+    [
+        ("test/accuracy/edge", True),
+        ("val/loss/val", True),
+        ("test/accuracy/edge:dog-left", True),
+        ("train/loss", False),
+        ("time/epoch_seconds", False),
+        ("system/gpu_0", False),
+        ("test", False),
+        ("my test/accuracy/edge", False),
+    ],
+)
+def test_only_our_val_and_test_metrics_are_read(key: str, read: bool) -> None:
+    assert stores.is_read(key) == read
+
+
+@pytest.fixture
+def through_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads as from a server: through MLflow's client, and cached."""
+    monkeypatch.setattr(stores.bulk, "from_database", lambda *arguments: None)
+
+
+@pytest.mark.usefixtures("through_client")
+def test_histories_are_complete_and_read_once(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = recorder.train("erm", 0)
+    recorder.client.log_metric(run_id, "test/accuracy/edge", 0.123, timestamp=99_999, step=3)
+    store = RunStore(recorder.uri)
+    runs = store.runs("train")
+    first = store.histories(runs)[run_id]
+    curve = {step: value for metric, step, value in first if metric == "test/accuracy/edge"}
+    assert curve == pytest.approx({0: 0.125, 1: 0.25, 2: 0.375, 3: 0.123})
+    assert len({metric for metric, *_ in first}) == 8
+    monkeypatch.setattr(store.client, "get_metric_history", lambda *_: pytest.fail("read again"))
+    assert store.histories(runs)[run_id] == first
+
+
+@pytest.mark.usefixtures("through_client")
+def test_the_cache_notices_a_change_and_survives_damage(recorder: Recorder) -> None:
+    run_id = recorder.train("erm", 0)
+    store = RunStore(recorder.uri)
+    before = store.histories(store.runs("train"))[run_id]
+    recorder.client.log_metric(run_id, "test/accuracy/edge", 0.9, step=4)
+    after = store.histories(store.runs("train"))[run_id]
+    assert len(after) == len(before) + 1
+    files = list((record.home(recorder.uri) / "cache").iterdir())
+    assert len(files) == 2
+    for file in files:
+        file.write_bytes(file.read_bytes()[:100])
+    assert store.histories(store.runs("train"))[run_id] == after
+
+
+@pytest.mark.usefixtures("through_client")
+def test_a_home_that_cannot_be_written_only_costs_time(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = recorder.folder / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("BIASBED_HOME", str(blocked / "home"))
+    run_id = recorder.train("erm", 0)
+    store = RunStore(recorder.uri)
+    assert len(store.histories(store.runs("train"))[run_id]) == 32
+
+
+# --- a local database -------------------------------------------------------------------------------------------------
+
+
+def awkward_runs(recorder: Recorder) -> list[Any]:
+    """Runs with NaN, infinities, values written twice, metrics that are not read, and no metric at all."""
+    generator = random.Random(0)
+    for seed in range(3):
+        values = [generator.choice([generator.random(), math.nan, math.inf, -math.inf]) for _ in range(6)]
+        run_id = recorder.train("erm", seed, metrics={"val/loss/val": values, "train/loss": values, "my own": values})
+        for timestamp in (99_999, 5):
+            recorder.client.log_metric(run_id, "test/accuracy/edge", generator.random(), timestamp=timestamp, step=2)
+    empty = recorder.client.create_run(recorder.experiment, tags={record.KIND: "train"})
+    recorder.client.set_terminated(empty.info.run_id)
+    return RunStore(recorder.uri).runs("train")
+
+
+def test_sql_and_the_client_give_the_same(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = awkward_runs(recorder)
+    by_sql = RunStore(recorder.uri).histories(runs)
+    assert not (record.home(recorder.uri) / "cache").exists()
+    monkeypatch.setattr(stores.bulk, "from_database", lambda *arguments: None)
+    by_client = RunStore(recorder.uri).histories(runs)
+    assert by_sql.keys() == by_client.keys() == {run.info.run_id for run in runs}
+    assert repr(by_sql) == repr(by_client)  # as text, where NaN equals NaN
+    from_cache = RunStore(recorder.uri).histories(runs)
+    assert repr(from_cache) == repr(by_client)
+    assert "nan" in repr(by_sql)
+    assert "inf" in repr(by_sql)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "DELETE FROM metrics WHERE step = 3",  # the last values are not those that MLflow gave
+        "UPDATE metrics SET value = value / 2 WHERE step = 0",  # only the whole history shows it
+        "ALTER TABLE metrics RENAME COLUMN is_nan TO not_a_number",
+        "DROP TABLE metrics",
+    ],
+)
+def test_a_database_that_is_other_than_expected_is_left_to_the_client(recorder: Recorder, harm: str) -> None:
+    """The client goes on to read the unharmed database; what is asked by SQL is a harmed copy."""
+    recorder.train("erm", 0)
+    store = RunStore(recorder.uri)
+    runs = store.runs("train")
+    whole, copy = recorder.folder / "mlflow.db", recorder.folder / "harmed.db"
+    progress = ProgressBar(1, "run", silent=True)
+    assert stores.bulk.from_database(whole, runs, stores.is_read, store.client, progress)
+    shutil.copy(whole, copy)
+    with contextlib.closing(sqlite3.connect(copy)) as connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute(harm)
+        connection.commit()
+    assert stores.bulk.from_database(copy, runs, stores.is_read, store.client, progress) is None
+
+
+def test_reading_never_writes(recorder: Recorder) -> None:
+    recorder.train("erm", 0)
+    store = RunStore(recorder.uri)
+    runs = store.runs("train")
+    before = hashlib.sha256((recorder.folder / "mlflow.db").read_bytes()).hexdigest()
+    assert store.histories(runs)
+    assert hashlib.sha256((recorder.folder / "mlflow.db").read_bytes()).hexdigest() == before
+
+
+# --- a server ---------------------------------------------------------------------------------------------------------
+
+
+class Pages:
+    """A server's answers to the request of MLflow's pages, from a local store; longer ones are cut at `limit`."""
+
+    def __init__(self, recorder: Recorder, limit: int = bulk.MAX_ROWS) -> None:
+        self.client, self.limit, self.requests, self.status = recorder.client, limit, 0, 200
+
+    def request(self, credentials: Any, path: str, method: str, params: dict[str, Any]) -> Any:
+        assert (path, method) == (bulk.REQUEST, "GET")
+        assert len(params["run_id"]) <= bulk.MAX_RUNS
+        self.requests += 1
+        rows = [
+            {**dict(metric), "run_id": run_id}
+            for run_id in sorted(params["run_id"])
+            for metric in self.client.get_metric_history(run_id, params["metric_key"])
+        ]
+        return SimpleNamespace(status_code=self.status, json=lambda: {"metrics": rows[: self.limit]})
+
+
+@pytest.fixture
+def pages(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Pages:
+    served = Pages(recorder)
+    monkeypatch.setattr("mlflow.utils.rest_utils.http_request", served.request)
+    return served
+
+
+def ask_server(recorder: Recorder, runs: list[Any]) -> dict[str, list[bulk.MetricRow]] | None:
+    return bulk.from_server("http://x", runs, stores.is_read, recorder.client, ProgressBar(1, "run", silent=True))
+
+
+def test_a_server_gives_in_bulk_what_a_database_gives(recorder: Recorder, pages: Pages) -> None:
+    runs = awkward_runs(recorder)
+    found = ask_server(recorder, runs)
+    assert pages.requests == 9  # one for each metric, for all runs together
+    expected = bulk.from_database(
+        recorder.folder / "mlflow.db", runs, stores.is_read, recorder.client, ProgressBar(1, "run", silent=True)
+    )
+    assert found is not None
+    assert expected is not None
+    assert {k: repr(tidy_history(v)) for k, v in found.items()} == {
+        k: repr(tidy_history(v)) for k, v in expected.items()
+    }
+
+
+def test_answers_that_were_cut_are_asked_for_in_halves(
+    recorder: Recorder, pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(3):
+        recorder.train("erm", seed)
+    runs = RunStore(recorder.uri).runs("train")
+    whole = ask_server(recorder, runs)
+    pages.limit = 5  # a run has four values of each metric
+    monkeypatch.setattr(bulk, "MAX_ROWS", 5)
+    assert ask_server(recorder, runs) == whole
+    pages.limit = 4
+    monkeypatch.setattr(bulk, "MAX_ROWS", 4)
+    assert ask_server(recorder, runs) is None
+
+
+def test_a_server_that_does_not_know_the_request_is_left_to_the_client(recorder: Recorder, pages: Pages) -> None:
+    recorder.train("erm", 0)
+    runs = RunStore(recorder.uri).runs("train")
+    assert ask_server(recorder, runs)
+    pages.limit = 3  # the last value is missing, and nothing says so
+    assert ask_server(recorder, runs) is None
+    pages.limit, pages.status = bulk.MAX_ROWS, 404
+    assert ask_server(recorder, runs) is None
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+def test_many_runs_are_found_page_by_page(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "PAGE", 2)
+    ids = {recorder.train("erm", seed) for seed in range(5)}
+    assert {run.info.run_id for run in RunStore(recorder.uri).runs("train")} == ids
+
+
+# --- the server -------------------------------------------------------------------------------------------------------
+
+
+def test_a_dead_server_is_one_clear_line() -> None:
+    with pytest.raises(Failure) as caught:
+        RunStore("http://user:secret@127.0.0.1:9").runs("train")
+    message = str(caught.value)
+    assert message == "the tracking server http://127.0.0.1:9 can't be used: it does not answer"
+
+
+def test_a_database_that_is_none_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("this is no database, and long enough to be taken for none of sqlite's headers")
+    with pytest.raises(Failure, match="can't be used"):
+        RunStore(f"sqlite:///{tmp_path / 'mlflow.db'}").runs("train")
+
+
+def test_relative_databases_are_refused_with_what_to_give() -> None:
+    with pytest.raises(UsageError, match=f"give the whole path: sqlite:///{os.getcwd()}/runs.db"):
+        resolve_uri("sqlite:///runs.db")
+    assert resolve_uri("sqlite:////tmp/runs.db") == "sqlite:////tmp/runs.db"
+
+
+def test_the_environment_names_the_server(tmp_path: Path) -> None:
+    code = "from biasbed.tracking.server import resolve_uri; print(resolve_uri())"
+    for given, answer in (
+        (f"sqlite:///{tmp_path}/x.db", f"sqlite:///{tmp_path}/x.db"),
+        ("", f"sqlite:///{tmp_path}/mlflow.db"),
+    ):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW")}
+        environment["PYTHONPATH"] = str(ROOT / "src")
+        if given:
+            environment["MLFLOW_TRACKING_URI"] = given
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == answer
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+
+def test_each_server_has_its_own_home_and_no_password_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BIASBED_HOME")
+    one, other = record.home("postgresql://me:s3cret@db/one"), record.home("postgresql://me:s3cret@db/two")
+    assert one != other
+    assert one == record.home("postgresql://me:changed@db/one")
+    assert "s3cret" not in str(one)
+    assert one.parent == Path.home() / ".biasbed"
+    monkeypatch.setenv("BIASBED_HOME", "/data/biasbed")
+    assert record.home("http://x") == Path("/data/biasbed")

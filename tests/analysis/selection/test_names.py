@@ -1,0 +1,77 @@
+"""A wrong name is refused at once, with the nearest right one; a name that only the server knows is right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from biasbed.analysis.result import compute
+from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.selection import names
+from biasbed.cli import main
+from biasbed.errors import UsageError
+from helpers.toy_runs import THREE, Recorder, fill, make_protocol
+
+WRONG = [
+    ({"selection": "best_validaton"}, "selection=best_validaton: .*did you mean 'best_validation'"),
+    ({"suite": "dmeo"}, "suite=dmeo: .*did you mean 'demo'"),
+    ({"suite": "tpy"}, "suite=tpy: .*did you mean 'toy'"),
+    ({"algorithms": "erm,infodrp"}, "algorithms=erm,infodrp: .*'infodrp'; did you mean 'infodrop'"),
+    ({"algorithms": "my_methd"}, "did you mean 'my_method'"),
+    ({"control": "emr"}, "control=emr: .*did you mean 'erm'"),
+    ({"sets": "plain,egde"}, "sets=plain,egde: .*'egde'; did you mean 'edge'"),
+]
+
+
+class Unread(RunStore):
+    """Any look for runs fails the test."""
+
+    def runs(self, kind: str) -> list[Any]:
+        raise AssertionError("it looked for runs")
+
+
+@pytest.fixture
+def filled(recorder: Recorder) -> Recorder:
+    fill(recorder, {**THREE, "my_method": (0.5,) * 6}, seeds=1)
+    recorder.train("erm", protocol=make_protocol(["somebody_s_set"], suite="theirs"), scores=[0.5])
+    return recorder
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG)
+def test_an_unknown_name_is_refused_before_runs_are_looked_for(
+    filled: Recorder, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        compute(Unread(filled.uri), filled.options(**options))
+
+
+@pytest.mark.parametrize("options", [WRONG[0][0], WRONG[1][0], WRONG[3][0], WRONG[6][0]])
+def test_without_any_run_too_and_with_exit_code_2(
+    recorder: Recorder, options: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [word for name, value in options.items() for word in (f"--{name}", value)]
+    assert main(["analyze", *flags, "--tracking_uri", recorder.uri]) == 2
+    assert "nothing to analyse" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"suite": "theirs"},
+        {"suite": "demo"},  # known, though no run has it: that is said later
+        {"algorithms": "my_method,erm", "control": "my_method"},
+        {"algorithms": "erm,erm@biasbed"},
+        {"sets": "edge,somebody_s_set"},
+        {"selection": "my_rules.py:Mine"},
+        {"selection": "best_epoch_per_run"},
+    ],
+)
+def test_what_a_registry_or_any_run_knows_is_let_through(filled: Recorder, options: dict[str, str]) -> None:
+    names.check(Unread(filled.uri), filled.options(**options))
+
+
+def test_a_quote_in_a_name_breaks_no_question(filled: Recorder) -> None:
+    for name in ("er'm", 'er"m', "er\\m", "er` = '1' OR"):
+        with pytest.raises(UsageError, match="neither biasbed nor any run knows"):
+            names.check(Unread(filled.uri), filled.options(algorithms=name))

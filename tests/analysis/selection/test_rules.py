@@ -1,0 +1,262 @@
+"""Selection rules on hand-made records: the right answer can be read off. No MLflow, no torch."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from biasbed import record
+from biasbed.analysis import scores
+from biasbed.analysis.selection.rules import (
+    AsPublished,
+    BestEpoch,
+    BestEpochPerRun,
+    BestValidation,
+    History,
+    Last,
+    LastN,
+    Rule,
+)
+from biasbed.analysis.selection.select import Missing, make_rule, select
+from biasbed.errors import Failure, UsageError
+from helpers.commands import ROOT
+
+MONITOR = "val/accuracy/val"
+EDGE = record.SetRecord("edge", "accuracy", 10, 2, 0.5, ("accuracy", "loss"))
+SKETCH = record.SetRecord("sketch", "loss", 10, 2, 0.7, ("accuracy", "loss"), higher_is_better=False)
+INFINITY_OF_STORES = 1.7976931348623157e308
+
+
+def history(**curves: list[float]) -> History:
+    """Curves by short name, one value for each of the steps 1, 2, ..."""
+    names = {"val": MONITOR, "edge": "test/accuracy/edge", "edge_loss": "test/loss/edge", "sketch": "test/loss/sketch"}
+    return History("r", [(names[k], step, v) for k, curve in curves.items() for step, v in enumerate(curve, start=1)])
+
+
+def test_best_validation_takes_the_first_of_equal_epochs() -> None:
+    rule = BestValidation(MONITOR)
+    assert rule.steps(history(val=[0.1, 0.7, 0.7, 0.3], edge=[0.1, 0.2, 0.9, 0.4]), EDGE) == (2,)
+
+
+def test_best_validation_of_a_loss_is_the_lowest() -> None:
+    assert BestValidation(MONITOR, higher_is_better=False).steps(history(val=[0.3, 0.1, 0.2]), EDGE) == (2,)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, INFINITY_OF_STORES])
+def test_best_validation_never_takes_a_non_finite_epoch(bad: float) -> None:
+    assert BestValidation(MONITOR).steps(history(val=[0.1, 0.2, bad]), EDGE) == (2,)
+
+
+@pytest.mark.parametrize("curve", [[], [math.nan, INFINITY_OF_STORES]])
+def test_best_validation_without_a_finite_monitor_names_the_run(curve: list[float]) -> None:
+    with pytest.raises(Failure, match="run r has no finite val/accuracy/val"):
+        BestValidation(MONITOR).steps(history(val=curve, edge=[0.1]), EDGE)
+
+
+def test_rules_do_not_depend_on_the_order_of_records() -> None:
+    rows = [("test/accuracy/edge", step, value) for step, value in [(3, 0.3), (1, 0.9), (2, 0.9), (4, 0.1)]]
+    shuffled = History("r", rows)
+    assert LastN(2).steps(shuffled, EDGE) == (3, 4)
+    assert BestEpoch().steps(shuffled, EDGE) == (1,)
+
+
+def test_last_n_counts_the_epochs_at_which_the_set_was_tested() -> None:
+    rows = [("test/accuracy/edge", step, 0.1 * step) for step in (2, 4, 6, 8)]
+    assert LastN(3).steps(History("r", rows), EDGE) == (4, 6, 8)
+
+
+def test_last_n_longer_than_the_run_says_what_is_possible() -> None:
+    with pytest.raises(UsageError, match=r"n=5: run r was tested on edge at 3 epochs only; choose n of at most 3"):
+        LastN(5).steps(history(edge=[0.1, 0.2, 0.3]), EDGE)
+
+
+def test_best_epoch_is_each_sets_own_and_respects_its_direction() -> None:
+    runs = history(edge=[0.1, 0.9, 0.3], sketch=[0.5, 0.6, 0.2])
+    assert BestEpoch().steps(runs, EDGE) == (2,)
+    assert BestEpoch().steps(runs, SKETCH) == (3,)
+
+
+def test_only_the_oracle_is_an_oracle() -> None:
+    rules = [BestValidation(MONITOR), LastN(3), BestEpoch(), AsPublished("best_epoch"), AsPublished("last_n", 30)]
+    rules += [BestEpochPerRun((EDGE,)), AsPublished("best_epoch_per_run"), Last()]
+    assert [rule.oracle for rule in rules] == [False, False, True, True, False, True, True, False]
+    assert all(("ORACLE" in rule.label) == rule.oracle for rule in rules)
+
+
+def test_select_averages_every_measure_over_the_selected_epochs() -> None:
+    curves = history(val=[0.1, 0.3, 0.2], edge=[0.2, 0.4, 0.8], edge_loss=[3.0, 2.0, 1.0])
+    table, missing = select(LastN(2), {"r": curves}, [EDGE], MONITOR)
+    assert not missing
+    row = table.iloc[0]
+    assert (row["value"], row["accuracy"], row["loss"]) == pytest.approx((0.6, 0.6, 1.5))
+    assert (row["first_step"], row["last_step"], row["num_steps"], row["monitor"]) == pytest.approx((2, 3, 2, 0.25))
+
+
+@pytest.mark.parametrize(
+    ("curves", "why"),
+    [
+        ({"val": [0.1, 0.2]}, "never tested"),
+        ({"val": [0.1, 0.2], "edge": [0.5]}, r"not tested at step 2 \(tested at 1\)"),
+        ({"val": [0.1, 0.2], "edge": [0.5, math.nan]}, "not a finite number at step 2"),
+    ],
+)
+def test_select_says_what_is_missing_and_why(curves: dict[str, list[float]], why: str) -> None:
+    table, missing = select(BestValidation(MONITOR), {"r": history(**curves)}, [EDGE], MONITOR)
+    assert table.empty
+    assert len(missing) == 1
+    assert re.fullmatch(why, missing[0].why)
+
+
+def test_a_measure_that_is_missing_at_a_selected_epoch_is_empty() -> None:
+    """Not a mean over what there is, nor with a zero in its place."""
+    curves = history(val=[0.1, 0.2], edge=[0.2, 0.4], edge_loss=[3.0])
+    table, missing = select(LastN(2), {"r": curves}, [EDGE], MONITOR)
+    assert not missing
+    assert table["value"].iloc[0] == pytest.approx(0.3)
+    assert math.isnan(table["loss"].iloc[0])
+
+
+def test_the_oracle_on_a_set_without_finite_values() -> None:
+    _, missing = select(BestEpoch(), {"r": history(edge=[math.nan])}, [EDGE], MONITOR)
+    assert missing == [Missing("r", "edge", "no finite value")]
+
+
+def test_auto_is_the_protocols_own_rule() -> None:
+    protocol = record.Protocol("s", (EDGE,), ("train",), ("val",), MONITOR, default_selection="last_n")
+    assert make_rule("auto", 7, protocol) == LastN(7)
+
+
+def test_a_rule_that_the_protocol_does_not_have_is_refused() -> None:
+    protocol = record.Protocol("s", (EDGE,), ("train",), ("val",), MONITOR, selection_rules=("best_validation",))
+    message = "selection=last_n: this protocol has no such rule; valid: best_validation, last, best_epoch_per_run, or"
+    with pytest.raises(UsageError, match=message):
+        make_rule("last_n", 3, protocol)
+
+
+def test_last_is_the_last_epoch_at_which_the_set_was_tested() -> None:
+    rows = [("test/accuracy/edge", step, 0.1) for step in (7, 2, 4)] + [(MONITOR, 9, 0.5)]
+    assert Last().steps(History("r", rows), EDGE) == (7,)
+    assert Last().steps(History("r", []), EDGE) == ()
+    assert LastN(1).steps(History("r", rows), EDGE) == Last().steps(History("r", rows), EDGE)
+
+
+PHOTO = record.SetRecord("photo", "accuracy", 10, 2, 0.5)
+ERROR = record.SetRecord("error", "error", 10, 2, 0.5, ("error",), higher_is_better=False)
+
+
+def curves_of(**curves: dict[int, float]) -> History:
+    names = {"edge": "test/accuracy/edge", "photo": "test/accuracy/photo", "error": "test/error/error"}
+    return History("r", [(names[name], step, v) for name, curve in curves.items() for step, v in curve.items()])
+
+
+def test_best_epoch_per_run_is_one_epoch_for_all_sets_the_first_of_equals() -> None:
+    curves = curves_of(edge={1: 0.9, 2: 0.5, 3: 0.1, 4: 0.4}, photo={1: 0.0, 2: 0.5, 3: 0.9, 4: 0.6})
+    rule = BestEpochPerRun((EDGE, PHOTO))
+    assert [rule.steps(curves, entry) for entry in (EDGE, PHOTO)] == [(2,), (2,)]
+    assert [BestEpoch().steps(curves, entry) for entry in (EDGE, PHOTO)] == [(1,), (3,)]
+
+
+def test_best_epoch_per_run_turns_round_what_is_better_lower_and_skips_gaps() -> None:
+    curves = curves_of(edge={1: 0.5, 2: 0.5, 3: 0.9, 4: math.nan}, error={1: 0.4, 2: 0.1, 4: 0.0})
+    assert BestEpochPerRun((EDGE, ERROR)).steps(curves, EDGE) == (2,)
+    assert BestEpochPerRun((EDGE, PHOTO)).steps(curves, EDGE) == ()
+
+
+def test_best_epoch_per_run_averages_no_losses_with_accuracies() -> None:
+    with pytest.raises(UsageError, match="selection=best_epoch_per_run: accuracy and loss have no common mean"):
+        BestEpochPerRun((EDGE, SKETCH))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_oracle_is_at_least_as_good_as_any_rule_of_one_epoch(seed: int) -> None:
+    generator = random.Random(seed)
+    curves = curves_of(**{name: {s: generator.random() for s in range(9)} for name in ("edge", "photo")})
+    sets = (EDGE, PHOTO)
+
+    def mean(rule: Rule) -> float:
+        return math.fsum(curves.curve(f"test/accuracy/{e.name}")[rule.steps(curves, e)[0]] for e in sets)
+
+    assert mean(BestEpoch()) >= mean(BestEpochPerRun(sets)) >= mean(Last())
+
+
+# --- rules of one's own -----------------------------------------------------------------------------------------------
+
+DOCS = (ROOT / "docs" / "analysis.md").read_text(encoding="utf-8")
+EXAMPLE = DOCS.split("```python\nfrom statistics")[1].split("```")[0]
+OWN = f"""from statistics{EXAMPLE}
+
+class Peeks(AlignConflict):
+    name, oracle = "peeks", True
+
+class NoMark(AlignConflict):
+    oracle = None
+
+class Taken(AlignConflict):
+    name = "last"
+
+class Words(AlignConflict):
+    def steps(self, history, entry):
+        return ("last",)
+"""
+PROTOCOL = record.Protocol("s", (EDGE,), ("train",), ("val",), MONITOR)
+
+
+@pytest.fixture
+def own_file(tmp_path: Path) -> Path:
+    (tmp_path / "my_rules.py").write_text(OWN)
+    return tmp_path / "my_rules.py"
+
+
+def test_a_rule_of_ones_own_from_a_file(own_file: Path) -> None:
+    rule = make_rule(f"{own_file}:AlignConflict", 3, PROTOCOL)
+    rows = [("val/accuracy/val:aligned", s, v) for s, v in enumerate((0.9, 0.6, 0.2))]
+    rows += [("val/accuracy/val:conflicting", s, v) for s, v in enumerate((0.1, 0.5, 0.9))]
+    assert rule.steps(History("r", rows), EDGE) == (1,)
+    assert (rule.name, rule.oracle) == ("ac_score", False)
+    assert "my_rules.py:AlignConflict, code " in rule.label
+    assert make_rule(f"{own_file}:Peeks", 3, PROTOCOL).label.startswith("ORACLE: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("NoMark", "is no selection rule: it needs oracle"),
+        ("Taken", "'last' is one of biasbed's rules"),
+        ("Absent", "can't be used: AttributeError"),
+    ],
+)
+def test_what_is_no_rule_is_refused(own_file: Path, name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_rule(f"{own_file}:{name}", 3, PROTOCOL)
+
+
+def test_a_file_that_is_not_there_and_a_module_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="can't be used: FileNotFoundError"):
+        make_rule(f"{tmp_path}/none.py:Rule", 3, PROTOCOL)
+    with pytest.raises(UsageError, match=r"a rule of your own is <file>\.py:<Class>"):
+        make_rule("package.module:Rule", 3, PROTOCOL)
+
+
+def test_what_a_rule_of_ones_own_raises_names_rule_and_run(own_file: Path) -> None:
+    with pytest.raises(Failure, match=r"selection=.*AlignConflict failed on run r: ValueError"):
+        make_rule(f"{own_file}:AlignConflict", 3, PROTOCOL).steps(History("r", []), EDGE)
+    with pytest.raises(Failure, match="steps must return whole numbers"):
+        make_rule(f"{own_file}:Words", 3, PROTOCOL).steps(History("r", []), EDGE)
+
+
+def test_validating_on_a_test_set_is_said() -> None:
+    protocol = record.Protocol(
+        suite="demo",
+        sets=tuple(record.SetRecord(name, "accuracy", 100, 10, 0.1) for name in ("one", "two")),
+        training_sets=("train",),
+        validation_sets=("two",),
+        monitor="val/accuracy/two",
+    )
+    (note,) = scores.validation_note(protocol)
+    assert "same images (two)" in note
+    assert scores.validation_note(replace(protocol, validation_sets=("val",))) == []

@@ -1,0 +1,265 @@
+"""The frames and files beyond Friedman and Nemenyi, and the options that shape them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from biasbed import record
+from biasbed.analysis.report import tables
+from biasbed.analysis.result import Analysis, compute
+from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.statistics import evidence, pairs, per_set, stability
+from biasbed.errors import UsageError
+from helpers.commands import ROOT
+from helpers.toy_runs import SETS, THREE, Recorder, fill, make_protocol
+
+# What docs/analysis.md says of each file.
+COLUMNS = {
+    "wilcoxon_holm.csv": ("setting", *pairs.TEST_COLUMNS, "omnibus_significant", "significant"),
+    "effects.csv": ("setting", *evidence.EFFECT_COLUMNS),
+    "per_set.csv": per_set.SET_COLUMNS,
+    "per_set_pairs.csv": per_set.PAIR_COLUMNS,
+    "sensitivity.csv": ("setting", *stability.FLIP_COLUMNS),
+    "sensitivity_checks.csv": ("setting", *stability.CHECK_COLUMNS),
+    "pool.csv": ("setting", *stability.POOL_COLUMNS),
+}
+TWELVE = tuple(f"set{i}" for i in range(12))
+
+
+def result(recorder: Recorder, **values: Any) -> Analysis:
+    return compute(RunStore(recorder.uri), recorder.options(**values))
+
+
+def write(analysis: Analysis, folder: Path) -> dict[str, str]:
+    folder.mkdir(exist_ok=True)
+    return tables.write(analysis, folder)
+
+
+@pytest.fixture
+def many(recorder: Recorder) -> Recorder:
+    """Three algorithms, three runs each, on twelve sets: b is a little better than a, c much better."""
+    protocol = make_protocol(TWELVE)
+    for lead, name in enumerate(("a", "b", "c")):
+        for seed in range(3):
+            scores = [0.3 + i / 40 + 0.02 * lead**2 + 0.004 * ((i * 7 + seed * 3 + lead) % 5) for i in range(12)]
+            recorder.train(name, seed, scores, protocol=protocol)
+    return recorder
+
+
+def test_every_file_has_its_columns_and_they_are_documented(many: Recorder, tmp_path: Path) -> None:
+    files = write(result(many, plan="true"), tmp_path / "files")
+    text = (ROOT / "docs" / "analysis.md").read_text()
+    for name, columns in COLUMNS.items():
+        assert name in files
+        assert tuple(pd.read_csv(tmp_path / "files" / name).columns) == columns
+    for name in files:
+        assert f"`{name}`" in text or f"**{name}**" in text, name
+        if name.endswith(".csv") and name != "ranks.csv":
+            for column in pd.read_csv(tmp_path / "files" / name).columns:
+                assert f"`{column}`" in text or name == "runs.csv", f"{name}: {column}"
+
+
+def test_the_clear_winner_wins_everywhere(many: Recorder) -> None:
+    found = result(many).evidence
+    tests = found.wilcoxon.set_index(["a", "b"])
+    assert tests.loc[("a", "c"), "significant"]
+    assert tests.loc[("a", "c"), "wins"] == 0
+    effects = found.effects.set_index(["a", "b"])
+    assert effects.loc[("a", "c"), "hodges_lehmann"] == pytest.approx(-8, abs=0.5)
+    assert effects.loc[("a", "c"), "high"] < -7
+    assert effects.loc[("a", "c"), "rank_biserial"] == -1
+    assert effects.loc[("a", "c"), "probability_of_improvement"] == 0
+    verdicts = found.bayesian.set_index(["a", "b"])["verdict"]
+    assert verdicts["a", "c"] == "b better"
+    assert found.sets["significant"].all()
+
+
+def test_a_rope_makes_small_differences_equivalent(many: Recorder) -> None:
+    narrow, wide = (result(many, rope=rope).evidence.bayesian.set_index(["a", "b"]) for rope in (0.5, 4))
+    assert narrow.loc[("a", "b"), "verdict"] == "b better"
+    assert wide.loc[("a", "b"), "verdict"] == "equivalent"
+
+
+def test_pairs_are_marked_under_an_insignificant_omnibus_test(recorder: Recorder) -> None:
+    """a is a little better than b everywhere, and c now far above, now far below them."""
+    protocol = make_protocol(TWELVE[:8])
+    for name, scores in {
+        "a": [0.5 + 0.011 * i for i in range(8)],
+        "b": [0.49 + 0.01 * i for i in range(8)],
+        "c": [0.9 if i % 2 else 0.1 for i in range(8)],
+    }.items():
+        recorder.train(name, 0, scores, protocol=protocol)
+    row = result(recorder).evidence.wilcoxon.set_index(["a", "b"]).loc[("a", "b")]
+    assert row["p_holm"] == pytest.approx(3 / 2**7)
+    assert not row["omnibus_significant"]
+    assert not row["significant"]
+
+
+def test_a_control_leaves_its_pairs_only(many: Recorder) -> None:
+    found = result(many, control="a").evidence
+    for frame in (found.wilcoxon, found.effects, found.bayesian, found.set_pairs):
+        assert set(zip(frame["a"], frame["b"], strict=True)) == {("b", "a"), ("c", "a")}
+    assert found.wilcoxon["num_tests"].unique().tolist() == [2]
+    assert (found.effects["hodges_lehmann"] > 0).all()
+
+
+def test_every_mean_is_traced_to_its_runs(many: Recorder) -> None:
+    analysis = result(many)
+    frame = analysis.evidence.intervals
+    ids = {run.id: run.algorithm for run in analysis.collection.runs}
+    for algorithm, mentioned in zip(frame["algorithm"], frame["run_ids"], strict=True):
+        assert {ids[run_id] for run_id in mentioned.split()} == {algorithm}
+    own = frame[frame["dataset"] != "(mean over sets)"].set_index(["algorithm", "dataset"])["mean"]
+    means = analysis.scores.set_index(["algorithm", "dataset"])["mean"]
+    assert own.to_dict() == pytest.approx(means.to_dict())
+
+
+def test_power_says_what_could_not_be_seen(many: Recorder, tmp_path: Path) -> None:
+    analysis = result(many, plan="true", difference=3)
+    write(analysis, tmp_path / "files")
+    content = json.loads((tmp_path / "files" / "power.json").read_text())
+    about = content["all"]
+    assert (about["num_sets"], about["num_algorithms"], about["num_runs"]) == (12, 3, 3)
+    assert about["procedures"]["wilcoxon_holm"]["smallest_num_sets"] == 7
+    assert 0 < about["procedures"]["wilcoxon_holm"]["minimum_detectable_difference"] < 8
+    assert "would have been missed" in about["sentence"]
+    assert content["plan"]["difference"] == 3
+    assert content["plan"]["cheapest"]["wilcoxon_holm"]["num_sets"] >= 7
+    assert about["false_positives"]["iman_davenport"]["rate"] < 0.2
+    plan = pd.read_csv(tmp_path / "files" / "plan.csv")
+    assert set(plan["procedure"]) == set(about["procedures"])
+
+
+def test_without_repeated_runs_what_needs_them_is_empty(recorder: Recorder, tmp_path: Path) -> None:
+    fill(recorder, THREE, seeds=1)
+    analysis = result(recorder, plan="true")
+    files = write(analysis, tmp_path / "files")
+    assert "per_set_pairs.csv" not in files
+    content = json.loads((tmp_path / "files" / "power.json").read_text())["all"]
+    assert content["run_sd"] is None
+    assert content["false_positives"] is None
+    assert (analysis.evidence.sets["skipped"] == "fewer than two runs: erm, infodrop, padain").all()
+    assert "one_run_less" not in set(analysis.evidence.checks["change"])
+
+
+def test_selection_rules_are_compared_on_the_same_runs(recorder: Recorder) -> None:
+    """One algorithm's best epoch is its second, where only the oracle finds it."""
+    early = {name: [0.2, 0.9, 0.3, 0.3] for name in SETS}
+    late = {name: [0.1, 0.2, 0.4, 0.6 + i / 100] for i, name in enumerate(SETS)}
+    for name, curves in (("early", early), ("late", late)):
+        for seed in (0, 1):
+            recorder.train(name, seed, curves)
+    analysis = result(recorder, n=2)
+    frame = analysis.selection.set_index(["rule", "algorithm", "dataset"])
+    assert frame.loc[("best_validation", "early", "edge"), ["mean", "gap"]].tolist() == pytest.approx([30, 60])
+    assert frame.loc[("last_n", "late", "plain"), ["mean", "gap"]].tolist() == pytest.approx([50, 10])
+    assert frame.loc[("best_epoch", "early", "edge"), ["mean", "gap"]].tolist() == pytest.approx([90, 0])
+    assert frame.xs("best_epoch")["oracle"].all()
+    flips = analysis.evidence.flips
+    rows = flips[flips["change"] == "selection_rule"].set_index(["what", "test"])
+    assert rows.loc[("best_epoch", "wilcoxon_holm"), ["before", "after"]].tolist() == [
+        "late before early",
+        "early before late",
+    ]
+    skipped = result(recorder, n=30).selection.set_index("rule").loc["last_n"]
+    assert "was tested on plain at 4 epochs only" in skipped["skipped"]
+
+
+def test_lower_is_better_turns_differences_round_and_not_means(recorder: Recorder) -> None:
+    entry = record.SetRecord("hard", "loss", 200, 10, 2.3, ("loss",), higher_is_better=False)
+    others = [record.SetRecord(name, "loss", 200, 10, 2.3, ("loss",), higher_is_better=False) for name in "uvwxyz"]
+    protocol = make_protocol(sets=SETS[:1], **{})
+    protocol = record.Protocol(**{**vars(protocol), "sets": (entry, *others)})
+    for lead, name in enumerate(("bad", "good")):
+        for seed in (0, 1):
+            metrics = {
+                f"test/loss/{s.name}": [1.5 - lead + 0.01 * i + 0.001 * seed] * 4 for i, s in enumerate(protocol.sets)
+            }
+            recorder.train(name, seed, {}, protocol=protocol, metrics=metrics)
+    found = result(recorder, n=2).evidence
+    row = found.effects.iloc[0]
+    assert (row["a"], row["hodges_lehmann"], row["wins"]) == ("bad", pytest.approx(-1), 0)
+    assert row["probability_of_improvement"] == 0
+    assert found.wilcoxon["p"].iloc[0] == pytest.approx(2 / 2**7)
+    means = found.intervals.set_index(["algorithm", "dataset"])["mean"]
+    assert means["good", "hard"] == pytest.approx(0.5005)
+    assert means["good", "(mean over sets)"] == pytest.approx(0.5305)
+    assert found.set_pairs["difference"].max() < 0
+
+
+def test_sets_in_different_units_are_not_averaged(recorder: Recorder) -> None:
+    loss = record.SetRecord("hard", "loss", 200, 10, 2.3, ("loss",), higher_is_better=False)
+    protocol = make_protocol()
+    protocol = record.Protocol(**{**vars(protocol), "sets": (*protocol.sets, loss)})
+    for lead, name in enumerate(("a", "b", "c")):
+        for seed in (0, 1):
+            scores = {s: [0.2 + 0.1 * lead + 0.01 * seed] * 4 for s in SETS}
+            metrics = {"test/loss/hard": [2 - 0.1 * lead] * 4}
+            recorder.train(name, seed, scores, protocol=protocol, metrics=metrics)
+    analysis = result(recorder, n=2)
+    assert "measured in % and nats" in analysis.evidence.skipped
+    assert analysis.evidence.skipped in analysis.notes
+    assert analysis.evidence.wilcoxon.empty
+    assert analysis.evidence.limits == ()
+    assert not (analysis.evidence.intervals["dataset"] == "(mean over sets)").any()
+    assert len(analysis.evidence.sets) == len(SETS) + 1
+    assert analysis.comparisons[0].friedman is not None
+
+
+def test_one_algorithm_and_two(recorder: Recorder, tmp_path: Path) -> None:
+    fill(recorder, {"erm": THREE["erm"], "padain": THREE["padain"]})
+    two = write(result(recorder), tmp_path / "two")
+    assert {"wilcoxon_holm.csv", "effects.csv", "power.json", "paired_tests.json"} <= set(two)
+    assert not {"pool.csv", "plan.csv", "nemenyi.csv"} & set(two)
+    pair = json.loads((tmp_path / "two" / "paired_tests.json").read_text())
+    frame = pd.read_csv(tmp_path / "two" / "wilcoxon_holm.csv").iloc[0]
+    assert (frame["p"], frame["sign_p"], frame["rank_sum_a"]) == (
+        pair["wilcoxon_p"],
+        pair["sign_p"],
+        pair["wilcoxon_rank_sum"],
+    )
+    assert frame["p"] == frame["p_holm"]
+    one = write(result(recorder, algorithms="erm"), tmp_path / "one")
+    assert not {"wilcoxon_holm.csv", "effects.csv", "power.json", "sensitivity.csv"} & set(one)
+    assert "intervals.csv" in one
+
+
+def test_too_few_sets_have_no_interval(recorder: Recorder) -> None:
+    fill(recorder, THREE)
+    found = result(recorder, sets=",".join(SETS[:5])).evidence
+    assert found.effects["low"].tolist() == [-math.inf] * len(found.effects)
+    assert found.effects["detectable"].tolist() == [math.inf] * len(found.effects)
+    assert (found.wilcoxon["smallest_p"] > 0.05).all()
+
+
+def test_the_same_runs_give_the_same_numbers(many: Recorder) -> None:
+    one, two = result(many).evidence, result(many).evidence
+    for name in ("wilcoxon", "effects", "bayesian", "intervals", "sets", "set_pairs", "flips", "checks", "pool"):
+        pd.testing.assert_frame_equal(getattr(one, name), getattr(two, name))
+    assert [entry.detectable for entry in one.limits] == [entry.detectable for entry in two.limits]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"control": "infodrp"},
+            "control=infodrp: neither biasbed nor any run knows the algorithm 'infodrp'; did you mean 'infodrop'",
+        ),
+        ({"rope": "-1"}, "rope=-1: .*greater than or equal to 0"),
+        ({"bootstrap": "10"}, "bootstrap=10: .*greater than or equal to 200"),
+        ({"difference": "0"}, "difference=0: .*greater than 0"),
+        ({"plan": "perhaps"}, "plan=perhaps: .*boolean"),
+    ],
+)
+def test_bad_options_are_refused_in_one_line(recorder: Recorder, values: dict[str, str], message: str) -> None:
+    fill(recorder, THREE, seeds=1)
+    with pytest.raises(UsageError, match=message) as refused:
+        result(recorder, **values)
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,194 @@
+"""Which conclusions flip: the pool of algorithms, one thing less, other rules."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biasbed.analysis.statistics import friedman, pairs, power, stability
+from helpers.demsar import DEMSAR, matrix
+
+# Two methods, once among three that lie between them and once among three that are far below both
+# (the point of Benavoli, Corani and Mangili 2016, in ten numbers).
+A = np.array([72, 68, 71, 75, 70, 69, 74, 73, 66, 71.0])
+B = A - [2, 1.5, 2, 1, 2.5, 2, -1, 1.5, 2, 1]
+BETWEEN = pd.DataFrame({"A": A, "B": B, **{f"between{i}": B + (A - B) * i / 4 for i in (1, 2, 3)}})
+BELOW = pd.DataFrame({"A": A, "B": B, **{f"below{i}": np.minimum(A, B) - 10 * i for i in (1, 2, 3)}})
+
+
+def verdict(scores: pd.DataFrame, test: str) -> str:
+    return stability.conclusions(scores, 0.05)[test, "A", "B"]
+
+
+# --- the pool ---------------------------------------------------------------------------------------------------------
+
+
+def test_nemenyis_verdict_depends_on_the_pool_and_wilcoxons_p_does_not() -> None:
+    assert verdict(BETWEEN, stability.NEMENYI) == "A before B"
+    assert verdict(BELOW, stability.NEMENYI) == stability.SAME
+    p = {float(pairs.compare_pairs(scores).iloc[0]["p"]) for scores in (BETWEEN, BELOW)}
+    assert len(p) == 1
+    assert p.pop() < 0.01
+
+
+def test_the_dependence_is_flagged_in_both_pools() -> None:
+    between = stability.pool_dependence(BETWEEN, 0.05).set_index(["a", "b"]).loc[("A", "B")]
+    assert (between["difference"], between["told_apart"], between["depends_on_pool"]) == (
+        pytest.approx(3.2),
+        True,
+        True,
+    )
+    assert between["add_weak"] == 3  # as many as the other pool has, and there indeed it is not significant
+    below = stability.pool_dependence(BELOW, 0.05).set_index(["a", "b"]).loc[("A", "B")]
+    assert (below["difference"], below["told_apart"], below["depends_on_pool"]) == (pytest.approx(0.8), False, True)
+    assert (below["leave_out"], below["leave_out_names"]) == (3, "below1 below2 below3")
+
+
+def test_leaving_out_one_weak_method_flips_the_union_of_both_pools() -> None:
+    union = pd.concat([BETWEEN, BELOW.drop(columns=["A", "B"])], axis=1)
+    assert verdict(union, stability.NEMENYI) == stability.SAME
+    changed = stability.variants(union, {}, {}, 0.05)
+    found, _ = stability.flips(union, 0.05, changed)
+    own = found[(found["test"] == stability.NEMENYI) & (found["a"] == "A") & (found["b"] == "B")]
+    own = own[own["change"] == "leave_one_algorithm_out"]
+    assert set(own["what"]) == {"below1", "below2", "below3"}
+    assert set(own["after"]) == {"A before B"}
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=5, max_size=5), min_size=4, max_size=9))
+@settings(max_examples=25, deadline=None)
+def test_the_fewest_to_leave_out_is_what_trying_all_sub_pools_finds(values: list[list[int]]) -> None:
+    scores = matrix(values)
+    frame = stability.pool_dependence(scores, 0.05).set_index(["a", "b"])
+    for a, b in itertools.combinations(scores, 2):
+
+        def state(names: tuple[str, ...], a: str = a, b: str = b) -> float:
+            ranks = friedman.rank(scores[list(names)]).mean()
+            lead = float(ranks[b] - ranks[a])
+            return np.sign(lead) * (abs(lead) > power.critical_difference(len(names), len(scores), 0.05))
+
+        others = [name for name in scores if name not in (a, b)]
+        whole = state(tuple(scores))
+        assert frame.loc[(a, b), "told_apart"] == (whole != 0)
+        sizes = [
+            number
+            for number in range(1, 4)
+            for gone in itertools.combinations(others, number)
+            if state(tuple(n for n in scores if n not in gone)) != whole
+        ]
+        fewest = min(sizes, default=None)
+        assert fewest is None if pd.isna(frame.loc[(a, b), "leave_out"]) else frame.loc[(a, b), "leave_out"] == fewest
+
+
+def test_a_verdict_that_turns_round_is_a_flip() -> None:
+    """On very many sets one algorithm fewer can turn a significant difference into its opposite."""
+    scores = pd.DataFrame([[3.0, 1, 2]] * 400 + [[2.0, 3, 1]] * 600, columns=["a", "b", "between"])
+    row = stability.pool_dependence(scores, 0.05).set_index(["a", "b"]).loc[("a", "b")]
+    assert (row["difference"], row["told_apart"]) == (pytest.approx(0.2), True)
+    assert (row["leave_out"], row["leave_out_names"]) == (1, "between")
+
+
+def test_added_weak_methods_undo_a_difference_as_computed() -> None:
+    wider = BETWEEN.assign(**{f"weak{i}": BETWEEN.min(axis=1) - 5 - i for i in range(3)})
+    assert verdict(wider, stability.NEMENYI) == stability.SAME
+    assert verdict(wider.drop(columns="weak0"), stability.NEMENYI) == "A before B"
+
+
+# --- one thing less ---------------------------------------------------------------------------------------------------
+
+
+def test_conclusions_are_those_of_the_analysis() -> None:
+    comparison = friedman.compare(DEMSAR, 0.1)
+    said = stability.conclusions(DEMSAR, 0.1)
+    assert said[stability.OMNIBUS, "", ""] == "they differ"
+    for a, b in itertools.combinations(DEMSAR, 2):
+        assert (said[stability.NEMENYI, a, b] != stability.SAME) == (comparison.p(a, b) < 0.1)
+    tests = pairs.compare_pairs(DEMSAR).set_index(["a", "b"])
+    assert {pair: p < 0.1 for pair, p in tests["p_holm"].items()} == {
+        (a, b): said[stability.WILCOXON, a, b] != stability.SAME for a, b in itertools.combinations(DEMSAR, 2)
+    }
+
+
+def test_the_winner_is_named_first() -> None:
+    """Higher is better, and lower ranks are."""
+    scores = matrix([[5 + i, 9 + 2 * i, 1 + i / 2] for i in range(9)])
+    said = stability.conclusions(scores, 0.05)
+    for test in (stability.NEMENYI, stability.WILCOXON):
+        assert said[test, "alg0", "alg2"] in ("alg0 before alg2", stability.SAME)
+        assert said[test, "alg1", "alg2"] == "alg1 before alg2"
+    assert said[stability.WILCOXON, "alg0", "alg1"] == "alg1 before alg0"
+
+
+def test_pairs_are_told_apart_under_the_omnibus_test_only() -> None:
+    """`a` leads by a hair on nearly all sets: Wilcoxon's test of the pair sees it, Friedman's of nine doesn't."""
+    generator = np.random.default_rng(3)
+    scores = pd.DataFrame({f"noise{i}": generator.normal(0, 10, 9) for i in range(7)})
+    scores["b"] = generator.normal(0, 10, 9)
+    scores["a"] = scores["b"] + 0.01 * np.arange(1, 10)
+    scores = scores[["a", "b", *(f"noise{i}" for i in range(7))]]
+    assert pairs.compare_pairs(scores, "b").set_index("a").loc["a", "p_holm"] < 0.05
+    said = stability.conclusions(scores, 0.05, "b")
+    assert said[stability.OMNIBUS, "", ""] == stability.NOT_SHOWN
+    assert {text for claim, text in said.items() if claim[0] != stability.OMNIBUS} == {stability.SAME}
+
+
+def test_a_set_that_decides_is_found() -> None:
+    scores = matrix([[3, 2, 1]] * 3 + [[1, 2, 3]])
+    found, checks = stability.flips(scores, 0.3, stability.variants(scores, {}, {}, 0.3))
+    omnibus = found[(found["test"] == stability.OMNIBUS) & (found["change"] == "leave_one_set_out")]
+    assert omnibus["what"].tolist() == ["set3"]
+    assert omnibus[["before", "after"]].to_numpy().tolist() == [["not shown to differ", "they differ"]]
+    row = checks.set_index(["change", "test"]).loc[("leave_one_set_out", stability.OMNIBUS)]
+    assert (row["variants"], row["claims"], row["flips"], row["claims_that_flip"]) == (4, 4, 1, 1)
+
+
+def test_a_run_that_decides_is_found_by_its_id() -> None:
+    scores = matrix([[10 + i, 9 + i] for i in range(6)])
+    runs = {"alg0": pd.DataFrame([scores["alg0"] - 3, scores["alg0"] + 3], ["bad", "good"]), "alg1": scores[["alg1"]].T}
+    found, _ = stability.flips(scores, 0.05, stability.variants(scores, runs, {}, 0.05))
+    own = found[found["change"] == "one_run_less"]
+    assert own[["what", "before", "after"]].to_numpy().tolist() == [["good", "alg0 before alg1", "alg1 before alg0"]]
+
+
+def test_another_rule_and_another_alpha() -> None:
+    scores = matrix([[10 + i, 9 + i] for i in range(6)])
+    rules = {"last_n": scores[["alg1", "alg0"]].set_axis(scores.columns, axis=1)}
+    found, _ = stability.flips(scores, 0.05, stability.variants(scores, {}, rules, 0.05))
+    rows = found.set_index(["change", "what"])["after"].to_dict()
+    assert rows["selection_rule", "last_n"] == "alg1 before alg0"
+    assert rows["alpha", "0.01"] == stability.SAME
+    assert ("alpha", "0.1") not in rows
+
+
+def test_clear_cut_results_are_stable() -> None:
+    scores = matrix([[90 - i, 50 - i, 10 + i / 2] for i in range(24)])
+    found, checks = stability.flips(scores, 0.05, stability.variants(scores, {}, {}, 0.05))
+    assert found.empty
+    assert checks.loc[checks["change"] != "leave_one_algorithm_out", "claims"].min() > 0
+    # Of two algorithms there is Wilcoxon's test alone.
+    alone = checks[checks["change"] == "leave_one_algorithm_out"].set_index("test")["claims"]
+    assert alone.to_dict() == {stability.OMNIBUS: 0, stability.NEMENYI: 0, stability.WILCOXON: 3}
+    assert checks["flips"].sum() == 0
+
+
+def test_a_variant_that_cannot_be_tested_is_counted() -> None:
+    scores = matrix([[1, 2, 3], [2, 3, 1]])
+    _, checks = stability.flips(scores, 0.05, stability.variants(scores, {}, {}, 0.05))
+    assert checks.loc[checks["change"] == "leave_one_set_out", "claims"].tolist() == [0, 0, 0]  # one set is left
+    three = matrix([[1, 1, 3], [2, 2, 1], [5, 5, 5]])
+    _, checks = stability.flips(three, 0.05, stability.variants(three, {}, {}, 0.05))
+    row = checks.set_index(["change", "test"]).loc[("leave_one_algorithm_out", stability.WILCOXON)]
+    assert (row["variants"], row["not_testable"]) == (3, 1)
+
+
+def test_without_the_control_there_are_no_pairs_with_it() -> None:
+    scores = matrix(np.random.default_rng(0).normal(size=(8, 4)))
+    assert not any(
+        claim[0] == stability.WILCOXON for claim in stability.conclusions(scores.drop(columns="alg0"), 0.05, "alg0")
+    )
+    assert sum(claim[0] == stability.WILCOXON for claim in stability.conclusions(scores, 0.05, "alg0")) == 3

@@ -1,0 +1,318 @@
+"""What an analysis leaves: files, their contents, the printed summary, the MLflow run."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from scipy import stats
+
+from biasbed import record
+from biasbed.analysis import command
+from biasbed.analysis.command import Outcome
+from biasbed.analysis.options import AnalyzeOptions
+from biasbed.analysis.report import summary
+from biasbed.analysis.result import compute
+from biasbed.analysis.runs.store import RunStore
+from biasbed.errors import Failure, UsageError
+from biasbed.tracking.comparison import TAG, unpacked
+from helpers.toy_runs import SETS, THREE, Recorder, fill
+
+quick = pytest.mark.usefixtures("without_figures")
+
+
+def names(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_all_files_are_written_listed_and_logged(full: tuple[Outcome, Recorder], tmp_path: Path) -> None:
+    outcome, recorder = full
+    written = names(outcome.output_dir)
+    of_settings = ("critical_difference", "p_values", "ranks", "effects")
+    figures = ["scores", "epochs", "shape_bias", "selection_gap"]
+    figures += [f"{name}{suffix}" for name in of_settings for suffix in ("", "_strict")]
+    expected = {"runs.csv", "scores.csv", "ranks.csv", "nemenyi.csv", "friedman.json", "report.html", "summary.txt"}
+    expected |= {"wilcoxon_holm.csv", "effects.csv", "bayesian.csv", "intervals.csv", "selection.csv", "pool.csv"}
+    expected |= {"sensitivity.csv", "sensitivity_checks.csv", "per_set.csv", "power.json"}
+    expected |= {f"figures/{name}.{kind}" for name in figures for kind in ("png", "pdf")}
+    expected |= {"selection_gap.csv", "regret.csv"}
+    latex = ("scores", "ranks", "runs", "nemenyi", "nemenyi_strict", "pairs", "pairs_strict", "selection_gap")
+    expected |= {f"tables/{name}.tex" for name in latex}
+    assert written == expected | {"manifest.json"}
+    assert set(json.loads((outcome.output_dir / "manifest.json").read_text())) == expected
+    logged = Path(recorder.client.download_artifacts(outcome.run_id, "", str(tmp_path)))
+    assert written <= names(logged)
+
+
+def test_runs_csv_is_tidy(outcome: Outcome) -> None:
+    frame = pd.read_csv(outcome.output_dir / "runs.csv")
+    assert len(frame) == 7 * 6
+    assert not frame.duplicated(["run_id", "dataset", "rule"]).any()
+    row = frame[(frame["algorithm"] == "erm") & (frame["seed"] == 0) & (frame["dataset"] == "edge")].iloc[0]
+    assert row["score"] == pytest.approx(20)
+    assert (row["rule"], row["oracle"], row["first_step"], row["last_step"]) == ("best_validation", False, 3, 3)
+    assert row["monitor"] == pytest.approx(40)
+    assert math.isnan(row["shape_bias"])
+    assert frame.set_index(["algorithm", "seed", "dataset"]).loc[
+        ("erm", 1, "cue_conflict"), "shape_bias"
+    ] == pytest.approx(30)
+
+
+def test_scores_csv_has_mean_and_spread_in_percent(outcome: Outcome) -> None:
+    frame = pd.read_csv(outcome.output_dir / "scores.csv")
+    columns = ["algorithm", "dataset", "mean", "std", "num_runs", "images", "binomial_low", "binomial_high"]
+    assert list(frame.columns) == columns
+    row = frame.set_index(["algorithm", "dataset"]).loc[("erm", "edge")]
+    assert row["mean"] == pytest.approx(20.5)
+    assert row["std"] == pytest.approx(math.sqrt(0.5))
+    assert row["num_runs"] == 2
+    low, high = stats.binomtest(round(0.205 * row["images"]), int(row["images"])).proportion_ci(method="wilson")
+    assert (row["binomial_low"], row["binomial_high"]) == pytest.approx((100 * low, 100 * high))
+    text = (outcome.output_dir / "report.html").read_text()
+    assert f"{row['binomial_low']:.1f} to {row['binomial_high']:.1f}" in text
+    assert frame.set_index(["algorithm", "dataset"]).loc[("stylized_erm", "edge")].isna()["std"]
+
+
+def test_tables_of_the_tests_agree_with_the_result(outcome: Outcome) -> None:
+    test = json.loads((outcome.output_dir / "friedman.json").read_text())
+    main, strict = outcome.analysis.comparisons
+    assert main.friedman is not None
+    assert test["iman_davenport_p"] == main.friedman.p
+    assert test["strict"]["left_out"] == ["stylized"] == list(strict.left_out)
+    ranks = pd.read_csv(outcome.output_dir / "ranks.csv")
+    assert ranks.groupby("setting")["num_sets"].first().to_dict() == {"all": 6, "strict": 5}
+    assert ranks[ranks["setting"] == "strict"]["stylized"].isna().all()
+    assert ranks[ranks["setting"] == "all"][list(SETS)].sum().tolist() == [10] * 6
+    pairs = pd.read_csv(outcome.output_dir / "nemenyi.csv")
+    assert pairs.groupby("setting").size().to_dict() == {"all": 6, "strict": 6}
+    assert (pairs["significant"] <= pairs["omnibus_significant"]).all()
+    assert (pairs["significant"] == (pairs["omnibus_significant"] & (pairs["p"] < 0.05))).all()
+
+
+def test_the_same_runs_give_the_same_files(full: tuple[Outcome, Recorder]) -> None:
+    outcome, recorder = full
+    again = recorder.analyze(output_dir=str(recorder.folder / "again"))
+    for name in names(outcome.output_dir) - {"report.html"}:
+        assert (outcome.output_dir / name).read_bytes() == (again.output_dir / name).read_bytes(), name
+
+
+@quick
+def test_an_infinite_f_is_valid_json(recorder: Recorder) -> None:
+    fill(recorder, {"a": (0.9,) * 6, "b": (0.5,) * 6, "c": (0.2,) * 6}, seeds=1)
+    test = json.loads((recorder.analyze().output_dir / "friedman.json").read_text())
+    assert (test["iman_davenport_f"], test["iman_davenport_f_infinite"], test["iman_davenport_p"]) == (None, True, 0)
+
+
+@quick
+def test_files_of_an_earlier_analysis_do_not_stay(recorder: Recorder) -> None:
+    fill(recorder, THREE, seeds=1)
+    folder = recorder.analyze().output_dir
+    (folder / "mine.txt").write_text("keep")
+    assert "nemenyi.csv" in names(folder)
+    assert recorder.analyze(algorithms="erm,padain").output_dir == folder
+    left = names(folder)
+    assert "mine.txt" in left
+    assert not {"friedman.json", "nemenyi.csv", "tables/nemenyi.tex"} & left
+    assert "paired_tests.json" in left
+
+
+@quick
+def test_an_output_folder_that_cannot_be_made_is_refused(recorder: Recorder) -> None:
+    fill(recorder, THREE, seeds=1)
+    (recorder.folder / "file").write_text("")
+    with pytest.raises(UsageError, match=r"output_dir=.*can't be written"):
+        recorder.analyze(output_dir=str(recorder.folder / "file" / "out"))
+
+
+@quick
+def test_auto_output_goes_to_biasbeds_home(recorder: Recorder) -> None:
+    fill(recorder, THREE, seeds=1)
+    assert recorder.analyze(output_dir="auto").output_dir == record.home(recorder.uri) / "analysis" / "toy-adhoc"
+
+
+# --- one and two algorithms, oracle, insignificance -------------------------------------------------------------------
+
+
+@quick
+def test_two_algorithms(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(recorder, {"erm": THREE["erm"], "padain": THREE["padain"]}, seeds=1)
+    folder = recorder.analyze().output_dir
+    assert not {"friedman.json", "nemenyi.csv"} & names(folder)
+    test = json.loads((folder / "paired_tests.json").read_text())
+    assert (test["wins"], test["losses"], test["ties"]) == (1, 5, 0)
+    printed = capsys.readouterr().out
+    reason = "exact paired tests in place of Friedman and Nemenyi, which need three"
+    assert reason in printed
+    assert reason in (folder / "report.html").read_text()
+    assert "Not significant at 0.05" in printed
+
+
+@quick
+def test_one_algorithm(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(recorder, {"erm": THREE["erm"]}, seeds=2)
+    folder = recorder.analyze().output_dir
+    assert {"runs.csv", "scores.csv", "report.html", "tables/scores.tex"} <= names(folder)
+    assert not {"friedman.json", "nemenyi.csv", "paired_tests.json"} & names(folder)
+    assert "No tests: tests need at least two algorithms and there is one (erm)." in capsys.readouterr().out
+
+
+@quick
+def test_no_pair_is_called_different_under_an_insignificant_omnibus_test(
+    recorder: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(recorder, {"a": (0.5, 0.4) * 3, "b": (0.4, 0.5) * 3, "c": (0.45, 0.45) * 3}, seeds=1)
+    outcome = recorder.analyze()
+    pairs = pd.read_csv(outcome.output_dir / "nemenyi.csv")
+    assert not pairs["omnibus_significant"].any()
+    assert not pairs["significant"].any()
+    printed = capsys.readouterr().out
+    assert "no pair is called different" in " ".join(printed.split())
+    assert " before " not in printed
+    assert "none is bold" in (outcome.output_dir / "tables/nemenyi.tex").read_text()
+    assert r"\textbf" not in (outcome.output_dir / "tables/nemenyi.tex").read_text()
+
+
+@quick
+def test_oracle_numbers_are_labelled_wherever_they_stand(
+    recorder: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(recorder, THREE, seeds=1)
+    folder = recorder.analyze(selection="best_epoch").output_dir
+    assert "ORACLE" in capsys.readouterr().out
+    assert pd.read_csv(folder / "runs.csv")["oracle"].all()
+    assert json.loads((folder / "friedman.json").read_text())["oracle"] is True
+    for name in ("scores", "ranks", "runs", "nemenyi"):
+        assert "ORACLE" in (folder / "tables" / f"{name}.tex").read_text()
+    assert "ORACLE numbers" in (folder / "report.html").read_text()
+
+
+@quick
+def test_duplicates_have_their_own_table(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(recorder, THREE, seeds=1)
+    extra = recorder.train("erm", 0, (0.99,) * 6)
+    folder = recorder.analyze().output_dir
+    assert extra not in (folder / "runs.csv").read_text()
+    assert set(pd.read_csv(folder / "duplicates.csv")["run_id"]) == {extra}
+    printed = capsys.readouterr().out
+    assert "99.0" in printed
+    assert printed.index("Finished runs that do not count") < printed.index("Scores, percent")
+
+
+# --- the printed summary ---------------------------------------------------------------------------------------------
+
+
+def test_the_summary_fits_a_terminal(outcome: Outcome) -> None:
+    text = (outcome.output_dir / "summary.txt").read_text()
+    assert max(map(len, text.splitlines())) <= 100
+    assert "Iman-Davenport: F = " in text
+    assert "Power: with 4 algorithms on 6 sets" in text
+
+
+def test_wide_tables_are_split_and_lose_nothing() -> None:
+    header = ["", *(f"column_{i}" for i in range(12))]
+    rows = [[f"row_{j}", *(f"{i}.{j}" for i in range(12))] for j in range(3)]
+    text = summary.table(header, rows, width=60)
+    assert max(map(len, text.splitlines())) <= 60
+    assert all(f"{i}.{j}" in text.split() for i in range(12) for j in range(3))
+    assert text.count("row_0") == text.count("\n\n") + 1
+
+
+# --- the MLflow run ---------------------------------------------------------------------------------------------------
+
+
+def test_the_analysis_is_a_run_beside_the_runs(full: tuple[Outcome, Recorder]) -> None:
+    outcome, recorder = full
+    run = recorder.client.get_run(outcome.run_id)
+    assert run.info.status == "FINISHED"
+    assert run.info.experiment_id == recorder.experiment
+    assert run.data.tags[record.KIND] == "analysis"
+    assert run.data.tags[record.PROTOCOL_HASH] == outcome.analysis.collection.scope.protocol
+    assert run.data.params["config/alpha"] == "0.05"
+    assert run.data.params["config/sets"] == "all"
+    test = outcome.analysis.comparisons[0].friedman
+    assert test is not None
+    assert run.data.metrics["analysis/all/iman_davenport_p"] == test.p
+    assert all(record.parse_metric(name) is None for name in run.data.metrics)
+
+
+@quick
+def test_it_ends_with_the_link_to_the_comparison(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    """The view is of the runs that were analysed: of one study and protocol."""
+    fill(recorder, THREE, seeds=1, study="mine")
+    recorder.train("other", study="theirs")
+    recorder.analyze(study="mine")
+    assert "&viewStateShareKey=mine-" in capsys.readouterr().out.splitlines()[-1]
+    tags = recorder.client.get_experiment(recorder.experiment).tags
+    (text,) = [text for name, text in tags.items() if name.startswith(TAG)]
+    view = unpacked(text)
+    assert "tags.`biasbed.study` = 'mine'" in view["searchFilter"]
+    assert [name.rpartition(".")[2] for name in view["groupsExpanded"]] == list(THREE)
+
+
+def test_of_published_runs_those_of_the_rule_are_compared(published_uri: str) -> None:
+    options = AnalyzeOptions(tracking_uri=published_uri, study="published_biasbed", selection="best_validation")
+    found = command.compared(compute(RunStore(published_uri), options))
+    assert found.tags[record.SELECTION] == "best_validation"
+    assert set(found.algorithms) >= {"erm", "infodrop"}
+    assert found.size == 79
+
+
+@quick
+def test_the_experiment_of_the_analysis_can_be_named(recorder: Recorder) -> None:
+    fill(recorder, THREE, seeds=1)
+    run = recorder.client.get_run(recorder.analyze(experiment="reports").run_id)
+    assert run.info.experiment_id == recorder.client.get_experiment_by_name("reports").experiment_id
+
+
+@quick
+def test_under_mlflow_run_its_run_is_taken_and_left_open(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(recorder, THREE, seeds=1)
+    opened = recorder.client.create_run(recorder.experiment).info.run_id
+    monkeypatch.setenv("MLFLOW_RUN_ID", opened)
+    assert recorder.analyze().run_id == opened
+    run = recorder.client.get_run(opened)
+    assert run.info.status == "RUNNING"  # `mlflow run` ends it
+    assert run.data.tags[record.KIND] == "analysis"
+
+
+@quick
+def test_under_mlflow_run_a_failure_leaves_its_reason(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = recorder.client.create_run(recorder.experiment).info.run_id
+    monkeypatch.setenv("MLFLOW_RUN_ID", opened)
+    with pytest.raises(Failure):
+        recorder.analyze()
+    assert "nothing to analyse" in recorder.client.get_run(opened).data.tags[record.ERROR]
+
+
+@quick
+def test_a_refused_analysis_leaves_no_run_and_no_files(recorder: Recorder) -> None:
+    fill(recorder, THREE, seeds=1)
+    before = len(recorder.client.search_runs([recorder.experiment]))
+    for values in ({"n": "50", "selection": "last_n"}, {"study": "other"}, {"sets": "none_such"}):
+        with pytest.raises(UsageError):
+            recorder.analyze(**values)
+    assert len(recorder.client.search_runs([recorder.experiment])) == before
+    assert not (recorder.folder / "out").exists()
+    (recorder.folder / "file").write_text("in the way")
+    for values in ({"output_dir": str(recorder.folder / "file" / "out")}, {"order": "none_such"}):
+        with pytest.raises(UsageError, match=r"can't be written|there is no 'none_such'"):
+            recorder.analyze(**values)
+
+
+@quick
+def test_files_of_oracle_numbers_say_so(recorder: Recorder) -> None:
+    fill(recorder, THREE)
+    for selection, marked in (("best_epoch", True), ("best_validation", False)):
+        outcome = recorder.analyze(selection=selection)
+        columns = pd.read_csv(outcome.output_dir / "scores.csv").columns
+        assert ("oracle" in columns) == marked
+        if marked:
+            files = sorted(outcome.output_dir.glob("*.csv"))
+            assert len(files) > 5
+            assert all("oracle" in pd.read_csv(path).columns for path in files)

@@ -1,0 +1,179 @@
+"""What selection rules cost: the table beside the oracle, the regret, rules that choose runs, and the notebook call."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+
+import pandas as pd
+import pytest
+
+from biasbed import record
+from biasbed.analysis import frames, load
+from biasbed.analysis import regret as gaps
+from biasbed.analysis.report import summary
+from biasbed.errors import Failure, UsageError
+from helpers.commands import ROOT
+from helpers.toy_runs import PROTOCOL, SETS, Recorder, make_protocol
+
+TABLE_1 = ROOT / "tests" / "published" / "biasbed_table1_selection_gap.csv"
+
+
+def train_two(recorder: Recorder) -> None:
+    """`early` is best at its second epoch, which validation does not find; `late` at its last, which it does."""
+    for seed in (0, 1):
+        early = {name: [0.2, 0.9 - seed / 10, 0.3, 0.3] for name in SETS}
+        late = {name: [0.1, 0.2, 0.4, 0.6 + i / 100] for i, name in enumerate(SETS)}
+        recorder.train("early", seed, early)
+        recorder.train("late", seed, late)
+
+
+def test_table_1_follows_from_curves_that_have_its_two_columns(recorder: Recorder) -> None:
+    """Curves whose best and whose validated epochs are the printed means, spread over two runs."""
+    with open(TABLE_1, encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    sets = tuple(dict.fromkeys(row["dataset"] for row in rows))
+    protocol = make_protocol(sets)
+    for algorithm in dict.fromkeys(row["algorithm"] for row in rows):
+        own = {row["dataset"]: row for row in rows if row["algorithm"] == algorithm}
+        for seed, shift in ((0, 0.01), (1, -0.01)):
+            curves = {
+                # The spread of the two columns differs, so that the spread of their difference is known: 0.5 points.
+                name: [float(row["best_epoch"]) / 100 + shift, float(row["best_validation"]) / 100 + shift * 0.5]
+                for name, row in own.items()
+            }
+            recorder.train(algorithm, seed, curves, monitor=(0.1, 0.2), protocol=protocol)
+    table = load(recorder.uri, bootstrap=200, n=1).selection_gap.set_index(["algorithm", "dataset"])
+    assert len(table) == len(rows) == 12
+    for row in rows:
+        ours = table.loc[(row["algorithm"], row["dataset"])]
+        assert (
+            f"{ours['best_epoch']:.1f} {ours['best_validation']:.1f}" == f"{row['best_epoch']} {row['best_validation']}"
+        )
+        if (row["algorithm"], row["dataset"]) != ("infodrop", "edge"):  # printed -11.7 between 31.7 and 19.0
+            assert f"{ours['difference']:.1f}" == row["difference"]
+        assert ours["std"] == pytest.approx(0.5 * 2**0.5)
+
+
+def test_a_gap_keeps_its_sign() -> None:
+    """A rule that averages epochs may be ahead of the best one in some run, and then by less than nothing."""
+    runs = pd.DataFrame({"algorithm": "a", "dataset": "x", "run_id": ["r", "s"], "score": [50.0, 42.0]})
+    oracle = runs.assign(score=[49.0, 45.0])
+    found = gaps._gaps(runs, oracle, {"x": 1.0})
+    assert (found["gap"].iloc[0], found["gap_std"].iloc[0]) == pytest.approx((1.0, 8**0.5))
+    assert gaps._gaps(runs, oracle, {"x": -1.0})["gap"].iloc[0] == pytest.approx(-1.0)
+
+
+def test_regret_is_the_mean_gap_and_names_the_worst_set(recorder: Recorder) -> None:
+    train_two(recorder)
+    regret = load(recorder.uri, bootstrap=200, n=2).regret.set_index(["rule", "algorithm"])
+    assert regret.loc[("best_validation", "early"), "regret"] == pytest.approx(55)
+    assert regret.loc[("best_validation", "late"), "regret"] == 0
+    assert regret.loc[("best_validation", "late"), "largest_on"] == ""
+    assert regret.loc[("last_n", "late"), ["largest", "largest_on"]].tolist() == [pytest.approx(12.5), "stylized"]
+    assert set(regret.index.get_level_values("rule")) == set(record.SELECTION_RULES) | {"last", "best_epoch_per_run"}
+    assert (regret.xs("best_epoch")["regret"] == 0).all()
+    # The oracle turns the order round: early is better at its best epoch only.
+    assert regret["average_rank"].to_dict()["best_validation", "early"] == 2
+    assert regret["average_rank"].to_dict()["best_epoch", "early"] == 1
+
+
+def test_no_rule_of_single_epochs_beats_the_oracle(recorder: Recorder) -> None:
+    train_two(recorder)
+    selection = load(recorder.uri, bootstrap=200, n=3).selection
+    assert (selection["gap"] >= 0).all()
+    assert (selection[selection["rule"] == "best_epoch"]["gap"] == 0).all()
+
+
+def test_oracles_are_marked_in_what_is_printed(recorder: Recorder) -> None:
+    train_two(recorder)
+    text = summary.render(load(recorder.uri, bootstrap=200, selection="best_epoch_per_run", n=2))
+    assert "ORACLE numbers: selected on the test images themselves" in text
+    assert "best_epoch (ORACLE)" in text
+    assert "best_epoch_per_run (ORACLE)" in text
+    assert "last (ORACLE)" not in text
+
+
+def test_where_lower_is_better_a_gap_is_positive_too(recorder: Recorder) -> None:
+    entry = record.SetRecord("nll", "loss", 10, 2, 0.7, ("loss",), higher_is_better=False)
+    protocol = dataclasses.replace(PROTOCOL, sets=(entry,))
+    for seed in (0, 1):
+        recorder.train("erm", seed, {}, monitor=(0.1, 0.2), protocol=protocol, metrics={"test/loss/nll": (0.5, 0.8)})
+    analysis = load(recorder.uri, bootstrap=200, n=1)
+    assert analysis.selection_gap[["best_epoch", "best_validation", "difference"]].to_numpy().tolist() == [
+        [0.5, 0.8, pytest.approx(0.3)]
+    ]
+    assert analysis.regret.set_index("rule").loc["best_validation", "regret"] == pytest.approx(0.3)
+
+
+# --- rules that choose runs -------------------------------------------------------------------------------------------
+
+BEST_TRIAL = """
+class BestTrial:
+    \"\"\"Of an algorithm's runs the one with the best last validation score.\"\"\"
+
+    name, label, oracle = "best_trial", "the run with the best last validation score", False
+
+    def __init__(self, protocol, n):
+        self.monitor = protocol.monitor
+
+    def choose(self, candidates):
+        return [max(candidates, key=lambda c: list(c.history.curve(self.monitor).values())[-1])]
+
+    def steps(self, history, entry):
+        return tuple(history.curve(f"test/accuracy/{entry.name}"))[-1:]
+
+class Nothing(BestTrial):
+    name = "nothing"
+
+    def choose(self, candidates):
+        return []
+"""
+
+
+def test_a_rule_may_choose_among_runs(recorder: Recorder) -> None:
+    (recorder.folder / "rules.py").write_text(BEST_TRIAL)
+    for seed, monitor in enumerate((0.3, 0.9, 0.5)):
+        scores = [0.1 * (seed + 1)] * len(SETS)
+        recorder.train("erm", seed, scores, monitor=(0.1, monitor), settings={"lr": str(seed)})
+    source = f"{recorder.folder}/rules.py:BestTrial"
+    analysis = load(recorder.uri, selection=source, allow="different_config", bootstrap=200, n=1)
+    assert [run.seed for run in analysis.collection.runs] == ["1"]
+    assert analysis.scores["mean"].tolist() == pytest.approx([20.0] * len(SETS))
+    assert "erm: the rule best_trial chose 1 of 3 runs" in analysis.notes
+    assert source in summary.render(analysis).replace("\n", "")
+    with pytest.raises(Failure, match="it chose none of the 3 run"):
+        load(recorder.uri, selection=source.replace("BestTrial", "Nothing"), allow="different_config")
+
+
+# --- the notebook call ------------------------------------------------------------------------------------------------
+
+
+def test_load_returns_frames_and_leaves_nothing_behind(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    train_two(recorder)
+    before = {path for path in recorder.folder.rglob("*") if "artifacts" not in path.parts}
+    result = load(recorder.uri, study="adhoc", n=2, bootstrap=200)
+    assert result.scores["mean"].notna().all()
+    assert set(frames(result)) >= {"runs", "scores", "ranks", "effects", "selection", "selection_gap", "regret"}
+    assert all(isinstance(frame, pd.DataFrame) and len(frame) for frame in frames(result).values())
+    assert {path for path in recorder.folder.rglob("*") if "artifacts" not in path.parts} == before
+    assert not recorder.client.search_runs([recorder.experiment], "tags.`biasbed.kind` = 'analysis'")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_load_takes_options_as_on_the_command_line(recorder: Recorder) -> None:
+    train_two(recorder)
+    with pytest.raises(UsageError, match="unknown setting 'stduy'; did you mean 'study'"):
+        load(recorder.uri, stduy="adhoc")
+    found = load(recorder.uri, algorithms="early", seeds=["1"], bootstrap="200", n=1)
+    assert [(run.algorithm, run.seed) for run in found.collection.runs] == [("early", "1")]
+
+
+def test_seeds_that_no_run_has_are_refused_and_lost_algorithms_said(recorder: Recorder) -> None:
+    train_two(recorder)
+    recorder.train("third", 2)
+    with pytest.raises(UsageError, match="seeds=7: no finished run has the seed 7; there are 0, 1, 2"):
+        load(recorder.uri, seeds="7")
+    analysis = load(recorder.uri, seeds="0,1", bootstrap=200, n=1)
+    assert "left out, for no run of theirs has these seeds: third" in analysis.notes
+    assert analysis.algorithms == ("early", "late")

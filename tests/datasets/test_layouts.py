@@ -1,0 +1,356 @@
+"""Data sets in the layouts in which people have them: what is found, how it is labelled, what is refused and why."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from biasbed.data.folders import open_flat, open_folder
+from biasbed.datasets import geirhos, imagenet
+from biasbed.datasets.base import DataSet
+from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
+from biasbed.errors import UsageError
+from helpers.commands import ROOT
+
+ALL = [
+    cls()
+    for module in (imagenet, geirhos)
+    for cls in vars(module).values()
+    if isinstance(cls, type) and issubclass(cls, DataSet) and hasattr(cls, "name")
+]
+
+
+def picture(kind: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (4, 4), (200, 30, 30)).save(buffer, kind)
+    return buffer.getvalue()
+
+
+PNG, JPEG = picture(), picture("JPEG")
+
+
+def fill(root: Path, *names: str, content: bytes = PNG) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    return root
+
+
+def refusal(data_set: DataSet, data_dir: Path) -> str:
+    """The one line with which it is refused."""
+    with pytest.raises(UsageError) as caught:
+        data_set.open(data_dir)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.fixture(scope="session")
+def thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `val`: one image of each of ImageNet's classes. Not to be changed."""
+    root = tmp_path_factory.mktemp("imagenet")
+    return fill(root, *(f"val/{wnid}/{wnid}_1.JPEG" for wnid in imagenet_classes()), content=JPEG)
+
+
+# --- class lists ------------------------------------------------------------------------------------------------------
+
+
+def test_class_lists_are_timm_s_and_those_of_the_vectors() -> None:
+    from timm.data.imagenet_info import ImageNetInfo
+
+    assert list(imagenet_classes()) == ImageNetInfo().label_names()
+    vectors = np.load(ROOT / "tests" / "vectors" / "class_maps.npz")
+    for subset in ("a", "r"):
+        found = imagenet_classes(subset)
+        assert list(found) == vectors[f"imagenet_{subset}_wnids"].tolist()
+        indices = [imagenet_classes().index(wnid) for wnid in found]
+        assert indices == sorted(vectors[f"imagenet_{subset}_indices"].tolist())
+
+
+@pytest.mark.parametrize("data_set", ALL, ids=lambda data_set: data_set.name)
+def test_every_data_set_says_what_a_user_must_know(data_set: DataSet, tmp_path: Path) -> None:
+    assert data_set.images >= len(data_set.classes) >= 16
+    assert data_set.licence
+    assert "http" in data_set.source
+    assert data_set.find(tmp_path) is None
+    message = data_set.missing(tmp_path)
+    assert data_set.name in message
+    assert data_set.places[0] in message
+    assert "http" in message
+
+
+def test_names_are_told_apart() -> None:
+    names = [data_set.name for data_set in ALL]
+    assert len(set(names)) == len(names) == 14
+
+
+# --- folders by WordNet id --------------------------------------------------------------------------------------------
+
+
+def test_imagenet_is_found_as_data_dir_itself_and_below_it(thousand: Path, tmp_path: Path) -> None:
+    for place in ("ImageNet", "imagenet-1k", "ILSVRC2012", "ImageNet_1k", "ILSVRC/Data/CLS-LOC"):
+        (tmp_path / "data" / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / place).symlink_to(thousand)
+        source = imagenet.ImageNet().open(tmp_path / "data")
+        assert source.root == tmp_path / "data" / place / "val"
+        shutil.rmtree(tmp_path / "data")
+    source = imagenet.ImageNet().open(thousand)
+    assert source.classes == imagenet_classes()
+    assert source.y.tolist() == list(range(1000))
+    assert source.ids[999] == "n15075141/n15075141_1.JPEG"
+    assert source.bias is None
+    assert len(source.fingerprint()) == 16
+    assert imagenet.ImageNet().layout(source.root) == "class folders by WordNet id"
+
+
+@pytest.mark.parametrize(("data_set", "subset"), [(imagenet.ImageNetA(), "a"), (imagenet.ImageNetR(), "r")])
+def test_subsets_are_labelled_by_place_in_their_own_list(data_set: DataSet, subset: str, tmp_path: Path) -> None:
+    """With the README.txt that their archives hold, hidden files and what macOS leaves behind."""
+    wnids = imagenet_classes(subset)
+    folder = tmp_path / f"ImageNet-{subset.upper()}"
+    fill(folder, *(f"{wnid}/{number}.jpg" for wnid in wnids for number in "21"), content=JPEG)
+    fill(folder, "README.txt", ".DS_Store", f"{wnids[3]}/._1.jpg", f"{wnids[3]}/README.txt", "__MACOSX/1.jpg")
+    source = data_set.open(tmp_path)
+    assert source.y.tolist() == [label for label in range(200) for _ in range(2)]
+    assert source.ids[:2] == [f"{wnids[0]}/1.jpg", f"{wnids[0]}/2.jpg"]
+
+
+def test_an_archive_unpacked_into_a_folder_of_its_name(tmp_path: Path) -> None:
+    fill(tmp_path, *(f"imagenet-a/imagenet-a/{wnid}/1.jpg" for wnid in imagenet_classes("a")), "imagenet-a/README.txt")
+    assert imagenet.ImageNetA().open(tmp_path).root == tmp_path / "imagenet-a" / "imagenet-a"
+
+
+def test_a_subset_in_the_other_s_place_is_named(tmp_path: Path) -> None:
+    fill(tmp_path, *(f"imagenet-r/{wnid}/1.jpg" for wnid in imagenet_classes("a")))
+    message = refusal(imagenet.ImageNetR(), tmp_path)
+    first = min(set(imagenet_classes("a")) - set(imagenet_classes("r")))
+    assert f"unknown class folders {first}, " in message
+    assert "and 109 more" in message
+    assert "200 folders: is this ImageNet-A?" in message
+
+
+def test_unknown_and_missing_classes_are_named(thousand: Path, tmp_path: Path) -> None:
+    shutil.copytree(thousand / "val", tmp_path / "val")
+    shutil.rmtree(tmp_path / "val" / "n01440764")
+    assert "1 of 1000 class folders missing: n01440764; was it unpacked to the end?" in refusal(
+        imagenet.ImageNet(), tmp_path
+    )
+    fill(tmp_path, "val/n00000001/1.JPEG")
+    message = refusal(imagenet.ImageNet(), tmp_path)
+    assert "unknown class folders n00000001; 1 of 1000 class folders missing: n01440764" in message
+    assert "unpacked" not in message
+
+
+def test_a_class_without_images_is_refused(thousand: Path, tmp_path: Path) -> None:
+    shutil.copytree(thousand / "val", tmp_path / "val")
+    for wnid in ("n01440764", "n02119789"):
+        (tmp_path / "val" / wnid / f"{wnid}_1.JPEG").rename(tmp_path / "val" / wnid / "README.txt")
+    assert "no images in n01440764, n02119789" in refusal(imagenet.ImageNet(), tmp_path)
+
+
+def test_numbered_folders_are_refused(tmp_path: Path) -> None:
+    fill(tmp_path, *(f"val/{number}/1.jpg" for number in range(1000)))
+    assert "its folders are numbered" in refusal(imagenet.ImageNet(), tmp_path)
+
+
+def test_a_flat_val_is_refused_with_the_script_that_sorts_it(tmp_path: Path) -> None:
+    fill(tmp_path, *(f"imagenet/val/ILSVRC2012_val_{number:08}.JPEG" for number in range(1, 8)), content=JPEG)
+    message = refusal(imagenet.ImageNet(), tmp_path)
+    assert "7 images and no class folders" in message
+    assert "valprep.sh" in message
+
+
+def test_what_is_not_unpacked_is_told_from_what_is_not_there(tmp_path: Path) -> None:
+    assert "but not unpacked" not in refusal(imagenet.ImageNetA(), tmp_path)
+    fill(tmp_path, "imagenet-a.tar", "ImageNet/train/n01440764.tar", "ImageNet/ILSVRC2012_img_val.tar")
+    assert f"{tmp_path}/imagenet-a.tar is there but not unpacked" in refusal(imagenet.ImageNetA(), tmp_path)
+    assert "train/n01440764.tar is there but not unpacked" in refusal(imagenet.ImageNetTrain(), tmp_path)
+    assert "ImageNet/ILSVRC2012_img_val.tar is there but not unpacked" in refusal(imagenet.ImageNet(), tmp_path)
+
+
+def test_no_data_dir(tmp_path: Path) -> None:
+    assert refusal(imagenet.ImageNet(), tmp_path / "nowhere") == f"data_dir={tmp_path}/nowhere: there is no such folder"
+
+
+def test_splits_of_copies_are_not_taken_for_each_other(thousand: Path, tmp_path: Path) -> None:
+    (tmp_path / "deepaug_cae").mkdir()
+    (tmp_path / "deepaug_cae" / "train").symlink_to(thousand / "val")
+    assert imagenet.CAECopies().find(tmp_path) is None
+    assert imagenet.DeepAugCAETrain().find(tmp_path) == tmp_path / "deepaug_cae" / "train"
+    (tmp_path / "deepaug_cae" / "train").rename(tmp_path / "deepaug_cae" / "val")
+    assert imagenet.CAECopies().find(tmp_path) == tmp_path / "deepaug_cae" / "val"
+    assert imagenet.DeepAugCAETrain().find(tmp_path) is None
+
+
+def test_the_first_place_counts_and_empty_folders_do_not(thousand: Path, tmp_path: Path) -> None:
+    (tmp_path / "stylized-imagenet" / "val").mkdir(parents=True)
+    (tmp_path / "SIN").mkdir()
+    (tmp_path / "SIN" / "val").symlink_to(thousand / "val")
+    assert imagenet.StylizedImageNet().find(tmp_path) == tmp_path / "SIN" / "val"
+    fill(tmp_path, "stylized-imagenet/val/n01440764/1.png")
+    assert imagenet.StylizedImageNet().find(tmp_path) == tmp_path / "stylized-imagenet" / "val"
+
+
+def test_a_folder_that_may_not_be_read_is_named(
+    thousand: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may read everything, so the refusal of the system is played."""
+    from biasbed.data import listing
+    from biasbed.datasets import base
+
+    def denied(folder: Path) -> tuple[list[str], list[str]]:
+        if folder.name == private:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scan(folder)
+
+    scan = base.scan
+    for module in (base, listing):
+        monkeypatch.setattr(module, "scan", denied)
+    for private, place in (("n01440764", "val/n01440764"), ("val", "val")):  # noqa: B007 (`denied` sees it)
+        assert refusal(imagenet.ImageNet(), thousand) == f"can't read {thousand}/{place}: Permission denied"
+
+
+def test_images_in_nested_folders_and_broken_links_count(thousand: Path, tmp_path: Path) -> None:
+    """What can't be read is for the doctor to report, not for the listing to hide."""
+    shutil.copytree(thousand / "val", tmp_path / "val")
+    fill(tmp_path, "val/n01440764/more/2.JPEG", content=JPEG)
+    (tmp_path / "val" / "n01440764" / "gone.JPEG").symlink_to(tmp_path / "nowhere.JPEG")
+    source = imagenet.ImageNet().open(tmp_path)
+    expected = ["n01440764/gone.JPEG", "n01440764/more/2.JPEG", "n01440764/n01440764_1.JPEG"]
+    assert source.ids[:3] == expected
+    assert source.y[:4].tolist() == [0, 0, 0, 1]
+
+
+# --- 16 categories ----------------------------------------------------------------------------------------------------
+
+PAIRS = [(shape, texture) for shape, texture in itertools.product(CATEGORIES_16, CATEGORIES_16)]
+STIMULI = [f"{category}{number}" for category in CATEGORIES_16 for number in (1, 2, 10)]
+
+
+def category(stimulus: str) -> str:
+    return stimulus.split("-")[0].rstrip("0123456789")
+
+
+def trial(number: int, stimulus: str, code: str = "edg") -> str:
+    return f"{number:04}_{code}_dnn_0_{category(stimulus)}_00_{stimulus}.png"
+
+
+@pytest.mark.parametrize(
+    ("data_set", "ours", "theirs"),
+    [
+        (geirhos.Edge(), "edges", "edge"),
+        (geirhos.Silhouette(), "filled-silhouettes", "silhouette"),
+        (geirhos.Sketch(), "sketch", "sketch"),
+    ],
+)
+def test_both_releases_give_the_same_labels(data_set: DataSet, ours: str, theirs: str, tmp_path: Path) -> None:
+    folders, names = tmp_path / "texture-vs-shape" / "stimuli", tmp_path / "model-vs-human" / "datasets"
+    fill(folders / ours, *(f"{category(stimulus)}/{stimulus}.png" for stimulus in STIMULI))
+    fill(names / theirs / "dnn" / "session-1", *(trial(n, stimulus) for n, stimulus in enumerate(STIMULI, 1)))
+    found = {}
+    for root in (folders, names):
+        source = data_set.open(root)
+        assert source.classes == CATEGORIES_16
+        found[root] = {id.rpartition("/")[2].split("_")[-1]: int(y) for id, y in zip(source.ids, source.y, strict=True)}
+    assert found[folders] == found[names]
+    assert found[names]["truck10.png"] == 15
+    assert data_set.layout(folders / ours) == "class folders"
+    assert data_set.layout(names / theirs) == "class in the file name (model-vs-human)"
+    assert data_set.find(tmp_path) == folders / ours or ours == theirs
+
+
+def test_trials_may_lie_in_the_folder_itself(tmp_path: Path) -> None:
+    fill(tmp_path / "edge", *(trial(n, stimulus) for n, stimulus in enumerate(STIMULI, 1)), "README.txt")
+    source = geirhos.Edge().open(tmp_path)
+    assert source.ids[0] == "0001_edg_dnn_0_airplane_00_airplane1.png"
+    assert np.bincount(source.y).tolist() == [3] * 16
+
+
+def test_cue_conflict_knows_shape_and_texture_in_both_releases(tmp_path: Path) -> None:
+    """Every pair once, in other orders."""
+    stimuli = [f"{shape}{n % 10 + 1}-{texture}{n % 3 + 1}" for n, (shape, texture) in enumerate(PAIRS)]
+    fill(tmp_path / "a" / "style-transfer-preprocessed-512", *(f"{category(name)}/{name}.png" for name in stimuli))
+    trials = [trial(n, stimulus, "cue") for n, stimulus in enumerate(reversed(stimuli), 1)]
+    fill(tmp_path / "b" / "cue-conflict" / "dnn" / "session-1", *trials)
+    for root in (tmp_path / "a", tmp_path / "b"):
+        source = geirhos.CueConflict().open(root)
+        assert source.bias is not None
+        assert source.bias.dtype == np.int64
+        pairs = [(CATEGORIES_16[y], CATEGORIES_16[bias]) for y, bias in zip(source.y, source.bias, strict=True)]
+        assert sorted(pairs) == sorted(PAIRS)
+        for id, (shape, texture) in zip(source.ids, pairs, strict=True):
+            name = id.rpartition("/")[2].split("_")[-1]
+            assert name.startswith(shape)
+            assert name.split("-")[1].startswith(texture)
+
+
+@pytest.mark.parametrize("name", ["dog1.png", "dog1-wolf2.png", "dog-cat1.png", "dog1-cat2-bear3.png", "IMG_0001.png"])
+def test_cue_conflict_refuses_names_without_two_categories(tmp_path: Path, name: str) -> None:
+    fill(tmp_path, *(f"cue-conflict/{c}/{c}1-bear1.png" for c in CATEGORIES_16), f"cue-conflict/dog/{name}")
+    assert f"'dog/{name}' is not named <shape><number>-<texture><number>" in refusal(geirhos.CueConflict(), tmp_path)
+
+
+def test_cue_conflict_refuses_a_shape_other_than_the_folder_s(tmp_path: Path) -> None:
+    fill(tmp_path, *(f"cue-conflict/{c}/{c}1-bear1.png" for c in CATEGORIES_16), "cue-conflict/dog/cat1-dog3.png")
+    assert "the shape in the name is not the category of dog/cat1-dog3.png" in refusal(geirhos.CueConflict(), tmp_path)
+
+
+def test_trials_of_unknown_or_no_categories_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "edge" / "dnn" / "session-1"
+    fill(folder, *(trial(n, stimulus) for n, stimulus in enumerate(STIMULI, 1) if category(stimulus) != "oven"))
+    assert "no images of oven" in refusal(geirhos.Edge(), tmp_path)
+    fill(folder, "0099_edg_dnn_0_wolf_00_wolf1.png", "dog7.png")
+    message = refusal(geirhos.Edge(), tmp_path)
+    assert "0099_edg_dnn_0_wolf_00_wolf1.png, dnn/session-1/dog7.png" in message
+
+
+def test_imagenet_sketch_is_not_the_sketch_of_16_categories(thousand: Path, tmp_path: Path) -> None:
+    (tmp_path / "sketch").symlink_to(thousand / "val")
+    message = refusal(geirhos.Sketch(), tmp_path)
+    assert "1000 folders: is this ImageNet-1k?" in message
+
+
+# --- real images ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.real_data
+def test_real_stimuli(shared: Path) -> None:
+    data = shared / "data"
+    for data_set in (geirhos.Edge(), geirhos.Silhouette()):
+        source = data_set.open(data)
+        assert len(source) == data_set.images == 160
+        assert np.bincount(source.y).tolist() == [10] * 16
+        assert source.load(0).shape == (3, 224, 224)
+    source = geirhos.CueConflict().open(data)
+    assert len(source) == 320
+    assert source.bias is not None
+    assert set(source.bias.tolist()) == set(range(16))
+    row = source.ids.index("airplane/airplane10-elephant1.png")
+    assert (CATEGORIES_16[source.y[row]], CATEGORIES_16[source.bias[row]]) == ("airplane", "elephant")
+
+
+@pytest.mark.real_data
+def test_a_real_sample_of_imagenet_is_no_imagenet(shared: Path) -> None:
+    message = refusal(imagenet.ImageNet(), shared / "data" / "imagenet-sample")
+    assert "880 of 1000 class folders missing" in message
+    assert "unknown" not in message
+
+
+def test_a_link_that_leads_back_is_refused_in_every_listing(tmp_path: Path) -> None:
+    """Followed, it would file every other class's images under the class that it lies in."""
+    fill(tmp_path / "set", "a/1.png", "b/1.png")
+    (tmp_path / "set" / "a" / "up").symlink_to("..")
+    for opened in (lambda: open_folder(tmp_path / "set", "set"), lambda: open_flat(tmp_path / "set", "set")):
+        with pytest.raises(UsageError, match="link to a folder that it is in"):
+            opened()
+
+
+def test_a_stylized_folder_is_not_taken_for_imagenet(thousand: Path, tmp_path: Path) -> None:
+    shutil.copytree(thousand, tmp_path / "stylized-imagenet")
+    assert imagenet.ImageNet().find(tmp_path / "stylized-imagenet") is None
+    assert imagenet.ImageNet().find(thousand) is not None

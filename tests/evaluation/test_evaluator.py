@@ -1,0 +1,291 @@
+"""Evaluation is exact: neither batch size nor the number of processes changes a decision or a number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from biasbed import measures, record
+from biasbed.compute.distributed import Group
+from biasbed.compute.precision import Precision
+from biasbed.data.source import MemorySource, Picture
+from biasbed.data.transforms import fitted
+from biasbed.errors import CorruptImage, Failure
+from biasbed.evaluation import report
+from biasbed.evaluation.consistency import consistency
+from biasbed.evaluation.decisions import Decisions, write_predictions
+from biasbed.evaluation.evaluator import Evaluator, measure
+from biasbed.evaluation.recorded import read
+from biasbed.suites.label_maps import Grouped, LabelMap, Subset
+from biasbed.suites.sets import CUE_MEASURES, EvaluationSet
+from biasbed.tasks import MultiClass
+from helpers import children
+from helpers.runs import run_folders
+
+
+class OneOf(Group):
+    """A rank's view of a group whose gathering is done by the test."""
+
+    def gather_objects(self, value: object) -> list[object]:
+        return [value]
+
+    def share_object(self, value: object) -> object:
+        return value
+
+
+def make_set(size: int, name: str = "set") -> EvaluationSet:
+    generator = np.random.default_rng(size)
+    images = generator.integers(0, 256, (size, 3, 8, 8), dtype=np.uint8)
+    source = MemorySource(
+        name=name,
+        classes=("a", "b", "c", "d"),
+        y=generator.integers(0, 4, size),
+        ids=[f"{name}/{i}" for i in range(size)],
+        bias=generator.integers(0, 4, size),
+        group=np.array(["odd", "even"] * size)[:size],
+        images=images,
+    )
+    return EvaluationSet(name, source, fitted(8), measures=CUE_MEASURES)
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 4)).eval()
+
+
+def decide(model: nn.Module, sets: list[EvaluationSet], batch: int, observer: str = "model") -> dict[str, Decisions]:
+    evaluator = Evaluator(sets, OneOf(), Precision(), MultiClass(), batch, 0, False)
+    found = evaluator.decide(model, observer=observer)
+    assert found is not None
+    return found
+
+
+def test_batch_size_does_not_matter(model: nn.Module) -> None:
+    sets = [make_set(37), make_set(5, "other")]
+    reference, ids = decide(model, sets, 64), {entry.name: entry.source.ids for entry in sets}
+    for batch in (1, 7, 37):
+        found = decide(model, sets, batch)
+        for name in reference:
+            assert found[name].images == list(ids[name])
+            assert np.array_equal(found[name].decision, reference[name].decision)
+            for column in ("top", "rank", "bias_rank"):
+                assert np.array_equal(getattr(found[name], column), getattr(reference[name], column)), column
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_decide_every_image_once(model: nn.Module, world: int) -> None:
+    sets = [make_set(37), make_set(2, "other")]
+    reference = decide(model, sets, 5)["set"]
+    shards = []
+    for rank in range(world):
+        evaluator = Evaluator(sets[:1], OneOf(rank, world), Precision(), MultiClass(), 5, 0, False)
+        found = evaluator.decide(model)
+        assert found is not None
+        shards.append(found["set"])
+    decided = [pair for shard in shards for pair in zip(shard.images, shard.decision, strict=True)]
+    assert sorted(decided) == sorted(zip(reference.images, reference.decision, strict=True))
+
+
+class Gathering(OneOf):
+    """The first of two ranks, which gets what the second one has sent."""
+
+    sent: object = None
+    other: object = None
+
+    def gather_objects(self, value: object) -> list[object]:
+        self.sent = value
+        return [value] if self.other is None or not isinstance(value, dict) else [value, self.other]
+
+
+def test_decisions_of_two_ranks_are_put_in_the_set_s_order(model: nn.Module) -> None:
+    entry = make_set(37)
+    first, second = Gathering(0, 2), Gathering(1, 2)
+    for group in (second, first):
+        first.other = second.sent
+        found = Evaluator([entry], group, Precision(), MultiClass(), 5, 0, False).decide(model)
+    assert found is not None
+    reference = decide(model, [entry], 5)["set"]
+    for name in ("images", "decision", "rank", "top"):
+        assert np.array_equal(getattr(found["set"], name), getattr(reference, name)), name
+
+
+def test_one_and_two_processes_decide_alike_from_one_checkpoint(image_root: Path, tmp_path: Path) -> None:
+    """The whole way: two processes resume, at its end, the checkpoint of a finished training, and evaluate it."""
+    words = [
+        *("train", "--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "32"),
+        *("--epochs", "2", "--batch_size", "12", "--backbone", "resnet10", "--workers", "0", "--device", "cpu"),
+        *("--tracking", "offline", "--algorithm", "erm", "--eval_batch_size", "7"),
+    ]
+    children.run(words, env={"BIASBED_HOME": str(tmp_path / "two")}, processes=2)
+    (folder,) = run_folders(tmp_path / "two")
+    from pyarrow import parquet
+
+    from biasbed.evaluation.models import find
+    from biasbed.suites import open_suite
+    from biasbed.training.resolve import resolve
+
+    config = resolve({k[2:]: v for k, v in zip(words[1::2], words[2::2], strict=True)})
+    suite = open_suite(config)
+    loaded = find(str(folder / "best.ckpt"))
+    found = Evaluator(suite.sets, Group(), Precision(), MultiClass(), 64, 0, False).decide(loaded.predict)
+    assert found is not None
+    for entry in suite.sets:
+        stored = parquet.read_table(folder / f"predictions/{entry.name}/best.parquet").to_pydict()
+        assert stored["image"] == list(entry.source.ids)
+        assert stored["decision"] == found[entry.name].decision.tolist()
+
+
+def test_measures_are_counts_over_the_right_images(model: nn.Module) -> None:
+    entry = make_set(200)
+    decisions = decide(model, [entry], 64)["set"]
+    values = dict(measure(entry, decisions, "test"))
+    names = np.array(entry.source.classes)
+    y, bias = names[entry.source.y], names[entry.source.bias]
+    conflict = y != bias
+    shape, texture = (decisions.decision == y)[conflict].sum(), (decisions.decision == bias)[conflict].sum()
+    assert values["test/accuracy/set"] == (decisions.decision == y).sum() / 200
+    assert values["test/shape_bias/set"] == shape / (shape + texture)
+    assert values["test/shape_accuracy/set"] == shape / conflict.sum()
+    assert values["test/cue_coverage/set"] == (shape + texture) / conflict.sum()
+    assert values["test/shape_mrr/set"] == pytest.approx((1 / decisions.rank[conflict]).mean())
+    assert values["test/texture_mrr/set"] == pytest.approx((1 / decisions.bias_rank[conflict]).mean())
+    assert np.array_equal(decisions.rank == 1, decisions.decision == y)
+    assert "test/accuracy_full/set" not in values  # it would be the accuracy
+    right = decisions.decision == y
+    assert values["test/accuracy/set:odd"] == right[::2].mean()
+    assert values["test/accuracy/set:even"] == right[1::2].mean()
+
+
+def test_measures_of_nothing() -> None:
+    assert np.isnan(measures.shape_bias(0, 0))
+    with pytest.raises(ValueError, match="no images"):
+        measures.accuracy(0, 0)
+
+
+def test_evaluation_leaves_model_and_randomness_alone(model: nn.Module) -> None:
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    decide(model, [make_set(9)], 4)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_predictions_on_disk(model: nn.Module, tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    entry = make_set(20)
+    decisions = decide(model, [entry], 8)["set"]
+    write_predictions(tmp_path / "p" / "best.parquet", decisions, 3)
+    table = parquet.read_table(tmp_path / "p" / "best.parquet")
+    rows = table.to_pydict()
+    assert list(rows) == list(record.PREDICTIONS)
+    assert rows["image"] == list(entry.source.ids)
+    assert [len(top) for top in rows["top5"]] == [4] * 20  # there are only four classes
+    assert [top[0] for top in rows["top5"]] == rows["decision"]
+    assert np.allclose([sum(scores) for scores in rows["top5_score"]], 1, atol=1e-5)
+    assert rows["confidence"] == [scores[0] for scores in rows["top5_score"]]
+    assert (np.array(rows["rank"]) == 1).tolist() == rows["correct"]
+    assert set(rows["bias_rank"]) <= {1, 2, 3, 4}
+    assert np.mean(rows["correct"]) == dict(measure(entry, decisions, "test"))["test/accuracy/set"]
+    assert table.schema.metadata[b"label_map"] == b"identity"
+
+
+# --- fewer classes than outputs ---------------------------------------------------------------------------------------
+
+
+class OfFirstPixels(nn.Module):
+    """Logits are the first `outputs` pixels: what a test stores in an image, it decides."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.outputs = outputs
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 20 * x.flatten(1)[:, : self.outputs]
+
+
+def restricted(label_map: LabelMap, size: int = 60) -> EvaluationSet:
+    """Cue conflicts of the categories a, b, c, by name; images hold random logits of ten outputs."""
+    generator = np.random.default_rng(size)
+    y, bias = generator.integers(0, 3, (2, size))
+    names = [
+        f"{'abc'[one]}/{'abc'[one]}{i}-{'abc'[other]}0.png" for i, (one, other) in enumerate(zip(y, bias, strict=True))
+    ]
+    images = generator.integers(0, 256, (size, 3, 8, 8), dtype=np.uint8)
+    source = MemorySource(name="cues", classes=("a", "b", "c"), y=y, ids=names, bias=bias, images=images)
+    return EvaluationSet("cue_conflict", source, fitted(8), label_map=label_map, measures=CUE_MEASURES)
+
+
+def test_the_accuracy_among_all_outputs_has_its_own_name() -> None:
+    entry = restricted(Subset((7, 2, 4)))
+    decisions = decide(OfFirstPixels(10), [entry], 16)["cue_conflict"]
+    values = dict(measure(entry, decisions, "test"))
+    logits = entry.source.images.reshape(60, -1)[:, :10].astype(int)
+    columns, y = np.array([7, 2, 4]), entry.source.y
+    assert values["test/accuracy_full/cue_conflict"] == (logits.argmax(1) == columns[y]).mean()
+    assert values["test/accuracy/cue_conflict"] == (logits[:, columns].argmax(1) == y).mean()
+    assert values["test/accuracy_full/cue_conflict"] < values["test/accuracy/cue_conflict"]
+    assert set(entry.measured) == {name.split("/")[1] for name in values}
+    assert "loss" in entry.measured
+    scores = 20 * logits[:, columns] / 255
+    shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    np.testing.assert_allclose(decisions.confidence, shares.max(1), rtol=1e-5)
+
+
+def test_no_loss_where_scores_are_no_logits() -> None:
+    entry = restricted(Grouped(((0, 5), (1,), (2, 8, 9))))
+    decisions = decide(OfFirstPixels(10), [entry], 16)["cue_conflict"]
+    values = dict(measure(entry, decisions, "test"))
+    assert "test/loss/cue_conflict" not in values
+    assert all(np.isfinite(value) for value in values.values())
+    assert entry.record().measures == entry.measured
+    assert entry.record().label_map == "grouped-prob_mean"
+
+
+def test_live_parquet_and_csv_decisions_give_equal_numbers(tmp_path: Path) -> None:
+    entry = restricted(Grouped(((0, 5), (1,), (2, 8, 9))))
+    live = decide(OfFirstPixels(10), [entry], 16, "run")["cue_conflict"]
+    path = tmp_path / "run" / "predictions" / "cue_conflict" / "last.parquet"
+    write_predictions(path, live, 0)
+    (parquet,) = read([path])
+    lines = ["subj,object_response,category,imagename"]
+    lines += [f"run,{d},{y},{i}" for d, y, i in zip(live.decision, live.label, live.images, strict=True)]
+    (tmp_path / "run.csv").write_text("\n".join(lines))
+    (recorded,) = read([tmp_path / "run.csv"])
+    assert report.cue_rows(parquet) == report.cue_rows(live)
+    assert report.set_row(parquet) == {**report.set_row(live), "preprocessing": ""}
+    values = dict(measure(entry, live, "test"))
+    ours, theirs = report.cue_rows(live), report.cue_rows(recorded)
+    assert [row["class"] for row in ours] == ["all", "a", "b", "c"]
+    for one, other in zip(ours, theirs, strict=True):
+        assert {key: v for key, v in one.items() if "mrr" not in key} == {
+            k: v for k, v in other.items() if "mrr" not in k
+        }
+    for key in ("shape_bias", "shape_accuracy", "texture_accuracy", "cue_coverage", "shape_mrr", "texture_mrr"):
+        assert ours[0][key] == values[f"test/{key}/cue_conflict"]
+    row = report.set_row(live)
+    for key in ("accuracy", "accuracy_full", "ece"):
+        assert row[key] == values[f"test/{key}/cue_conflict"]
+    assert consistency([live, recorded])[0].kappa == 1
+
+
+def test_a_set_without_a_readable_image_is_a_failure(model: nn.Module) -> None:
+    class Unreadable(MemorySource):
+        def open(self, row: int) -> Picture:
+            raise CorruptImage(f"can't read the image {row}")
+
+    good = make_set(5)
+    broken = EvaluationSet("broken", Unreadable(**vars(make_set(3).source)), fitted(8))
+    evaluator = Evaluator([good, broken], OneOf(), Precision(), MultiClass(), 2, 0, True)
+    with pytest.raises(Failure, match="no image of 'broken' could be read"):
+        evaluator.decide(model)
+
+
+def test_grouped_label_map_ties_go_to_the_first_class() -> None:
+    logits = torch.zeros(1, 4)
+    assert Grouped(((2, 3), (0, 1)))(logits).argmax(1).item() == 0

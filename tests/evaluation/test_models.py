@@ -1,0 +1,316 @@
+"""Trained models found again: as an MLflow model, a checkpoint, a tracked run, a library's weights."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from biasbed.config import Config
+from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
+from biasbed.errors import UsageError
+from biasbed.evaluation import models
+from biasbed.evaluation.tested import _config, _fitted
+from biasbed.options import EvaluateOptions
+from biasbed.settings import build, flatten
+from biasbed.suites import open_suite
+from biasbed.suites.label_maps import IDENTITY, LabelMap
+from helpers.children import Command
+from helpers.runs import all_runs, run_folders
+
+
+@pytest.fixture
+def trained(biasbed: Command, train_flags: list[str], tracking: str, tmp_path: Path) -> tuple[str, Path]:
+    """(run id, folder) of a training that logged its model."""
+    biasbed("train", *train_flags, "--epochs", "1", "--log_model", "true", "--algorithm", "infodrop")
+    (run,) = all_runs(tracking, kind="train")
+    return run.info.run_id, run_folders(tmp_path / "home")[0]
+
+
+def test_the_logged_model_is_the_best_checkpoint(trained: tuple[str, Path], tracking: str) -> None:
+    import mlflow
+
+    run_id, folder = trained
+    run = mlflow.get_run(run_id)
+    (output,) = run.outputs.model_outputs
+    loaded = mlflow.pyfunc.load_model(f"models:/{output.model_id}")
+    assert loaded.metadata.signature is not None
+    assert loaded.metadata.saved_input_example_info is not None
+    x = np.random.default_rng(1).random((5, 3, 16, 16), dtype=np.float32)
+    expected = models.find(str(folder / "best.ckpt")).predict(torch.from_numpy(x)).detach().numpy()
+    np.testing.assert_allclose(loaded.predict(x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_evaluating_a_checkpoint_and_a_run_gives_the_training_s_numbers(
+    trained: tuple[str, Path], biasbed: Command, image_root: Path, tracking: str
+) -> None:
+    run_id, folder = trained
+    words = ("--suite", "folders", "--data_dir", str(image_root), "--sets", "paint,ink")
+    for model in (str(folder / "best.ckpt"), run_id):
+        assert "paint" in biasbed("evaluate", "--model", model, *words).stdout
+    training, *_ = all_runs(tracking, kind="train")
+    evaluations = all_runs(tracking, kind="evaluate")
+    assert len(evaluations) == 2
+    for run in evaluations:
+        assert run.info.status == "FINISHED"
+        assert run.data.tags["biasbed.algorithm"] == "infodrop"
+        for name in ("test/accuracy/paint", "test/accuracy/ink", "test/loss/ink"):
+            assert run.data.metrics[name] == pytest.approx(training.data.metrics[name], rel=1e-5)
+
+
+@pytest.fixture
+def weights_file(tmp_path: Path) -> Path:
+    """A ResNet-18 of 1000 classes, as torchvision would save it."""
+    import torchvision
+
+    torch.manual_seed(0)
+    path = tmp_path / "resnet18.pth"
+    torch.save(torchvision.models.resnet18(num_classes=1000).state_dict(), path)
+    return path
+
+
+def test_an_imagenet_model_on_folders_named_by_wordnet_id(
+    weights_file: Path, biasbed: Command, tracking: str, tmp_path: Path
+) -> None:
+    generator = np.random.default_rng(0)
+    for wnid in ("n01440764", "n03250847"):
+        (tmp_path / "stimuli" / "val" / wnid).mkdir(parents=True)
+        for number in range(3):
+            pixels = generator.integers(0, 256, (40, 40, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "stimuli" / "val" / wnid / f"{number}.png")
+    words = ("--weights", str(weights_file), "--suite", "folders", "--data_dir", str(tmp_path / "stimuli"))
+    done = biasbed("evaluate", "--model", "torchvision:resnet18", *words, "--image_size", "64")
+    assert "imagenet-2" in done.stdout
+    (run,) = all_runs(tracking, kind="evaluate")
+    assert run.data.metrics["test/accuracy/val"] in {k / 6 for k in range(7)}
+
+
+def test_classes_that_fit_no_label_map_are_refused(
+    weights_file: Path, biasbed: Command, image_root: Path, tracking: str
+) -> None:
+    words = ("--weights", str(weights_file), "--suite", "folders", "--data_dir", str(image_root))
+    done = biasbed("evaluate", "--model", "torchvision:resnet18", *words, check=False)
+    assert done.returncode == 2
+    assert "circle, cross, square" in done.stderr
+    assert not all_runs(tracking)
+
+
+# --- label spaces, presets, comparisons -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_root(tmp_path: Path) -> Path:
+    """Sixteen edge drawings and one image of each of ImageNet-A's classes, all of them noise."""
+    generator = np.random.default_rng(0)
+    image = Image.fromarray(generator.integers(0, 256, (20, 20, 3), dtype=np.uint8))
+    for folder, names, suffix in (("edge", CATEGORIES_16, "png"), ("imagenet-a", imagenet_classes("a"), "jpg")):
+        for name in names:
+            (tmp_path / "data" / folder / name).mkdir(parents=True)
+            image.save(tmp_path / "data" / folder / name / f"{name}1.{suffix}")
+    return tmp_path / "data"
+
+
+def options(**values: str) -> EvaluateOptions:
+    return build(EvaluateOptions, values)
+
+
+def library_model(**changes: Any) -> models.TestedModel:
+    """A model of 1000 unnamed outputs whose weights want a short side of 232 pixels."""
+    brought = {"image_size": 224, "preprocess.size": 224, "preprocess.resize": 232}
+    network = torch.nn.Flatten()
+    return replace(models.TestedModel(network, network, "some", 0, None, 1000, brought), **changes)
+
+
+def brought(tested: Config) -> dict[str, Any]:
+    """What a model of ours that was tested so brings."""
+    return {name: value for name, value in flatten(tested).items() if name.startswith(("preprocess.", "stimuli."))}
+
+
+def test_precedence_of_the_settings_that_a_model_brings() -> None:
+    suite = {"suite": "biasbed", "data_dir": "data"}
+    plain = _config(options(), suite, library_model())
+    assert (plain.image_size, plain.preprocess.resize, plain.preprocess.crop_first) == (224, 232, False)
+    scaled = _config(options(image_size="448"), suite, library_model())
+    assert (scaled.image_size, scaled.preprocess.size, scaled.preprocess.resize) == (448, 448, 464)
+    chosen = _config(options(), {**suite, "preprocess.resize": "300"}, library_model())
+    assert chosen.preprocess.resize == 300
+    preset = _config(options(), {**suite, "preset": "biasbed_code"}, library_model())
+    assert preset.preprocess.crop_first
+    assert preset.categories == "logit_mean"
+    assert (preset.preprocess.size, preset.stimuli.size) == (256, 224)
+    assert (preset.image_size, preset.validation) == (224, "auto"), "of a recipe counts here what it says of testing"
+    smaller = {**brought(preset), "image_size": 256}
+    halved = _config(options(image_size="128"), suite, library_model(preprocessing=smaller))
+    assert (halved.image_size, halved.preprocess.size, halved.stimuli.size) == (128, 128, 112)
+    with pytest.raises(UsageError, match="no preset 'biasbed_cod'"):
+        _config(options(), {**suite, "preset": "biasbed_cod"}, library_model())
+
+
+def fitted(root: Path, model: models.TestedModel, **given: str) -> tuple[dict[str, LabelMap], Mapping[str, str]]:
+    """(label maps by set, why sets are left out) of a model in the suite of ten sets."""
+    config = _config(options(), {"suite": "biasbed", "data_dir": str(root), **given}, model)
+    sets, left_out = _fitted(open_suite(config), model, None, config)
+    return {entry.name: entry.label_map for entry in sets}, left_out
+
+
+def test_label_maps_follow_from_names(small_root: Path) -> None:
+    found, left_out = fitted(small_root, library_model(), categories="prob_sum")
+    assert {name: label_map.name for name, label_map in found.items()} == {
+        "edge": "grouped-prob_sum",
+        "imagenet_a": "imagenet_a-200",
+    }
+    assert not left_out
+    trained_on_a = library_model(classes=imagenet_classes("a"), outputs=200)
+    found, left_out = fitted(small_root, trained_on_a)
+    assert found == {"imagenet_a": IDENTITY}
+    assert list(left_out) == ["edge"]
+    assert "\n" not in left_out["edge"]
+
+
+def test_as_many_outputs_as_classes_are_not_the_same_classes(small_root: Path) -> None:
+    """200 unnamed outputs may be those of ImageNet-A or of ImageNet-R, or birds."""
+    with pytest.raises(UsageError, match=r"200 outputs \(unknown classes\) are not 'edge'"):
+        fitted(small_root, library_model(outputs=200))
+    with pytest.raises(UsageError, match="are not 'edge'"):
+        fitted(small_root, library_model(classes=imagenet_classes("a"), outputs=200), sets="edge,imagenet_a")
+
+
+def test_a_user_s_own_label_space(biasbed: Command, small_root: Path, tracking: str, tmp_path: Path) -> None:
+    import torchvision
+
+    torch.manual_seed(0)
+    torch.save(torchvision.models.resnet18(num_classes=20).state_dict(), tmp_path / "w.pth")
+    classes = ", ".join(f"{name}: {number}" for number, name in enumerate(CATEGORIES_16) if name != "bear")
+    (tmp_path / "mine.yaml").write_text(f"outputs: 20\nmaps:\n- classes: {{{classes}, bear: [1, 16, 19]}}\n")
+    words = (
+        "--model",
+        "torchvision:resnet18",
+        "--weights",
+        "w.pth",
+        "--suite",
+        "biasbed",
+        "--data_dir",
+        str(small_root),
+    )
+    shown = biasbed("evaluate", *words, "--label_map", "mine.yaml", "--image_size", "32", "--workers", "0").stdout
+    assert "mine-prob_mean" in shown
+    assert "left out: the model's 20 outputs" in shown
+    (run,) = all_runs(tracking, kind="evaluate")
+    assert set(run.data.metrics) == {f"test/{name}/edge" for name in ("accuracy", "accuracy_full", "ece")}
+    assert run.data.params["config/label_map"] == "mine.yaml"
+    (tmp_path / "mine.yaml").write_text("outputs: [a, b]")
+    done = biasbed("evaluate", *words, "--label_map", "mine.yaml", check=False)
+    assert done.returncode == 2
+    assert "describes 2 outputs, but the model has 20" in done.stderr
+
+
+@pytest.mark.real_data
+def test_an_imagenet_model_on_the_real_stimuli(
+    shared: Path, weights_file: Path, biasbed: Command, tracking: str, tmp_path: Path
+) -> None:
+    """Random weights on the real stimuli; then its stored decisions are scored, and compared with the model's own."""
+    words = ("--model", "torchvision:resnet18", "--weights", str(weights_file), "--suite", "biasbed")
+    words += ("--data_dir", str(shared / "data"), "--image_size", "64", "--sets", "edge,silhouette,cue_conflict")
+    shown = biasbed("evaluate", *words).stdout
+    assert "grouped-prob_mean" in shown
+    assert "mean reciprocal rank" in shown
+    (live,) = all_runs(tracking, kind="evaluate")
+    (folder,) = (tmp_path / "home" / "evaluate").iterdir()
+    with (folder / "shape_bias.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["class"] for row in rows] == ["all", *CATEGORIES_16]
+    stored = folder / "predictions" / "cue_conflict" / "last.parquet"
+    biasbed("evaluate", "--model", str(stored))
+    recorded = next(run for run in all_runs(tracking, kind="evaluate") if run.info.run_id != live.info.run_id)
+    assert len(recorded.data.metrics) == 9
+    for name, value in recorded.data.metrics.items():
+        assert value == pytest.approx(live.data.metrics[name], rel=1e-9), name
+    shown = biasbed("evaluate", *words, "--sets", "cue_conflict", "--compare", str(stored)).stdout
+    assert "error consistency" in shown
+    newest = max(all_runs(tracking, kind="evaluate"), key=lambda run: run.info.start_time)
+    assert newest.data.metrics[f"test/error_consistency/cue_conflict:{folder.name}"] == pytest.approx(1)
+
+
+def test_decisions_on_other_images_are_refused_before_the_work(
+    weights_file: Path, biasbed: Command, small_root: Path, tracking: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_text("object_response,category,imagename\ndog,dog,0001_e_d_0_dog_00_other.png\n")
+    words = ("--model", "torchvision:resnet18", "--weights", str(weights_file), "--suite", "biasbed")
+    words += ("--data_dir", str(small_root), "--image_size", "32")
+    for compare, message in (("x.csv", "no image of any set"), ("x.txt", "give files of decisions")):
+        done = biasbed("evaluate", *words, "--compare", compare, check=False)
+        assert done.returncode == 2
+        assert message in done.stderr
+    assert not all_runs(tracking)
+
+
+def test_a_file_that_is_no_checkpoint(tmp_path: Path, biasbed: Command) -> None:
+    (tmp_path / "junk.ckpt").write_bytes(b"nothing of the kind")
+    done = biasbed("evaluate", "--model", str(tmp_path / "junk.ckpt"), check=False)
+    assert done.returncode == 1
+    assert "can't be read" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("toy", ["LfFLike", "SagNetLike"])
+def test_methods_with_state_of_their_own_are_logged_and_found_again(
+    toy: str, biasbed: Command, train_flags: list[str], image_root: Path, tracking: str, tmp_path: Path
+) -> None:
+    biasbed("train", *train_flags, "--epochs", "1", "--log_model", "true", "--algorithm", f"helpers.toys:{toy}")
+    (run,) = all_runs(tracking, kind="train")
+    assert run.info.status == "FINISHED"
+    assert run.outputs.model_outputs
+    words = ("--suite", "folders", "--data_dir", str(image_root), "--sets", "ink")
+    model = ("--model", str(run_folders(tmp_path / "home")[0] / "best.ckpt"), "--algorithm", f"helpers.toys:{toy}")
+    biasbed("evaluate", *model, *words)
+
+
+def test_a_corrupt_image_ends_an_evaluation_in_one_line(
+    trained: tuple[str, Path], biasbed: Command, image_root: Path, tracking: str, tmp_path: Path
+) -> None:
+    shutil.copytree(image_root / "ink", tmp_path / "data" / "ink")
+    victim = next((tmp_path / "data" / "ink" / "circle").iterdir())
+    victim.write_bytes(b"no image")
+    words = ("--suite", "folders", "--data_dir", str(tmp_path / "data"))
+    done = biasbed("evaluate", "--model", str(trained[1] / "best.ckpt"), *words, check=False)
+    assert done.returncode == 1
+    assert str(victim) in done.stderr
+    assert "Traceback" not in done.stderr
+    (run,) = all_runs(tracking, kind="evaluate")
+    assert run.info.status == "FAILED"
+
+
+def test_a_network_of_one_size_is_refused_other_sizes_before_a_run_is_opened(
+    biasbed: Command, small_root: Path, tracking: str, tmp_path: Path
+) -> None:
+    import timm
+
+    torch.save(timm.create_model("vit_tiny_patch16_224", num_classes=1000).state_dict(), tmp_path / "vit.pth")
+    words = ("--model", "timm:vit_tiny_patch16_224", "--weights", str(tmp_path / "vit.pth"), "--suite", "biasbed")
+    done = biasbed("evaluate", *words, "--data_dir", str(small_root), "--image_size", "64", check=False)
+    assert done.returncode == 2
+    assert "doesn't take images of 64 x 64 pixels" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not all_runs(tracking)
+
+
+def test_other_weights_under_one_name_are_another_run(
+    biasbed: Command, small_root: Path, weights_file: Path, tracking: str
+) -> None:
+    words = ("--model", "torchvision:resnet18", "--weights", str(weights_file), "--suite", "biasbed")
+    for _ in range(2):
+        biasbed("evaluate", *words, "--data_dir", str(small_root), "--image_size", "32", "--workers", "0")
+        state = torch.load(weights_file, weights_only=True)
+        torch.save({name: value + value for name, value in state.items()}, weights_file)
+    first, second = (run.data.tags for run in all_runs(tracking, kind="evaluate"))
+    for tag in ("biasbed.run_key", "biasbed.weights"):
+        assert first[tag] != second[tag]
+    assert first["biasbed.code_hash"] == second["biasbed.code_hash"]

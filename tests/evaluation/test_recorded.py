@@ -1,0 +1,285 @@
+"""Recorded decisions: what is read from files of trials, and what the command says of them."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biasbed.errors import UsageError
+from biasbed.evaluation import recorded, report
+from biasbed.evaluation.consistency import consistency
+from biasbed.evaluation.decisions import identified, image_keys, pooled
+from biasbed.evaluation.recorded import read
+from helpers.children import Command
+from helpers.decision_files import HEADER, MIXED, Trial, conflicts, write_csv
+from helpers.runs import all_runs
+
+
+def test_subjects_over_several_files_are_put_together(tmp_path: Path) -> None:
+    trials = conflicts(MIXED)
+    files = [
+        write_csv(tmp_path / "s1.csv", "subject-01", trials[:4]),
+        write_csv(tmp_path / "s2.csv", "subject-01", trials[4:]),
+        write_csv(tmp_path / "s3.csv", "subject-02", trials),
+    ]
+    one, two = read(files)
+    assert (one.observer, two.observer) == ("subject-01", "subject-02")
+    found = [counts for counts in (one.cue_counts(), two.cue_counts()) if counts is not None]
+    assert [(counts.decisions, counts.shape, counts.texture) for counts in found] == [(6, 2, 3)] * 2
+    whole = pooled([one, two]).cue_counts()
+    assert whole is not None
+    assert (whole.decisions, whole.shape, whole.texture) == (12, 4, 6)
+    assert consistency([one, two])[0].kappa == 1
+
+
+def test_people_are_told_from_models_by_name_or_by_reaction_time(tmp_path: Path) -> None:
+    trials = conflicts(MIXED)
+    files = [write_csv(tmp_path / f"{name}.csv", name, trials) for name in ("subject-01", "resnet50", "anna")]
+    files[2].write_text(files[2].read_text().replace("NaN", "0.51"))
+    assert {one.observer: one.kind for one in read(files)} == {
+        "subject-01": "people",
+        "resnet50": "models",
+        "anna": "people",
+    }
+
+
+def in_sessions(path: Path, subject: str, *sessions: Sequence[Trial]) -> Path:
+    """One file in which the images of each session are those of the one before, in another order."""
+    lines = []
+    for number, trials in enumerate(sessions, 1):
+        part = write_csv(path, subject, trials).read_text().splitlines()
+        lines += [line.replace(",1,", f",{number},", 1) for line in part[bool(lines) :]]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_an_image_in_several_sessions_is_one_image(tmp_path: Path) -> None:
+    trials, other = conflicts(MIXED), conflicts(["bear"] * 3 + ["car"] * 3 + ["dog"] * 3)
+    (one,) = identified(read([in_sessions(tmp_path / "a.csv", "subject-01", trials, other[::-1])]))
+    row, scores = report.cue_rows(one)[0], report.set_row(one)
+    assert (row["images"], row["trials"], row["shape"], row["texture"]) == (6, 12, 2 + 6, 3)
+    assert (scores["images"], scores["trials"], scores["correct"]) == (9, 18, 5 + 9)
+    assert report.consistency_row(consistency([one, one])[0])["trials"] == 18
+
+
+def test_sessions_are_compared_with_their_own_and_a_model_with_all(tmp_path: Path) -> None:
+    trials, other = conflicts(MIXED), conflicts(["bear"] * 3 + ["car"] * 3 + ["dog"] * 3)
+    first = in_sessions(tmp_path / "a.csv", "subject-01", trials, other)
+    second = in_sessions(tmp_path / "b.csv", "subject-02", trials, other[::-1])
+    people_only = consistency(read([first, second]))[0]
+    assert (people_only.images, people_only.trials, people_only.kappa) == (9, 18, 1)
+    found = consistency(read([first, write_csv(tmp_path / "net.csv", "net", trials)]))[0]
+    # The net is right on 5 of 9: as the subject in session 1; in session 2 the subject is right on all.
+    assert (found.images, found.trials) == (9, 18)
+    assert (found.both_right, found.only_a, found.only_b, found.both_wrong) == (10, 4, 0, 4)
+
+
+def test_trials_without_conflicts_are_a_set_of_their_own(tmp_path: Path) -> None:
+    trials = [*conflicts(MIXED), ("dog", "dog", "dog7.png")]
+    found = read([write_csv(tmp_path / "a.csv", "net", trials)])
+    assert {one.set: len(one.label) for one in found} == {"cue_conflict": 9, "decisions": 1}
+    assert next(one for one in found if one.set == "decisions").cue_counts() is None
+
+
+def test_files_are_told_from_other_models() -> None:
+    assert [path.name for path in recorded.files("a.csv, /tmp/b.parquet")] == ["a.csv", "b.parquet"]
+    assert recorded.files("timm:resnet50.a1_in1k") == ()
+    assert recorded.files("a.csv,model.ckpt") == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "lacks the column object_response, category, imagename; it has no lines"),
+        ("subj,trial\na,1\n", "lacks the column object_response, category, imagename"),
+        ("object_response,category,imagename\n", "holds no trials"),
+        ("object_response,category,imagename\ndog,cat,dog1-cat2.png\n", "shows the shape dog, but its category is cat"),
+    ],
+)
+def test_files_that_hold_something_else(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(UsageError, match=message):
+        read([tmp_path / "a.csv"])
+
+
+ROW = "dog,dog,dog1-cat2.png\n"
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("dog", "has fewer fields than the first line has names, 1 and 3"),
+        ("dog,dog", "has fewer fields than the first line has names, 2 and 3"),
+        ("dog,dog,dog1-cat2.png,0.5", "has more fields than the first line has names, 4 and 3"),
+        (",dog,dog1-cat2.png", "has an empty object_response (a trial without a response has 'na' there)"),
+        ("dog,,dog1-cat2.png", "has an empty category"),
+        ("dog,dog,", "has an empty imagename"),
+        ("dog,dog, ", "has an empty imagename"),
+        ("dog,dog,dog1-cat2", "'dog1-cat2' is called unlike the other images: was the file cut off?"),
+        ("dog,dog,dog1-cat2.p", "was the file cut off?"),
+        ('dog,dog,"dog1-cat2.png', "unexpected end of data"),
+        ("\0\0\0", "has a NUL character"),
+        ("dog,dog,dog1-cat2.png\0", "has a NUL character"),
+        ("dog,dog,\udcff", "it is no UTF-8"),
+        ("dog,dog," + 140_000 * "x", "field larger than field limit"),
+    ],
+)
+def test_a_row_that_is_not_whole_is_refused_by_its_line(row: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"object_response,category,imagename\n{ROW}{ROW}{row}", errors="surrogateescape")
+    with pytest.raises(UsageError, match=re.escape(message)) as caught:
+        read([path])
+    assert str(caught.value).startswith(f"{path}, line 4: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_cut_anywhere_gives_its_whole_rows_or_is_refused(tmp_path: Path) -> None:
+    """A cut within a row is noticed, but for those that leave the image's name whole."""
+    whole = write_csv(tmp_path / "a.csv", "net", conflicts(MIXED)).read_text()
+    for end in range(whole.index("\n") + 2, len(whole)):
+        (tmp_path / "a.csv").write_text(whole[:end])
+        rows = whole[:end].splitlines()
+        if rows[-1].endswith(".png"):
+            assert len(read([tmp_path / "a.csv"])[0].label) == len(rows) - 1
+        elif len(rows) > 2:
+            with pytest.raises(UsageError, match="cut off"):
+                read([tmp_path / "a.csv"])
+
+
+WORDS = st.sampled_from(["dog", "na", "", " ", '"', "\0", "dog1-cat2.png", "0001_a_b_0_c_0_x.png", "é", "1", "nan"])
+NOISE = st.binary(max_size=60) | st.lists(st.lists(WORDS, max_size=9).map(",".join)).map(
+    lambda x: "\n".join(x).encode()
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(st.sampled_from([b"", ",".join(HEADER).encode() + b"\n", b"object_response,category,imagename\r\n"]), NOISE)
+def test_any_bytes_are_decisions_or_refused(header: bytes, noise: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.csv"
+        path.write_bytes(header + noise)
+        with contextlib.suppress(UsageError):
+            assert all(len(one.label) == len(one.images) > 0 and all(one.decision) for one in read([path]))
+
+
+def test_parquet_that_holds_something_else(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    (tmp_path / "junk.parquet").write_bytes(b"nothing of the kind")
+    with pytest.raises(UsageError, match="can't be read as parquet"):
+        read([tmp_path / "junk.parquet"])
+    parquet.write_table(pa.table({"image": ["x"]}), tmp_path / "other.parquet")
+    with pytest.raises(UsageError, match="no column label"):
+        read([tmp_path / "other.parquet"])
+    parquet.write_table(pa.table({"image": ["x"], "label": [None], "decision": ["x"]}), tmp_path / "null.parquet")
+    with pytest.raises(UsageError, match="the column label has the type null"):
+        read([tmp_path / "null.parquet"])
+    parquet.write_table(
+        pa.table({"image": ["x", "y"], "label": ["x", None], "decision": ["x"] * 2}), tmp_path / "hole.parquet"
+    )
+    with pytest.raises(UsageError, match="the column label has missing values"):
+        read([tmp_path / "hole.parquet"])
+    parquet.write_table(pa.table({"decision": ["x"], "label": ["x"], "image": ["x"]}), tmp_path / "name.parquet")
+    content = (tmp_path / "name.parquet").read_bytes()
+    (tmp_path / "name.parquet").write_bytes(content.replace(b"decision", b"\xffecision"))
+    with pytest.raises(UsageError, match="can't be read as parquet"):
+        read([tmp_path / "name.parquet"])
+    with pytest.raises(UsageError, match="no such file"):
+        read([tmp_path / "nowhere.csv"])
+
+
+def test_two_answers_to_one_image_are_refused(tmp_path: Path) -> None:
+    trials = conflicts(MIXED)
+    (once,) = read([write_csv(tmp_path / "a.csv", "s1", [*trials, trials[0]])])
+    with pytest.raises(UsageError, match="same image more than once"):
+        image_keys([once])
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_scores_tracks_and_compares(biasbed: Command, tracking: str, tmp_path: Path) -> None:
+    write_csv(tmp_path / "net.csv", "net", conflicts(MIXED))
+    write_csv(tmp_path / "human.csv", "subject-01", conflicts(["bear"] * 3 + ["car"] * 3 + ["dog"] * 3))
+    shown = biasbed("evaluate", "--model", "net.csv,human.csv").stdout
+    (run,) = all_runs(tracking, kind="evaluate")
+    assert run.info.status == "FINISHED"
+    # One model and one person: neither number is of both.
+    assert "test/shape_bias/cue_conflict" not in run.data.metrics
+    assert run.data.metrics["test/shape_bias/cue_conflict:models"] == 2 / 5
+    assert run.data.metrics["test/shape_bias/cue_conflict:people"] == 1
+    assert run.data.metrics["test/accuracy/cue_conflict:models"] == 5 / 9
+    assert "shape bias 0.4000" in shown
+    assert "shape bias 1.0000" in shown
+    import mlflow
+
+    folder = Path(mlflow.artifacts.download_artifacts(run_id=run.info.run_id, dst_path=str(tmp_path / "got")))
+    with (folder / "evaluation.csv").open() as file:
+        scores = {row["observer"]: row for row in csv.DictReader(file)}
+    assert {name: int(row["correct"]) for name, row in scores.items()} == {"net": 5, "subject-01": 9}
+    assert scores["net"]["ece"] == ""
+    with (folder / "shape_bias.csv").open() as file:
+        rows = [(row["observer"], row["class"], row["shape"], row["texture"]) for row in csv.DictReader(file)]
+    assert ("net", "all", "2", "3") in rows
+    assert ("subject-01", "dog", "2", "0") in rows
+    with (folder / "error_consistency.csv").open() as file:
+        (pair,) = csv.DictReader(file)
+    assert (pair["a"], pair["b"], pair["only_b"], pair["kappa"]) == ("net", "subject-01", "4", "0.0")
+
+
+def test_a_group_of_people_and_one_of_models_are_two(biasbed: Command, tracking: str, tmp_path: Path) -> None:
+    names = ("net", "subject-01", "subject-02")
+    for name in names:
+        write_csv(tmp_path / f"{name}.csv", name, conflicts(MIXED if name == "net" else ["dog"] * 9))
+    shown = biasbed("evaluate", "--model", ",".join(f"{name}.csv" for name in names)).stdout
+    (run,) = all_runs(tracking, kind="evaluate")
+    assert run.data.metrics["test/accuracy/cue_conflict:people"] == 6 / 18
+    assert run.data.metrics["test/accuracy/cue_conflict:models"] == 5 / 9
+    assert "all people: 12 trials on 6 images whose cues conflict (3 others left out here)" in shown
+    assert "all models" not in shown
+    import mlflow
+
+    path = mlflow.artifacts.download_artifacts(run_id=run.info.run_id, artifact_path="protocol.json")
+    (entry,) = json.loads(Path(path).read_text())["sets"]
+    assert entry["images"] == 9
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--model", "nowhere.csv"), "no such file"),
+        (("--model", "a.csv", "--compare", "a.csv"), "compare= is for a model that is tested here"),
+        (("--model", "a.csv", "--label_map", "x.yaml"), "label_map= is for a model"),
+    ],
+)
+def test_wrong_commands(words: Sequence[str], message: str, biasbed: Command, tracking: str, tmp_path: Path) -> None:
+    write_csv(tmp_path / "a.csv", "net", conflicts(MIXED))
+    done = biasbed("evaluate", *words, check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not all_runs(tracking)
+
+
+def test_recorded_decisions_need_no_torch(tmp_path: Path) -> None:
+    import subprocess
+
+    from helpers.commands import command_environment
+
+    write_csv(tmp_path / "a.csv", "net", conflicts(MIXED))
+    code = (
+        "import sys; from biasbed.cli import main; "
+        "assert main(['evaluate', '--model', 'a.csv', '--tracking', 'offline']) == 0; assert 'torch' not in sys.modules"
+    )
+    environment = command_environment({"BIASBED_HOME": str(tmp_path / "home")})
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True, capture_output=True)

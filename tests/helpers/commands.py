@@ -1,0 +1,30 @@
+"""This checkout's code in a Python of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared"
+
+
+def command_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a new Python that runs this checkout, and finds these helpers."""
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+    return {**os.environ, "PYTHONPATH": path, **(extra or {})}
+
+
+def run_command(*words: str) -> subprocess.CompletedProcess[str]:
+    """`biasbed <words>` in a Python that is started anew, as a user starts it, however it ends."""
+    return subprocess.run(
+        [sys.executable, "-m", "biasbed", *words],
+        env=command_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )

@@ -1,0 +1,117 @@
+"""Captions and headings: fixed words, and the few numbers in them."""
+
+# ruff: noqa: E501  (a sentence stands in one line where it can, so that it can be found)
+
+from __future__ import annotations
+
+import math
+import re
+
+from helpers.sentences.claims import Place, sentence
+
+UNITS = r"(percent|nats|percent, losses in nats)"
+
+
+def check_units(units: str, at: Place) -> None:
+    scales = set(at.facts.scale.values())
+    assert units == {(100.0,): "percent", (1.0,): "nats"}.get(tuple(scales), "percent, losses in nats")
+
+
+HEADINGS = (
+    "What was compared|To know before reading the numbers|What can be concluded|On single sets|How sure|"
+    "What weakens the tests|What could flip it|What could not have been seen|Scores|Published numbers|Over training|"
+    "Shape bias|What choosing the epoch costs|Power|Provenance"
+)
+
+
+@sentence(rf"{HEADINGS}|study adhoc, analysed by biasbed \S+")
+def _(m: re.Match[str], at: Place) -> None:
+    """A heading claims nothing."""
+
+
+@sentence(
+    rf"(ORACLE )?Mean ± standard deviation between runs \(n - 1\), in {UNITS}\. Bold: best of the column\.(?: Below: where a "
+    r"single model's accuracy lies \(95 %, Wilson\), given how many images the set has\. A number leads to its runs\.)?"
+    r"( Underlined†: the algorithm trained on data of the maker of this set\.)? \(scores\.csv\)"
+)
+def _(m: re.Match[str], at: Place) -> None:
+    assert bool(m[1]) == at.facts.rule.startswith("best_epoch")
+    check_units(m[2], at)
+    assert bool(m[3]) == bool(at.facts.touched)
+
+
+@sentence(rf"The same means ± the standard deviation over runs and epochs together, in {UNITS}: .+ \(spread\.csv\)")
+def _(m: re.Match[str], at: Place) -> None:
+    """The numbers are held by tests/analysis/test_spread.py."""
+    assert at.facts.rule == "last_n"
+
+
+@sentence(
+    r"(ORACLE )?Ranks, 1 is best; equal scores share their mean rank\.(?: Mean over sets with its (\S+)% interval by bootstrap over sets and runs\.)? \(ranks\.csv\)"
+)
+def _(m: re.Match[str], at: Place) -> None:
+    assert bool(m[1]) == at.facts.rule.startswith("best_epoch")
+    assert m[2] is None or math.isclose(float(m[2]), 100 * (1 - at.facts.alpha))
+    assert (m[2] is not None) == at.facts.one_unit
+
+
+@sentence(
+    r"(ORACLE )?Pairs: mean difference a - b over (\d+) sets in points with its (\S+)% bootstrap interval; .+ where ±(\S+) points? count as alike, .+\(effects\.csv, wilcoxon_holm\.csv, bayesian\.csv\)"
+)
+def _(m: re.Match[str], at: Place) -> None:
+    assert bool(m[1]) == at.facts.rule.startswith("best_epoch")
+    assert int(m[2]) == len(at.facts.sets_in(at.setting))
+    assert math.isclose(float(m[3]), 100 * (1 - at.facts.alpha))
+    assert float(m[4]) == at.facts.rope
+
+
+@sentence(r"(?:ORACLE )?Do the algorithms differ on one set\? Kruskal-Wallis over the runs, .+ \(per_set_pairs\.csv\)")
+def _(m: re.Match[str], at: Place) -> None:
+    assert min(len(at.facts.of(name)) for name in at.facts.algorithms) > 1
+
+
+@sentence(r"ORACLE What each selection rule costs: points behind each set's own best epoch, .+ \(regret\.csv\)")
+def _(m: re.Match[str], at: Place) -> None:
+    assert at.facts.one_unit
+
+
+@sentence(
+    r"ORACLE (\S+) against the oracle: by how many points each set's own best epoch, .+ the score under (\S+)\. \(selection\.csv\)"
+)
+def _(m: re.Match[str], at: Place) -> None:
+    assert m[1] == m[2]
+    assert m[1] == at.facts.rule or at.facts.rule.startswith("best_epoch")
+
+
+@sentence(r"(last_n|best_epoch_per_run): not computed, .+")
+def _(m: re.Match[str], at: Place) -> None:
+    assert m[1] not in (*at.facts.other_rules, at.facts.rule)
+
+
+@sentence(
+    r"(?:ORACLE )?Conclusions that some change overturns, those that claim a difference first\. \(sensitivity\.csv\)"
+)
+def _(m: re.Match[str], at: Place) -> None:
+    assert any(at.facts.overturning(at.setting, claim) for claim in at.facts.conclusions(at.setting))
+
+
+@sentence(
+    r"(?:ORACLE )?What each test could have found: .+ in 80 % of the cases on these sets and runs .+ \(power\.json\)"
+)
+def _(m: re.Match[str], at: Place) -> None:
+    assert at.facts.conclusions("all")
+
+
+@sentence(r"(?:ORACLE )?Plan: with what probability a lead of (\S+) points would be found, .+ \(plan\.csv\)")
+def _(m: re.Match[str], at: Place) -> None:
+    assert float(m[1]) == float(at.facts.study.options["difference"])
+
+
+@sentence(rf"(?:ORACLE )?Every run's scores in {UNITS}, at the epoch that the selection rule picks\. \(runs\.csv\)")
+def _(m: re.Match[str], at: Place) -> None:
+    check_units(m[1], at)
+
+
+@sentence(r"Every run: its MLflow id, and the first digits of the hashes .+ Equal hashes mean equal inputs\.")
+def _(m: re.Match[str], at: Place) -> None:
+    """What the columns are; tests/analysis/report/test_html.py checks them."""

@@ -1,0 +1,175 @@
+"""The constructed studies: what was logged, and how it is analysed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from biasbed import record
+from helpers.toy_runs import Recorder
+
+EPOCHS = 4
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    algorithm: str
+    seed: int
+    curves: Mapping[str, Sequence[float]]  # set -> fraction (or loss) at every epoch; a set that is absent has no score
+    monitor: Sequence[float] = (0.1, 0.2, 0.4, 0.3)
+    training_data: Mapping[str, float] = field(default_factory=lambda: {"train": 1.0})
+    published: bool = False
+
+
+@dataclass(frozen=True)
+class Study:
+    name: str
+    sets: tuple[record.SetRecord, ...]
+    runs: tuple[LoggedRun, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def protocol(self) -> record.Protocol:
+        return record.Protocol("toy", self.sets, ("train",), ("val",), "val/accuracy/val")
+
+    def log(self, recorder: Recorder) -> None:
+        for run in self.runs:
+            published = {record.KIND: "published", record.SELECTION: "best_validation", record.SOURCE: "A paper"}
+            recorder.train(
+                run.algorithm,
+                run.seed,
+                {name: curve for name, curve in run.curves.items() if self.entry(name).headline == "accuracy"},
+                monitor=run.monitor,
+                protocol=self.protocol,
+                study="published_paper" if run.published else record.ADHOC,
+                metrics={
+                    f"test/{self.entry(name).headline}/{name}": curve
+                    for name, curve in run.curves.items()
+                    if self.entry(name).headline != "accuracy"
+                },
+                training_data=run.training_data,
+                **(published if run.published else {}),
+            )
+
+    def entry(self, name: str) -> record.SetRecord:
+        return next(entry for entry in self.sets if entry.name == name)
+
+
+def sets_of(number: int, **changes: object) -> tuple[record.SetRecord, ...]:
+    entries = (record.SetRecord(f"s{i}", "accuracy", 500, 10, 0.1, ("accuracy",)) for i in range(number))
+    return tuple(replace(entry, **changes) for entry in entries)  # type: ignore[arg-type]
+
+
+def runs_of(
+    means: Mapping[str, Sequence[float]], seeds: int = 3, spread: float = 0.004, run_spread: float = 0.0, start: int = 0
+) -> tuple[LoggedRun, ...]:
+    """Runs around means in percent; each epoch differs, the chosen one (the third) has the mean plus the run's luck."""
+    generator = random.Random(sum(map(sum, means.values())) + seeds)
+    found = []
+    for name, values in means.items():
+        for seed in range(start, start + seeds):
+            luck = generator.gauss(0, run_spread)
+            curves = {}
+            for i, value in enumerate(values):
+                own = min(0.999, max(0.0, value / 100 + luck + generator.gauss(0, spread)))
+                curves[f"s{i}"] = [round(own * part, 6) for part in (0.5, 0.9, 1.0, 0.97)]
+            found.append(LoggedRun(name, seed, curves))
+    return tuple(found)
+
+
+def steps(k: int, n: int, gap: float, wobble: float = 0.0, seed: int = 0) -> dict[str, list[float]]:
+    """k algorithms, each `gap` points below the one before it, on n sets of different difficulty."""
+    generator = random.Random(seed)
+    levels = [30 + 40 * i / max(1, n - 1) for i in range(n)]
+    return {
+        "abcdefgh"[j]: [round(max(2.0, 20 + level - gap * j + generator.gauss(0, wobble)), 3) for level in levels]
+        for j in range(k)
+    }
+
+
+def _strict_sets(number: int) -> tuple[record.SetRecord, ...]:
+    *others, before, last = sets_of(number)
+    return (*others, replace(before, source_images="photos"), replace(last, made_by="styled", source_images="photos"))
+
+
+def _trained_on(runs: tuple[LoggedRun, ...], name: str, data: str) -> tuple[LoggedRun, ...]:
+    return tuple(replace(run, training_data={data: 1.0}) if run.algorithm == name else run for run in runs)
+
+
+def _reversed() -> dict[str, list[float]]:
+    """a is first on five sets, and 60 points behind on the sixth: D6 of the review."""
+    scores = {name: [60 - 2 * j + i for i in range(5)] for j, name in enumerate("abcdef")}
+    return {name: [*values, 10.0 if name == "a" else 70.0 - ord(name) % 7] for name, values in scores.items()}
+
+
+def _missing() -> tuple[LoggedRun, ...]:
+    """One run of b was never tested on s1."""
+    runs = list(runs_of(steps(3, 6, 6, 2)))
+    at = next(i for i, run in enumerate(runs) if run.algorithm == "b")
+    runs[at] = replace(runs[at], curves={name: c for name, c in runs[at].curves.items() if name != "s1"})
+    return tuple(runs)
+
+
+def _losses() -> tuple[LoggedRun, ...]:
+    return tuple(
+        replace(run, curves={**run.curves, "s5": [round(3 - 2 * value, 6) for value in run.curves["s5"]]})
+        for run in runs_of(steps(4, 6, 9, 0.5))
+    )
+
+
+TIES = {"a": [50, 50, 60, 60, 70, 40], "b": [50, 50, 50, 60, 70, 40], "c": [50, 40, 50, 60, 60, 40]}
+FLAT = {name: [50.0] * 6 for name in "abc"}
+LOSS = (*sets_of(5), record.SetRecord("s5", "loss", 500, 10, 2.3, ("loss",), higher_is_better=False))
+
+ALL = (
+    Study("ties_everywhere", sets_of(6), runs_of(TIES, spread=0.0)),
+    Study("all_equal", sets_of(6), runs_of(FLAT, spread=0.0)),
+    Study("one_set", sets_of(1), runs_of(steps(3, 1, 8))),
+    Study("two_sets", sets_of(2), runs_of(steps(4, 2, 8))),
+    Study("three_algorithms", sets_of(6), runs_of(steps(3, 6, 8))),
+    Study("two_algorithms", sets_of(7), runs_of(steps(2, 7, 4, 0.5))),
+    Study(
+        "a_winner_of_two_with_a_lower_mean",
+        sets_of(8),
+        runs_of({"a": [60 + i for i in range(7)] + [15], "b": [57 + i / 2 for i in range(7)] + [70]}),
+        {"alpha": "0.3"},
+    ),
+    Study("a_winner_with_a_lower_mean", sets_of(6), runs_of(_reversed())),
+    Study("one_run_each", sets_of(8), runs_of(steps(4, 8, 5, 1), seeds=1)),
+    Study("nothing_significant", sets_of(7), runs_of(steps(4, 7, 0, 4)), {"rope": "0"}),
+    Study("everything_significant", sets_of(10), runs_of(steps(3, 10, 8, 0.3)), {"rope": "2"}),
+    Study("an_oracle_rule", sets_of(6), runs_of(steps(3, 6, 5, 2)), {"selection": "best_epoch"}),
+    Study("an_oracle_rule_per_run", sets_of(6), runs_of(steps(3, 6, 5, 3)), {"selection": "best_epoch_per_run"}),
+    Study("missing_rows", sets_of(6), _missing()),
+    Study("last_two_epochs", sets_of(6), runs_of(steps(4, 6, 6, 3)), {"selection": "last_n", "n": "2"}),
+    Study("a_control", sets_of(9), runs_of(steps(4, 9, 6, 1)), {"control": "d", "alpha": "0.1"}),
+    Study("a_wide_rope", sets_of(8), runs_of(steps(3, 8, 0.3, 0.2)), {"rope": "5", "plan": "true", "difference": "6"}),
+    Study(
+        "published_beside_own",
+        sets_of(6),
+        (
+            *runs_of(steps(2, 6, 7, 1)),
+            *(
+                replace(run, published=True, curves={n: c[2:3] for n, c in run.curves.items()}, monitor=(0.4,))
+                for run in runs_of(steps(3, 6, 5, 2, seed=3), start=10)
+            ),
+        ),
+        {"with_published": "true", "study": "adhoc"},
+    ),
+    Study("a_strict_setting", _strict_sets(8), _trained_on(runs_of(steps(5, 8, 5, 2)), "b", "styled")),
+    Study("low_power", sets_of(3), runs_of(steps(5, 3, 4, 1), seeds=2)),
+    Study("hangs_on_one_set", sets_of(6), runs_of(steps(3, 6, 3, 2.5, seed=9), run_spread=0.02)),
+    Study(
+        "unequal_numbers_of_runs",
+        sets_of(7),
+        (*runs_of(steps(3, 7, 5, 1), seeds=2), *runs_of({"a": steps(3, 7, 5, 1)["a"]}, seeds=4, start=2)),
+    ),
+    Study(
+        "chance_level_sets",
+        sets_of(6),
+        runs_of({n: [10, 10.2, 9.9, 10, 10.1, v] for n, v in zip("abcd", (50, 48, 45, 44), strict=True)}),
+    ),
+    Study("mixed_units", LOSS, _losses()),
+    Study("luck_of_few_runs", sets_of(10), runs_of(steps(4, 10, 0, 0.5), seeds=2, run_spread=0.05)),
+)

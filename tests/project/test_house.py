@@ -1,0 +1,253 @@
+"""The house: what lies loose, which room may import which, that nothing runs in a circle; and that tests lie likewise.
+
+Imports are read from the source: lazy and type-only ones count as much as others, and analysis is read where it lies,
+not through its link.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import graphlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from helpers.commands import ROOT
+
+LOOSE = {
+    "__init__",
+    "__main__",
+    "cli",
+    "options",
+    "config",
+    "registry",
+    "settings",
+    "record",
+    "measures",
+    "batch",
+    "tasks",
+    "errors",
+}
+
+# From the top down: a room imports what stands in the rows below its own. Analysis has floors of its own.
+ROWS = (
+    ("__main__",),
+    ("cli",),
+    ("reproduce", "studies.search"),
+    ("studies",),
+    ("analysis", "training"),
+    ("evaluation", "prepare"),
+    ("suites",),
+    ("algorithms",),
+    ("datasets", "networks"),
+    ("data", "compute", "published"),
+    ("tracking",),
+    ("options",),
+    ("config", "system"),
+    ("registry",),
+    ("settings",),
+    ("record", "measures", "tasks"),
+    ("batch", "errors", ""),
+)
+FLOORS = (
+    ("",),
+    ("command",),
+    ("report",),
+    ("result",),
+    ("regret",),
+    ("scores", "spread"),
+    ("selection",),
+    ("runs",),
+    ("statistics",),
+    ("options",),
+)
+
+Imports = Mapping[str, set[str]]  # module -> modules
+
+
+def modules() -> dict[str, Path]:
+    """Every module of ours by its dotted name."""
+    found = {}
+    for top, name in (ROOT / "src" / "biasbed", "biasbed"), (ROOT / "analysis", "biasbed.analysis"):
+        for path in top.rglob("*.py"):
+            if not any(parent.is_symlink() for parent in path.parents if parent.is_relative_to(top)):
+                parts = path.relative_to(top).with_suffix("").parts
+                found[".".join([name, *(parts[:-1] if parts[-1] == "__init__" else parts)])] = path
+    return found
+
+
+def imports() -> dict[str, set[str]]:
+    return {name: set(targets) for name, targets in _imports().items()}
+
+
+@functools.cache
+def _imports() -> Imports:
+    known = modules()
+    return {name: set(_imported(path, known)) - {name} for name, path in known.items()}
+
+
+def _imported(path: Path, known: Mapping[str, Path]) -> Iterable[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in known else node.module for name in names)
+
+
+def place(module: str, rows: tuple[tuple[str, ...], ...], depth: int) -> tuple[str, int]:
+    """(room, its row counted from the top); the longest name of a room that the module's begins with."""
+    rest = ".".join(module.split(".")[depth:])
+    rooms = {room: row for row, names in enumerate(rows) for room in names}
+    fitting = [room for room in rooms if room == rest or (room and rest.startswith(f"{room}."))]
+    assert fitting, f"{module} is in no room: give it one in tests/project/test_house.py"
+    return max(fitting, key=len), rooms[max(fitting, key=len)]
+
+
+def upward(arrows: Imports) -> list[str]:
+    """Imports that don't go down, as lines."""
+    found = []
+    for module, targets in sorted(arrows.items()):
+        for target in sorted(targets):
+            rows, depth = ROWS, 1
+            if module.startswith("biasbed.analysis") and target.startswith("biasbed.analysis"):
+                rows, depth = FLOORS, 2
+            (room, row), (other, other_row) = place(module, rows, depth), place(target, rows, depth)
+            if room != other and other_row <= row:
+                found.append(f"{module} ({room}) imports {target} ({other})")
+    return found
+
+
+def circle(arrows: Imports) -> list[str]:
+    """Modules that import each other in a circle; none is the aim."""
+    try:
+        graphlib.TopologicalSorter(arrows).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_nothing_lies_loose() -> None:
+    assert {path.stem for path in (ROOT / "src" / "biasbed").glob("*.py")} == LOOSE
+
+
+def test_imports_go_down() -> None:
+    assert not upward(imports())
+
+
+def types(texts: Mapping[str, str]) -> dict[str, list[str]]:
+    """Where each type is defined, by its name: classes and aliases at the top of a module (name -> text)."""
+    places: dict[str, list[str]] = {}
+    for module, text in texts.items():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ClassDef):
+                names = [node.name]
+            elif isinstance(node, ast.Assign):
+                names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            else:
+                continue
+            for name in names:
+                if name[0].isupper() and not name.isupper():
+                    places.setdefault(name, []).append(module)
+    return places
+
+
+def test_no_name_stands_for_two_types() -> None:
+    texts = {name: path.read_text() for name, path in modules().items()}
+    assert {name: places for name, places in types(texts).items() if len(places) > 1} == {}
+
+
+def test_a_name_of_two_types_is_found() -> None:
+    texts = {"a": "class Plan: ...", "b": "Plan = dict[str, str]\nPLAN = 1", "c": "PLAN = 2"}
+    assert types(texts) == {"Plan": ["a", "b"]}
+
+
+def test_nothing_runs_in_a_circle() -> None:
+    assert not circle(imports())
+
+
+@pytest.mark.parametrize(
+    ("module", "target"),
+    [
+        ("biasbed.data.streams", "biasbed.training.engine"),
+        ("biasbed.datasets.base", "biasbed.networks.surgery"),  # beside each other
+        ("biasbed.analysis.statistics.friedman", "biasbed.analysis.runs.run"),
+        ("biasbed.analysis.runs.run", "biasbed.studies.plan"),
+    ],
+)
+def test_an_import_that_goes_up_is_found(module: str, target: str) -> None:
+    arrows = imports()
+    assert {module, target} <= arrows.keys()
+    arrows[module].add(target)
+    assert len(upward(arrows)) == 1
+
+
+def test_a_circle_is_found() -> None:
+    arrows = imports()
+    source, target = next((name, next(iter(targets))) for name, targets in arrows.items() if targets)
+    arrows[target].add(source)
+    assert {source, target} <= set(circle(arrows))
+
+
+def test_an_import_is_found_however_it_is_written(tmp_path: Path) -> None:
+    text = """
+from typing import TYPE_CHECKING
+from biasbed import record, settings
+if TYPE_CHECKING:
+    from biasbed.data.source import Source
+def f():
+    import biasbed.cli
+"""
+    (tmp_path / "a.py").write_text(text)
+    found = set(_imported(tmp_path / "a.py", modules()))
+    assert found == {"biasbed.record", "biasbed.settings", "biasbed.data.source", "biasbed.cli"}
+
+
+# Searches move into the studies' runner, and their tests are written anew with them.
+STILL_TOO_LONG = {"tests/studies/search/test_sweep.py", "tests/studies/search/test_worker.py"}
+
+
+def too_long(path: Path) -> list[str]:
+    """The file if it is too long to be read in a few screens, and its functions that one screen doesn't hold."""
+    text = path.read_text()
+    found = [str(path)] if text.count("\n") > 400 else []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno >= 60:
+            found.append(f"{path}: {node.name}")
+    return found
+
+
+@pytest.mark.parametrize("top", ["src", "analysis", "tests"])
+def test_files_and_functions_fit_on_a_screen_or_a_few(top: str) -> None:
+    paths = set((ROOT / top).rglob("*.py")) - {ROOT / name for name in STILL_TOO_LONG}
+    assert not [line for path in sorted(paths) for line in too_long(path)]
+
+
+def test_a_file_and_a_function_that_are_too_long_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("def f():\n" + "    pass\n" * 60 + "pass\n" * 340)
+    assert too_long(tmp_path / "a.py") == [str(tmp_path / "a.py"), f"{tmp_path / 'a.py'}: f"]
+    (tmp_path / "a.py").write_text("def f():\n" + "    pass\n" * 59 + "pass\n" * 340)
+    assert not too_long(tmp_path / "a.py")
+
+
+# --- the tests' own order ---------------------------------------------------------------------------------------------
+
+BESIDE_ROOMS = {"helpers", "mutants", "preset_sources", "replays", "matrix.py"}
+
+
+def test_tests_lie_in_the_folders_of_rooms() -> None:
+    top = ROOT / "tests"
+    for path in top.rglob("*.py"):
+        folder = path.parent.relative_to(top)
+        if path.name.startswith("test_"):
+            is_room = folder.parts and (ROOT / "src" / "biasbed" / folder).is_dir()
+            assert is_room or folder == Path("project"), f"{path}: there is no such room"
+        elif path.name != "conftest.py":
+            assert path.relative_to(top).parts[0] in BESIDE_ROOMS, path
+
+
+def test_no_test_changes_where_python_looks() -> None:
+    """pyproject.toml says it for pytest, helpers/commands.py for what tests start."""
+    assert not [path for path in (ROOT / "tests").rglob("*.py") if "sys" + ".path" in path.read_text()]

@@ -1,0 +1,299 @@
+"""The files around the code: MLproject, conda.yaml, pyproject.toml, the image, the wheel, what git tracks."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from helpers.commands import ROOT
+
+PROJECTS = (ROOT / "MLproject", ROOT / "docker" / "MLproject")
+ENTRIES = {
+    *("main", "train", "benchmark", "sweep", "evaluate", "reproduce", "prepare", "analyze", "import", "export", "sync"),
+    "test",
+}
+TYPES = {"string": str, "int": int, "float": float}
+TEST_COMMAND = "pip install mlflow==3.17.2 uv && mlflow run . -e test --env-manager uv"
+
+in_checkout = pytest.mark.skipif(not (ROOT / ".git").exists() or not shutil.which("git"), reason="not a git checkout")
+
+
+def git(*arguments: str) -> list[str]:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [line for line in done.stdout.split("\0") if line]
+
+
+def entries(project: Path) -> dict[str, Any]:
+    return yaml.safe_load(project.read_text())["entry_points"]
+
+
+def pins() -> list[Requirement]:
+    conda = yaml.safe_load((ROOT / "conda.yaml").read_text())
+    return [Requirement(line) for line in conda["dependencies"][-1]["pip"]]
+
+
+def version(pin: Requirement) -> str:
+    return str(pin.specifier).removeprefix("==")
+
+
+# --- MLproject --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("project", PROJECTS, ids=["local", "docker"])
+def test_every_default_is_a_word_or_a_number_of_its_type(project: Path) -> None:
+    assert set(entries(project)) == ENTRIES
+    required = []
+    for entry, body in entries(project).items():
+        for name, parameter in body["parameters"].items():
+            assert set(parameter) <= {"type", "default"}, (entry, name)
+            if "default" not in parameter:
+                required.append((entry, name))
+                continue
+            default = parameter["default"]
+            assert type(default) is TYPES[parameter["type"]], (entry, name, default)
+            word = str(default)
+            assert shlex.quote(word) == word, f"{entry} {name}: MLflow would log {shlex.quote(word)}"
+    assert required == [("evaluate", "model"), ("reproduce", "run"), ("prepare", "what"), ("export", "file")]
+
+
+@pytest.mark.parametrize("project", PROJECTS, ids=["local", "docker"])
+def test_every_entry_and_parameter_has_a_comment(project: Path) -> None:
+    lines = project.read_text().partition("entry_points:\n")[2].splitlines()
+    named = [line for line in lines if re.match(r" {2}\w+:| {6}\w+: \{", line)]
+    assert len(named) == sum(1 + len(body["parameters"]) for body in entries(project).values())
+    assert [line for line in named if not re.search(r"  # \S", line)] == []
+
+
+@pytest.mark.parametrize("entry", sorted(ENTRIES))
+def test_a_command_passes_every_parameter_and_the_container_runs_the_same(entry: str) -> None:
+    local, container = (entries(project)[entry] for project in PROJECTS)
+    flags = " ".join(f"--{name} {{{name}}}" for name in local["parameters"])
+    assert local["command"] == f"PYTHONPATH=src python -m biasbed {entry} {flags}"
+    assert container == {**local, "command": f"{entry} {flags}"}
+
+
+@pytest.mark.parametrize("entry", sorted(ENTRIES))
+def test_the_program_takes_every_parameter(entry: str) -> None:
+    from biasbed import cli
+
+    settings = cli.COMMANDS[entry].settings()
+    assert set(entries(ROOT / "MLproject")[entry]["parameters"]) <= set(settings)
+
+
+def test_mlflow_runs_the_code_of_the_checkout_it_is_given(tracking: str, tmp_path: Path) -> None:
+    """Not an installed copy, nor that of another checkout which shares its environment."""
+    clone = tmp_path / "clone"
+    shutil.copytree(ROOT / "src", clone / "src", symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("MLproject", "conda.yaml"):
+        shutil.copy(ROOT / name, clone)
+    main = clone / "src" / "biasbed" / "__main__.py"
+    main.write_text("print('an edited line')\n" + main.read_text().replace("main()", "0"))
+    command = [sys.executable, "-m", "mlflow", "run", str(clone), "-e", "sync", "--env-manager", "local"]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+    )
+    assert "an edited line" in done.stdout, done.stderr
+
+
+# --- dependencies -----------------------------------------------------------------------------------------------------
+
+
+def test_conda_yaml_holds_exact_third_party_pins_only() -> None:
+    conda = yaml.safe_load((ROOT / "conda.yaml").read_text())
+    python, pip, packages = conda["dependencies"]
+    assert python == "python=3.11"
+    assert re.fullmatch(r"pip=[\d.]+", pip)
+    assert set(packages) == {"pip"}
+    for line in packages["pip"]:
+        assert re.fullmatch(r"[\w.-]+==[\w.]+(; sys_platform == 'linux')?", line), line
+    names = [canonicalize_name(pin.name) for pin in pins()]
+    assert len(set(names)) == len(names)
+    assert "biasbed" not in names
+    assert {pin.name: version(pin) for pin in pins()}["mlflow"] == "3.17.2"
+
+
+def test_pyproject_admits_the_pins() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = {canonicalize_name(pin.name): version(pin) for pin in pins()}
+    extras = project["optional-dependencies"]
+    wanted = [Requirement(line) for line in (*project["dependencies"], *extras["test"], *extras["dev"])]
+    wanted = [requirement for requirement in wanted if requirement.name != "biasbed"]
+    bad = [str(r) for r in wanted if not r.specifier.contains(pinned.get(canonicalize_name(r.name), "0"))]
+    assert bad == []
+    assert project["requires-python"] == ">=3.11"
+
+
+def test_pins_are_complete_and_none_is_left_over() -> None:
+    """What pyproject.toml asks for, followed through what is installed, is exactly what conda.yaml pins."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    direct = [Requirement(line) for line in (*project["dependencies"], *extras["test"], *extras["dev"])]
+    pinned = {canonicalize_name(pin.name): version(pin) for pin in pins() if not pin.marker or pin.marker.evaluate()}
+    try:
+        needed = dict(closure(requirement for requirement in direct if requirement.name != "biasbed"))
+    except importlib.metadata.PackageNotFoundError as error:
+        pytest.skip(f"not the environment of conda.yaml: {error} is not installed")
+    names = [canonicalize_name(requirement.name) for requirement in direct if requirement.name != "biasbed"]
+    if any(needed[name] != pinned[name] for name in names):
+        pytest.skip("not the environment of conda.yaml: other versions are installed")
+    assert pinned == needed
+
+
+def closure(requirements: Iterator[Requirement]) -> Iterator[tuple[str, str]]:
+    """(name, installed version) of everything that the requirements need here, themselves included."""
+    waiting, seen = list(requirements), set()
+    while waiting:
+        requirement = waiting.pop()
+        for extra in ("", *requirement.extras):
+            if (requirement.name, extra) in seen:
+                continue
+            seen.add((requirement.name, extra))
+            found = importlib.metadata.distribution(requirement.name)
+            yield canonicalize_name(requirement.name), found.version
+            further = [Requirement(line) for line in found.requires or ()]
+            waiting += [r for r in further if not r.marker or r.marker.evaluate({"extra": extra})]
+
+
+# --- packages ---------------------------------------------------------------------------------------------------------
+
+
+def package_files() -> set[str]:
+    """Every file of the package as the checkout shows it, through its links."""
+    found = set()
+    for folder, folders, files in os.walk(ROOT / "src" / "biasbed", followlinks=True):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        found |= {(Path(folder) / name).relative_to(ROOT / "src").as_posix() for name in files}
+    return found
+
+
+@pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="hatchling is not installed")
+def test_wheel_and_source_archive_hold_the_whole_package(tmp_path: Path) -> None:
+    expected = package_files()
+    assert {name.split("/")[1] for name in expected} >= {"analysis", "sweeps", "suites", "published"}
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / archive.name.removesuffix(".tar.gz")
+    subprocess.run([*command[:4], "-t", "wheel", "-d", str(tmp_path / "again")], cwd=unpacked, check=True)
+    for wheel in (*tmp_path.glob("*.whl"), *tmp_path.glob("again/*.whl")):
+        names = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("biasbed/")}
+        assert names == expected, wheel
+
+
+# --- the image --------------------------------------------------------------------------------------------------------
+
+
+def test_the_image_takes_its_packages_from_conda_yaml_alone() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    (expression,) = re.findall(r"sed -n '(.*)' /opt/biasbed/conda.yaml", text)
+    listed = subprocess.run(
+        ["sed", "-n", expression, ROOT / "conda.yaml"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert sorted(str(Requirement(line)) for line in listed) == sorted(str(pin) for pin in pins())
+    assert "==" not in text.replace(expression, "")
+    assert len(re.findall("pip install", text)) == 1
+
+
+def test_the_image_is_any_users_and_names_no_host() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    (base,) = re.findall(r"^ARG BASE=(.*)$", text, re.M)
+    assert "/" not in base
+    assert re.findall(r"^FROM (.*)$", text, re.M) == ["${BASE}"]
+    assert re.findall(r"^USER (.*)$", text, re.M) == ["biasbed"]
+
+
+@in_checkout
+def test_docker_build_takes_what_the_commit_holds_and_says_which(tmp_path: Path) -> None:
+    """With a stand-in for the builder that keeps what it is given."""
+    import biasbed
+
+    (tmp_path / "docker").write_text(
+        '#!/bin/sh\nfor last; do :; done\necho "$@" > "$SEEN/words"; cp -a "$last" "$SEEN/context"\n'
+    )
+    (tmp_path / "docker").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "SEEN": str(tmp_path)}
+    command = [ROOT / "docker" / "build", "HEAD", "--build-arg", "BASE=mine"]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, umask=0o077)
+    words = (tmp_path / "words").read_text()
+    assert f"COMMIT={git('rev-parse', 'HEAD')[0].strip()}" in words
+    assert f"VERSION={biasbed.__version__}" in words
+    assert "BASE=mine" in words
+    context = tmp_path / "context"
+    found = {path.relative_to(context).as_posix() for path in context.rglob("*") if path.is_symlink() or path.is_file()}
+    assert found == set(git("ls-tree", "-r", "-z", "--name-only", "HEAD"))
+    assert {path.stat().st_mode & 0o777 for path in context.rglob("*") if path.is_file()} <= {0o644, 0o755}
+
+
+def test_nothing_in_the_images_keeps_the_time_of_the_build() -> None:
+    for name in ("Dockerfile", "server/Dockerfile"):
+        text = (ROOT / name).read_text()
+        (install,) = re.findall(r"pip install (.*(?:\\\n.*)*?)(?= \\\n &&)", text)
+        assert {"--no-cache-dir", "--no-compile", "--only-binary"} <= set(install.split()), name
+        compiled = re.findall(r"^.*compileall .*$", text, re.M)
+        compiled = [line for line in compiled if not line.startswith("#")]
+        assert compiled, name
+        assert all("--invalidation-mode unchecked-hash" in line for line in compiled), name
+
+
+# --- what git tracks --------------------------------------------------------------------------------------------------
+
+
+def test_links_are_relative() -> None:
+    links = {name: os.readlink(ROOT / "src" / "biasbed" / name) for name in ("analysis", "sweeps")}
+    assert links == {"analysis": "../../analysis", "sweeps": "../../sweeps"}
+
+
+@in_checkout
+def test_git_keeps_the_links_as_links() -> None:
+    staged = git("ls-files", "-s", "-z", "src/biasbed/analysis", "src/biasbed/sweeps")
+    assert [line.split()[0] for line in staged] == ["120000", "120000"]
+
+
+@in_checkout
+def test_no_tracked_file_is_large_or_a_picture_outside_docs() -> None:
+    files = [ROOT / name for name in git("ls-files", "-z")]
+    files = [path for path in files if path.is_file() and not path.is_symlink()]
+    assert [str(path) for path in files if path.stat().st_size > 1_000_000] == []
+    images = [path for path in files if path.suffix.lower() in {".png", ".jpg", ".jpeg", ".gif"}]
+    odd = [path for path in images if ROOT / "docs" not in path.parents or path.stat().st_size > 400_000]
+    assert [str(path) for path in odd] == []
+
+
+@in_checkout
+def test_no_tracked_file_names_a_package_registry() -> None:
+    hosts = ["pypi" + ".org", "python" + "hosted", "npm" + "js.", "debian" + ".org", "docker" + ".io", "ghcr" + ".io"]
+    hosts += ["quay" + ".io", "nvcr" + ".io", "ana" + "conda.org", "mcr.micro" + "soft"]
+    pattern = re.compile("|".join(map(re.escape, hosts)))
+    named = []
+    for name in git("ls-files", "-z"):
+        path = ROOT / name
+        if path.is_file() and not path.is_symlink() and pattern.search(path.read_bytes().decode(errors="ignore")):
+            named.append(name)
+    assert named == []
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    if not (ROOT / ".ci" / "run").exists():
+        pytest.skip("no .ci here")
+    assert TEST_COMMAND in (ROOT / "README.md").read_text()
+    assert f"  {TEST_COMMAND}" in (ROOT / ".ci" / "run").read_text().splitlines()

@@ -1,0 +1,243 @@
+"""launcher=docker, with an engine that answers the Docker API and runs commands without containers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from biasbed.config import Config
+from biasbed.errors import Failure, UsageError
+from biasbed.system import code as provenance
+from helpers import children
+from helpers.commands import ROOT, command_environment
+from helpers.fake_docker import Engine, Request, command, launcher
+from helpers.fake_runs import wait_for
+from helpers.runs import history, run_folders
+
+GPUS = {"DiscoveredDevices": [{"ID": f"nvidia.com/gpu={name}"} for name in (*range(4), "all")]}
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    found = Engine(tmp_path)
+    for name, value in {**command_environment(), "DOCKER_HOST": found.uri}.items():
+        monkeypatch.setenv(name, value)
+    yield found
+    found.close()
+
+
+def script(text: str) -> Any:
+    return lambda request: [sys.executable, "-c", text]
+
+
+def asked(engine: Engine) -> Request:
+    (container,) = engine.containers.values()
+    return container.request
+
+
+def test_what_the_engine_is_asked_for(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders under their own paths, all but the runs' read-only; who calls; the GPUs of the slot; the server."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
+    for name in ("data", "more", "home/prepared"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("weights.pt", "own.py"):
+        (tmp_path / name).touch()
+    engine.info |= GPUS
+    engine.execute = script("print('trained')")
+    words = {"data_dir": "data", "init": "weights.pt", "algorithm": "own.py:Mine", "device": "cuda", "nproc": "2"}
+    training = launcher(mounts=f"{tmp_path}/more", shm_size="1g").start(command(tmp_path / "home", 1, 2, **words))
+    wait_for(lambda: training.poll() is not None)
+    assert training.poll() == 0
+    assert training.log.read_text() == "trained\n"
+
+    request = asked(engine)
+    host = request["HostConfig"]
+    pairs = dict(word.split("=", 1) for word in request["Cmd"][1:])
+    assert request["Cmd"][0] == "train"
+    assert pairs["--output_dir"] == str(tmp_path / "home")
+    assert pairs["--prepared_dir"] == str(tmp_path / "home" / "prepared")
+    assert pairs["--data_dir"] == str(tmp_path / "data")
+    assert pairs["--init"] == str(tmp_path / "weights.pt")
+    assert pairs["--algorithm"] == f"{tmp_path}/own.py:Mine"
+    assert all(mount["Source"] == mount["Target"] for mount in host["Mounts"])
+    writable = [mount["Source"] for mount in host["Mounts"] if not mount.get("ReadOnly")]
+    assert writable == [str(tmp_path / "home")]
+    readable = {mount["Source"] for mount in host["Mounts"] if mount.get("ReadOnly")}
+    assert readable == {str(tmp_path / name) for name in ("data", "more", "home/prepared", "weights.pt")} | {
+        str(tmp_path)
+    }
+    assert request["User"] == f"{os.getuid()}:{os.getgid()}"
+    (gpus,) = host["DeviceRequests"]
+    assert (gpus["Driver"], gpus["DeviceIDs"]) == ("cdi", ["nvidia.com/gpu=2", "nvidia.com/gpu=3"])
+    assert (host["ShmSize"], host["NetworkMode"], host["Init"]) == (2**30, "bridge", True)
+    expected = {"MLFLOW_TRACKING_URI=http://server:5000", "BIASBED_PARENT_RUN=abc", "MLFLOW_TRACKING_TOKEN=secret"}
+    assert expected <= set(request["Env"])
+    assert request["Labels"] == {"biasbed.study": "s", "biasbed.run": "erm-seed0"}
+
+
+def test_a_training_ends_as_it_is_told(engine: Engine, tmp_path: Path) -> None:
+    """SIGTERM, SIGKILL, an exit code of its own; and what it printed last is in the log by then."""
+    wait = "import signal, sys, time; signal.signal(15, lambda *a: sys.exit('last word')); print('on', flush=True); "
+    engine.execute = script(wait + "time.sleep(60)")
+    log = tmp_path / "demo" / "erm-s0-1234" / "train.log"
+    for end, code in (("stop", 1), ("kill", -9)):
+        training = launcher().start(command(tmp_path))
+        assert training.poll() is None
+        wait_for(lambda: "on" in log.read_text())
+        getattr(training, end)()
+        wait_for(lambda training=training: training.poll() is not None)
+        assert training.poll() == code
+        training.kill()  # once more does no harm
+        assert log.read_text() == {"stop": "on\nlast word\n", "kill": "on\n"}[end]
+        log.unlink()
+
+
+def test_it_ends_when_nobody_holds_its_input(engine: Engine, tmp_path: Path) -> None:
+    """A launcher that is killed with -9: the engine's connection to it ends, and with it the container's input."""
+    engine.execute = script(
+        "import time; from biasbed.system.processes import end_with_input; end_with_input(); time.sleep(60)"
+    )
+    starter = (
+        "import time; from pathlib import Path; from helpers.fake_docker import command, launcher;"
+        f"launcher().start(command(Path({str(tmp_path)!r}))); print('started', flush=True); time.sleep(60)"
+    )
+    environment = command_environment()
+    process = subprocess.Popen([sys.executable, "-c", starter], env=environment, cwd=ROOT, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"started\n"
+    (container,) = engine.containers.values()
+    wait_for(lambda: container.is_attached)
+    assert container.process is not None
+    assert container.process.poll() is None
+    process.kill()
+    process.wait()
+    assert container.process.wait(30) == -15
+
+
+def test_device_and_processes_are_those_of_the_engine(
+    engine: Engine, tmp_path: Path, serve_at: Callable[[str], None]
+) -> None:
+    engine.execute = script("")
+    config = Config(batch_size=64, tracking="offline")
+    settled = launcher().settle(config)
+    assert (settled.device, settled.nproc, launcher().capacity(settled)) == ("cpu", 1, 4)
+    engine.info |= GPUS
+    settled = launcher().settle(config)
+    assert (settled.device, settled.nproc, launcher().capacity(settled)) == ("cuda", 4, 1)
+    engine.info = {"NCPU": 4, "Runtimes": {"nvidia": {}}}  # an engine that keeps no list of devices
+    launcher(gpus="2").start(command(tmp_path, slot=1, device="cuda"))
+    (gpus,) = asked(engine)["HostConfig"]["DeviceRequests"]
+    assert (gpus["DeviceIDs"], gpus["Capabilities"]) == (["1"], [["gpu"]])
+    settled = launcher(gpus="0").settle(config)
+    assert (settled.device, settled.nproc) == ("cpu", 1)
+    with pytest.raises(UsageError, match=r"no GPU for containers \(docker.gpus\)"):
+        launcher(gpus="0").settle(Config(device="cuda", tracking="offline"))
+    serve_at("sqlite:////tmp/x.db")
+    with pytest.raises(UsageError, match=r"containers can't share the file .*mlflow server --workers 1"):
+        launcher(network="host").settle(Config())
+    serve_at("http://localhost:5000")
+    with pytest.raises(UsageError, match=r"docker.network=host"):
+        launcher().settle(Config())
+    assert launcher(network="host", gpus="0").settle(Config(batch_size=64)).device == "cpu"
+
+
+def test_what_is_missing_is_said_in_a_line(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match=r"docker.image=other: the engine has no such image; `docker build -t other"):
+        launcher(image="other")
+    engine.labels["org.opencontainers.image.revision"] = "f" * 40
+    monkeypatch.setattr(provenance, "git_state", lambda: ("a" * 40, "true"))
+    launcher()
+    warning = "image's code (commit ffffffffffff), not this checkout's (aaaaaaaaaaaa with changes)"
+    assert warning in capsys.readouterr().err
+    monkeypatch.setattr(provenance, "git_state", lambda: ("f" * 40, "false"))
+    launcher()
+    assert not capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"docker.mounts: there is no /nowhere"):
+        launcher(mounts="/nowhere")
+    engine.refusal = 'could not select device driver "" with capabilities: [[gpu]]'
+    with pytest.raises(Failure, match=r"can't start erm-seed0: .*could not select device driver"):
+        launcher().start(command(tmp_path))
+    assert not engine.containers
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    with pytest.raises(UsageError, match=r"no Docker engine answers at .*is it running") as caught:
+        launcher()
+    assert "\n" not in str(caught.value)
+
+
+def test_an_engine_that_goes_away_is_said_in_a_line(engine: Engine, tmp_path: Path) -> None:
+    engine.execute = script("import time; time.sleep(60)")
+    found = launcher()
+    training = found.start(command(tmp_path))
+    engine.close()
+    with pytest.raises(Failure, match=r"the Docker engine can't start erm-seed0: .+") as caught:
+        found.start(command(tmp_path))
+    assert "\n" not in str(caught.value)
+    training.stop()  # nobody hears it
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runtime", ["python", "image"])
+def test_a_study_in_containers_has_the_numbers_of_train(
+    runtime: str, engine: Engine, train_flags: list[str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Killed with -9 in the middle and called again. image: each container is buildah's, in the real image."""
+    if runtime == "image":
+        engine.execute = buildah(request)
+    home = tmp_path / "home"
+    environment = {**command_environment(), "BIASBED_HOME": str(home), "TMPDIR": str(tmp_path)}
+    flags = [*train_flags[: train_flags.index("--workers")], "--epochs", "30", "--tracking", "offline"]
+    call = [sys.executable, "-m", "biasbed", "benchmark", *flags, "--log_model", "false", "--algorithms", "infodrop"]
+    call += ["--seeds", "5", "--launcher", "docker", "--loader_workers", "0", "--device", "cpu"]
+    first = subprocess.Popen(call, env=environment, stderr=subprocess.DEVNULL)
+    wait_for(lambda: [path for path in home.glob("*/*/metrics.jsonl") if path.stat().st_size], 150)
+    (container,) = engine.containers.values()
+    first.kill()
+    first.wait()
+    assert container.process is not None
+    assert container.process.wait(60) == 143
+    (folder,) = run_folders(home)
+    assert not (folder / "done").exists()
+    second = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert second.returncode == 0, second.stderr
+    assert "continued from epoch" in second.stderr
+    assert run_folders(home) == [folder]
+    alone = ["train", *train_flags, "--algorithm", "infodrop", "--seed", "5", "--epochs", "30", "--tracking", "offline"]
+    assert children.run(alone, env={"BIASBED_HOME": str(tmp_path / "alone")}).returncode == 0
+    (reference,) = run_folders(tmp_path / "alone")
+    assert reference.name == folder.name
+    assert history(folder) == history(reference)
+
+
+def buildah(request: pytest.FixtureRequest) -> Callable[[Request], list[str]]:
+    """What an engine does, as far as `buildah run` can: this checkout's code in the real image, with its mounts."""
+    if shutil.which("buildah") is None or not _buildah("images", "--quiet", "--filter", "reference=localhost/biasbed"):
+        pytest.skip("needs buildah and the image localhost/biasbed")
+    name = _buildah("from", "localhost/biasbed")
+    request.addfinalizer(lambda: _buildah("rm", name))
+
+    def execute(asked: Request) -> list[str]:
+        mounts = [
+            (m["Source"], m["Target"], "ro" if m.get("ReadOnly") else "rw") for m in asked["HostConfig"]["Mounts"]
+        ]
+        mounts.append((f"{ROOT}/src", "/opt/biasbed/src", "ro"))
+        options = [word for mount in mounts for word in ("--volume", ":".join(mount))]
+        options += [word for variable in asked["Env"] for word in ("--env", variable)]
+        run = ["buildah", "run", "--isolation", "chroot", "--user", asked["User"], *options, name, "--"]
+        return [*run, "python", "-m", "biasbed", *asked["Cmd"]]
+
+    return execute
+
+
+def _buildah(*words: str) -> str:
+    return subprocess.run(["buildah", *words], capture_output=True, text=True, check=True).stdout.strip()

@@ -1,0 +1,307 @@
+"""launcher=slurm: arrays, ids that are found again, requeueing, on Slurm's commands played by a script; and submitit's
+local executor, with real trainings."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from biasbed import cli
+from biasbed.config import Config
+from biasbed.errors import Failure, UsageError
+from biasbed.options import BenchmarkOptions
+from biasbed.settings import build
+from biasbed.studies.launchers import TrainCommand, slurm
+from biasbed.studies.launchers.slurm import SlurmJob, SlurmLauncher
+from helpers import children, fake_slurm
+from helpers.commands import ROOT, command_environment
+from helpers.fake_runs import planned, runner, wait_for
+from helpers.runs import all_runs, history, run_folders, stored
+
+WAIT_FOR_SIGTERM = """
+import pathlib, signal, sys, time
+started = pathlib.Path(sys.argv[1], "started")
+if started.exists():
+    print("continued"); sys.exit(0)
+signal.signal(signal.SIGTERM, lambda *a: sys.exit(143))
+started.touch()
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A Slurm whose jobs wait until the file `hold` is removed."""
+    for name, value in {**command_environment(), **fake_slurm.install(tmp_path / "cluster")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(slurm, "ASK", 0.2)
+    monkeypatch.setattr(slurm, "GONE", 1.0)
+    (tmp_path / "cluster" / "hold").touch()
+    yield tmp_path / "cluster"
+    fake_slurm.close(tmp_path / "cluster")
+
+
+def launcher(script: str = "print('trained')", **flags: str) -> SlurmLauncher:
+    """Its jobs run a script."""
+    found = SlurmLauncher(
+        build(BenchmarkOptions, {"launcher": "slurm", **{f"slurm.{name}": value for name, value in flags.items()}})
+    )
+
+    def job(command: TrainCommand) -> SlurmJob:
+        return fake_slurm.Script([], {"SCRIPT": script}, command.log, found.options, command.processes)
+
+    found._job = job  # type: ignore[method-assign]
+    return found
+
+
+def command(home: Path, name: str) -> TrainCommand:
+    folder = home / "suite" / name
+    folder.mkdir(parents=True)
+    return TrainCommand(name, {"study": "my study"}, {}, folder / "train.log", 0, 2, 1)
+
+
+def state(cluster: Path, job: str) -> str:
+    return str(json.loads((cluster / f"{job}.json").read_text())["state"])
+
+
+def silence(cluster: Path) -> None:
+    """squeue answers no more."""
+    (cluster / "bin" / "squeue").write_text("#!/bin/sh\necho 'slurm_load_jobs error: no controller' >&2\nexit 1\n")
+
+
+def test_what_is_started_together_is_one_array_that_a_second_command_finds(cluster: Path, tmp_path: Path) -> None:
+    first = launcher(partition="gpu", minutes="90", parameters="gres=gpu:a100:1,exclusive", setup="module load cuda")
+    trainings = [first.start(command(tmp_path, name)) for name in "ab"]
+    assert [training.poll() for training in trainings] == [None] * 2
+    (script,) = cluster.glob("*.sh")
+    text = script.read_text()
+    for line in ("--array=0-1%2", "--partition=gpu", "--time=90", "--gres=gpu:a100:1", "--exclusive", "--requeue"):
+        assert f"#SBATCH {line}\n" in text, line
+    assert "#SBATCH --signal=USR2@120\n" in text
+    assert "#SBATCH --job-name=biasbed-my_study\n" in text
+    assert "\nmodule load cuda\n" in text
+    folders = [tmp_path / "suite" / name for name in "ab"]
+    found = [launcher().ongoing(folder) for folder in folders]
+    assert all(training is not None and training.poll() is None for training in found)
+    (cluster / "hold").unlink()
+    for training in (*trainings, *found):
+        assert training is not None
+        wait_for(lambda training=training: training.poll() is not None)
+        assert training.poll() == 0
+    assert (folders[1] / "train.log").read_text() == "trained\n"
+    assert [launcher().ongoing(folder) for folder in folders] == [None] * 2
+    assert len(list(cluster.glob("*.sh"))) == 1
+
+
+def test_at_slurm_s_warning_the_training_ends_and_the_job_is_queued_again(cluster: Path, tmp_path: Path) -> None:
+    (cluster / "hold").unlink()
+    training = launcher(WAIT_FOR_SIGTERM).start(command(tmp_path, "a"))
+    assert training.poll() is None
+    wait_for(lambda: training.poll() is None and (tmp_path / "suite" / "a" / "started").exists())
+    subprocess.run(["scancel", "--signal", "USR2", str(training.job_id)], check=True)
+    wait_for(lambda: training.poll() is not None)
+    assert training.poll() == 0
+    assert (tmp_path / "suite" / "a" / "train.log").read_text() == "continued\n"
+    assert len(list(cluster.glob("*.sh"))) == 1
+
+
+def test_a_job_that_leaves_the_queue_without_a_word_has_failed(cluster: Path, tmp_path: Path) -> None:
+    training = launcher().start(command(tmp_path, "a"))
+    assert training.poll() is None
+    training.stop()
+    wait_for(lambda: training.poll() is not None)
+    assert training.poll() == 1
+    assert "biasbed: job 100 ended without a word" in (tmp_path / "suite" / "a" / "train.log").read_text()
+
+
+def test_what_slurm_refuses_is_said_in_a_line(cluster: Path, tmp_path: Path) -> None:
+    (cluster / "bin" / "sbatch").write_text(
+        "#!/bin/sh\necho 'sbatch: error: invalid partition specified: gpuu' >&2\nexit 1\n"
+    )
+    with pytest.raises(Failure, match=r"Slurm refuses the job: .*invalid partition specified: gpuu") as caught:
+        launcher(partition="gpuu").start(command(tmp_path, "a")).poll()
+    assert "\n" not in str(caught.value)
+
+
+def test_an_array_that_slurm_refuses_fails_each_of_its_runs_and_none_goes_on(cluster: Path, tmp_path: Path) -> None:
+    (cluster / "bin" / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: socket timed out' >&2\nexit 1\n")
+    runs = [planned(tmp_path, seed=seed) for seed in (0, 1)]
+    study = runner(runs, launcher(), retries=0)
+    study.run()
+    assert [item.state for item in study.items] == ["failed"] * 2
+    assert all("Slurm refuses the job: " in item.failure for item in study.items)
+
+
+def test_nothing_is_submitted_before_the_queue_has_answered(cluster: Path, tmp_path: Path) -> None:
+    silence(cluster)
+    training = launcher().start(command(tmp_path, "a"))
+    with pytest.raises(Failure, match=r"squeue does not answer, so nothing is submitted: slurm_load_jobs error"):
+        training.poll()
+    assert not list(cluster.glob("*.sh"))
+    training.kill()  # there is no job to end
+
+
+def test_what_is_stopped_before_it_is_submitted_never_is(cluster: Path, tmp_path: Path) -> None:
+    runs = [planned(tmp_path, seed=seed) for seed in (0, 1)]
+    study = runner(runs, launcher())
+    study._fill()
+    study.stop()
+    assert not any("go on" in line for line in study.report.said)  # type: ignore[attr-defined]
+    assert [item.active for item in study.items] == [None] * 2
+    study.launcher.start(command(tmp_path, "c")).poll()
+    (script,) = cluster.glob("*.sh")
+    assert "--array" not in script.read_text()  # of the third alone
+
+
+def test_a_queue_that_does_not_answer_is_taken_for_neither_full_nor_empty(cluster: Path, tmp_path: Path) -> None:
+    training = launcher().start(command(tmp_path, "a"))
+    assert training.poll() is None
+    silence(cluster)
+    time.sleep(0.3)
+    assert training.poll() is None
+    assert training.missed is None
+    with pytest.raises(Failure, match=r"squeue does not answer, so nothing is submitted: slurm_load_jobs error"):
+        launcher().ongoing(training.folder)
+
+
+def test_device_and_processes_are_those_of_the_nodes(cluster: Path, serve_at: Callable[[str], None]) -> None:
+    config = Config(batch_size=64, tracking="offline")
+    settled = launcher(nodes="2", gpus_per_node="4").settle(config)
+    assert (settled.device, settled.nproc) == ("cuda", 8)
+    settled = launcher(nodes="2", gpus_per_node="0").settle(config)
+    assert (settled.device, settled.nproc) == ("cpu", 2)
+    with pytest.raises(UsageError, match=r"nproc=3 can't be shared out among slurm.nodes=2"):
+        launcher(nodes="2").settle(Config(batch_size=66, nproc=3, device="cpu", tracking="offline"))
+    with pytest.raises(UsageError, match=r"there is no GPU on 1 nodes \(slurm.gpus_per_node\)"):
+        launcher(gpus_per_node="0").settle(Config(device="cuda", tracking="offline"))
+    for uri, message in {
+        "sqlite:////tmp/x.db": "can't share the file .*mlflow server --workers 1",
+        "http://127.0.0.1:5000": "the nodes of a cluster don't reach a server at .*give the name of its machine",
+    }.items():
+        serve_at(uri)
+        with pytest.raises(UsageError, match=message):
+            launcher().settle(Config())
+
+
+def test_each_node_starts_torchrun_s_processes_of_its_own(tmp_path: Path) -> None:
+    job = SlurmJob(["train", "--seed", "1"], {}, tmp_path / "log", slurm.Slurm(nodes=2), 8)
+    words = job.words("12_3", ["a", "b"])
+    assert words[words.index("--nproc-per-node") + 1] == "4"
+    assert words[words.index("--rdzv-endpoint") + 1] == "a:20123"
+    assert words[-4:] == ["biasbed", "train", "--seed", "1"]
+    assert SlurmJob(["train"], {}, tmp_path / "log", slurm.Slurm(), 4).words("1", ["a"])[1:] == [
+        "-m",
+        "biasbed",
+        "train",
+    ]
+
+
+def test_without_a_cluster_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UsageError, match="there is no sbatch here"):
+        launcher()
+
+
+def test_a_runner_leaves_its_jobs_to_go_on_and_the_next_one_watches_them(cluster: Path, tmp_path: Path) -> None:
+    runs = [planned(tmp_path, seed=seed) for seed in (0, 1)]
+    done = "import pathlib, sys; pathlib.Path(sys.argv[1], 'done').touch()"
+    first = runner(runs, launcher(done))
+    first._fill()
+    assert [item.active.training.poll() for item in first.items if item.active] == [None, None]
+    first.stop()
+    assert [state(cluster, f"100_{index}") for index in (0, 1)] == ["PENDING"] * 2
+    for item in first.items:  # as its end does
+        assert item.active is not None
+        item.active.claim.close()
+    second = runner(runs, launcher(done))
+    second._fill()
+    (cluster / "hold").unlink()
+    second.run()
+    assert [(item.state, item.starts) for item in second.items] == [("done", 0)] * 2
+    assert len(list(cluster.glob("*.sh"))) == 1
+
+
+def test_the_documented_script_queues_itself_again(cluster: Path, tmp_path: Path) -> None:
+    """At the warning it ends the training, which saves its state, and the job starts once more."""
+    text = (ROOT / "docs" / "clusters.md").read_text()
+    (script,) = [block for block in re.findall(r"```bash\n(.*?)```", text, re.S) if "torchrun" in block]
+    (tmp_path / "job.sh").write_text(script.replace("/shared/biasbed/.venv/bin/activate", "/dev/null"))
+    (tmp_path / "training.py").write_text(WAIT_FOR_SIGTERM)
+    calls = tmp_path / "calls"
+    torchrun = f'echo "$@" >> {calls}; exec {sys.executable} {tmp_path}/training.py {tmp_path}'
+    (cluster / "bin" / "torchrun").write_text(f"#!/bin/sh\n{torchrun}\n")
+    (cluster / "bin" / "torchrun").chmod(0o755)
+    (cluster / "hold").unlink()
+    subprocess.run(["sbatch", str(tmp_path / "job.sh")], check=True, capture_output=True)
+    wait_for((tmp_path / "started").exists)
+    subprocess.run(["scancel", "--batch", "--signal", "USR2", "100"], check=True)
+    wait_for(lambda: state(cluster, "100") == "ENDED")
+    assert (cluster / "100.log").read_text() == "continued\n"
+    first, second = calls.read_text().splitlines()
+    assert first == second
+    assert "--nnodes 2" in first
+    assert "--rdzv-id 100 --rdzv-endpoint node1:29500 -m -- biasbed train" in first
+
+
+# --- submitit's local executor ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_preempted_job_whose_launcher_was_killed_ends_as_one_undisturbed_run(
+    image_root: Path, train_flags: list[str], tracking: str, tmp_path: Path
+) -> None:
+    flags = train_flags[: train_flags.index("--workers")] + train_flags[train_flags.index("--workers") + 2 :]
+    words = ["benchmark", *flags, "--algorithms", "infodrop", "--seeds", "5", "--epochs", "40", "--loader_workers", "0"]
+    words += ["--launcher", "slurm", "--slurm.cluster", "local", "--slurm.gpus_per_node", "0", "--nproc", "1"]
+    call = [sys.executable, "-m", "biasbed", *words]
+    first = subprocess.Popen(call, env=command_environment(), stderr=subprocess.DEVNULL)
+    (folder,) = _eventually(lambda: [path.parent for path in (tmp_path / "home").glob("*/*/metrics.jsonl")])
+    wait_for(lambda: (folder / "metrics.jsonl").stat().st_size, 100)
+    first.kill()
+    first.wait()
+    (task,) = _tasks(json.loads((folder / "slurm.json").read_text())["job"])
+    os.kill(task, signal.SIGUSR2)
+    second = subprocess.run(call, env=command_environment(), capture_output=True, text=True, timeout=200, check=False)
+    assert second.returncode == 0, second.stderr
+    assert "infodrop-seed5 goes on" in second.stderr
+    assert "started" not in second.stderr
+    assert "ended by SIGTERM; the same command continues\n" in (folder / "train.log").read_text()
+    (run,) = all_runs(tracking, kind="train")
+    assert (run.info.status, run.data.tags["biasbed.attempts"]) == ("FINISHED", "2")
+    alone = ["train", *train_flags, "--algorithm", "infodrop", "--seed", "5", "--epochs", "40", "--tracking", "offline"]
+    done = children.run([*alone, "--nproc", "1"], env={"BIASBED_HOME": str(tmp_path / "alone")})
+    assert done.returncode == 0, done.stderr
+    assert history(folder) == history(run_folders(tmp_path / "alone")[0]) == stored(tracking, run.info.run_id)
+
+
+def _eventually(find: Callable[[], list[Path]]) -> list[Path]:
+    wait_for(find, 150)
+    return find()
+
+
+def _tasks(controller: str) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{controller}/task/{controller}/children").read_text().split()]
+
+
+def test_a_dry_run_needs_neither_gpu_nor_queue(
+    cluster: Path,
+    train_flags: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
+    flags = [*train_flags[: train_flags.index("--workers")], "--device", "cuda", "--tracking", "offline"]
+    words = ["benchmark", *flags, "--algorithms", "erm", "--launcher", "slurm", "--slurm.gpus_per_node", "2"]
+    assert cli.main([*words, "--dry_run", "yes"]) == 0
+    assert "3 runs: 3 to do; 3 at a time" in capsys.readouterr().out
+    assert not list(cluster.glob("*.sh"))

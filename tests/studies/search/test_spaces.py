@@ -1,0 +1,183 @@
+"""Search spaces: every file of sweeps/ holds and has its method's default; a wrong one is refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import optuna
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biasbed import algorithms, config
+from biasbed.errors import UsageError
+from biasbed.studies.search.space import Space, read_space
+from biasbed.studies.table import is_table
+from biasbed.training.resolve import resolve
+from helpers.commands import ROOT
+
+SPACES = sorted(path for path in (ROOT / "sweeps").iterdir() if path.suffix == ".yaml" and not is_table(path))
+CONDITIONAL = """
+optim.name: {distribution: categorical, choices: [sgd, adam, adamw]}
+optim.momentum: {distribution: uniform, low: 0.5, high: 0.9, step: 0.1, when: {optim.name: sgd}}
+optim.nesterov: {distribution: categorical, choices: [yes, no], when: {optim.name: [sgd], optim.momentum: 0.9}}
+hparams.layers: {distribution: int, low: 0, high: 4, step: 2}
+optim.lr: {distribution: loguniform, low: 1e-3, high: 1}
+hparams.num_offsets: {distribution: intlog, low: 1, high: 16, when: {hparams.layers: [2, 4]}}
+"""
+WITHOUT_NESTEROV = "\n".join(line for line in CONDITIONAL.splitlines() if "nesterov" not in line)
+
+
+def words(algorithm: str, **more: str) -> dict[str, str]:
+    return {"suite": "demo", "algorithm": algorithm, "nproc": "1", **more}
+
+
+def write(tmp_path: Path, text: str) -> str:
+    (tmp_path / "space.yaml").write_text(text)
+    return str(tmp_path / "space.yaml")
+
+
+@pytest.mark.parametrize("path", SPACES, ids=lambda path: path.stem)
+def test_every_space_holds_and_has_the_default(path: Path) -> None:
+    assert path.stem in algorithms.REGISTRY
+    assert path.read_text().startswith("# ")
+    own = words(path.stem)
+    space = read_space("auto", own)
+    default = space.default(resolve(own))
+    assert not isinstance(default, str), default
+    assert tuple(default) == space.names
+    suggested = space.suggest(optuna.trial.FixedTrial(dict(default)))  # type: ignore[arg-type]
+    assert config.plain(resolve({**own, **suggested})) == config.plain(resolve(own))
+
+
+def test_every_method_has_a_space() -> None:
+    assert {path.stem for path in SPACES} == set(algorithms.REGISTRY)
+
+
+def test_a_conditional_space(tmp_path: Path) -> None:
+    space = read_space(write(tmp_path, WITHOUT_NESTEROV), words("infodrop"))
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    seen = set()
+    for _ in range(120):
+        found = space.suggest(study.ask())
+        assert ("optim.momentum" in found) == (found["optim.name"] == "sgd")
+        assert ("hparams.num_offsets" in found) == (found["hparams.layers"] != "0")
+        resolved = resolve({**words("infodrop"), **found})
+        assert 1e-3 <= resolved.optim.lr <= 1
+        assert resolved.optim.lr == float(found["optim.lr"])
+        seen |= {found.get("optim.momentum", "-"), found["hparams.layers"], found["optim.name"]}
+    assert seen == {"0.5", "0.6", "0.7", "0.8", "0.9", "-", "0", "2", "4", "sgd", "adam", "adamw"}
+    assert space.is_conditional
+    assert not space.is_finite
+    default = space.default(resolve(words("infodrop")))
+    assert default == {"optim.name": "sgd", "optim.momentum": 0.9, "hparams.layers": 0, "optim.lr": 0.1}
+
+
+def test_points_of_a_finite_space_are_counted(tmp_path: Path) -> None:
+    text = (
+        "optim.name: {distribution: categorical, choices: [sgd, adam]}\n"
+        "optim.momentum: {distribution: uniform, low: 0.1, high: 0.9, step: 0.2, when: {optim.name: sgd}}\n"
+        "hparams.layers: {distribution: int, low: 0, high: 3}\n"
+    )
+    space = read_space(write(tmp_path, text), words("infodrop"))
+    assert space.points(at_most=1000) == (5 + 1) * 4
+    assert space.points(at_most=7) == 7
+    study = optuna.create_study(sampler=optuna.samplers.BruteForceSampler(seed=0))
+    study.optimize(lambda trial: float(len(space.suggest(trial))), n_trials=100)
+    assert len(study.trials) == 24
+
+
+@pytest.mark.parametrize(
+    ("line", "outside"),
+    [
+        ("optim.lr: {distribution: loguniform, low: 0.2, high: 1.0}", "optim.lr=0.1"),
+        ("optim.lr: {distribution: uniform, low: 0.0001, high: 1.0, step: 0.3}", "optim.lr=0.1"),
+        ("optim.lr_batch: {distribution: int, low: 64, high: 128}", "optim.lr_batch=256"),
+        ("optim.name: {distribution: categorical, choices: [adam, adamw]}", "optim.name=sgd"),
+    ],
+)
+def test_a_default_outside_of_the_space_is_named(line: str, outside: str, tmp_path: Path) -> None:
+    space = read_space(write(tmp_path, line), words("erm"))
+    assert space.default(resolve(words("erm"))) == outside
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the space is empty"),
+        ("{}", "the space is empty"),
+        ("- optim.lr", "an entry per setting"),
+        ("optim.lr: [", "can't be read as YAML"),
+        ("optim.rl: {distribution: uniform, low: 0.1, high: 1}", "unknown setting 'optim.rl'; did you mean 'optim.lr'"),
+        ("hparams.dropout: {distribution: uniform, low: 0, high: 1}", "unknown setting 'hparams.dropout'"),
+        ("workers: {distribution: int, low: 1, high: 2}", "workers can't be searched over"),
+        ("seed: {distribution: int, low: 1, high: 2}", "seed can't be searched over"),
+        ("epochs: {distribution: int, low: 1, high: 2}", "epochs can't be searched over"),
+        ("accumulate: {distribution: int, low: 1, high: 2}", "accumulate is searched over and given as accumulate=1"),
+        ("optim.lr: 3", "optim.lr: give its distribution"),
+        ("optim.lr: {distribution: unifrom, low: 0.1, high: 1}", "did you mean 'uniform'?"),
+        ("optim.lr: {distribution: uniform, low: 0.1, hihg: 1}", "uniform has no 'hihg'; did you mean 'high'?"),
+        ("optim.lr: {distribution: loguniform, low: 0.1, high: 1, step: 0.1}", "loguniform has no 'step'"),
+        ("optim.lr: {distribution: uniform, low: 0.1}", "high=None: should be a number"),
+        ("optim.lr: {distribution: uniform, low: yes, high: 1}", "low=True: should be a number"),
+        ("optim.lr: {distribution: uniform, low: .nan, high: 1}", "low=nan: should be a number"),
+        ("optim.lr: {distribution: uniform, low: 1, high: 0.1}", "low should be below high"),
+        ("optim.lr: {distribution: uniform, low: 0.1, high: 0.1}", "low should be below high"),
+        ("optim.lr: {distribution: uniform, low: 0.1, high: 0.2, step: 1}", "a step fit between"),
+        ("optim.lr: {distribution: uniform, low: 0.1, high: 0.2, step: 1e-300}", "step=1e-300 is too small to tell"),
+        ("optim.momentum: {distribution: uniform, low: 0, high: 0.9, step: 1e-300}", "step=1e-300 is too small"),
+        ("optim.lr: {distribution: loguniform, low: 0, high: 1}", "needs a low above 0"),
+        ("optim.lr: {distribution: uniform, low: 0.0, high: 1}", "optim.lr=0.0: input should be greater than 0"),
+        ("optim.momentum: {distribution: uniform, low: 0.5, high: 1.0}", "optim.momentum=1.0: input should be less"),
+        ("optim.lr: {distribution: int, low: 1, high: 2.5}", "int needs whole numbers"),
+        ("hparams.layers: {distribution: uniform, low: 0, high: 4}", "is a whole number"),
+        ("hparams.layers: {distribution: int, low: 0, high: 5}", "hparams.layers=5: input should be less"),
+        ("optim.name: {distribution: uniform, low: 0, high: 4}", "optim.name is no number"),
+        ("optim.milestones: {distribution: uniform, low: 0, high: 4}", "optim.milestones is no number"),
+        ("optim.name: {distribution: categorical, choices: [sgd]}", "at least two choices"),
+        ("optim.name: {distribution: categorical, choices: [sgd, sgd]}", "one is there twice"),
+        ("optim.name: {distribution: categorical, choices: [sgd, adan]}", "did you mean 'adam'?"),
+        ("optim.milestones: {distribution: categorical, choices: [[0.5], [0.6, 0.3]]}", "rising"),
+        (CONDITIONAL, "only a categorical or whole-numbered"),
+        ("optim.lr: {distribution: uniform, low: 0.1, high: 1, when: {optim.name: sgd}}", "stands further up"),
+        ("optim.lr: {distribution: uniform, low: 0.1, high: 1, when: sgd}", "'when' should be like"),
+        ("hparams.layers: {distribution: int, low: 0, high: 4}\noptim.lr: {distribution: uniform, low: 0.1, high: 1, "
+         "when: {hparams.layers: 7}}", "when hparams.layers is 7: it never is"),
+        ("optim.lr: {distribution: uniform, low: 0.1, high: 1}\n" * 2, "'optim.lr' is there twice"),
+    ],
+)  # fmt: skip
+def test_wrong_spaces_are_refused_in_one_line(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_space(write(tmp_path, text), words("infodrop", epochs="3", accumulate="1"))
+    assert message in str(caught.value)
+    assert str(tmp_path / "space.yaml") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_space_that_is_not_there() -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        read_space("/nowhere.yaml", words("erm"))
+    with pytest.raises(UsageError, match="give one with space="):
+        read_space("auto", words(str(ROOT / "tests" / "helpers" / "toys.py") + ":NoSuch"))
+
+
+@settings(max_examples=30, deadline=None)
+@given(low=st.integers(0, 3), size=st.integers(1, 4), seed=st.integers(0, 99))
+def test_words_of_a_trial_are_its_parameters(low: int, size: int, seed: int) -> None:
+    """What a finished trial's parameters say is what it was trained with, to the last digit."""
+    from biasbed.studies.search.space import Dimension
+
+    space = Space(
+        "infodrop",
+        (
+            Dimension("hparams.layers", "int", low, low + size),
+            Dimension("optim.lr", "loguniform", 1e-4, 1.0),
+            Dimension("hparams.drop_rate", "uniform", 0.0, 1.0, when={"hparams.layers": (str(low),)}),
+        ),
+    )
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
+    trial = study.ask()
+    suggested = space.suggest(trial)
+    study.tell(trial, 0.0)
+    assert space.words(study.trials[0].params) == suggested
+    assert float(suggested["optim.lr"]) == study.trials[0].params["optim.lr"]

@@ -1,0 +1,147 @@
+"""Studies that are killed at random or shared by two commands: they lose and double nothing. Slow."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from helpers import children
+from helpers.commands import command_environment
+from helpers.fake_runs import wait_for
+from helpers.runs import all_runs, history, run_folders, stored
+from helpers.small_study import settings, words
+
+pytestmark = pytest.mark.slow
+
+
+class Killed:
+    """A study in a process of its own, started again after every kill, whose trainings can be found."""
+
+    def __init__(self, command: list[str], home: Path, log: Path) -> None:
+        self.command, self.home, self.log = command, home, log
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            call = [sys.executable, "-m", "biasbed", *self.command]
+            self.process = subprocess.Popen(call, env=command_environment(), stdout=log, stderr=log)
+
+    def trainings(self) -> list[int]:
+        """Processes that hold a run folder: rank 0 of what is being trained."""
+        found = []
+        for path in self.home.glob("*/*/lock"):
+            holder = path.read_text().split()
+            if len(holder) > 1 and not (path.parent / "done").exists() and _is_alive(int(holder[1])):
+                found.append(int(holder[1]))
+        return found
+
+    def kill(self, victim: str, draw: random.Random) -> None:
+        """kill -9; a launcher is started again."""
+        if victim == "launcher":
+            self.process.kill()
+            self.process.wait()
+            return self.start()
+        while True:
+            wait_for(self.trainings, 100)
+            with contextlib.suppress(OSError, IndexError):  # it has just ended by itself
+                rank = draw.choice(self.trainings())
+                parent = int(Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1])
+                own = victim == "rank" or parent in (1, self.process.pid)
+                return os.kill(rank if own else parent, signal.SIGKILL)
+
+    def has_begun(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        return any(path.stat().st_size for path in self.home.glob("*/*/metrics.jsonl")) and bool(self.trainings())
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_two_commands_at_once_share_the_work(image_root: Path, tracking: str, tmp_path: Path) -> None:
+    command = words(image_root, "--algorithms", "erm,infodrop", "--seeds", "0..2", "--workers", "1", "--study", "mine")
+    studies = [Killed(command, tmp_path / "home", tmp_path / f"log{number}") for number in range(2)]
+    for study in studies:
+        study.start()
+    assert [study.process.wait(250) for study in studies] == [0, 0], studies[0].log.read_text()
+    _check(tracking, tmp_path / "home", image_root, tmp_path / "straight", {"erm": 1, "infodrop": 1}, 3, epochs=2)
+    started = [study.log.read_text().count(" started; ") for study in studies]
+    assert sum(started) == 6
+    assert min(started) > 0
+
+
+def test_a_killed_launcher_leaves_no_orphan_and_the_same_command_goes_on(
+    image_root: Path, tracking: str, tmp_path: Path
+) -> None:
+    command = words(image_root, "--algorithms", "erm", "--seeds", "0", epochs="6")
+    study = Killed(command, tmp_path / "home", tmp_path / "log")
+    study.start()
+    wait_for(study.has_begun, 100)
+    orphans = study.trainings()
+    study.process.kill()
+    study.process.wait()
+    wait_for(lambda: not any(map(_is_alive, orphans)), 30)
+    study.start()
+    assert study.process.wait(150) == 0, study.log.read_text()
+    _check(tracking, study.home, image_root, tmp_path / "straight", {"erm": 1}, seeds=1, epochs=6)
+
+
+@pytest.mark.timeout(1500)
+def test_a_study_of_24_runs_killed_five_times_equals_an_undisturbed_one(
+    image_root: Path, tracking: str, tmp_path: Path
+) -> None:
+    """kill -9 of launcher, training (torchrun's agent where there are two processes) and rank, at random moments."""
+    path = tmp_path / "table.yaml"
+    names = "{erm: {nproc: 1}, infodrop: {nproc: 1}, padain: {nproc: 2}}"
+    path.write_text(f"suite: folders\nstudy: mine\nalgorithms: {names}\nseeds: 0..7\n")
+    command = [*words(image_root)[3:], "--table", str(path), "--workers", "2", "--retries", "5"]
+    study = Killed(["benchmark", *command], tmp_path / "home", tmp_path / "log")
+    draw = random.Random(20261120)
+    study.start()
+    for victim in ("launcher", "rank", "training", "launcher", "rank"):
+        time.sleep(draw.uniform(5, 20))
+        study.kill(victim, draw)
+    assert study.process.wait(900) == 0, study.log.read_text()
+    algorithms = {"erm": 1, "infodrop": 1, "padain": 2}
+    _check(tracking, study.home, image_root, tmp_path / "straight", algorithms, seeds=8, epochs=2)
+    study.start()
+    assert study.process.wait(100) == 0
+    assert len(all_runs(tracking, kind="train")) == 24
+
+
+def _check(
+    tracking: str, home: Path, image_root: Path, straight: Path, algorithms: dict[str, int], seeds: int, epochs: int
+) -> None:
+    """Every run is there once, finished, with the metrics of a training that was never cut, each stored once."""
+    runs = {
+        (run.data.tags["biasbed.algorithm"], run.data.tags["biasbed.seed"]): run
+        for run in all_runs(tracking, kind="train")
+    }
+    assert len(all_runs(tracking, kind="train")) == len(runs) == len(algorithms) * seeds == len(run_folders(home))
+    (parent,) = all_runs(tracking, kind="study")
+    assert parent.info.status == "FINISHED"
+    for algorithm, processes in algorithms.items():
+        for seed in range(seeds):
+            flags = {**settings(image_root, epochs=str(epochs)), "algorithm": algorithm, "seed": str(seed)}
+            command = ["train", "--suite", "folders", "--workers", "0", "--tracking", "offline"]
+            command += [word for name, value in flags.items() for word in (f"--{name}", value)]
+            done = children.run(command, env={"BIASBED_HOME": str(straight)}, processes=processes)
+            assert done.returncode == 0, done.stderr
+            (reference,) = straight.glob(f"folders/{algorithm}-s{seed}-*")
+            (folder,) = home.glob(f"folders/{algorithm}-s{seed}-*")
+            run = runs[algorithm, str(seed)]
+            assert run.info.status == "FINISHED"
+            assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+            assert reference.name == folder.name
+            assert history(folder) == history(reference) == stored(tracking, run.info.run_id)
+            assert len(history(folder)) == epochs

@@ -1,0 +1,267 @@
+"""No file that is damaged or hostile does anything."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biasbed import cli
+from biasbed.errors import UsageError
+from biasbed.tracking import archive
+from biasbed.tracking.archive import Archive
+from helpers.archives import rich_run, zipped
+from helpers.runs import all_runs
+from helpers.toy_runs import Recorder
+
+
+def rewritten(file: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
+    """A copy of an archive with other members."""
+    with zipfile.ZipFile(file) as opened:
+        members = {name: opened.read(name) for name in opened.namelist()}
+    change(members)
+    target = file.with_name("changed.zip")
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, content in members.items():
+            made.writestr(name, content)
+    return target
+
+
+def in_manifest(members: dict[str, bytes], **values: Any) -> None:
+    members["manifest.json"] = json.dumps(json.loads(members["manifest.json"]) | values).encode()
+
+
+def replaced(members: dict[str, bytes], part: str, content: bytes, honest: bool = False) -> None:
+    """Other content of the member with this in its name; honest: its checksum is mended."""
+    name = next(name for name in members if part in name)
+    members[name] = content
+    if honest:
+        files = json.loads(members["manifest.json"])["files"]
+        files[name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+        in_manifest(members, files=files)
+
+
+def with_extra(name: str) -> Callable[[dict[str, bytes]], None]:
+    def change(members: dict[str, bytes]) -> None:
+        files = json.loads(members["manifest.json"])["files"]
+        members[name] = b""
+        in_manifest(members, files=files | {name: {"sha256": "0" * 64, "bytes": 0}})
+
+    return change
+
+
+CHANGES: dict[str, tuple[Callable[[dict[str, bytes]], None], str]] = {
+    "content": (lambda m: replaced(m, "metrics.csv", b"other"), "damaged (checksum of runs/"),
+    "missing": (lambda m: m.pop(next(n for n in m if "metrics" in n)), "other files than its manifest says"),
+    "added": (lambda m: m.update({"more": b""}), "other files than its manifest says"),
+    "no manifest": (lambda m: m.pop("manifest.json"), "no archive of runs"),
+    "cut manifest": (lambda m: replaced(m, "manifest", b"{"), "damaged (manifest.json"),
+    "other zip": (lambda m: replaced(m, "manifest", b"[]"), "no archive of runs"),
+    "version": (lambda m: in_manifest(m, version=2), "in version 2 of the format; this one reads version 1"),
+    "run id": (lambda m: in_manifest(m, runs=["../../x"]), "manifest.json can't be read: 'runs.0'"),
+    "parent folder": (with_extra("runs/../../evil"), "unsafe name 'runs/../../evil'"),
+    "absolute": (with_extra("/etc/evil"), "unsafe name '/etc/evil'"),
+    "backslash": (with_extra("..\\evil"), "unsafe name"),
+    "bomb": (lambda m: replaced(m, "metrics.csv", b"0" * 40_000_000), "far more than runs need"),
+    "status": (lambda m: replaced(m, "run.json", b"{}", honest=True), "run.json can't be read"),
+    "rows": (lambda m: replaced(m, "metrics.csv", b"a,b,c,d\nx,y,z,w\n", honest=True), "can't be read"),
+}
+
+
+def in_run(members: dict[str, bytes], **values: Any) -> None:
+    """Other values in the run's description, whose checksum is mended."""
+    content = json.loads(next(members[name] for name in members if name.endswith("run.json"))) | values
+    replaced(members, "run.json", json.dumps(content).encode(), honest=True)
+
+
+def with_rows(content: bytes) -> Callable[[dict[str, bytes]], None]:
+    return lambda m: replaced(m, "metrics.csv", b"metric,step,timestamp,value\r\n" + content, honest=True)
+
+
+def with_artifacts(*names: str) -> Callable[[dict[str, bytes]], None]:
+    def change(members: dict[str, bytes]) -> None:
+        files = json.loads(members["manifest.json"])["files"]
+        run = next(name for name in members if name.endswith("run.json")).removesuffix("run.json")
+        for name in names:
+            members[f"{run}artifacts/{name}"] = b""
+            files[f"{run}artifacts/{name}"] = {"sha256": hashlib.sha256(b"").hexdigest(), "bytes": 0}
+        in_manifest(members, files=files)
+
+    return change
+
+
+# Whole, with right checksums, and yet nothing that MLflow takes.
+CONTENT = {
+    "long parameter": (lambda m: in_run(m, params={"x" * 251: "1"}), "can't be a name"),
+    "parameter above": (lambda m: in_run(m, params={"../x": "1"}), "can't be a name"),
+    "long value": (lambda m: in_run(m, params={"x": "1" * 6001}), "at most 6000 characters"),
+    "tag": (lambda m: in_run(m, tags={"a\nb": "1"}), "can't be a name"),
+    "NUL": (lambda m: in_run(m, tags={"a": "x\0y"}), "characters that no database keeps"),
+    "half a character": (lambda m: in_run(m, name="x\ud800"), "characters that no database keeps"),
+    "long name": (lambda m: in_run(m, name="x" * 251), "at most 250 characters"),
+    "two names": (lambda m: in_run(m, tags={"mlflow.runName": "other"}), "two names"),
+    "no experiment": (lambda m: in_run(m, experiment=""), "at least 1 character"),
+    "time": (lambda m: in_run(m, start_time=10**30), "can't be read"),
+    "digest": (lambda m: in_run(m, inputs=[{**INPUT, "digest": "x" * 37}]), "at most 36 characters"),
+    "deep": (lambda m: replaced(m, "run.json", b"[" * 100_000, honest=True), "can't be read"),
+    "metric above": (with_rows(b"../../a,0,0,0.5\r\n"), "line 2: '../../a' can't be a name"),
+    "metric with NUL": (with_rows(b"a\0b,0,0,0.5\r\n"), "can't be a name"),
+    "huge step": (with_rows(b"a,100000000000000000000000,0,0.5\r\n"), "is no 64-bit number"),
+    "endless step": (with_rows(b"a," + b"1" * 5000 + b",0,0.5\r\n"), "can't be read: line 2"),
+    "time of a metric": (with_rows(b"a,0,-1,0.5\r\n"), "is no 64-bit number"),
+    "no UTF-8": (with_rows(b"a\xff,0,0,0.5\r\n"), "the metrics of run"),
+    "long field": (with_rows(b"a" * 140_000 + b",0,0,0.5\r\n"), "field larger than field limit"),
+    "cut row": (with_rows(b"a,0,0\r\n"), "can't be read: line 2"),
+    "file and folder": (with_artifacts("a", "a/b"), "a file and a folder of the name"),
+    "long artifact": (with_artifacts("x" * 256), "unsafe name"),
+    "long path": (with_artifacts("/".join(["x" * 100] * 12)), "unsafe name"),
+    "two slashes": (with_artifacts("a//b"), "unsafe name"),
+    "twice": (lambda m: in_manifest(m, runs=json.loads(m["manifest.json"])["runs"] * 2), "is there twice"),
+}
+INPUT = {
+    "name": "a",
+    "digest": "b",
+    "source_type": "local",
+    "source": "{}",
+    "schema": None,
+    "profile": None,
+    "tags": {},
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_damaged_or_hostile_file_is_refused_and_nothing_made(
+    kind: str, recorder: Recorder, move: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, message = CHANGES[kind]
+    file = rewritten(zipped(recorder, recorder.train("erm")), change)
+    there = move("other")
+    assert cli.main(["import", "--source", str(file)]) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert "\n" not in error
+    assert not all_runs(there)
+
+
+def test_a_file_that_was_cut_or_flipped_is_refused(recorder: Recorder, tmp_path: Path) -> None:
+    whole = zipped(recorder, rich_run(recorder)).read_bytes()
+    damaged = tmp_path / "damaged.zip"
+    for content in (b"", b"text", whole[: len(whole) // 2], *(flipped(whole, k) for k in range(40, len(whole), 997))):
+        damaged.write_bytes(content)
+        with pytest.raises(UsageError, match=r"damaged|no archive|unsafe|far more"):
+            Archive(damaged)
+
+
+def flipped(content: bytes, position: int) -> bytes:
+    return content[:position] + bytes([content[position] ^ 0xFF]) + content[position + 1 :]
+
+
+@pytest.fixture(scope="module")
+def small_archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder = tmp_path_factory.mktemp("archive")
+    (folder / "artifacts").mkdir()
+    (folder / "artifacts" / "config.yaml").write_text("a: 1\n" * 30)
+    run = archive.ArchivedRun("a" * 32, "s", "n", "e", "FINISHED", 1, 2, "", {"p": "1"}, {"t": "1"}, [])
+    with archive.ArchiveWriter(folder / "a.zip") as made:
+        made.add_run(run, [("m/x", 0, 1, 0.5)] * 40, folder / "artifacts")
+    return (folder / "a.zip").read_bytes()
+
+
+@pytest.mark.parametrize("kind", CONTENT)
+def test_content_that_mlflow_refuses_is_refused_when_the_file_is_opened(
+    kind: str, small_archive: bytes, tmp_path: Path
+) -> None:
+    change, message = CONTENT[kind]
+    (tmp_path / "a.zip").write_bytes(small_archive)
+    with pytest.raises(UsageError) as caught:
+        Archive(rewritten(tmp_path / "a.zip", change))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(st.lists(st.tuples(st.integers(0, 3000), st.binary(min_size=1, max_size=3)), min_size=1, max_size=4))
+def test_any_bytes_are_an_archive_or_refused(small_archive: bytes, changes: list[tuple[int, bytes]]) -> None:
+    content = bytearray(small_archive)
+    for at, noise in changes:
+        start = at % len(content)
+        content[start : start + len(noise)] = noise
+    opened_or_refused(bytes(content))
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(
+    st.sampled_from(["run.json", "metrics.csv", "manifest.json"]),
+    st.integers(0, 3000),
+    st.binary(max_size=4) | st.sampled_from([b'"', b"null", b"[]", b"{}", b"1e400", b"NaN", b",", b"\r\n", b"\\ud800"]),
+)
+def test_any_content_with_a_right_checksum_is_read_or_refused(
+    small_archive: bytes, part: str, at: int, noise: bytes
+) -> None:
+    with zipfile.ZipFile(io.BytesIO(small_archive)) as opened:
+        members = {name: opened.read(name) for name in opened.namelist()}
+    content = next(members[name] for name in members if part in name)
+    start = at % len(content)
+    replaced(members, part, content[:start] + noise + content[start + len(noise) :], honest=part != "manifest.json")
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as made:
+        for name, value in members.items():
+            made.writestr(name, value)
+    opened_or_refused(packed.getvalue())
+
+
+def opened_or_refused(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.zip"
+        path.write_bytes(content)
+        try:
+            with Archive(path) as found:
+                rows = [found.metrics(run.run_id) for run in found.runs]
+        except UsageError as error:
+            rows = []
+            message = str(error)
+        else:
+            message = ""
+        assert "\n" not in message
+        assert all(isinstance(step, int) for run in rows for _, step, _, _ in run)
+
+
+NAMES = st.text(st.sampled_from("ab/._- :é%\n\0"), max_size=8) | st.sampled_from(["a" * 250, "a" * 251, "..", ".", ""])
+
+
+@settings(derandomize=True, deadline=None)
+@given(NAMES)
+def test_names_that_are_taken_are_those_of_mlflow(name: str) -> None:
+    from mlflow.exceptions import MlflowException
+    from mlflow.utils.validation import _validate_metric, _validate_param, _validate_tag
+
+    def takes(check: Callable[..., Any], *arguments: Any) -> bool:
+        try:
+            check(*arguments)
+        except (ValueError, MlflowException):
+            return False
+        return True
+
+    ours = takes(archive._checked_name, name)
+    theirs = [
+        *(takes(check, name, "x") for check in (_validate_param, _validate_tag)),
+        takes(_validate_metric, name, 0.5, 0, 0),
+    ]
+    assert not ours or all(theirs)
+    if name and not name.endswith("\n"):  # theirs take these two, which no database keeps alike
+        assert ours == all(theirs)
+
+
+def test_no_member_leaves_the_folder(tmp_path: Path) -> None:
+    assert all(archive._is_safe(name) for name in ("a", "runs/x/artifacts/a b/c:d.txt", "..a/b"))
+    assert not any(archive._is_safe(name) for name in ("", "..", "a/../b", "/a", "a\\b", "../a"))

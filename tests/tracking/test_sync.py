@@ -1,0 +1,81 @@
+"""What `sync` sends, and what it leaves: results that are not whole, notes that can't be read."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from biasbed import cli
+from helpers.children import Command
+from helpers.runs import all_runs, run_folders
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:300])
+
+
+@pytest.fixture
+def offline(train_flags: list[str], biasbed: Command, tmp_path: Path) -> Path:
+    """The folder of a finished training that no server has."""
+    biasbed("train", *train_flags, "--epochs", "1", "--tracking", "offline")
+    return run_folders(tmp_path / "home")[0]
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", ["best.ckpt", "predictions/ink/best.parquet", "predictions/ink/last.parquet"])
+@pytest.mark.parametrize("spoil", [Path.unlink, cut])
+def test_results_that_were_lost_are_not_sent_until_the_same_command_has_mended_them(
+    lost: str,
+    spoil: Callable[[Path], None],
+    offline: Path,
+    train_flags: list[str],
+    biasbed: Command,
+    tracking: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whole = (offline / lost).read_bytes()
+    spoil(offline / lost)
+    assert cli.main(["sync"]) == 1
+    assert f"{offline}: {lost} is lost or damaged: the command that made it mends that" in capsys.readouterr().err
+    assert not all_runs(tracking)
+    biasbed("train", *train_flags, "--epochs", "1", "--tracking", "offline")
+    assert run_folders(offline.parents[1]) == [offline]  # it was mended, not trained anew
+    assert len((offline / lost).read_bytes()) == len(whole)
+    assert cli.main(["sync"]) == 0
+    assert [run.info.status for run in all_runs(tracking)] == ["FINISHED"]
+
+
+def test_train_mends_what_it_would_send(offline: Path, train_flags: list[str], biasbed: Command, tracking: str) -> None:
+    """Without `sync` in between: the folder is done, and the server now there."""
+    size = (offline / "best.ckpt").stat().st_size
+    cut(offline / "best.ckpt")
+    done = biasbed("train", *train_flags, "--epochs", "1")
+    assert "best.ckpt was lost or damaged; last.ckpt has its weights" in done.stderr
+    assert (offline / "best.ckpt").stat().st_size == size
+    assert [run.info.status for run in all_runs(tracking)] == ["FINISHED"]
+
+
+def test_best_weights_that_were_given_up_hold_nothing_back(
+    offline: Path, train_flags: list[str], biasbed: Command, tracking: str
+) -> None:
+    import torch
+
+    for name in ("last.ckpt", "best.ckpt"):  # of an evaluation that no checkpoint has the weights of
+        state = torch.load(offline / name, weights_only=True)
+        torch.save({**state, "best": {**state["best"], "number": 0}}, offline / name)
+    (offline / "best.ckpt").unlink()
+    assert cli.main(["sync"]) == 1
+    words = ["train", *train_flags, "--epochs", "1", "--tracking", "offline"]
+    assert biasbed(*words, check=False).returncode == 1
+    assert not all_runs(tracking)
+    biasbed(*words, "--resume", "without_best")
+    shutil.rmtree(offline / "predictions" / "ink")
+    assert cli.main(["sync"]) == 1  # what is there still has to be whole
+    biasbed(*words, "--resume", "without_best")
+    assert cli.main(["sync"]) == 0
+    assert [run.info.status for run in all_runs(tracking)] == ["FINISHED"]

@@ -1,0 +1,245 @@
+"""A trace of each method's numbers, so that a change of them is noticed and meant; equal on every CPU (`traces.py`).
+
+`pytest -s --renew tests/training/test_golden.py -k numbers` writes the traces anew and says how far each has moved, for
+a change of the numbers that CHANGELOG.md lists.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from biasbed import algorithms
+from biasbed.algorithms.draws import HostDraws
+from biasbed.algorithms.padain import PAdaIN
+from biasbed.config import Optim
+from biasbed.settings import build as build_settings
+from biasbed.settings import flatten, specs
+from helpers.traces import CASES, STEPS, Case, Trace, batch_for, distance, start, step, train
+
+TRACES = Path(__file__).parent / "golden"
+# Of the largest number of a line. What rounds otherwise on another CPU or with more threads moves a trace by 1e-13 at
+# most, a millionth of any setting by 1e-9 at least (the tests below; measured: 5e-14).
+TOLERANCE = 1e-10
+
+
+@functools.cache
+def stored(name: str) -> Trace:
+    trace: Trace = json.loads((TRACES / f"{name}.json").read_text())
+    return trace
+
+
+@functools.cache
+def found(name: str) -> Trace:
+    return train(CASES[name])
+
+
+def write(name: str) -> None:
+    """Keep the trace as it is now."""
+    path = TRACES / f"{name}.json"
+    moved = distance(found(name), stored(name)) if path.exists() else math.inf
+    print(f"{name}: moved by {moved:.1e}")
+    lines = [f" {json.dumps(key)}: {json.dumps(line)}" for key, line in found(name).items()]
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    stored.cache_clear()
+
+
+def on_other_data(name: str) -> bool:
+    """Whether the case is another one's code on other data, so that most checks of it are slow."""
+    return not {"__init__", "losses", "update", "predict"} & set(vars(algorithms.load(CASES[name].algorithm)))
+
+
+EVERY_CASE = [pytest.param(name, marks=pytest.mark.slow if on_other_data(name) else ()) for name in CASES]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_numbers_are_what_they_were(name: str, renew: bool) -> None:
+    if renew:
+        write(name)
+    assert distance(found(name), stored(name)) < TOLERANCE
+
+
+def test_every_method_has_a_trace_and_every_trace_a_case() -> None:
+    assert {path.stem for path in TRACES.glob("*.json")} == set(CASES)
+    assert {case.algorithm for case in CASES.values()} == set(algorithms.names())
+
+
+# --- that they are the same everywhere --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EVERY_CASE)
+def test_rounding_does_not_decide(name: str) -> None:
+    """Weights that are off by a hundred roundings move a trace by a tenth of the tolerance at most."""
+    assert 0 < distance(train(CASES[name], noise=1e-14), found(name)) < TOLERANCE / 10
+
+
+class Narrow(TorchDispatchMode):
+    """Notes every operation that computes numbers in less than float64."""
+
+    # Draws, which are fp32 in every training, and what moves them about.
+    allowed = ("rand", "empty", "uniform_", "_to_copy", "view", "select", "slice", "split", "unbind", "detach")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        for value in result if isinstance(result, (tuple, list)) else [result]:
+            narrow = isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float64
+            if narrow and name not in self.allowed:
+                self.seen.add(name)
+        return result
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].optim.name == "sgd"])
+def test_every_method_can_train_in_float64(name: str) -> None:
+    """With SGD, as Adam counts its steps in fp32 (exactly)."""
+    algorithm = start(CASES[name])
+    batch = batch_for(CASES[name], algorithm)
+    with Narrow() as narrow:
+        step(CASES[name], algorithm, batch, 0)
+    assert not narrow.seen
+
+
+def test_arithmetic_in_fp32_is_seen() -> None:
+    with Narrow() as narrow:
+        torch.rand(3).to(torch.float64).float().mul(2)
+    assert narrow.seen == {"mul"}
+
+
+@pytest.mark.parametrize("name", EVERY_CASE)
+def test_draws_are_the_same_in_fp32_and_float64(name: str) -> None:
+    """The losses of a step under the same draws agree; and as many numbers have been drawn."""
+    losses, states = [], []
+    for dtype in (torch.float32, torch.float64):
+        algorithm = start(CASES[name], dtype)
+        terms = step(CASES[name], algorithm, batch_for(CASES[name], algorithm, dtype), 0)
+        losses.append([float(value) for value in terms.values()])
+        states.append(algorithm.group.generator.get_state())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert torch.equal(*states)
+
+
+# --- that they are sharp ----------------------------------------------------------------------------------------------
+
+
+def coins() -> Iterator[float]:
+    """Those of pAdaIN's trace."""
+    case = CASES["padain"]
+    algorithm = start(case)
+    assert isinstance(algorithm, PAdaIN)
+    host, batch = HostDraws(algorithm.group), batch_for(case, algorithm)
+    for number in range(STEPS):
+        step(case, algorithm, batch, number)
+        yield from torch.rand(len(algorithm.swaps), generator=host.generator(algorithm.progress)).tolist()
+
+
+def padain_p() -> tuple[float, float]:
+    """The first coin above the probability is not below it; with the next number that fp32 has, it is."""
+    coin = min(coin for coin in coins() if coin >= CASES["padain"].hparams["p"])
+    return coin, float(np.nextafter(np.float32(coin), np.float32(1)))
+
+
+# Settings that act through whole numbers or draws alone: the largest change (about) that alters none of them, and the
+# smallest that alters one, each as (setting changes nothing, setting is noticed).
+SMALLEST: Mapping[str, Any] = {
+    "PAdaIN.p": padain_p,
+    "Noise2Net.share": lambda: (5 / 8 - 1e-9, 5 / 8),  # 4 or 5 of 8 images
+    "InfoDrop.drop_rate": lambda: (121.99 / 81, 122 / 81),  # 121 or 122 draws of 81 positions
+    "InfoDrop.finetune_from": lambda: (0.9167, 0.9166),  # 5.5 of 6 steps
+    "Debiased.milestones": lambda: ((math.nextafter(1 / 3, 1),), (1 / 3,)),  # the second of three epochs
+    "optim.milestones": lambda: ((0.5834,), (0.5833,)),  # 3.5 of 6 steps
+    "optim.restarts": lambda: ((0.4166,), (0.4167,)),  # 2.5 of 6 steps
+    "optim.warmup": lambda: (1.25, math.nextafter(1.25, 2)),  # 2.5 steps
+}
+OPTIMIZERS: Mapping[str, set[str]] = {
+    "sgd": {"momentum", "nesterov"},
+    "adam": {"beta1", "beta2"},
+    "adamw": {"beta1", "beta2"},
+}
+SCHEDULES: Mapping[str, set[str]] = {"step": {"milestones", "gamma"}, "cosine": set(), "constant": set()}
+
+
+def acting(case: Case) -> dict[str, Any]:
+    """The settings that a case's numbers depend on, as `hparams.<name>` and `optim.<name>`, and their values."""
+    hparams = flatten(build_settings(algorithms.load(case.algorithm).HParams, case.hparams))
+    idle = set() if hparams.get("multi_grid", True) else {"milestones", "min_size"}
+    common = {"name", "lr", "lr_batch", "weight_decay", "schedule", "warmup"}
+    own = common | OPTIMIZERS[case.optim.name] | SCHEDULES[case.optim.schedule]
+    own |= {"restarts"} if case.optim.restarts else set()
+    optim = {name: value for name, value in flatten(case.optim).items() if name in own}
+    values = {"hparams": {name: value for name, value in hparams.items() if name not in idle}, "optim": optim}
+    return {f"{group}.{name}": value for group, found in values.items() for name, value in found.items()}
+
+
+def with_value(case: Case, setting: str, value: Any) -> Case:
+    group, _, name = setting.partition(".")
+    if group == "optim":
+        return replace(case, optim=replace(case.optim, **{name: value}))
+    return replace(case, hparams={**case.hparams, name: value})
+
+
+def slightly_other(value: Any, bound: float | None) -> Any:
+    """A float by a millionth, a whole number by one, a switch or a word the other way."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value - 1 if value == bound else value + 1
+    if isinstance(value, float):
+        return value * (1 + 1e-6)
+    return {"sgd": "adam", "adam": "adamw", "adamw": "adam"}.get(value) or {"cosine": "step"}.get(value, "cosine")
+
+
+def declared(case: Case, setting: str) -> tuple[type, str]:
+    """The class that declares a setting, and the setting's name there."""
+    group, _, name = setting.partition(".")
+    return (Optim if group == "optim" else algorithms.load(case.algorithm).HParams), name
+
+
+def key(case: Case, setting: str) -> str:
+    """The name of a setting in `SMALLEST`: methods that share their code share it."""
+    cls, name = declared(case, setting)
+    return f"{cls.__qualname__.partition('.')[0]}.{name}".replace("Optim.", "optim.")
+
+
+def pairs() -> list[Any]:
+    """Every setting of every case; slow where an earlier case has it already."""
+    found, seen = [], set()
+    for name, case in CASES.items():
+        for setting in acting(case):
+            late = key(case, setting) in seen
+            found.append(pytest.param(name, setting, marks=pytest.mark.slow if late else ()))
+            seen.add(key(case, setting))
+    return found
+
+
+@pytest.mark.parametrize(("name", "setting"), pairs())
+def test_the_smallest_change_of_a_setting_is_noticed(name: str, setting: str) -> None:
+    """A millionth, or the smallest change that alters a draw or a count; below that, nothing changes at all."""
+    case = CASES[name]
+    cls, own = declared(case, setting)
+    if key(case, setting) in SMALLEST:
+        idle, changed = SMALLEST[key(case, setting)]()
+        assert train(with_value(case, setting, idle)) == found(name)
+    else:
+        changed = slightly_other(acting(case)[setting], specs(cls)[own].bounds.get("le"))
+    assert distance(train(with_value(case, setting, changed)), stored(name)) > 10 * TOLERANCE
+
+
+def test_no_setting_is_left_out() -> None:
+    """Every setting of every method and of the optimizer acts in some case."""
+    reached = {declared(case, setting) for case in CASES.values() for setting in acting(case)}
+    for cls in (Optim, *(algorithms.load(name).HParams for name in algorithms.names())):
+        assert {(cls, name) for name in specs(cls)} <= reached
