@@ -43,7 +43,7 @@ def benchmark(flags: Mapping[str, str]) -> None:
 
 
 def main_study(options: MainOptions) -> None:
-    """Carry out `sweeps/main.yaml`, then analyse it."""
+    """Carry out `sweeps/studies/main.yaml`, then analyse it."""
     table = read_table("main")
     if options.seeds != "auto":
         table = dataclasses.replace(table, seeds=parse_seeds(options.seeds))
