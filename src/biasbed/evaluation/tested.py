@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from biasbed import record, suites
-from biasbed.algorithms import recipes as presets
+from biasbed.algorithms import recipes
 from biasbed.compute.distributed import Group, failures_named, process_group
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, preset_names
@@ -114,8 +114,8 @@ def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.Te
             if brought.get(key) not in ("auto", None):
                 brought[key] = round(brought[key] * options.image_size / brought["image_size"])
         brought["image_size"] = options.image_size
-    recipes = presets.named(preset_names(given), [suites.presets(name)], specs(Config), name)
-    tested = [{key: v for key, v in recipe.items() if presets.within(key, presets.TESTING)} for recipe in recipes]
+    named = recipes.named(preset_names(given), [suites.presets(name)], specs(Config), name)
+    tested = [{key: v for key, v in recipe.items() if recipes.within(key, recipes.TESTING)} for recipe in named]
     layers = [suites.defaults(name), brought, *tested, given]
     values: dict[str, Any] = {"train": "none", "algorithm": model.algorithm, "seed": model.seed}
     for layer in layers:

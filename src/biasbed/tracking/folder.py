@@ -229,7 +229,7 @@ def _holder(file: TextIO) -> str:
     return file.read().strip() or "another process"
 
 
-def find(base: Path, resume: str, tracked: bool, study: str) -> RunFolder:
+def folder_for(base: Path, resume: str, tracked: bool, study: str) -> RunFolder:
     """The folder to train in: the study's newest one unless it is done or `resume` is `never`; then the next free name.
 
     With `resume=once` a done folder is returned as it is; so is one whose results never reached a server, where runs

@@ -15,8 +15,7 @@ from biasbed.errors import UsageError
 from biasbed.networks import frozen
 from biasbed.suites import Suite, open_suite
 from biasbed.system import code
-from biasbed.tracking import folder as run_folder
-from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.folder import RunFolder, folder_for, home
 from biasbed.training import best
 from biasbed.training.resolve import config_hash, run_key
 
@@ -46,7 +45,7 @@ class Job:
     def base(self) -> Path:
         """The first of the folders that runs with this key have."""
         name = f"{self.algorithm}-s{self.config.seed}-{self.run_key[:8]}"
-        return run_folder.home(self.config) / self.config.suite / name
+        return home(self.config) / self.config.suite / name
 
     def tags(self) -> dict[str, str]:
         config = self.config
@@ -102,7 +101,7 @@ def _fingerprint(suite: Suite, training_data: Mapping[str, float], requires: Seq
 def find_folder(job: Job) -> RunFolder:
     """Where it is to be trained, or has been."""
     config = job.config
-    return run_folder.find(job.base, config.resume, config.tracking == "on", config.study)
+    return folder_for(job.base, config.resume, config.tracking == "on", config.study)
 
 
 def take_place(job: Job) -> RunFolder:
