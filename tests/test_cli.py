@@ -18,7 +18,7 @@ from runs import all_runs, run_folders
 
 from biasbed import cli, config
 from biasbed.errors import UsageError
-from biasbed.settings import build
+from biasbed.settings import build, check, word
 from biasbed.training.resolve import config_hash, resolve, run_key
 
 HEAVY = ("torch", "torchvision", "timm", "mlflow", "pandas", "scipy", "matplotlib", "sklearn", "optuna")
@@ -236,6 +236,12 @@ def test_a_nan_loss_fails_the_run_and_keeps_the_last_good_checkpoint(
     state = torch.load(folder / "last.ckpt", weights_only=True)
     assert len(state["history"]) == 1
     assert all(value.isfinite().all() for value in state["algorithm"].values())
+
+
+@pytest.mark.parametrize("command", [name for name in cli.COMMANDS if name != "evaluate"])
+def test_every_default_can_be_typed(command: str) -> None:
+    for spec in cli.COMMANDS[command].settings().values():
+        assert check(spec, word(spec.default)) == spec.default, spec.name
 
 
 def test_layers_of_settings() -> None:

@@ -14,7 +14,7 @@ from typing import NoReturn
 from biasbed import __version__
 from biasbed.errors import Failure, UsageError, os_reason
 from biasbed.options import ImportOptions, TestOptions
-from biasbed.settings import Spec, build, is_text, nearest, specs
+from biasbed.settings import Spec, build, is_text, nearest, specs, word
 from biasbed.system.processes import (
     Interrupted,
     end_with_input,
@@ -282,8 +282,7 @@ def parse(name: str, arguments: Sequence[str]) -> Flags:
 
 
 def _help(spec: Spec) -> str:
-    default = ",".join(map(str, spec.default)) if isinstance(spec.default, tuple) else spec.default
-    return f"{spec.help} [{'none' if default is None else default}]".replace("%", "%%")
+    return f"{spec.help} [{word(spec.default)}]".replace("%", "%%")
 
 
 def _metavar(spec: Spec) -> str:

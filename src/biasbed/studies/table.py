@@ -22,7 +22,7 @@ from typing import Any, Literal
 from biasbed import algorithms
 from biasbed.errors import UsageError
 from biasbed.options import OWN
-from biasbed.settings import nearest
+from biasbed.settings import nearest, word
 from biasbed.system import strict_yaml
 
 TABLES = Path(__file__).resolve().parents[1] / "sweeps" / "studies"
@@ -189,15 +189,6 @@ def _words(value: Any, where: str) -> dict[str, str]:
         if isinstance(entry, dict):
             raise UsageError(f"'{where}': write {name}.{next(iter(entry), '<setting>')} in place of a nested entry")
     return {str(name): word(entry) for name, entry in value.items()}
-
-
-def word(value: Any) -> str:
-    """A setting's value as the command line has it."""
-    if isinstance(value, list):
-        return ",".join(map(word, value))
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    return str(value)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

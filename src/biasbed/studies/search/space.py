@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 from biasbed import algorithms
 from biasbed.config import Config
 from biasbed.errors import UsageError
-from biasbed.settings import Spec, check, flatten, nearest, specs
-from biasbed.studies.table import Words, word
+from biasbed.settings import Spec, check, flatten, nearest, specs, word
+from biasbed.studies.table import Words
 from biasbed.system import strict_yaml
 from biasbed.training.resolve import resolve
 
