@@ -19,7 +19,7 @@ from biasbed.analysis.report import summary
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import Failure, UsageError
-from biasbed.settings import flatten
+from biasbed.settings import flatten, word
 from biasbed.tracking.comparison import SCOPE, Comparison, offer
 from biasbed.tracking.server import experiment_id, guarded, resolve_uri
 
@@ -126,7 +126,7 @@ def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, text: str,
         try:
             tags = [RunTag(name, value) for name, value in _tags(analysis, text).items()]
             prefix = record.CONFIG_PARAMETER
-            parameters = [Param(prefix + name, _word(value)) for name, value in flatten(options).items()]
+            parameters = [Param(prefix + name, word(value)) for name, value in flatten(options).items()]
             now = int(time.time() * 1000)
             metrics = [Metric(name, value, now, 0) for name, value in _metrics(analysis).items()]
             store.client.log_batch(run_id, metrics=metrics, params=parameters, tags=tags)
@@ -193,10 +193,6 @@ def _metrics(analysis: Analysis) -> dict[str, float]:
         for name, value in comparison.mean_ranks.items() if not comparison.skipped else ():
             values[f"{prefix}/average_rank/{record.slug(name)}"] = value
     return values
-
-
-def _word(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def note_failure(store: RunStore, failure: Failure) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from biasbed import measures, record
-from biasbed.analysis import scores as aggregate
 from biasbed.analysis.runs.run import Collection
+from biasbed.analysis.scores import mean_matrix, run_table, score_table
 from biasbed.analysis.selection import published
 from biasbed.analysis.selection.rules import AsPublished, History, Rule
 from biasbed.analysis.selection.select import known_rule, rule_names
@@ -32,8 +32,8 @@ class RuleScores:
 
     name: str
     oracle: bool
-    runs: pd.DataFrame | None  # aggregate.run_table
-    scores: pd.DataFrame | None  # aggregate.score_table
+    runs: pd.DataFrame | None  # scores.run_table
+    scores: pd.DataFrame | None  # scores.score_table
     skipped: str = ""
 
 
@@ -64,9 +64,9 @@ def _under(
         selected, _ = published.select_with_published(rule, runs, histories, sets, protocol.monitor)
     except (UsageError, Failure) as error:
         return RuleScores(name, False, None, None, str(error))
-    table = aggregate.run_table(selected, runs, sets, protocol.monitor)
+    table = run_table(selected, runs, sets, protocol.monitor)
     algorithms = list(dict.fromkeys(run.algorithm for run in runs))
-    scores = aggregate.score_table(table, algorithms, [entry.name for entry in sets])
+    scores = score_table(table, algorithms, [entry.name for entry in sets])
     empty = int((scores["num_runs"] == 0).sum())
     if empty:
         return RuleScores(name, rule.oracle, None, None, f"{empty} cell(s) of its score table would be empty")
@@ -77,7 +77,7 @@ def matrices(rules: Sequence[RuleScores]) -> dict[str, pd.DataFrame]:
     """The mean matrices of the rules after the first that have all its algorithms, to see which conclusions flip."""
     algorithms = set() if rules[0].scores is None else set(rules[0].scores["algorithm"])
     return {
-        rule.name: aggregate.mean_matrix(rule.scores)
+        rule.name: mean_matrix(rule.scores)
         for rule in rules[1:]
         if rule.scores is not None and set(rule.scores["algorithm"]) == algorithms
     }
@@ -141,7 +141,7 @@ def regret(selection: pd.DataFrame, sets: Sequence[record.SetRecord]) -> pd.Data
     one_unit = len({measures.of(entry.headline).unit for entry in sets}) == 1
     rows = []
     for name, of_rule in selection.groupby("rule", sort=False):
-        ranks = friedman.rank(friedman.orient(aggregate.mean_matrix(of_rule), lower)).mean()
+        ranks = friedman.rank(friedman.orient(mean_matrix(of_rule), lower)).mean()
         for algorithm, own in of_rule.groupby("algorithm", sort=False):
             gaps = own.set_index("dataset")["gap"]
             known = bool(gaps.notna().all())

@@ -15,9 +15,7 @@ import pandas as pd
 
 import biasbed
 from biasbed import measures, record
-from biasbed.analysis import regret as gaps
-from biasbed.analysis import scores as aggregate
-from biasbed.analysis import spread
+from biasbed.analysis import regret, scores, spread
 from biasbed.analysis.runs.collect import collect
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection import names, own, published
@@ -33,9 +31,6 @@ if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
     from biasbed.analysis.runs.store import RunStore
     from biasbed.analysis.statistics.friedman import RankTests
-if TYPE_CHECKING:
-    from biasbed.analysis.options import AnalyzeOptions
-    from biasbed.analysis.runs.store import RunStore
 
 
 @dataclass(frozen=True)
@@ -47,7 +42,7 @@ class Cell:
     num_runs: int
     best: bool  # no other mean of the set prints better
     dagger: bool  # the algorithm trained on data of the set's maker
-    interval: tuple[float, float]  # aggregate.binomial_interval
+    interval: tuple[float, float]  # scores.binomial_interval
 
     @property
     def mean_text(self) -> str:
@@ -89,15 +84,15 @@ class Analysis:
     rule: Rule
     alpha: float
     notes: tuple[str, ...]  # to be read before any number
-    runs: pd.DataFrame  # aggregate.run_table of the runs that count
+    runs: pd.DataFrame  # scores.run_table of the runs that count
     duplicates: pd.DataFrame  # the same of those that don't
-    scores: pd.DataFrame  # aggregate.score_table
+    scores: pd.DataFrame  # scores.score_table
     daggers: frozenset[tuple[str, str]]  # (algorithm, set)
     comparisons: tuple[RankTests, ...]  # on all sets; then the strict setting where it differs
     evidence: PairwiseResults  # effects, further tests, stability and power
-    selection: pd.DataFrame  # gaps.table: the scores under every selection rule
+    selection: pd.DataFrame  # regret.table: the scores under every selection rule
     spread: pd.DataFrame  # spread.table: deviations over runs and epochs, of last_n; else empty
-    reproduction: pd.DataFrame | None  # literature.cards: one's own beside the published numbers, where asked for
+    reproduction: pd.DataFrame | None  # published.cards: one's own beside the published numbers, where asked for
     curves: pd.DataFrame  # columns algorithm, run_id, dataset, step, score; the headline of each set
     tracking_uri: str  # without password
     versions: Mapping[str, str]
@@ -110,12 +105,12 @@ class Analysis:
     @cached_property
     def selection_gap(self) -> pd.DataFrame:
         """The rule beside the oracle, as `regret.against_oracle` has it."""
-        return gaps.against_oracle(self.selection, self.rule.name)
+        return regret.against_oracle(self.selection, self.rule.name)
 
     @cached_property
     def regret(self) -> pd.DataFrame:
         """What each selection rule costs, as `regret.regret` has it."""
-        return gaps.regret(self.selection, self.sets)
+        return regret.regret(self.selection, self.sets)
 
     @property
     def shown_runs(self) -> tuple[Run, ...]:
@@ -138,7 +133,7 @@ class Analysis:
         for algorithm, dataset, mean, std, num_runs in self.scores.itertuples(index=False, name=None):
             is_best = number(float(mean)) == best[dataset]
             dagger = (algorithm, dataset) in self.daggers
-            interval = aggregate.binomial_interval(float(mean), entries[dataset])
+            interval = scores.binomial_interval(float(mean), entries[dataset])
             cells[algorithm, dataset] = Cell(float(mean), float(std), int(num_runs), is_best, dagger, interval)
         return cells
 
@@ -177,23 +172,23 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     _check_display(options, collection, sets)
     monitor = collection.protocol.monitor
     selected, missing = published.select_with_published(rule, collection.runs, histories, sets, monitor)
-    runs = aggregate.run_table(selected, collection.runs, sets, monitor)
-    scores = aggregate.score_table(runs, collection.algorithms, [entry.name for entry in sets])
+    runs = scores.run_table(selected, collection.runs, sets, monitor)
+    table = scores.score_table(runs, collection.algorithms, [entry.name for entry in sets])
     scope = f"-P suite={collection.scope.suite} -P study={collection.scope.study}"
     notes = [*collection.notes]
     # Training again would not help a rule of the user's own that names steps which no run has.
     trainable = not (collection.published or ".py:" in options.selection)
-    notes += aggregate.check_complete(scores, missing, collection.runs, scope, trainable)
-    notes += aggregate.run_count_note(scores) + aggregate.identical_runs_note(runs)
-    notes += aggregate.shared_images_note(sets) + aggregate.validation_note(collection.protocol)
+    notes += scores.check_complete(table, missing, collection.runs, scope, trainable)
+    notes += scores.run_count_note(table) + scores.identical_runs_note(runs)
+    notes += scores.shared_images_note(sets) + scores.validation_note(collection.protocol)
     others, _ = published.select_with_published(rule, collection.duplicates, histories, sets, monitor)
-    duplicates = aggregate.run_table(others, collection.duplicates, sets, monitor)
-    daggers = aggregate.daggers(collection.runs, sets)
-    comparisons = compare_settings(scores, sets, daggers, options.alpha)
-    rules = gaps.under_every_rule(
-        gaps.RuleScores(rule.name, rule.oracle, runs, scores), collection, histories, sets, options.n
+    duplicates = scores.run_table(others, collection.duplicates, sets, monitor)
+    daggers = scores.daggers(collection.runs, sets)
+    comparisons = compare_settings(table, sets, daggers, options.alpha)
+    rules = regret.under_every_rule(
+        regret.RuleScores(rule.name, rule.oracle, runs, table), collection, histories, sets, options.n
     )
-    found = evidence.gather(comparisons, runs, sets, gaps.matrices(rules), options)
+    found = evidence.gather(comparisons, runs, sets, regret.matrices(rules), options)
     notes += [found.skipped] if found.skipped else []
     return Analysis(
         options=options,
@@ -205,11 +200,11 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         notes=tuple(notes),
         runs=runs,
         duplicates=duplicates,
-        scores=scores,
+        scores=table,
         daggers=daggers,
         comparisons=comparisons,
         evidence=found,
-        selection=gaps.table(rules, sets),
+        selection=regret.table(rules, sets),
         spread=spread.table(collection.runs, histories, sets, rule, options.n),
         reproduction=_reproduction(material, runs, options),
         curves=_curves(histories, collection.own or collection.runs, sets),
@@ -219,12 +214,12 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
 
 
 def compare_settings(
-    scores: pd.DataFrame, sets: Sequence[record.SetRecord], daggers: frozenset[tuple[str, str]], alpha: float
+    table: pd.DataFrame, sets: Sequence[record.SetRecord], daggers: frozenset[tuple[str, str]], alpha: float
 ) -> tuple[RankTests, ...]:
     """The tests on all sets and, where some algorithm trained on data of a set's maker, on the others (strict)."""
     touched = {name for _, name in daggers}
     left_out = [entry.name for entry in sets if entry.name in touched]
-    matrix = aggregate.mean_matrix(scores)
+    matrix = scores.mean_matrix(table)
     lower = [entry.name for entry in sets if not entry.higher_is_better]
     comparisons = [friedman.compare(matrix, alpha, lower_is_better=lower)]
     if left_out:

@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 
 from biasbed.analysis.statistics import bayesian, bootstrap, permutation, simulation
-from biasbed.analysis.statistics import pairs as pairwise
 from biasbed.analysis.statistics import per_set as persets
 from biasbed.analysis.statistics.exact import Array
+from biasbed.analysis.statistics.pairs import hodges_lehmann, pairs
 
 ALPHA = 0.05
 CLUSTER = 3  # sets made from the same images: silhouette, edge and cue_conflict
@@ -153,7 +153,7 @@ def coverage(
         low, high = np.quantile(means, [ALPHA / 2, 1 - ALPHA / 2])
         plain.append(low <= 0 <= high)
         d = (runs["a"].mean() - runs["b"].mean()).to_numpy()
-        shift = pairwise.hodges_lehmann(d, ALPHA)
+        shift = hodges_lehmann(d, ALPHA)
         shifted.append(shift.low <= 0 <= shift.high)
     return {
         "bootstrap, widened": rate(widened),
@@ -167,18 +167,18 @@ def coverage(
 
 def per_set(generator: np.random.Generator, number: int, num_algorithms: int, num_runs: int) -> dict[str, Rate]:
     """How often the tests over runs find anything among equal algorithms on one set."""
-    omnibus, pairs, gated = [], [], []
+    omnibus, told, gated = [], [], []
     names = [f"alg{i}" for i in range(num_algorithms)]
-    family = pairwise.pairs(tuple(names))
+    family = pairs(tuple(names))
     for _ in range(number):
         runs = {name: pd.DataFrame({"set": generator.normal(size=num_runs)}) for name in names}
         sets, rows = persets.per_set(runs, ALPHA, family)
         omnibus.append(bool(sets["p"].iloc[0] < ALPHA))
-        pairs.append(bool((rows["p_holm"] < ALPHA).any()))
+        told.append(bool((rows["p_holm"] < ALPHA).any()))
         gated.append(bool(rows["significant"].any()))
     return {
         "Kruskal-Wallis": rate(omnibus),
-        "Mann-Whitney with Holm": rate(pairs),
+        "Mann-Whitney with Holm": rate(told),
         "Mann-Whitney with Holm, under Kruskal-Wallis": rate(gated),
     }
 

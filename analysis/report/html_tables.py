@@ -11,7 +11,7 @@ from biasbed.analysis.report.cells import Links, ReportTable, TableCell, decimal
 from biasbed.analysis.report.findings import TEST_NAMES, procedure
 from biasbed.analysis.report.verdicts import Verdict, overturned, verdicts
 from biasbed.analysis.result import Analysis, number
-from biasbed.analysis.selection import published as literature
+from biasbed.analysis.selection.published import card_sentence
 from biasbed.analysis.statistics import bootstrap, stability
 from biasbed.analysis.statistics.friedman import RankTests
 
@@ -118,7 +118,7 @@ def card(analysis: Analysis, links: Links) -> ReportTable | None:
         name = links.algorithm(row["algorithm"])
         own = decimal(row["mean"], small=f"±{number(row['std'])}", href=name.href)
         rows.append((name, text(row["dataset"]), own, published, *differences, *judged))
-    caption = literature.card_sentence(frame, analysis.alpha)
+    caption = card_sentence(frame, analysis.alpha)
     head = ("algorithm", "set", "ours", "published", "difference", "in published std", "p", "verdict")
     return ReportTable(
         f"Reproduction of published numbers. {caption}", head, tuple(rows), analysis.rule.oracle, "reproduction.csv"

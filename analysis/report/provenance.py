@@ -15,6 +15,7 @@ import pandas as pd
 from biasbed.analysis.report.cells import Links, ReportTable, TableCell, decimal, text
 from biasbed.analysis.result import Analysis, scores_by_run
 from biasbed.analysis.runs.run import Run
+from biasbed.settings import word
 
 PLACES = ("output_dir", "experiment", "tracking_uri")  # options that say where, not what
 
@@ -42,17 +43,10 @@ def command(analysis: Analysis) -> str:
     for option in dataclasses.fields(analysis.options):
         value = getattr(analysis.options, option.name)
         if option.name not in (*PLACES, *words) and value != option.default:
-            words[option.name] = _word(value)
+            words[option.name] = word(value)
     return " ".join(
         ["mlflow run . -e analyze", *(f"-P {shlex.quote(f'{name}={value}')}" for name, value in words.items())]
     )
-
-
-def _word(value: object) -> str:
-    """An option's value as it is typed."""
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def run_tables(analysis: Analysis, links: Links) -> Mapping[str, Any]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from biasbed import record
 from biasbed.analysis.runs import consistency
-from biasbed.analysis.runs import store as stores
 from biasbed.analysis.runs.run import Collection, Run, Scope
+from biasbed.analysis.runs.store import parameters
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
 
@@ -59,7 +59,7 @@ def read_run(run: Any) -> Run:
         skipped_images=tag(record.SKIPPED_IMAGES, ""),
         oracle=tag(record.ORACLE, ""),
         training_data=training_data,
-        config=stores.parameters(run),
+        config=parameters(run),
     )
 
 

@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 
 from biasbed import measures
-from biasbed.analysis.statistics import pairs as pairwise
 from biasbed.analysis.statistics import power
 from biasbed.analysis.statistics.exact import Array
+from biasbed.analysis.statistics.pairs import hodges_lehmann
 from biasbed.analysis.statistics.simulation import SEED, BoolArray, VarianceModel, decide, draw, omnibus, wilcoxon
 
 TARGET = 0.8  # the power that counts as enough (Cohen 1988)
@@ -185,7 +185,7 @@ def detectable_pair(differences: Array, level: float) -> float:
     if 2.0 ** (1 - n) >= level:
         return math.inf
     generator = np.random.default_rng(SEED)
-    centred = (differences - pairwise.hodges_lehmann(differences, 0.05).estimate) * math.sqrt(n / (n - 1))
+    centred = (differences - hodges_lehmann(differences, 0.05).estimate) * math.sqrt(n / (n - 1))
     drawn = generator.choice(centred, (SIMULATIONS, n)) * generator.choice([-1.0, 1.0], (SIMULATIONS, n))
     drawn = drawn + generator.normal(0, 1e-6, drawn.shape)  # breaks ties
     still = np.zeros_like(drawn)

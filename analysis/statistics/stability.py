@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from biasbed.analysis.statistics import exact, friedman, power
-from biasbed.analysis.statistics import pairs as pairwise
 from biasbed.analysis.statistics.friedman import DIGITS
+from biasbed.analysis.statistics.pairs import pairs
 
 OMNIBUS, NEMENYI, WILCOXON = "iman_davenport", "nemenyi", "wilcoxon_holm"
 ALPHAS = (0.01, 0.05, 0.10)
@@ -74,7 +74,7 @@ def _apart(mean_ranks: Mapping[str, float], a: str, b: str, critical: float) -> 
 
 
 def _wilcoxon(scores: pd.DataFrame, alpha: float, control: str | None, differ: bool) -> dict[PairClaim, str]:
-    family = pairwise.pairs(tuple(scores.columns), control)
+    family = pairs(tuple(scores.columns), control)
     values = dict(zip(scores.columns, scores.to_numpy(dtype="float64").T, strict=True))
     found = [exact.wilcoxon(np.round(values[a] - values[b], DIGITS)) for a, b in family]
     adjusted = exact.holm(np.array([test.p for test in found])).tolist()
@@ -131,8 +131,8 @@ def flips(
         untestable[variant.change] += not after
         shared = [claim for claim in before if claim in after]
         checked.update((variant.change, claim[0]) for claim in shared)
-        pairs = [(claim, before[claim], after[claim]) for claim in shared if before[claim] != after[claim]]
-        rows += [(variant.change, variant.what, *claim, old, new) for claim, old, new in pairs]
+        moved = [(claim, before[claim], after[claim]) for claim in shared if before[claim] != after[claim]]
+        rows += [(variant.change, variant.what, *claim, old, new) for claim, old, new in moved]
     found = pd.DataFrame(rows, columns=list(FLIP_COLUMNS))
     tests = dict.fromkeys(claim[0] for claim in before)
     counts = {(change, test): checked[change, test] for change in variant_counts for test in tests}

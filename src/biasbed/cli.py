@@ -17,7 +17,7 @@ from biasbed import __version__
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError, os_reason
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, ImportOptions, TestOptions
-from biasbed.settings import Spec, build, is_text, nearest, specs
+from biasbed.settings import Spec, build, is_text, nearest, specs, word
 from biasbed.system.processes import (
     Interrupted,
     end_with_input,
@@ -234,8 +234,7 @@ def _print_help(name: str, known: Mapping[str, Spec]) -> None:
 
 
 def _help(spec: Spec) -> str:
-    default = ",".join(map(str, spec.default)) if isinstance(spec.default, tuple) else spec.default
-    return f"{spec.help} [{'none' if default is None else default}]".replace("%", "%%")
+    return f"{spec.help} [{word(spec.default)}]".replace("%", "%%")
 
 
 def _metavar(spec: Spec) -> str:

@@ -137,7 +137,7 @@ class StudyOptions:
 class BenchmarkOptions(StudyOptions):
     """A study of methods and seeds; its other flags are those of `train`, for every run."""
 
-    table: str = setting("none", "the study's YAML: a name in sweeps/ (biasbed_paper), or a file of yours")
+    table: str = setting("none", "the study's YAML: a name in sweeps/studies/ (biasbed_paper), or a file of yours")
     from_study: str = setting("none", "name of a sweep whose best settings are trained with fresh seeds")
     suite: str = setting("auto", "protocol (auto: the table's, else demo)")
     algorithms: tuple[str, ...] | Auto = setting("auto", "methods, separated by commas (auto: the table's)")
@@ -151,7 +151,7 @@ class BenchmarkOptions(StudyOptions):
 class MainOptions(StudyOptions):
     """The whole story on the embedded suite."""
 
-    seeds: str = setting("auto", "seeds of each method: 0,1 or 0..4 (auto: those of sweeps/main.yaml)")
+    seeds: str = setting("auto", "seeds of each method: 0,1 or 0..4 (auto: those of sweeps/studies/main.yaml)")
     output_dir: str = setting("auto", "folder of runs and of the report")
 
 
@@ -194,7 +194,7 @@ class SweepOptions(StudyOptions):
     search: Literal["auto", "domainbed"] = setting("auto", "domainbed: its random search of 20 trials, three times")
     sampler: Samplers | Auto = setting("auto", "how the next parameters are chosen (auto: tpe; domainbed random)")
     pruner: Pruners | Auto = setting("auto", "which trials are ended early (auto: median; domainbed none)")
-    space: str = setting("auto", "search space, a YAML (auto: sweeps/<algorithm>.yaml)")
+    space: str = setting("auto", "search space, a YAML (auto: sweeps/spaces/<algorithm>.yaml)")
     objective: str = setting("auto", "metric whose best epoch counts (auto: the suite's monitor)")
     oracle: bool = setting(False, "allow an objective on test sets; its numbers are marked everywhere")
     storage: str = setting("auto", "postgresql://.., or sqlite:////<path> (auto: $BIASBED_STORAGE, else a local file)")

@@ -134,6 +134,15 @@ def flatten(instance: Any, keep: Callable[[dataclasses.Field[Any], Any], bool] |
     return result
 
 
+def word(value: Any) -> str:
+    """A setting's value as it is typed."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(word, value))
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
 def as_flags(words: Mapping[str, str]) -> list[str]:
     """Settings as words of a command line, each in one: a value that looks like a setting stays a value."""
     return [f"--{name}={value}" for name, value in words.items()]

@@ -15,7 +15,7 @@ from PIL import Image
 
 from biasbed import cli, config
 from biasbed.errors import UsageError
-from biasbed.settings import build
+from biasbed.settings import build, check, word
 from biasbed.training.resolve import config_hash, resolve, run_key
 from helpers import children
 from helpers.children import Command
@@ -246,6 +246,12 @@ def test_a_nan_loss_fails_the_run_and_keeps_the_last_good_checkpoint(
     state = torch.load(folder / "last.ckpt", weights_only=True)
     assert len(state["history"]) == 1
     assert all(value.isfinite().all() for value in state["algorithm"].values())
+
+
+@pytest.mark.parametrize("command", [name for name in cli.COMMANDS if name != "evaluate"])
+def test_every_default_can_be_typed(command: str) -> None:
+    for spec in cli.COMMANDS[command].settings().values():
+        assert check(spec, word(spec.default)) == spec.default, spec.name
 
 
 def test_layers_of_settings() -> None:

@@ -1,4 +1,4 @@
-"""Tables of studies: every file of sweeps/ holds, and a wrong one is refused in one line that says where."""
+"""Tables of studies: every file of sweeps/studies/ holds, and a wrong one is refused in one line that says where."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biasbed.errors import UsageError
-from biasbed.studies.table import is_table, parse_seeds, read_table
+from biasbed.studies.table import parse_seeds, read_table
 from biasbed.training.resolve import resolve
 from helpers.commands import ROOT
 
-FILES = sorted((ROOT / "sweeps").iterdir())
+FILES = sorted((ROOT / "sweeps" / "studies").iterdir())
 GOOD = "suite: demo\nstudy: mine\nalgorithms: [erm, padain]\nseeds: 0..2\nsettings: {epochs: 3, optim.lr: 1e-3}\n"
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if is_table(path)], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_table_can_be_planned(path: Path) -> None:
     """As far as without its data: suite, methods and settings are there and fit."""
     table = read_table(path.stem)

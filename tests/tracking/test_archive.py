@@ -171,7 +171,7 @@ def small_archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     (folder / "artifacts").mkdir()
     (folder / "artifacts" / "config.yaml").write_text("a: 1\n" * 30)
     run = archive.ArchivedRun("a" * 32, "s", "n", "e", "FINISHED", 1, 2, "", {"p": "1"}, {"t": "1"}, [])
-    with archive.ArchiveWriter(folder / "a.zip") as made:
+    with archive.new_archive(folder / "a.zip") as made:
         made.add_run(run, [("m/x", 0, 1, 0.5)] * 40, folder / "artifacts")
     return (folder / "a.zip").read_bytes()
 

@@ -32,7 +32,7 @@ def made(path: Path, study: str, damaged: bool = False, with_config: bool = True
 
 
 def found(base: Path, study: str) -> str:
-    return run_folder.find(base, "auto", True, study).path.name
+    return run_folder.folder_for(base, "auto", True, study).path.name
 
 
 def test_a_damaged_folder_stays_its_study_s(tmp_path: Path) -> None:

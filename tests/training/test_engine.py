@@ -319,10 +319,10 @@ def test_every_search_space_names_settings_that_exist() -> None:
 
     from biasbed import algorithms
     from biasbed.settings import specs
-    from biasbed.studies.table import SWEEPS
+    from biasbed.studies.search.space import SPACES
 
     for name in algorithms.names():
-        space = yaml.safe_load((SWEEPS / f"{name}.yaml").read_text())
+        space = yaml.safe_load((SPACES / f"{name}.yaml").read_text())
         known = specs(config.config_class(config.Config, algorithms.load(name).HParams))
         assert set(space) <= set(known)
         for key, entry in space.items():

@@ -18,7 +18,7 @@ from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.make import from_checkpoint
 from biasbed.algorithms.recipes import TESTING, within
 from biasbed.errors import UsageError
-from biasbed.networks import library as published
+from biasbed.networks import library
 from biasbed.networks.weights import is_run_id
 
 # What an exported network needs. Said, since MLflow would find it out in a process of its own, for ten seconds.
@@ -113,17 +113,17 @@ def _ours(path: Path, named: str, where: str = "") -> TestedModel:
 
 
 def _library_model(model: str, weights: str) -> TestedModel:
-    library, name, named = (*model.split(":", 2), "none")[:3]
+    source, name, named = (*model.split(":", 2), "none")[:3]
     if "none" not in (named, weights):
         raise UsageError(f"model={model} and weights={weights} both name weights: give one of them")
-    model, word = f"{library}:{name}", weights if named == "none" else named
+    model, word = f"{source}:{name}", weights if named == "none" else named
     networks.check_name(model, resnet=False)
     path = Path(word).expanduser()
     if path.is_file():
-        found = published.from_file(model, path)
+        found = library.from_file(model, path)
     else:
         word = _weights(model, word)
-        found = published.fetch(model, word)
+        found = library.fetch(model, word)
         model += "" if model.endswith(f".{word}") else f":{word}"
     network = found.network.eval()
     return TestedModel(network, network, record.slug(model), 0, found.classes, found.outputs, found.preprocessing)
@@ -131,7 +131,7 @@ def _library_model(model: str, weights: str) -> TestedModel:
 
 def _weights(model: str, word: str) -> str:
     """The published weights that are meant; UsageError where there are none, or several to choose from."""
-    known = published.published_weights(model)
+    known = library.published_weights(model)
     if word != "none":
         return word
     if len(known) != 1:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from biasbed import record
-from biasbed.system import code as provenance
+from biasbed.system import code
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker
 
@@ -48,7 +48,7 @@ class EvaluationRun:
         tracker.start(f"evaluate-{self.name}", experiment, self._tags(), self.settings)
 
     def _tags(self) -> dict[str, str]:
-        commit, dirty = provenance.git_state()
+        commit, dirty = code.git_state()
         key = record.digest({**self.what, "protocol": self.protocol.hash, "data": self.data})
         return {
             record.KIND: "evaluate",

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from biasbed import record, registry, suites
-from biasbed.algorithms import recipes as presets
+from biasbed.algorithms import recipes
 from biasbed.compute.distributed import Group, failures_named, process_group
 from biasbed.compute.precision import Precision
 from biasbed.config import Aggregation, Config, preset_names
@@ -118,8 +118,8 @@ def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.Te
             if brought.get(key) not in ("auto", None):
                 brought[key] = round(brought[key] * options.image_size / brought["image_size"])
         brought["image_size"] = options.image_size
-    recipes = presets.named(preset_names(given), [suite.presets], known, name)
-    tested = [{key: v for key, v in recipe.items() if presets.within(key, presets.TESTING)} for recipe in recipes]
+    named = recipes.named(preset_names(given), [suite.presets], known, name)
+    tested = [{key: v for key, v in recipe.items() if recipes.within(key, recipes.TESTING)} for recipe in named]
     layers = [suite.defaults, brought, *tested, {**given, "suite": name}]
     if options.categories != "auto" and "categories" in known:
         layers.append({"categories": options.categories})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -17,6 +16,7 @@ from biasbed import record
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.networks.backbones import Architecture, resolve, timm_tags
 from biasbed.settings import nearest
+from biasbed.system.files import whole
 
 log = logging.getLogger(__name__)
 
@@ -62,9 +62,9 @@ def weights_file(init: str) -> Path:
     kept = record.home(resolve_uri()) / "weights" / f"{init}.ckpt"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:  # several processes may fetch at the same time
+        with whole(kept) as temporary, tempfile.TemporaryDirectory(dir=kept.parent) as folder:
             try:
-                os.replace(download_checkpoint(init, Path(folder)), kept)
+                download_checkpoint(init, Path(folder)).replace(temporary)
             except UsageError as error:
                 raise UsageError(f"init={init}: {error}") from None
             except Failure as failure:

@@ -10,7 +10,7 @@ from typing import Any
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
-from biasbed.studies.table import word
+from biasbed.settings import word
 from biasbed.system import strict_yaml
 from biasbed.tracking.server import active_run, find_runs, guarded, writer
 

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from biasbed import record
-from biasbed.reproduce import verdict as verdicts
 from biasbed.reproduce.differences import Difference
 from biasbed.reproduce.original import Original
-from biasbed.reproduce.verdict import Agreement, Compared
+from biasbed.reproduce.verdict import BIT_EQUAL, DIFFERENT, LEAST_SEEDS, NO_SPREAD, WITHIN, Agreement, Compared, overall
 
 TableRows = Sequence[Sequence[str]]
 METRIC_HEAD = ("metric", "recorded", "here", "difference", "spread", "limit", "verdict")
@@ -53,17 +52,17 @@ def table(head: Sequence[str], rows: TableRows) -> str:
 
 def conclusion(rows: Sequence[Compared]) -> str:
     """One sentence; it starts with the verdict."""
-    found = verdicts.overall(rows)
+    found = overall(rows)
     deciding = [row for row in rows if row.decides]
     text = f"{found} ({_count(deciding, found)} of {len(deciding)} metrics that decide"
-    others = [row.metric for row in rows if not row.decides and row.verdict != verdicts.BIT_EQUAL]
-    if found == verdicts.BIT_EQUAL and others:
+    others = [row.metric for row in rows if not row.decides and row.verdict != BIT_EQUAL]
+    if found == BIT_EQUAL and others:
         text += f"; not equal among the others: {', '.join(others[:5])}{', ...' * (len(others) > 5)}"
     seeds = max((row.seeds for row in deciding), default=0)
-    if found in (verdicts.WITHIN, verdicts.DIFFERENT):
+    if found in (WITHIN, DIFFERENT):
         text += f"; the spread is that of {seeds} other seeds"
-    if found == verdicts.NO_SPREAD:
-        text += f"; {seeds} other seeds are on the server, a spread takes {verdicts.LEAST_SEEDS} that differ"
+    if found == NO_SPREAD:
+        text += f"; {seeds} other seeds are on the server, a spread takes {LEAST_SEEDS} that differ"
     return text + ")"
 
 
@@ -103,7 +102,7 @@ def _note(
     agreements: Sequence[Agreement],
 ) -> str:
     parts = [
-        f"# {original.name} trained again: {verdicts.overall(rows)}",
+        f"# {original.name} trained again: {overall(rows)}",
         f"Run {original.id}, with {code}: {conclusion(rows)}.",
         "## What is different here",
         _markdown(DIFFERENCE_HEAD, difference_rows(found)) if difference_rows(found) else "Nothing that was compared.",
@@ -131,6 +130,6 @@ def _short(value: float) -> str:
 
 
 def _signed(row: Compared) -> str:
-    if row.verdict == verdicts.BIT_EQUAL:
+    if row.verdict == BIT_EQUAL:
         return "0"
     return f"{row.difference:+.3g}" if row.difference == row.difference else "-"

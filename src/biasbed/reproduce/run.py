@@ -22,8 +22,7 @@ from biasbed.reproduce.differences import Difference, differences, protocol_chan
 from biasbed.reproduce.original import Original, history, other_seeds, read
 from biasbed.reproduce.verdict import Agreement, Compared
 from biasbed.system.processes import interruptible
-from biasbed.tracking import folder as run_folder
-from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.folder import RunFolder, exclusive
 from biasbed.tracking.server import guarded, resolve_uri, writer
 from biasbed.tracking.tracker import Tracker, take_run_id
 from biasbed.training import best
@@ -52,7 +51,7 @@ def reproduce(options: ReproduceOptions) -> int:
     original = read(uri, options.run)
     chosen = _chosen(options, original)
     root = _home(uri, options) / "reproductions" / f"{original.id}-{options.code}"
-    with interruptible(), run_folder.exclusive(root, "reproduced"):
+    with interruptible(), exclusive(root, "reproduced"):
         with _source(options, original, root) as (source, code):
             plan = _plan(options, original, chosen, root, source, code)
             print(_introduction(plan), flush=True)
@@ -97,7 +96,7 @@ def _source(options: ReproduceOptions, original: Original, root: Path) -> Iterat
 def _plan(
     options: ReproduceOptions, original: Original, chosen: Mapping[str, str], root: Path, source: Path, code: str
 ) -> Reproduction:
-    from biasbed.system import code as provenance
+    from biasbed.system.code import environment
 
     own = {**chosen, "study": STUDY, "tracking": "offline", "resume": "auto", "log_model": "false"}
     settings = original.words({**options.places, **own})
@@ -109,7 +108,7 @@ def _plan(
     tags = described["tags"]
     # A folder for each state of the code: no training is continued by other code than began it.
     settings["output_dir"] = str(root / (tags.get(record.CODE_HASH) or "code")[:8])
-    found = differences(original, tags, provenance.environment())
+    found = differences(original, tags, environment())
     if original.protocol.hash != tags.get(record.PROTOCOL_HASH):
         found.append(Difference("protocol, in words", "", protocol_changes(original.protocol, described["protocol"])))
     return Reproduction(original, code, source, settings, tags, found)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
 
+from biasbed.system.files import append_line
 from biasbed.tracking.folder import RunFolder
 
 FILE, LOG = "attempts.jsonl", "train.log"
@@ -53,12 +53,7 @@ def end(folder: RunFolder, code: int) -> None:
 
 
 def _append(folder: RunFolder, entry: dict[str, Any]) -> None:
-    path = folder.path / FILE
-    cut = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
-    with path.open("a") as file:
-        file.write(("\n" if cut else "") + json.dumps(entry) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    append_line(folder.path / FILE, json.dumps(entry))
 
 
 def _last_sign(folder: RunFolder) -> float:

@@ -14,12 +14,11 @@ from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import BenchmarkOptions, MainOptions, StudyOptions, of_trainings
 from biasbed.studies import ledger
-from biasbed.studies import study as tracked
 from biasbed.studies.display import Display, listing
 from biasbed.studies.launchers import Launcher, open_launcher, read_options
 from biasbed.studies.plan import Records, StudyPlan, estimate, make_plan, survey
 from biasbed.studies.runner import Item, Runner
-from biasbed.studies.study import StudyRun, finished_runs
+from biasbed.studies.study import LEDGER, SWEPT, TABLE, StudyRun, carried_out, finished_runs, refuse_mixture
 from biasbed.studies.table import StudyTable, methods, parse_seeds, read_table, refuse_seen, refuse_unchosen, vouched
 from biasbed.system.files import write_whole
 from biasbed.tracking.server import resolve_uri
@@ -41,7 +40,7 @@ def benchmark(flags: Mapping[str, str]) -> None:
 
 
 def main_study(flags: Mapping[str, str]) -> None:
-    """Carry out `sweeps/main.yaml`, then analyse it."""
+    """Carry out `sweeps/studies/main.yaml`, then analyse it."""
     options, _ = read_options(MainOptions, flags)
     table = read_table("main")
     if options.seeds != "auto":
@@ -110,14 +109,14 @@ def dry_run(plan: StudyPlan) -> list[str]:
 def carry_out(plan: StudyPlan, launcher: Launcher, options: StudyOptions) -> None:
     """Train what is not done, under the study's run. Raises Failure with the runs that failed or were not sent."""
     name, tags = plan.table.study, _origin(plan.table)
-    if (plan.folder / tracked.SWEPT).exists():
+    if (plan.folder / SWEPT).exists():
         raise UsageError(f"the study '{name}' is a sweep: name another with study=")
     if _is_tracked(plan):
         _server(plan)  # may refuse; only then the run of `mlflow run` is taken
-    with tracked.carried_out(plan.folder, name, plan.table.suite, plan.config, tags) as study:
+    with carried_out(plan.folder, name, plan.table.suite, plan.config, tags) as study:
         environment = {**study.environment, record.GIVEN_TAGS: json.dumps(tags)}
         finished = finished_runs(study.run.uri, name) if study.run is not None else {}
-        write_whole(plan.folder / tracked.TABLE, yaml.safe_dump(_plain(plan.table), sort_keys=False))
+        write_whole(plan.folder / TABLE, yaml.safe_dump(_plain(plan.table), sort_keys=False))
         display = Display(name, plan.workers)
         is_finished = study.run.is_finished if study.run is not None else lambda run: False
         standings = survey(plan, finished)
@@ -165,7 +164,7 @@ def _server(plan: StudyPlan) -> str:
     """The tracking server; UsageError where the study there is not this one."""
     uri = resolve_uri()
     hashes = {run.algorithm: run.config_hash for run in plan.runs}
-    tracked.refuse_mixture(uri, plan.table.study, plan.table.suite, hashes)
+    refuse_mixture(uri, plan.table.study, plan.table.suite, hashes)
     return uri
 
 
@@ -181,7 +180,7 @@ def _write_ledger(plan: StudyPlan, items: list[Item], study_run: StudyRun | None
             records = study_run.time_records(item.run)
         reached = int(records[-1]["step"]) if records else 0
         written.append(ledger.Line(item.run, item.state, reached, ledger.cost(item.run, records)))
-    path = plan.folder / tracked.LEDGER
+    path = plan.folder / LEDGER
     ledger.write(path, written)
     print("\n".join([*ledger.summary(written, str(plan.config.device)), f"each run: {path}"]))
 

@@ -13,8 +13,7 @@ from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.table import StudyTable, Words
-from biasbed.tracking import folder as run_folder
-from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.folder import RunFolder, folder_for, home
 from biasbed.training.resolve import resolve, run_key
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class PlannedRun:
     study: str
     config_hash: str
     run_key: str
-    base: Path  # its folder, or the first of several (`folder.find`)
+    base: Path  # its folder, or the first of several (`folder_for`)
     monitor: str
     unit: str  # epoch or step
     total: int  # of these units
@@ -48,7 +47,7 @@ class PlannedRun:
 
     def folder(self) -> RunFolder:
         """Where it is trained, or has been."""
-        return run_folder.find(self.base, "once", self.tracked, self.study)
+        return folder_for(self.base, "once", self.tracked, self.study)
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class StudyPlan:
     @property
     def folder(self) -> Path:
         """Of what is kept about the study as a whole."""
-        return run_folder.home(self.config) / "studies" / record.slug(self.table.study)
+        return home(self.config) / "studies" / record.slug(self.table.study)
 
 
 def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> StudyPlan:
@@ -84,7 +83,7 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
         runs += planned
         configs.append(job.config)
     runs.sort(key=lambda run: table.seeds.index(run.seed))
-    homes = {str(run_folder.home(config)) for config in configs}
+    homes = {str(home(config)) for config in configs}
     if len(homes) > 1 or len({config.tracking for config in configs}) > 1:
         raise UsageError("output_dir and tracking are the whole study's: give them in its general settings")
     fitting = min(launcher.capacity(config) for config in configs) if workers == "auto" else int(workers)

@@ -18,8 +18,8 @@ from biasbed.errors import Failure, UsageError
 from biasbed.studies.plan import Finished, PlannedRun
 from biasbed.system.files import write_whole
 from biasbed.system.processes import Interrupted, ignore_signals, interruptible
-from biasbed.tracking import folder as run_folder
 from biasbed.tracking.comparison import offer_study
+from biasbed.tracking.folder import make, mapping
 from biasbed.tracking.server import experiment_id, find_runs, guarded, resolve_uri, writer
 from biasbed.tracking.tracker import PARENT, take_run_id
 
@@ -187,7 +187,7 @@ def carried_out(folder: Path, study: str, suite: str, config: Config, tags: Mapp
     How it stands is noted in its folder, for `sync`. Raises Failure where the server can't be reached: nothing has been
     started then.
     """
-    run_folder.make(folder)
+    make(folder)
     note = {"study": study, "suite": suite, "experiment": config.experiment, "tags": dict(tags)}
     given, found, begun = take_run_id(), OpenStudy(), False
     try:
@@ -227,7 +227,7 @@ def send_studies(root: Path, uri: str) -> int:
     """
     sent = 0
     for path in sorted(root.glob(f"studies/*/{NOTE}")):
-        note = run_folder.mapping(path)
+        note = mapping(path)
         if note is None or not {"study", "suite", "experiment", "tags", "status", "sent"} <= set(note):
             print(f"{path} is damaged; the study's own command mends it", file=sys.stderr)
             continue

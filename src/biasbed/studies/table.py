@@ -1,4 +1,4 @@
-"""A study's table: which methods, seeds and settings, as a YAML of `sweeps/` or of a user's own.
+"""A study's table: which methods, seeds and settings, as a YAML of `sweeps/studies/` or of a user's own.
 
 ```yaml
 suite: demo
@@ -22,10 +22,10 @@ from typing import Any, Literal
 from biasbed import algorithms, suites
 from biasbed.errors import UsageError
 from biasbed.options import OWN
-from biasbed.settings import nearest
+from biasbed.settings import nearest, word
 from biasbed.system import strict_yaml
 
-SWEEPS = Path(__file__).resolve().parents[1] / "sweeps"
+TABLES = Path(__file__).resolve().parents[1] / "sweeps" / "studies"
 MAX_SEED = 2**31 - 1
 MOST_SEEDS = 10_000  # of a method
 
@@ -45,7 +45,7 @@ class StudyTable:
 
 
 def read_table(name: str) -> StudyTable:
-    """The table of this name in `sweeps/`, or in this file.
+    """The table of this name in `sweeps/studies/`, or in this file.
 
     Raises UsageError with one line for anything missing, unknown, doubled or of a wrong type.
     """
@@ -194,27 +194,13 @@ def _words(value: Any, where: str) -> dict[str, str]:
     return {str(name): word(entry) for name, entry in value.items()}
 
 
-def word(value: Any) -> str:
-    """A setting's value as the command line has it."""
-    if isinstance(value, list):
-        return ",".join(map(word, value))
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    return str(value)
-
-
 # --- files ------------------------------------------------------------------------------------------------------------
-
-
-def is_table(path: Path) -> bool:
-    """Whether a file of `sweeps/` is a study's table: the others are search spaces, named after their method."""
-    return path.suffix == ".yaml" and path.stem not in algorithms.REGISTRY
 
 
 def _path(name: str) -> Path:
     if name.endswith((".yaml", ".yml")):
         return Path(name).expanduser()
-    tables = sorted(path.stem for path in SWEEPS.iterdir() if is_table(path))
+    tables = sorted(path.stem for path in TABLES.glob("*.yaml"))
     if name not in tables:
-        raise UsageError(f"table={name}: there is no such table in {SWEEPS.name}/{nearest(name, tables)}")
-    return SWEEPS / f"{name}.yaml"
+        raise UsageError(f"table={name}: there is no such table in sweeps/studies/{nearest(name, tables)}")
+    return TABLES / f"{name}.yaml"

@@ -35,6 +35,17 @@ def write_whole(path: Path, text: str) -> None:
         temporary.write_text(text)
 
 
+def append_line(path: Path, line: str) -> None:
+    """Add a line that a power cut does not lose, to a file whose last one a kill may have cut off."""
+    with path.open("a+b") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            line = line if file.read(1) == b"\n" else f"\n{line}"
+        file.write(f"{line}\n".encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def flush(path: Path) -> None:
     """Make what was written to a file durable, or the names in a folder."""
     descriptor = os.open(path, os.O_RDONLY)

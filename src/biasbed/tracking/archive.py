@@ -7,19 +7,19 @@ A zip archive: `manifest.json` (format, version, the runs, size and SHA-256 of e
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
 import json
 import lzma
-import os
 import posixpath
 import re
 import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
@@ -30,6 +30,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from biasbed import __version__
 from biasbed.errors import UsageError
 from biasbed.settings import is_text
+from biasbed.system.files import whole
 
 T = TypeVar("T")
 
@@ -120,17 +121,27 @@ class ArchiveManifest:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-class ArchiveWriter:
-    """Writes an archive beside its place, and puts it there when it is whole."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.part = path, path.with_name(f"{path.name}.part")
-        self.files: dict[str, ArchivedFile] = {}
-        self.runs: list[str] = []
+@contextlib.contextmanager
+def new_archive(path: Path) -> Iterator[ArchiveWriter]:
+    """An archive to add runs to, which is there at the end of the block; UsageError where it can't be written."""
+    with whole(path) as temporary:
         try:
-            self.zip = zipfile.ZipFile(self.part, "w")
+            packed = zipfile.ZipFile(temporary, "w")
         except OSError as error:
             raise UsageError(f"file={path} can't be written: {error.strerror}") from None
+        with packed:
+            archive = ArchiveWriter(packed)
+            yield archive
+            archive.describe()
+
+
+class ArchiveWriter:
+    """Puts runs into a zip file."""
+
+    def __init__(self, packed: zipfile.ZipFile) -> None:
+        self.zip = packed
+        self.files: dict[str, ArchivedFile] = {}
+        self.runs: list[str] = []
 
     def add_run(self, run: ArchivedRun, rows: Iterable[MetricRow], artifacts: Path) -> None:
         """artifacts: a folder whose files are the run's."""
@@ -154,20 +165,10 @@ class ArchiveWriter:
             self.zip.writestr(name, content, packing)
             self.files[name] = ArchivedFile(hashlib.sha256(content).hexdigest(), len(content))
 
-    def __enter__(self) -> ArchiveWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            manifest = ArchiveManifest(FORMAT, VERSION, __version__, self.runs, self.files)
-            self.zip.writestr(MANIFEST, json.dumps(asdict(manifest), indent=1), zipfile.ZIP_DEFLATED)
-        self.zip.close()
-        if kind is None:
-            os.replace(self.part, self.path)
-        else:
-            self.part.unlink(missing_ok=True)
+    def describe(self) -> None:
+        """The manifest, which is of all that was added."""
+        manifest = ArchiveManifest(FORMAT, VERSION, __version__, self.runs, self.files)
+        self.zip.writestr(MANIFEST, json.dumps(asdict(manifest), indent=1), zipfile.ZIP_DEFLATED)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

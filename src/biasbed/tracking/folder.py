@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.system import strict_yaml
-from biasbed.system.files import write_whole
+from biasbed.system.files import append_line, write_whole
 from biasbed.tracking.server import resolve_uri
 
 if TYPE_CHECKING:
@@ -86,10 +86,7 @@ class RunFolder:
         write_whole(self.journal, "".join(json.dumps(entry) + "\n" for entry in records))
 
     def append_journal(self, entry: dict[str, Any]) -> None:
-        with self.journal.open("a") as file:
-            file.write(json.dumps(entry) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.journal, json.dumps(entry))
 
     def read_journal(self) -> list[dict[str, Any]]:
         """All whole records; a line that is damaged, or was cut off by a kill, is left out (the checkpoint has it)."""
@@ -229,7 +226,7 @@ def _holder(file: TextIO) -> str:
     return file.read().strip() or "another process"
 
 
-def find(base: Path, resume: str, tracked: bool, study: str) -> RunFolder:
+def folder_for(base: Path, resume: str, tracked: bool, study: str) -> RunFolder:
     """The folder to train in: the study's newest one unless it is done or `resume` is `never`; then the next free name.
 
     With `resume=once` a done folder is returned as it is; so is one whose results never reached a server, where runs

@@ -9,7 +9,7 @@ from typing import Any
 from biasbed import record
 from biasbed.errors import UsageError
 from biasbed.options import ExportOptions
-from biasbed.tracking.archive import ArchivedRun, ArchiveWriter, Input, MetricRow
+from biasbed.tracking.archive import ArchivedRun, Input, MetricRow, new_archive
 from biasbed.tracking.server import active_run, find_runs, guarded, resolve_uri, writer
 from biasbed.tracking.tracker import PARENT
 
@@ -31,7 +31,7 @@ def export(options: ExportOptions) -> Path:
     if not runs:
         names = ", ".join(f"{run.info.run_name} ({run.info.run_id})" for run in left_out[:3])
         raise UsageError(f"nothing to export: still running, or ended without a word: {names}")
-    with ArchiveWriter(path) as archive, guarded(uri):
+    with new_archive(path) as archive, guarded(uri):
         for run in {run.info.run_id: run for run in runs}.values():
             with tempfile.TemporaryDirectory() as folder:
                 _download(uri, run.info.run_id, Path(folder), options.checkpoints)

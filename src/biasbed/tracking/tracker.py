@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from biasbed import record
 from biasbed.errors import Failure, first_line
+from biasbed.settings import word
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.server import experiment_id, find_runs, guarded, impatient, resolve_uri, writer
 
@@ -74,7 +75,7 @@ class Tracker:
         attempts = int(state.get("attempts", 0)) + 1
         own = {record.ATTEMPTS: str(attempts), record.FOLDER_ID: self.folder.identify(), "mlflow.runName": name}
         tags = {**tags, **own}
-        words = {f"{record.CONFIG_PARAMETER}{key}": _word(value) for key, value in params.items()}
+        words = {f"{record.CONFIG_PARAMETER}{key}": word(value) for key, value in params.items()}
         state |= {"experiment": experiment, "tags": tags, "params": words, "attempts": attempts, "sent": False}
         state["inputs"] = [list(entry) for entry in inputs]
         self.folder.write_state(state)
@@ -359,9 +360,3 @@ def report_usage_error(message: str) -> None:
             client = MlflowClient(resolve_uri())
             client.set_tag(run_id, record.USAGE_ERROR, message[:5000])
             client.set_tag(run_id, NOTE, message)
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return "none" if value is None else str(value)

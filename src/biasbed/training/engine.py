@@ -26,7 +26,7 @@ from biasbed.evaluation.decisions import write_predictions
 from biasbed.evaluation.evaluator import Evaluator, measure, refuse_corrupt
 from biasbed.networks.network import as_input
 from biasbed.system.processes import Interrupted, Postponed
-from biasbed.system.terminal import ProgressBar as Bar
+from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Record
 
@@ -127,7 +127,7 @@ class Engine:
         total = self.total_steps(stage)
         interval = self._interval() if is_last else self.steps_per_epoch
         self.algorithm.train()
-        with Bar(total, "step", self.state.step, silent=not self.group.is_main) as bar, self._postponed():
+        with ProgressBar(total, "step", self.state.step, silent=not self.group.is_main) as bar, self._postponed():
             self._since = time.perf_counter()
             if self.state.due:
                 self._boundary(bar, is_last)
@@ -192,7 +192,7 @@ class Engine:
 
     # --- when an evaluation is due -----------------------------------------------------------------------------------
 
-    def _boundary(self, bar: Bar, is_last: bool) -> None:
+    def _boundary(self, bar: ProgressBar, is_last: bool) -> None:
         """Evaluate, then checkpoint with the new record in it, then journal, then server (DESIGN, "Exactly once")."""
         self._check_finite()
         self._seconds, self._since = self._elapsed(), time.perf_counter()
@@ -280,7 +280,7 @@ class Engine:
                 "Lower optim.lr, add optim.warmup, or use precision=fp32"
             )
 
-    def _note_skipped(self, messages: Sequence[str], bar: Bar) -> None:
+    def _note_skipped(self, messages: Sequence[str], bar: ProgressBar) -> None:
         for message in messages:
             if message not in self.skipped:
                 self.skipped.add(message)

@@ -16,8 +16,7 @@ from biasbed.networks import frozen
 from biasbed.suites import open_suite
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
-from biasbed.tracking import folder as run_folder
-from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.folder import RunFolder, folder_for, home
 from biasbed.training import best
 from biasbed.training.resolve import config_hash, run_key
 
@@ -47,7 +46,7 @@ class Job:
     def base(self) -> Path:
         """The first of the folders that runs with this key have."""
         name = f"{self.algorithm}-s{self.config.seed}-{self.run_key[:8]}"
-        return run_folder.home(self.config) / self.suite.name / name
+        return home(self.config) / self.suite.name / name
 
     def tags(self) -> dict[str, str]:
         config = self.config
@@ -102,7 +101,7 @@ def _fingerprint(suite: OpenSuite, training_data: Mapping[str, float], requires:
 def find_folder(job: Job) -> RunFolder:
     """Where it is to be trained, or has been."""
     config = job.config
-    return run_folder.find(job.base, config.resume, config.tracking == "on", config.study)
+    return folder_for(job.base, config.resume, config.tracking == "on", config.study)
 
 
 def take_place(job: Job) -> RunFolder:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from biasbed import record, registry
-from biasbed.algorithms import recipes as presets
+from biasbed.algorithms import recipes
 from biasbed.config import Config, config_class, preset_names
 from biasbed.errors import UsageError
 from biasbed.settings import build, check, nearest, specs
@@ -30,8 +30,8 @@ def resolve(flags: Mapping[str, Any]) -> Config:
     algorithm = algorithms.load(name)
     cls = config_class(suite.Settings, algorithm.HParams)
     owners = (suite.presets, algorithm.presets)
-    recipes = presets.named(preset_names(given), owners, specs(cls), name)
-    layers = [suite.defaults, algorithm.defaults, *recipes, given]
+    presets = recipes.named(preset_names(given), owners, specs(cls), name)
+    layers = [suite.defaults, algorithm.defaults, *presets, given]
     values: dict[str, Any] = {}
     for layer in layers:
         for one, other in (("epochs", "steps"), ("steps", "epochs")):

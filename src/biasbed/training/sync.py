@@ -50,7 +50,7 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
             raise Failure(f"{lost} is lost or damaged: the command that made it mends that")
         _mend_journal(folder)
         tracker.reopen()
-        tracker.finish(log_model if params.get("log_model") == "True" else None)
+        tracker.finish(log_model if params.get("log_model") == "true" else None)
     print(f"{folder.path.name} -> run {tracker.run_id}")
     return True
 

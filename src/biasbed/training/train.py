@@ -13,14 +13,13 @@ import torch
 import yaml
 
 from biasbed import algorithms, measures, record
-from biasbed import config as configs
 from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.make import make_algorithm
 from biasbed.compute import checkpoint, distributed
 from biasbed.compute.device import settle_arithmetic
 from biasbed.compute.distributed import Group, failures_named
 from biasbed.compute.precision import Precision
-from biasbed.config import Config
+from biasbed.config import Config, plain
 from biasbed.data.pictures import save_examples
 from biasbed.data.streams import MAIN, BatchPlan, TrainLoader, auto_workers
 from biasbed.errors import Failure, UsageError
@@ -97,7 +96,7 @@ def _report_skipped(engine: Engine, tracker: Tracker | None) -> None:
 def _open_run(job: Job, folder: RunFolder, tracker: Tracker, state: Mapping[str, Any] | None) -> None:
     """Write what describes the run, and open it on the server."""
     config, path = job.config, folder.path
-    (path / record.CONFIG_FILE).write_text(yaml.safe_dump(configs.plain(config), sort_keys=False))
+    (path / record.CONFIG_FILE).write_text(yaml.safe_dump(plain(config), sort_keys=False))
     (path / record.PROTOCOL_FILE).write_text(job.protocol.to_json())
     (path / record.ENVIRONMENT_FILE).write_text(code.environment())
     if not (path / record.PICTURES_FOLDER).exists():
@@ -113,7 +112,7 @@ def _open_run(job: Job, folder: RunFolder, tracker: Tracker, state: Mapping[str,
     contexts += [("validation", entry.name) for entry in job.suite.validation]
     contexts += [("testing", entry.name) for entry in job.suite.sets]
     inputs = [(context, name, job.fingerprint) for context, name in contexts]
-    tracker.start(job.name, experiment, job.tags(), configs.plain(config), inputs)
+    tracker.start(job.name, experiment, job.tags(), plain(config), inputs)
     if state is not None:
         print(f"continuing {path} at step {state['position']['step']}", file=sys.stderr)
 

@@ -190,7 +190,7 @@ def test_published_numbers_name_their_source(published_uri: str, tmp_path: Path)
 @pytest.mark.usefixtures("without_figures")
 def test_the_command_of_the_report_computes_the_same(recorder: Recorder) -> None:
     fill(recorder, THREE)
-    options = {"alpha": "0.1", "control": "erm", "sets": "edge,sketch,plain", "order": "padain", "rope": "2"}
+    options = {"alpha": "0.1", "control": "erm", "sets": "edge,sketch,plain", "order": "padain", "rope": "2.0"}
     outcome = recorder.analyze(**options)
     words = dict(part.split("=", 1) for part in provenance.command(outcome.analysis).split(" -P ")[1:])
     assert {name: words[name] for name in options} == options

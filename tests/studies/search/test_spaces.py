@@ -1,4 +1,4 @@
-"""Search spaces: every file of sweeps/ holds and has its method's default; a wrong one is refused in one line."""
+"""Search spaces: all of sweeps/spaces/ hold and have their method's default; a wrong one is refused in one line."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from biasbed import algorithms, config
 from biasbed.errors import UsageError
+from biasbed.studies.search import space as spaces
 from biasbed.studies.search.space import Space, read_space
-from biasbed.studies.table import is_table
 from biasbed.training.resolve import resolve
 from helpers.commands import ROOT
 
-SPACES = sorted(path for path in (ROOT / "sweeps").iterdir() if path.suffix == ".yaml" and not is_table(path))
+SPACES = sorted((ROOT / "sweeps" / "spaces").glob("*.yaml"))
 CONDITIONAL = """
 optim.name: {distribution: categorical, choices: [sgd, adam, adamw]}
 optim.momentum: {distribution: uniform, low: 0.5, high: 0.9, step: 0.1, when: {optim.name: sgd}}
@@ -52,6 +52,15 @@ def test_every_space_holds_and_has_the_default(path: Path) -> None:
 
 def test_every_method_has_a_space() -> None:
     assert {path.stem for path in SPACES} == set(algorithms.REGISTRY)
+
+
+def test_the_suite_s_own_space_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spaces, "SPACES", tmp_path)
+    for folder, low in (("", 0.01), ("demo", 0.05)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "erm.yaml").write_text(f"optim.lr: {{distribution: uniform, low: {low}, high: 1}}\n")
+    lows = [read_space("auto", {**words("erm"), "suite": suite}).dimensions[0].low for suite in ("demo", "folders")]
+    assert lows == [0.05, 0.01]
 
 
 def test_a_conditional_space(tmp_path: Path) -> None:

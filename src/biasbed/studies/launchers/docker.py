@@ -26,7 +26,7 @@ from biasbed.errors import Failure, UsageError
 from biasbed.options import StudyOptions
 from biasbed.settings import setting
 from biasbed.studies.launchers import Launcher, TrainCommand, require_server, share, with_device
-from biasbed.system import code as provenance
+from biasbed.system import code
 from biasbed.system.processes import LIFELINE
 
 
@@ -214,7 +214,7 @@ class DockerLauncher(Launcher):
     def _compare_code(self) -> None:
         """A warning where the image holds other code than this checkout."""
         there = (self.image.labels or {}).get("org.opencontainers.image.revision", "unknown")
-        here, is_dirty = provenance.git_state()
+        here, is_dirty = code.git_state()
         if here and (there != here or is_dirty == "true"):
             own = f"this checkout's ({here[:12]}{' with changes' if is_dirty == 'true' else ''})"
             print(f"warning: trainings run the image's code (commit {there[:12]}), not {own}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Search spaces: which settings of a method are searched over, and where, as a YAML of `sweeps/` or of a user's own.
+"""Search spaces: which settings of a method are searched over, and where; a YAML of `sweeps/spaces/`, or a user's.
 
 ```yaml
 optim.lr: {distribution: loguniform, low: 0.01, high: 1.0}
@@ -24,13 +24,15 @@ from typing import TYPE_CHECKING, Any
 from biasbed import algorithms
 from biasbed.config import Config
 from biasbed.errors import UsageError
-from biasbed.settings import Spec, check, flatten, nearest, specs
-from biasbed.studies.table import SWEEPS, Words, word
+from biasbed.settings import Spec, check, flatten, nearest, specs, word
+from biasbed.studies.table import Words
 from biasbed.system import strict_yaml
 from biasbed.training.resolve import resolve
 
 if TYPE_CHECKING:
     from optuna import Trial
+
+SPACES = Path(__file__).resolve().parents[2] / "sweeps" / "spaces"
 
 RANGES = {"uniform": ("low", "high", "step"), "loguniform": ("low", "high")}
 RANGES |= {"int": ("low", "high", "step"), "intlog": ("low", "high"), "categorical": ("choices",)}
@@ -173,20 +175,26 @@ def _exists(dimension: Dimension, words: Words) -> bool:
 
 
 def read_space(name: str, words: Words) -> Space:
-    """The space of a method: `auto` for that of `sweeps/`, or a file. words: the settings of `train`, method included.
+    """The space of a method: `auto` for biasbed's, or a file. words: settings of `train`, suite and method among them.
 
     Raises UsageError with one line for an empty space, an unknown or fixed setting, and a wrong range.
     """
-    algorithm = words["algorithm"]
-    path = SWEEPS / f"{algorithm}.yaml" if name == "auto" else Path(name).expanduser()
-    if name == "auto" and (algorithm not in algorithms.REGISTRY or not path.exists()):
-        raise UsageError(f"there is no search space sweeps/{algorithm}.yaml: give one with space=<file>")
+    path = _included(words["suite"], words["algorithm"]) if name == "auto" else Path(name).expanduser()
     base = resolve(words)
     content = strict_yaml.read(path, "space")
     try:
         return _space(content, base, words)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
+
+
+def _included(suite: str, algorithm: str) -> Path:
+    """The file that comes with biasbed: the suite's own for this method wins over the method's."""
+    files = (SPACES / suite / f"{algorithm}.yaml", SPACES / f"{algorithm}.yaml")
+    found = next((path for path in files if algorithm in algorithms.REGISTRY and path.exists()), None)
+    if found is None:
+        raise UsageError(f"there is no search space sweeps/spaces/{algorithm}.yaml: give one with space=<file>")
+    return found
 
 
 def _space(content: Any, base: Config, words: Words) -> Space:
