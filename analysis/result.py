@@ -18,10 +18,10 @@ from biasbed import measures, record
 from biasbed.analysis import regret, scores, spread
 from biasbed.analysis.runs.collect import collect
 from biasbed.analysis.runs.run import Collection, Run
-from biasbed.analysis.selection import names, own, published
+from biasbed.analysis.selection import names, published
 from biasbed.analysis.selection.published import PublishedStudy
 from biasbed.analysis.selection.rules import AsPublished, History, Rule, headline
-from biasbed.analysis.selection.select import make_rule
+from biasbed.analysis.selection.select import choose, make_rule, select
 from biasbed.analysis.statistics import evidence, friedman
 from biasbed.analysis.statistics.evidence import PairwiseResults
 from biasbed.errors import UsageError
@@ -171,7 +171,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     collection, sets, rule, histories = material.collection, material.sets, material.rule, material.histories
     _check_display(options, collection, sets)
     monitor = collection.protocol.monitor
-    selected, missing = published.select_with_published(rule, collection.runs, histories, sets, monitor)
+    selected, missing = select(rule, _of(collection.runs, histories), sets, monitor)
     runs = scores.run_table(selected, collection.runs, sets, monitor)
     table = scores.score_table(runs, collection.algorithms, [entry.name for entry in sets])
     scope = f"-P suite={collection.scope.suite} -P study={collection.scope.study}"
@@ -181,7 +181,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     notes += scores.check_complete(table, missing, collection.runs, scope, trainable)
     notes += scores.run_count_note(table) + scores.identical_runs_note(runs)
     notes += scores.shared_images_note(sets) + scores.validation_note(collection.protocol)
-    others, _ = published.select_with_published(rule, collection.duplicates, histories, sets, monitor)
+    others, _ = select(rule, _of(collection.duplicates, histories), sets, monitor)
     duplicates = scores.run_table(others, collection.duplicates, sets, monitor)
     daggers = scores.daggers(collection.runs, sets)
     comparisons = compare_settings(table, sets, daggers, options.alpha)
@@ -264,6 +264,10 @@ def _reproduction(material: AnalysisInputs, runs: pd.DataFrame, options: Analyze
     return published.cards(material.studies, material.rule, own, material.histories, scales, options.alpha)
 
 
+def _of(runs: Sequence[Run], histories: Mapping[str, History]) -> dict[str, History]:
+    return {run.id: histories[run.id] for run in runs}
+
+
 def _curves(histories: Mapping[str, History], runs: Sequence[Run], sets: Sequence[record.SetRecord]) -> pd.DataFrame:
     """The headline of every run and set at every step, as shown."""
     rows = [
@@ -306,7 +310,7 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
         collection = dataclasses.replace(collection, notes=(*collection.notes, *notes))
     of_studies = [run for study in studies for run in study.mlflow_runs]
     histories = read_histories(store, [*mlflow_runs, *of_studies])
-    chosen, notes = own.choose(rule, collection.runs, histories)
+    chosen, notes = choose(rule, collection.runs, histories)
     if options.with_published:
         chosen = (*chosen, *collection.published_by_rule[rule.name])
     collection = dataclasses.replace(collection, runs=chosen, notes=(*collection.notes, *notes))
@@ -332,9 +336,11 @@ def _rule(collection: Collection, sets: tuple[record.SetRecord, ...], options: A
 def read_histories(store: RunStore, mlflow_runs: Iterable[Any]) -> dict[str, History]:
     """Run id -> curves of all these MLflow runs."""
     runs = {run.info.run_id: run for run in mlflow_runs}
-    return {
-        run_id: History(_title(runs[run_id]), rows) for run_id, rows in store.histories(list(runs.values())).items()
-    }
+    found = {}
+    for run_id, rows in store.histories(list(runs.values())).items():
+        is_published = runs[run_id].data.tags.get(record.KIND) == "published"
+        found[run_id] = History(_title(runs[run_id]), rows, is_published)
+    return found
 
 
 def _title(run: Any) -> str:

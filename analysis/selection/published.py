@@ -19,8 +19,7 @@ from biasbed import record
 from biasbed.analysis.runs.collect import PUBLISHED_MARK, published_by_rule, read_protocol, read_run
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection import rules
-from biasbed.analysis.selection.rules import AsPublished, History, Rule
-from biasbed.analysis.selection.select import Missing, select
+from biasbed.analysis.selection.rules import History, Rule
 from biasbed.analysis.statistics import exact
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
@@ -157,26 +156,6 @@ def _check_names(by_rule: Mapping[str, Sequence[Run]], wanted: Sequence[str] | s
 def runs_under(collection: Collection, rule: str) -> tuple[Run, ...]:
     """The runs that count under a rule: one's own, then the published ones that were selected by it."""
     return (*collection.own, *collection.published_by_rule.get(rule, ()))
-
-
-def select_with_published(
-    rule: Rule,
-    runs: Sequence[Run],
-    histories: Mapping[str, History],
-    sets: Sequence[record.SetRecord],
-    monitor: str,
-) -> tuple[pd.DataFrame, list[Missing]]:
-    """`selection.select`, with published numbers taken as they are."""
-    own = {run.id: histories[run.id] for run in runs if run.kind != "published"}
-    published = {run.id: histories[run.id] for run in runs if run.kind == "published"}
-    if not published:
-        return select(rule, own, sets, monitor)
-    taken, missing = select(AsPublished(rule.name), published, sets, monitor)
-    if not own:
-        return taken, missing
-    selected, more = select(rule, own, sets, monitor)
-    frames = [frame for frame in (selected, taken) if len(frame)]
-    return pd.concat(frames or [selected], ignore_index=True), [*more, *missing]
 
 
 # --- was it reproduced? -----------------------------------------------------------------------------------------------

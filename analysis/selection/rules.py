@@ -1,27 +1,32 @@
-"""Selection rules: which epochs of a run stand for it.
+"""Selection rules: which runs count, and which of their epochs stand for them.
 
 A rule is a small frozen object that looks at one run's history and names the steps that count for one evaluation set;
-every measure of that set is then the mean over those steps. A new rule is a class with `name`, `label`, `oracle` and
-`steps`: in a file of your own (own.py; there it may choose among runs too), or here with a line in `RULES`.
+every measure of that set is then the mean over those steps. It may also choose among an algorithm's runs. A new rule is
+a subclass of `Rule`: in a file of your own (own.py), or here with a line in `RULES`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol as Interface
+from typing import ClassVar
 
 from biasbed import record
+from biasbed.analysis.runs.run import Run
 from biasbed.errors import Failure, UsageError
+from biasbed.registry import Registry
 
 
 class History:
     """One run's curves: every metric's values by step, in the order of steps."""
 
-    def __init__(self, run: str, rows: Iterable[tuple[str, int, float]]) -> None:
-        """rows: metric, step, value; one for each metric and step. run: the run's name in messages."""
-        self.run = run
+    def __init__(self, run: str, rows: Iterable[tuple[str, int, float]], is_published: bool = False) -> None:
+        """rows: metric, step, value; one for each metric and step. run: the run's name in messages.
+
+        is_published: a rule was applied already, and what it gave is all there is.
+        """
+        self.run, self.is_published = run, is_published
         self._curves: dict[str, dict[int, float]] = {}
         for metric, step, value in sorted(rows):
             self._curves.setdefault(metric, {})[step] = value
@@ -35,33 +40,52 @@ class History:
         return self._curves.get(str(metric), {})
 
 
-class Rule(Interface):
-    """What every selection rule offers."""
+@dataclass(frozen=True)
+class Candidate:
+    """A run that a rule may choose."""
 
-    @property
-    def name(self) -> str:
-        """One of `RULES`, or the name of your own."""
+    run: Run
+    history: History
+
+
+class Rule:
+    """Which runs of an algorithm count, and at which steps."""
+
+    name: str  # as `selection=` has it
+    oracle: bool  # whether it looks at the evaluation sets: no model could be chosen so in practice
+    in_every_protocol: ClassVar[bool] = False  # whether it makes sense where the protocol doesn't list it
+
+    @classmethod
+    def made(cls, protocol: record.Protocol, n: int) -> Rule:
+        """The rule for a protocol, whose `sets` are those that count. n: as `n=` says."""
+        return cls(protocol, n)  # type: ignore[call-arg]
 
     @property
     def label(self) -> str:
         """The rule in words, for captions; that of an oracle begins with ORACLE."""
+        raise NotImplementedError
 
-    @property
-    def oracle(self) -> bool:
-        """Whether the rule looks at the evaluation sets: no model could be chosen so in practice."""
+    def choose(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Those of one algorithm's runs that count: all, but for rules that choose hyper-parameters too."""
+        return candidates
 
     def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
-        """The steps that count for this evaluation set; empty where the run was never tested on it."""
+        """The steps of a run that count for this evaluation set; empty where the run was never tested on it."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class BestValidation:
+class BestValidation(Rule):
     """The epoch with the best monitor; of several the first. The same epoch for every evaluation set."""
 
     monitor: str
     higher_is_better: bool = True
     name: str = "best_validation"
     oracle: bool = False
+
+    @classmethod
+    def made(cls, protocol: record.Protocol, n: int) -> Rule:
+        return cls(protocol.monitor, protocol.monitor_higher_is_better)
 
     @property
     def label(self) -> str:
@@ -75,12 +99,16 @@ class BestValidation:
 
 
 @dataclass(frozen=True)
-class LastN:
+class LastN(Rule):
     """The last n epochs at which the set was tested, averaged (Kalischek et al. 2023)."""
 
     n: int
     name: str = "last_n"
     oracle: bool = False
+
+    @classmethod
+    def made(cls, protocol: record.Protocol, n: int) -> Rule:
+        return cls(n)
 
     @property
     def label(self) -> str:
@@ -97,11 +125,15 @@ class LastN:
 
 
 @dataclass(frozen=True)
-class BestEpoch:
+class BestEpoch(Rule):
     """Each set's own best epoch, chosen on the set itself: an oracle, an upper bound that no practice can reach."""
 
     name: str = "best_epoch"
     oracle: bool = True
+
+    @classmethod
+    def made(cls, protocol: record.Protocol, n: int) -> Rule:
+        return cls()
 
     @property
     def label(self) -> str:
@@ -113,12 +145,17 @@ class BestEpoch:
 
 
 @dataclass(frozen=True)
-class BestEpochPerRun:
+class BestEpochPerRun(Rule):
     """One epoch for all sets, that with the best mean over them; of several the first. An oracle too."""
 
     sets: tuple[record.SetRecord, ...]
     name: str = "best_epoch_per_run"
     oracle: bool = True
+    in_every_protocol: ClassVar[bool] = True
+
+    @classmethod
+    def made(cls, protocol: record.Protocol, n: int) -> Rule:
+        return cls(protocol.sets)
 
     def __post_init__(self) -> None:
         units = sorted({entry.headline for entry in self.sets})
@@ -140,55 +177,60 @@ class BestEpochPerRun:
 
 
 @dataclass(frozen=True)
-class Last:
+class Last(Rule):
     """The last epoch at which the set was tested."""
 
     name: str = "last"
     oracle: bool = False
+    in_every_protocol: ClassVar[bool] = True
+
+    @classmethod
+    def made(cls, protocol: record.Protocol, n: int) -> Rule:
+        return cls()
 
     @property
     def label(self) -> str:
         return "the last epoch"
 
     def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
-        return tuple(history.curve(headline(entry)))[-1:]
+        return taken(history, entry)
 
 
-@dataclass(frozen=True)
-class AsPublished:
+# biasbed's own; a user's is `<file>.py:<Class>` (own.py).
+RULES = Registry(
+    "selection",
+    {
+        "best_validation": "biasbed.analysis.selection.rules:BestValidation",
+        "last_n": "biasbed.analysis.selection.rules:LastN",
+        "last": "biasbed.analysis.selection.rules:Last",
+        "best_epoch": "biasbed.analysis.selection.rules:BestEpoch",
+        "best_epoch_per_run": "biasbed.analysis.selection.rules:BestEpochPerRun",
+    },
+    takes_own=True,
+    kind="rule",
+)
+PRINTED = record.Protocol("", (), (), (), monitor="validation score")  # as far as papers say
+
+
+class AsPublished(Rule):
     """Numbers that were published with a rule applied: there is one value per run and set, and it is taken."""
 
-    name: str
-    n: int = 0
-
-    @property
-    def oracle(self) -> bool:
-        return self.name in ORACLES
+    def __init__(self, name: str, n: int = 0) -> None:
+        """n: as the numbers were published with, if their rule has one."""
+        self.rule = RULES.load(name).made(PRINTED, n) if name in RULES else None
+        self.name, self.oracle = name, self.rule is not None and self.rule.oracle
 
     @property
     def label(self) -> str:
-        rules: Mapping[str, Rule] = {
-            "best_validation": BestValidation("validation score"),
-            "last_n": LastN(self.n),
-            "best_epoch": BestEpoch(),
-            "best_epoch_per_run": BestEpochPerRun(()),
-            "last": Last(),
-        }
-        return f"as published: {rules[self.name].label}" if self.name in rules else "as published"
+        return "as published" if self.rule is None else f"as published: {self.rule.label}"
 
     def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
-        return tuple(history.curve(headline(entry)))[-1:]
+        return taken(history, entry)
 
 
-RULES: Mapping[str, Callable[[record.Protocol, int], Rule]] = {
-    "best_validation": lambda protocol, n: BestValidation(protocol.monitor, protocol.monitor_higher_is_better),
-    "last_n": lambda protocol, n: LastN(n),
-    "last": lambda protocol, n: Last(),
-    "best_epoch": lambda protocol, n: BestEpoch(),
-    "best_epoch_per_run": lambda protocol, n: BestEpochPerRun(protocol.sets),
-}
-ORACLES = ("best_epoch", "best_epoch_per_run")
-NEED_NO_CONSENT = ("last", "best_epoch_per_run")  # make sense in every protocol; the others if it lists them
+def taken(history: History, entry: record.SetRecord) -> tuple[int, ...]:
+    """The one step at which a published run has a value."""
+    return tuple(history.curve(headline(entry)))[-1:]
 
 
 def headline(entry: record.SetRecord) -> record.MetricName:

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis.selection.rules import NEED_NO_CONSENT, RULES, History, Rule, headline
+from biasbed.analysis.runs.run import Run
+from biasbed.analysis.selection.rules import RULES, Candidate, History, Rule, headline, taken
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
 
 def rule_names(protocol: record.Protocol) -> tuple[str, ...]:
     """The rules that runs of a protocol may be selected by."""
-    return tuple(dict.fromkeys((*protocol.selection_rules, *NEED_NO_CONSENT)))
+    always = (name for name in RULES if RULES.load(name).in_every_protocol)
+    return tuple(dict.fromkeys((*protocol.selection_rules, *always)))
 
 
 def make_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
@@ -42,7 +44,21 @@ def known_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
         raise UsageError(f"selection={name}: this protocol has no such rule{advice}, or <file>.py:<Class> of your own")
     if name not in RULES:
         raise UsageError(f"selection={name}: this version of biasbed does not know the rule; valid: {', '.join(RULES)}")
-    return RULES[name](protocol, n)
+    rule: Rule = RULES.load(name).made(protocol, n)
+    return rule
+
+
+def choose(rule: Rule, runs: Sequence[Run], histories: Mapping[str, History]) -> tuple[tuple[Run, ...], list[str]]:
+    """The runs that count under a rule, in their order, and what to say about the others."""
+    chosen: set[str] = set()
+    notes = []
+    for algorithm in dict.fromkeys(run.algorithm for run in runs):
+        candidates = [Candidate(run, histories[run.id]) for run in runs if run.algorithm == algorithm]
+        kept = rule.choose(candidates)
+        chosen |= {candidate.run.id for candidate in kept}
+        if len(kept) < len(candidates):
+            notes.append(f"{algorithm}: the rule {rule.name} chose {len(kept)} of {len(candidates)} runs")
+    return tuple(run for run in runs if run.id in chosen), notes
 
 
 @dataclass(frozen=True)
@@ -60,7 +76,7 @@ SELECTED_COLUMNS = ("run_id", "dataset", "measure", "value", "first_step", "last
 def select(
     rule: Rule, histories: Mapping[str, History], sets: Sequence[record.SetRecord], monitor: str
 ) -> tuple[pd.DataFrame, list[Missing]]:
-    """Every run's values under a rule, tidy, and what is missing.
+    """Every run's values under a rule, tidy, and what is missing. Published numbers are taken as they are.
 
     One row per run and set: `SELECTED_COLUMNS` (value: mean of the headline measure over the selected steps, in the
     metric's unit; monitor: the monitor's mean over the same steps), then each further measure of any set.
@@ -69,7 +85,7 @@ def select(
     rows, missing = [], []
     for run_id, history in histories.items():
         for entry in sets:
-            steps = list(rule.steps(history, entry))
+            steps = list((taken if history.is_published else rule.steps)(history, entry))
             problem = _problem(history.curve(headline(entry)), steps)
             if problem:
                 missing.append(Missing(run_id, entry.name, problem))

@@ -109,7 +109,10 @@ def test_where_lower_is_better_a_gap_is_positive_too(recorder: Recorder) -> None
 # --- rules that choose runs -------------------------------------------------------------------------------------------
 
 BEST_TRIAL = """
-class BestTrial:
+from biasbed.analysis.selection.rules import Rule
+
+
+class BestTrial(Rule):
     \"\"\"Of an algorithm's runs the one with the best last validation score.\"\"\"
 
     name, label, oracle = "best_trial", "the run with the best last validation score", False

@@ -13,8 +13,8 @@ from biasbed.tracking.server import find_runs, resolve_uri
 from biasbed.training.sync import send_finished
 
 
-def sync(options: SyncOptions) -> int:
-    """Send every finished run and study that the server lacks; returns how many runs were sent."""
+def sync(options: SyncOptions) -> None:
+    """Send every finished run and study that the server lacks, and say how many; Failure where some could not be."""
     from biasbed.studies.study import send_studies
 
     uri = resolve_uri()
@@ -36,4 +36,3 @@ def sync(options: SyncOptions) -> int:
     print(told if sent or studies else "nothing to send: the server has it all")
     if failed:
         raise Failure(f"{failed} runs could not be sent: the same command tries again")
-    return sent

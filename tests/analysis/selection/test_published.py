@@ -19,6 +19,7 @@ from biasbed.analysis.report import summary, tables
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.selection import published
 from biasbed.analysis.selection.published import AGREES, DIFFERS, DOUBTFUL, NOT_JUDGED
+from biasbed.analysis.selection.rules import AsPublished
 from biasbed.errors import Failure, UsageError
 from biasbed.published import BIASBED, read
 from helpers.toy_runs import PROTOCOL, Recorder, make_protocol
@@ -106,7 +107,7 @@ def run_of(number: str) -> published.Run:
 def card_of(ours: Sequence[float], theirs: Sequence[float], alpha: float = 0.05) -> pd.Series:
     study, histories = a_study(theirs)
     own_runs = pd.DataFrame({"algorithm": "erm", "dataset": "edge", "score": list(ours)})
-    return published.card(study, published.AsPublished("last"), own_runs, histories, {"edge": 100.0}, alpha).iloc[0]
+    return published.card(study, AsPublished("last"), own_runs, histories, {"edge": 100.0}, alpha).iloc[0]
 
 
 def test_p_is_that_of_a_prediction_interval() -> None:

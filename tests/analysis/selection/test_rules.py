@@ -227,7 +227,7 @@ def test_a_rule_of_ones_own_from_a_file(own_file: Path) -> None:
     [
         ("NoMark", "is no selection rule: it needs oracle"),
         ("Taken", "'last' is one of biasbed's rules"),
-        ("Absent", "can't be used: AttributeError"),
+        ("Absent", "can't be imported: AttributeError"),
     ],
 )
 def test_what_is_no_rule_is_refused(own_file: Path, name: str, message: str) -> None:
@@ -236,7 +236,7 @@ def test_what_is_no_rule_is_refused(own_file: Path, name: str, message: str) -> 
 
 
 def test_a_file_that_is_not_there_and_a_module_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="can't be used: FileNotFoundError"):
+    with pytest.raises(UsageError, match="can't be imported: FileNotFoundError"):
         make_rule(f"{tmp_path}/none.py:Rule", 3, PROTOCOL)
     with pytest.raises(UsageError, match=r"a rule of your own is <file>\.py:<Class>"):
         make_rule("package.module:Rule", 3, PROTOCOL)
