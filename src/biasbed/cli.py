@@ -6,14 +6,17 @@ import argparse
 import errno
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from pkgutil import resolve_name
+from typing import Any, NoReturn
 
-from biasbed import __version__
-from biasbed.errors import Failure, UsageError, os_reason
-from biasbed.options import ImportOptions, TestOptions
+from biasbed import __version__, options
+from biasbed.analysis.options import AnalyzeOptions
+from biasbed.config import Config
+from biasbed.errors import REFUSALS, Failure, UsageError, os_reason
 from biasbed.settings import Spec, build, is_text, nearest, specs, word
 from biasbed.system.processes import (
     Interrupted,
@@ -37,12 +40,6 @@ class EntryPoint:
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
-
-
-def _train_settings() -> Mapping[str, Spec]:
-    from biasbed.config import Config
-
-    return specs(Config)
 
 
 def _train(flags: Flags, arguments: Sequence[str]) -> int:
@@ -71,46 +68,15 @@ def _train(flags: Flags, arguments: Sequence[str]) -> int:
 
 
 def _evaluate_settings() -> Mapping[str, Spec]:
-    from biasbed.config import Config
-    from biasbed.options import EVALUATE_SHARED, EvaluateOptions
-
-    return {**specs(EvaluateOptions), **{name: specs(Config)[name] for name in EVALUATE_SHARED}}
-
-
-def _evaluate(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.evaluation.command import evaluate
-
-    evaluate(flags)
+    return {**specs(options.EvaluateOptions), **{name: specs(Config)[name] for name in options.EVALUATE_SHARED}}
 
 
 def _prepare_settings() -> Mapping[str, Spec]:
-    from biasbed.config import Config
-    from biasbed.options import PREPARE_SHARED, PrepareOptions
-
-    return {**specs(PrepareOptions), **{name: specs(Config)[name] for name in PREPARE_SHARED}}
-
-
-def _prepare(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.prepare.run import prepare
-
-    prepare(flags)
-
-
-def _analyze_settings() -> Mapping[str, Spec]:
-    from biasbed.analysis.options import AnalyzeOptions
-
-    return specs(AnalyzeOptions)
-
-
-def _analyze(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.analysis import analyze
-    from biasbed.analysis.options import AnalyzeOptions
-
-    analyze(build(AnalyzeOptions, flags))
+    return {**specs(options.PrepareOptions), **{name: specs(Config)[name] for name in options.PREPARE_SHARED}}
 
 
 def _import(flags: Flags, arguments: Sequence[str]) -> None:
-    source = build(ImportOptions, flags).source
+    source = build(options.ImportOptions, flags).source
     if source.endswith(".zip"):
         from biasbed.tracking.receiving import import_archive
 
@@ -122,99 +88,26 @@ def _import(flags: Flags, arguments: Sequence[str]) -> None:
         import_runs(source, resolve_uri())
 
 
-def _export_settings() -> Mapping[str, Spec]:
-    from biasbed.options import ExportOptions
-
-    return specs(ExportOptions)
-
-
-def _export(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.options import ExportOptions
-
-    options = build(ExportOptions, flags)
-    from biasbed.tracking.sending import export
-
-    export(options)
-
-
-def _main_settings() -> Mapping[str, Spec]:
-    from biasbed.options import MainOptions
-
-    return specs(MainOptions)
-
-
-def _main(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.options import MainOptions
-    from biasbed.studies.benchmark import main_study
-
-    main_study(build(MainOptions, flags))
-
-
-def _benchmark_settings() -> Mapping[str, Spec]:
-    from biasbed.options import benchmark_settings
-
-    return benchmark_settings()
-
-
-def _benchmark(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.studies.benchmark import benchmark
-
-    benchmark(flags)
-
-
-def _sweep_settings() -> Mapping[str, Spec]:
-    from biasbed.options import sweep_settings
-
-    return sweep_settings()
-
-
-def _sweep(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.studies.search.sweep import sweep
-
-    sweep(flags)
-
-
-def _reproduce_settings() -> Mapping[str, Spec]:
-    from biasbed.options import ReproduceOptions
-
-    return specs(ReproduceOptions)
-
-
 def _reproduce(flags: Flags, arguments: Sequence[str]) -> int:
-    from biasbed.options import ReproduceOptions
-
-    options = build(ReproduceOptions, flags)
+    given = build(options.ReproduceOptions, flags)
     from biasbed.reproduce.run import reproduce
 
-    return reproduce(options)
-
-
-def _sync_settings() -> Mapping[str, Spec]:
-    from biasbed.options import SyncOptions
-
-    return specs(SyncOptions)
-
-
-def _sync(flags: Flags, arguments: Sequence[str]) -> None:
-    from biasbed.options import SyncOptions
-    from biasbed.studies.sync import sync
-
-    sync(build(SyncOptions, flags))
+    return reproduce(given)
 
 
 def _test(flags: Flags, arguments: Sequence[str]) -> None:
-    options = build(TestOptions, flags)
+    given = build(options.TestOptions, flags)
     root = Path(__file__).resolve().parents[2]
     if not (root / "tests").is_dir():
         raise UsageError("the tests are in a checkout of biasbed, not in the installed package")
     for name in [name for name in os.environ if name.startswith("MLFLOW_") and name != "MLFLOW_TRACKING_URI"]:
         del os.environ[name]  # tests must not write into the run that `mlflow run` opened for them
-    words = ["tests", "-m", "slow or not slow" if options.slow else "not slow", "-n", "auto", "--dist", "loadfile"]
-    if options.algorithm != "all":
+    words = ["tests", "-m", "slow or not slow" if given.slow else "not slow", "-n", "auto", "--dist", "loadfile"]
+    if given.algorithm != "all":
         from biasbed.algorithms import load
 
-        place, _, name = options.algorithm.rpartition(":")
-        method = f"{Path(place).absolute()}:{name}" if place.endswith(".py") else options.algorithm
+        place, _, name = given.algorithm.rpartition(":")
+        method = f"{Path(place).absolute()}:{name}" if place.endswith(".py") else given.algorithm
         load(method)
         words = ["tests/test_conformance.py", "--algorithm", method]
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest starts a process per core
@@ -222,27 +115,64 @@ def _test(flags: Flags, arguments: Sequence[str]) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])
 
 
+def _of_options(help: str, function: str, cls: Any) -> EntryPoint:
+    """A command that is a function of its options. The function is text, so that only this command imports it."""
+
+    def run(flags: Flags, arguments: Sequence[str]) -> None:
+        given = build(cls, flags)  # refused before anything heavy is imported
+        resolve_name(function)(given)
+
+    return EntryPoint(help, lambda: specs(cls), run)
+
+
+def _of_flags(help: str, function: str, settings: Callable[[], Mapping[str, Spec]]) -> EntryPoint:
+    """A command of which some flags are a training's: its function tells them apart."""
+
+    def run(flags: Flags, arguments: Sequence[str]) -> None:
+        resolve_name(function)(flags)
+
+    return EntryPoint(help, settings, run)
+
+
 COMMANDS: Mapping[str, EntryPoint] = {
-    "main": EntryPoint(
-        "the whole story on the embedded suite: train three methods, analyse, report", _main_settings, _main
+    "main": _of_options(
+        "the whole story on the embedded suite: train three methods, analyse, report",
+        "biasbed.studies.benchmark:main_study",
+        options.MainOptions,
     ),
-    "train": EntryPoint("one training, tested on every evaluation set as it goes", _train_settings, _train),
-    "benchmark": EntryPoint(
-        "a study: every method with every seed, done ones skipped", _benchmark_settings, _benchmark
+    "train": EntryPoint("one training, tested on every evaluation set as it goes", lambda: specs(Config), _train),
+    "benchmark": _of_flags(
+        "a study: every method with every seed, done ones skipped",
+        "biasbed.studies.benchmark:benchmark",
+        options.benchmark_settings,
     ),
-    "sweep": EntryPoint("a search for hyper-parameters, each trial a training of its own", _sweep_settings, _sweep),
-    "evaluate": EntryPoint("test a checkpoint, a tracked run or a library's model", _evaluate_settings, _evaluate),
-    "prepare": EntryPoint("networks and images that some methods need", _prepare_settings, _prepare),
-    "analyze": EntryPoint(
-        "selection, tables, tests, figures and report from tracked runs", _analyze_settings, _analyze
+    "sweep": _of_flags(
+        "a search for hyper-parameters, each trial a training of its own",
+        "biasbed.studies.search.sweep:sweep",
+        options.sweep_settings,
     ),
-    "export": EntryPoint("tracked runs as one file", _export_settings, _export),
+    "evaluate": _of_flags(
+        "test a checkpoint, a tracked run or a library's model",
+        "biasbed.evaluation.command:evaluate",
+        _evaluate_settings,
+    ),
+    "prepare": _of_flags(
+        "networks and images that some methods need", "biasbed.prepare.run:prepare", _prepare_settings
+    ),
+    "analyze": _of_options(
+        "selection, tables, tests, figures and report from tracked runs", "biasbed.analysis:analyze", AnalyzeOptions
+    ),
+    "export": _of_options("tracked runs as one file", "biasbed.tracking.sending:export", options.ExportOptions),
     "import": EntryPoint(
-        "published results, or a file of runs, as tracked runs", lambda: specs(ImportOptions), _import
+        "published results, or a file of runs, as tracked runs", lambda: specs(options.ImportOptions), _import
     ),
-    "reproduce": EntryPoint("train a tracked run once more and compare", _reproduce_settings, _reproduce),
-    "sync": EntryPoint("send journals that never reached the server", _sync_settings, _sync),
-    "test": EntryPoint("the test suite", lambda: specs(TestOptions), _test),
+    "reproduce": EntryPoint(
+        "train a tracked run once more and compare", lambda: specs(options.ReproduceOptions), _reproduce
+    ),
+    "sync": _of_options(
+        "send journals that never reached the server", "biasbed.studies.sync:sync", options.SyncOptions
+    ),
+    "test": EntryPoint("the test suite", lambda: specs(options.TestOptions), _test),
 }
 
 
@@ -324,7 +254,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:  # a full disk, a folder of somebody else's: the user's to mend
+    except OSError as error:
+        if error.errno not in (*REFUSALS, errno.ENAMETOOLONG):  # not a user's to mend: we opened a wrong file
+            traceback.print_exception(error)
         print(f"biasbed: {os_reason(error)}", file=sys.stderr)
         return UsageError.exit_code if error.errno == errno.ENAMETOOLONG else Failure.exit_code
     except KeyboardInterrupt:
