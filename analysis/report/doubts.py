@@ -157,7 +157,8 @@ def unseen(analysis: Analysis) -> list[str]:
     lines = [f"What these tests could have missed is not known: {skipped}."] if skipped and _tested(analysis) else []
     for limits in analysis.evidence.limits:
         where = "" if limits.setting == ALL_SETS else f"Strict setting ({limits.num_sets} sets): "
-        lines += [where + line if where else line[0].upper() + line[1:] for line in _limits(limits)]
+        found = [f"{limits.nemenyi.sentence}.", *detectable(limits)]
+        lines += [where + line if where else line[0].upper() + line[1:] for line in found]
     for limits in analysis.evidence.limits[:1]:
         needed = limits.smallest_num_runs
         if limits.num_runs < needed and not _pairs_on_a_set(analysis):
@@ -177,9 +178,9 @@ def _pairs_on_a_set(analysis: Analysis) -> bool:
     return bool((analysis.evidence.set_pairs["smallest_p"].astype(float) < analysis.alpha).any())
 
 
-def _limits(limits: Limits) -> list[str]:
-    sentence = limits.nemenyi.sentence
-    lines = [sentence + "."]
+def detectable(limits: Limits) -> list[str]:
+    """Which differences the design finds; begun in lower case, as a setting's name may stand before."""
+    lines = []
     seen = [entry for entry in limits.detectable if entry.possible]
     blind = [procedure(entry.procedure) for entry in limits.detectable if not entry.possible]
     target = f"{planner.TARGET:.0%}"

@@ -210,8 +210,8 @@ def concluded(analysis: Analysis, comparison: RankTests) -> list[str]:
         return [f"No tests: {comparison.skipped}."]
     found = claims(analysis, comparison)
     if comparison.pair is not None:
-        return [*words.test_sentences(comparison), *contradictions(analysis, comparison)]
-    return [_omnibus(comparison), *_pairs(analysis, comparison, found)]
+        return [*words.of_two(comparison), *contradictions(analysis, comparison)]
+    return [words.omnibus(comparison), *_pairs(analysis, comparison, found)]
 
 
 def contradictions(analysis: Analysis, comparison: RankTests) -> list[str]:
@@ -230,21 +230,6 @@ def _ranks_before(analysis: Analysis, comparison: RankTests, better: str, worse:
     lead = mean_lead(analysis, comparison, better, worse)
     means = f"whose mean over the sets is {points(-lead)} better" if lead < 0 else "with the same mean over the sets"
     return f"{better} ranks before {worse}, {means}"
-
-
-def _omnibus(comparison: RankTests) -> str:
-    test = comparison.friedman
-    if test is None:
-        return ""
-    f = f"F = {test.f:.2f}" if math.isfinite(test.f) else "F, which is infinite, as every set ranks them alike"
-    how = f"Iman and Davenport's {f}" if test.permutation_p is None else "permutation of the ranks"
-    numbers = f"Friedman's test by {how}, {words.friedman_p(test)}"
-    if comparison.significant:
-        return f"Over these {len(comparison.sets)} sets the algorithms differ ({numbers})."
-    return (
-        f"Over these {len(comparison.sets)} sets it is not shown that the algorithms differ ({numbers}), so no pair is "
-        "called different. That is no evidence that they are equal."
-    )
 
 
 def _pairs(analysis: Analysis, comparison: RankTests, found: Sequence[ClaimedPair]) -> list[str]:

@@ -106,7 +106,7 @@ def _origin(analysis: Analysis, links: Links, runs: Sequence[Run]) -> ReportTabl
         "seed": [TableCell(run.seed, value=float(run.seed) if run.seed.isdigit() else None) for run in runs],
         "name": [text(run.name) for run in runs],
         "finished": [text(_day(run.ended)) for run in runs],
-        "git commit": [text(run.git_commit[:10] + "+changes" * (run.git_dirty.lower() == "true")) for run in runs],
+        "git commit": [text(run.git_commit[:10] + "+changes" * (run.git_dirty == "true")) for run in runs],
         "code": [text(run.code_hash[:8]) for run in runs],
         "settings": [text(run.config_hash[:8]) for run in runs],
         "images": [text(run.data_fingerprint[:8]) for run in runs],

@@ -101,8 +101,8 @@ def _comparison(analysis: Analysis, comparison: RankTests) -> str:
     elif before:
         parts.append(_wrapped(before))
     power = words.power_sentence(comparison)
-    pairs = [*findings.wilcoxon_sentences(analysis, comparison), *findings.contradictions(analysis, comparison)]
-    parts.append(_wrapped([*words.test_sentences(comparison), *pairs, *([power] if power else [])]))
+    lines = [*words.statistics(comparison), *findings.concluded(analysis, comparison)]
+    parts.append(_wrapped([*lines, *([power] if power else [])]))
     return "\n".join(parts)
 
 

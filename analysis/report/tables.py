@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from biasbed.analysis import scores
+from biasbed.analysis.report.doubts import detectable
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import planner
 from biasbed.analysis.statistics.evidence import limits_fields
@@ -142,7 +143,8 @@ def _power(analysis: Analysis) -> list[tuple[str, dict[str, Any], str]]:
     if not found.limits:
         return []
     content: dict[str, Any] = {"rule": analysis.rule.name, "oracle": analysis.rule.oracle}
-    content |= {limits.setting: limits_fields(limits, analysis.alpha) for limits in found.limits}
+    for limits in found.limits:
+        content[limits.setting] = limits_fields(limits, analysis.alpha) | {"sentence": " ".join(detectable(limits))}
     if found.plan is not None:
         names = planner.procedures(len(main.algorithms), analysis.alpha)
         cheapest = {name: planner.cheapest(found.plan, name) for name in names}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 from biasbed.analysis.result import Analysis
@@ -61,47 +60,38 @@ def short_p(p: float, alpha: float) -> str:
     return f"{away(p * 1e4) / 1e4:.4f}"
 
 
-def test_sentences(comparison: RankTests) -> list[str]:
-    """What was tested, what came out, and whether anything may be concluded."""
-    if comparison.skipped:
-        return [f"No tests: {comparison.skipped}."]
-    if comparison.pair is not None:
-        return _pair_sentences(comparison)
-    return _friedman_sentences(comparison)
-
-
-def _friedman_sentences(comparison: RankTests) -> list[str]:
-    test, alpha = comparison.friedman, comparison.alpha
+def statistics(comparison: RankTests) -> list[str]:
+    """Friedman's test in numbers; what they show is `omnibus`'s to say."""
+    test = comparison.friedman
     if test is None:
         return []
-    f = f"{test.f:.4f}" if math.isfinite(test.f) else "infinite, as every set ranks the algorithms alike"
-    lines = [
+    f = f"{test.f:.4f}" if math.isfinite(test.f) else "infinite"
+    few = "" if test.permutation_p is None else f": on {len(comparison.sets)} sets F does not follow its distribution"
+    return [
         f"Friedman: chi-square = {test.chi2:.3f}, {test.chi2_dof} degrees of freedom, p {p_value(test.chi2_p)}; "
         f"Kendall's W = {test.kendall_w:.2f}.",
-        f"Iman-Davenport: F = {f}, {test.f_dof[0]} and {test.f_dof[1]} degrees of freedom"
-        + (f", {friedman_p(test)}." if test.permutation_p is None else "."),
+        f"Iman-Davenport: F = {f}, {test.f_dof[0]} and {test.f_dof[1]} degrees of freedom{few}.",
     ]
-    if test.permutation_p is not None:
-        lines.append(
-            f"By permutation of the ranks: p {p_value(test.p)}. This decides: on {len(comparison.sets)} sets, F does "
-            "not follow its distribution."
-        )
-    if not comparison.significant:
-        lines.append(
-            f"Not significant at {alpha:g}: these data do not show that the algorithms differ, so no pair is called "
-            "different. That is no evidence that they are equal."
-        )
-        return lines
-    pairs = significant_pairs(comparison)
-    lines.append(f"Significant at {alpha:g}: the algorithms differ.")
-    if pairs:
-        lines.append(f"Nemenyi, {len(pairs)} pair(s) differ: " + "; ".join(f"{a} before {b}" for a, b in pairs) + ".")
-    else:
-        lines.append("Nemenyi tells no pair apart: that some differ is shown, which ones is not.")
-    return lines
 
 
-def _pair_sentences(comparison: RankTests) -> list[str]:
+def omnibus(comparison: RankTests) -> str:
+    """Whether any algorithms differ, by Friedman's test; empty without it."""
+    test = comparison.friedman
+    if test is None:
+        return ""
+    f = f"F = {test.f:.2f}" if math.isfinite(test.f) else "F, which is infinite, as every set ranks them alike"
+    how = f"Iman and Davenport's {f}" if test.permutation_p is None else "permutation of the ranks"
+    numbers = f"Friedman's test by {how}, {friedman_p(test)}"
+    if comparison.significant:
+        return f"Over these {len(comparison.sets)} sets the algorithms differ ({numbers})."
+    return (
+        f"Over these {len(comparison.sets)} sets it is not shown that the algorithms differ ({numbers}), so no pair is "
+        "called different. That is no evidence that they are equal."
+    )
+
+
+def of_two(comparison: RankTests) -> list[str]:
+    """The exact tests of two algorithms, and whether anything may be concluded."""
     test, alpha = comparison.pair, comparison.alpha
     if test is None:
         return []
@@ -122,14 +112,6 @@ def rate_text(rate: Rate) -> str:
     """A simulated rate with what the simulation leaves open."""
     low, high = rate.interval
     return f"{rate.value:.1%} ({low:.1%} to {high:.1%})"
-
-
-def significant_pairs(comparison: RankTests) -> list[tuple[str, str]]:
-    """Pairs (better, worse) that the Nemenyi test tells apart, under a significant omnibus test only."""
-    if comparison.nemenyi is None or not comparison.significant:
-        return []
-    pairs = itertools.combinations(comparison.mean_ranks, 2)
-    return [(a, b) for a, b in pairs if comparison.p(a, b) < comparison.alpha]
 
 
 def power_sentence(comparison: RankTests) -> str:

@@ -89,7 +89,7 @@ def _skipped_notes(runs: Sequence[Run]) -> list[str]:
 
 def _commit_notes(runs: Sequence[Run]) -> list[str]:
     own = [run for run in runs if run.kind != "published"]
-    commits = Counter((run.git_commit[:10] or "unknown", run.git_dirty.lower() == "true") for run in own)
+    commits = Counter((run.git_commit[:10] or "unknown", run.git_dirty == "true") for run in own)
     if len(commits) < 2:
         return []
     listed = ", ".join(f"{c}{'+changes' * dirty}: {count} run(s)" for (c, dirty), count in sorted(commits.items()))

@@ -46,14 +46,6 @@ class Limits:
     pair: float  # the median of the pairs' own detectable differences, with Holm's correction; may be infinite
     pair_alone: float  # the same without correction
 
-    @property
-    def sentence(self) -> str:
-        """What could not have been seen."""
-        text = planner.sentence(list(self.detectable), self.num_sets, self.num_runs)
-        if math.isfinite(self.pair_alone):
-            text += f"; half of the pairs, each compared alone, take {self.pair_alone:.2g} points or more"
-        return text
-
 
 @dataclass(frozen=True)
 class PairwiseResults:
@@ -278,7 +270,6 @@ def limits_fields(limits: Limits, alpha: float) -> dict[str, Any]:
         if limits.luck is None
         else {limits.luck.procedure: rate_fields(limits.luck.without_it)},
         "smallest_num_runs_per_set": limits.smallest_num_runs,
-        "sentence": limits.sentence,
     }
 
 

@@ -245,18 +245,3 @@ def cheapest(planned: pd.DataFrame, procedure: str) -> tuple[int, int] | None:
         return None
     best = enough.sort_values(["num_sets", "num_runs"]).iloc[0]
     return int(best["num_sets"]), int(best["num_runs"])
-
-
-def sentence(found: list[Detectable], num_sets: int, num_runs: float) -> str:
-    """What the design could not have shown, for a reader."""
-    design = f"{num_sets} sets and {num_runs:.3g} run(s) per algorithm"
-    seen = [entry for entry in found if entry.possible]
-    if not seen:
-        return f"with {design} no difference, however large, would have been seen with a probability of {TARGET:.0%}"
-    parts = [f"{entry.difference:.2g} points by {entry.procedure.replace('_', ' ')}" for entry in seen]
-    blind = [entry.procedure.replace("_", " ") for entry in found if not entry.possible]
-    never = f"; {' and '.join(blind)} would have missed any difference that often" if blind else ""
-    return (
-        f"with {design} a method that is better than all others by less than {', '.join(parts)} would have been missed "
-        f"more than once in {1 / (1 - TARGET):.0f} times{never}"
-    )

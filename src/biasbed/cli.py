@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import difflib
 import errno
-import importlib
 import os
 import sys
+import traceback
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NoReturn
 
 from biasbed import __version__
 from biasbed.config import Config
-from biasbed.errors import Failure, UsageError, os_reason
+from biasbed.errors import REFUSALS, Failure, UsageError, os_reason
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, ImportOptions, TestOptions
 from biasbed.settings import Spec, build, is_text, nearest, specs, word
 from biasbed.system.processes import (
@@ -44,26 +45,23 @@ class EntryPoint:
     def settings(self, flags: Flags | None = None) -> Mapping[str, Spec]:
         """What it takes whatever is chosen, by dotted name; with flags also what the choices that they make bring."""
         shared = {name: spec for name, spec in specs(Config).items() if name in self.shared}
-        known = {**shared, **specs(_named(self.options))}
+        known = {**shared, **specs(resolve_name(self.options))}
         if flags is None:
             return known
-        settled = _named(self.settle)(flags) if self.settle else flags
-        brought = [
-            _named(registry).own_settings(settled.get(name, known[name].default))
-            for name, registry in self.chooses.items()
-        ]
-        return {name: spec for one in (*brought, known) for name, spec in one.items()}
+        settled = resolve_name(self.settle)(flags) if self.settle else flags
+        brought: dict[str, Spec] = {}
+        for name, registry in self.chooses.items():
+            given = settled.get(name, "auto")
+            choice = known[name].default if given == "auto" else given
+            brought |= {} if choice == "none" else resolve_name(registry).own_settings(choice)
+        return {**brought, **known}
 
     def __call__(self, flags: Flags) -> int:
-        run = _named(self.run)
-        takes_flags = self.shared or self.chooses
-        done = run(flags if takes_flags else build(_named(self.options), flags))
+        given: Any = flags
+        if not (self.shared or self.chooses):
+            given = build(resolve_name(self.options), flags)  # refused before anything heavy is imported
+        done = resolve_name(self.run)(given)
         return done if isinstance(done, int) else 0
-
-
-def _named(place: str) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
@@ -213,7 +211,7 @@ def _owner(flag: str, command: EntryPoint, known: Mapping[str, Spec]) -> str:
     if difflib.get_close_matches(flag, known, n=1, cutoff=0.6):
         return ""
     for what, place in command.chooses.items():
-        registry = _named(place)
+        registry = resolve_name(place)
         owners = [entry for entry in registry if flag in registry.own_settings(entry)]
         if owners:
             return f"; it is one of {what}={'|'.join(owners)}"
@@ -276,7 +274,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:  # a full disk, a folder of somebody else's: the user's to mend
+    except OSError as error:
+        if error.errno not in (*REFUSALS, errno.ENAMETOOLONG):  # not a user's to mend: we opened a wrong file
+            traceback.print_exception(error)
         print(f"biasbed: {os_reason(error)}", file=sys.stderr)
         return UsageError.exit_code if error.errno == errno.ENAMETOOLONG else Failure.exit_code
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import signal
@@ -252,6 +253,25 @@ def test_a_nan_loss_fails_the_run_and_keeps_the_last_good_checkpoint(
 def test_every_default_can_be_typed(command: str) -> None:
     for spec in cli.COMMANDS[command].settings().values():
         assert check(spec, word(spec.default)) == spec.default, spec.name
+
+
+@pytest.mark.parametrize(
+    ("number", "is_ours"),
+    [(errno.ENOENT, True), (errno.EISDIR, True), (errno.ENOSPC, False), (errno.ENAMETOOLONG, False)],
+)
+def test_where_a_wrong_file_was_opened_is_told(
+    number: int, is_ours: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the machine refuses is the user's to mend, and a line; a file that is not there is our mistake."""
+
+    def wrong(flags: object, arguments: object) -> int:
+        raise OSError(number, "refused", "/there")
+
+    monkeypatch.setattr(cli, "COMMANDS", {"sync": cli.EntryPoint("", dict, wrong)})
+    assert cli.main(["sync"]) == (2 if number == errno.ENAMETOOLONG else 1)
+    told = capsys.readouterr().err.splitlines()
+    assert told[-1] == "biasbed: refused: /there"
+    assert (len(told) > 1) == ("in wrong" in " ".join(told)) == is_ours
 
 
 def test_layers_of_settings() -> None:

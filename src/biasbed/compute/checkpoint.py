@@ -6,6 +6,7 @@ import pickle
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 import torch
@@ -16,9 +17,9 @@ from biasbed.system.files import whole
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 DESCRIPTION: Mapping[str, type] = {"config": dict, "classes": list, "train_data": dict, "algorithm": dict}
 # What training goes on from besides; `Engine.save` says what is in it.
-PROGRESS: Mapping[str, type] = {
+PROGRESS: Mapping[str, type | UnionType] = {
     **{"optimizers": dict, "precision": dict, "random": list, "tallies": list, "position": dict, "history": list},
-    **{"seconds": float, "waited": float},
+    **{"seconds": float, "waited": float, "skipped": dict, "evaluated": int | None, "best": dict | None},
 }
 
 
@@ -46,7 +47,7 @@ def write(path: Path, state: dict[str, Any]) -> None:
 
 
 def load(
-    path: Path, device: torch.device | str = "cpu", parts: Mapping[str, type] = {}, where: str = ""
+    path: Path, device: torch.device | str = "cpu", parts: Mapping[str, type | UnionType] = {}, where: str = ""
 ) -> dict[str, Any]:
     """A checkpoint's content; Failure where the file is damaged. Only plain values and tensors are ever loaded.
 
@@ -71,10 +72,10 @@ def load(
     return state
 
 
-def require(state: Mapping[str, Any], parts: Mapping[str, type]) -> None:
+def require(state: Mapping[str, Any], parts: Mapping[str, type | UnionType]) -> None:
     """TypeError where a checkpoint's content lacks one of these parts, or has it as something else."""
     for name, kind in parts.items():
-        if not isinstance(state.get(name), kind):
+        if name not in state or not isinstance(state[name], kind):
             raise TypeError(f"its part '{name}' is {'of another kind' if name in state else 'missing'}")
 
 

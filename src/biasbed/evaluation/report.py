@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from biasbed import measures, record
 from biasbed.evaluation.consistency import ObserverPair
 from biasbed.evaluation.decisions import MEASURES, NAN, Decisions
+from biasbed.system.terminal import aligned
 
 RESAMPLES = 1000
 FEWEST_OBSERVERS = 5  # of which an interval over observers is given: of fewer, what is drawn is hardly ever another
@@ -195,7 +196,7 @@ def _set_table(answers: Sequence[Decisions], name: str) -> list[str]:
             table.append(["  over observers", *empty, "", interval, ""])
         if not math.isnan(row["accuracy_full"]):
             table.append(["  best of all outputs", *empty, f"{100 * row['accuracy_full']:.2f} %", "", ""])
-    return _aligned(table, left=(0, len(counts) + 2))
+    return aligned(table, left=(0, len(counts) + 2))
 
 
 def _percentages(low: float, high: float) -> str:
@@ -226,7 +227,7 @@ def _cue_block(one: Decisions, title: str, by_class: bool) -> list[str]:
         for row in classes:
             numbers = [str(row[key]) for key in (*counts, "shape", "texture")]
             table.append([row["class"], *numbers, _number(row["shape_bias"])])
-        lines += [f"  {line}" for line in _aligned(table, left=(0,))]
+        lines += [f"  {line}" for line in aligned(table, left=(0,))]
     return lines
 
 
@@ -255,7 +256,7 @@ def _pairs(pairs: Sequence[ObserverPair]) -> list[str]:
     for pair in pairs:
         counts = [str(getattr(pair, key)) for key in (*columns, "both_right", "both_wrong")]
         table.append([pair.a, pair.b, pair.set, *counts, _number(pair.kappa)])
-    return _aligned(table, left=(0, 1, 2))
+    return aligned(table, left=(0, 1, 2))
 
 
 def _matrix(pairs: Sequence[ObserverPair]) -> list[str]:
@@ -266,20 +267,8 @@ def _matrix(pairs: Sequence[ObserverPair]) -> list[str]:
     for number, name in enumerate(names):
         below = [kappa.get(frozenset((name, other)), "") if at < number else "" for at, other in enumerate(names[:-1])]
         table.append([str(number + 1), name, *below])
-    return _aligned(table, left=(1,))
+    return aligned(table, left=(1,))
 
 
 def _number(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.4f}"
-
-
-def _aligned(table: Sequence[Sequence[str]], left: Iterable[int]) -> list[str]:
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    wanted = set(left)
-    return [
-        "  ".join(
-            cell.ljust(width) if column in wanted else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in table
-    ]

@@ -11,6 +11,7 @@ from biasbed import record
 from biasbed.reproduce.differences import Difference
 from biasbed.reproduce.original import Original
 from biasbed.reproduce.verdict import BIT_EQUAL, DIFFERENT, LEAST_SEEDS, NO_SPREAD, WITHIN, Agreement, Compared, overall
+from biasbed.system.terminal import aligned
 
 TableRows = Sequence[Sequence[str]]
 METRIC_HEAD = ("metric", "recorded", "here", "difference", "spread", "limit", "verdict")
@@ -44,10 +45,7 @@ def agreement_rows(found: Iterable[Agreement]) -> list[tuple[str, ...]]:
 
 def table(head: Sequence[str], rows: TableRows) -> str:
     """Columns of text."""
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
-    )
+    return "\n".join(aligned([head, *rows]))
 
 
 def conclusion(rows: Sequence[Compared]) -> str:

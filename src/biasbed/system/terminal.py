@@ -1,9 +1,10 @@
-"""How far a long piece of work is: a bar on a terminal, sparse lines in a log."""
+"""What a terminal shows: how far a long piece of work is (sparse lines in a log), columns of text."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Container, Sequence
 from types import TracebackType
 from typing import TextIO
 
@@ -61,3 +62,15 @@ def clock(seconds: float) -> str:
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def aligned(table: Sequence[Sequence[str]], left: Container[int] | None = None) -> list[str]:
+    """Rows as columns of text. left: the columns that begin on the left, where not all do; numbers end on the right."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if left is None or column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    ]

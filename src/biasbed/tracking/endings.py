@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections.abc import Iterator
 
 from biasbed import record
@@ -35,8 +34,6 @@ def ends_run(tracker: Tracker | None) -> Iterator[None]:
             _abort(tracker, f"{os_reason(error)}; the same command continues it")
         if tracker is not None:
             tracker.abort("FAILED", {record.ERROR: f"{type(error).__name__}: {error}"[:5000]}, "an unforeseen error")
-        if isinstance(error, OSError):  # of which the command says a line: what opens a wrong file is ours to mend
-            traceback.print_exception(error)
         raise
 
 

@@ -339,9 +339,8 @@ class Engine:
         self.group.load_random_states([{n: t.cpu() for n, t in own.items()} for own in state["random"]])
         own = state["tallies"][self.group.rank]
         self.tally.load_state_dict(own, self.group.device)
-        skipped = state.get("skipped") or {}  # which older checkpoints don't have
-        self.skipped |= set(skipped.get("train", ()))
-        self.evaluator.skipped |= set(skipped.get("test", ()))
+        self.skipped |= set(state["skipped"]["train"])
+        self.evaluator.skipped |= set(state["skipped"]["test"])
         self._seconds, self._waited = state["seconds"], state["waited"]
         self.state = TrainingState(**state["position"], history=list(state["history"]), best=state["best"])
 

@@ -71,7 +71,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
             engine.on_record = tracker.log
         if state is not None:
             engine.restore(state)
-            best.mend(engine, state.get("evaluated"))
+            best.mend(engine, state["evaluated"])
         engine.run()
         engine.loader.close()
         engine.evaluator.close()

@@ -233,11 +233,8 @@ def test_where_nothing_can_be_significant_nothing_is_detectable() -> None:
     by_name = {entry.procedure: entry for entry in found}
     assert by_name["wilcoxon_holm"].smallest_num_sets == 9
     assert not by_name["wilcoxon_holm"].possible
-    hopeless = [entry for entry in found if not entry.possible]
-    assert "no difference, however large" in planner.sentence(hopeless, 5, 6)
     two = planner.detectable(simulation.estimate(*example(k=2)), 8, 6, 0.05)
     assert [entry.procedure for entry in two] == ["wilcoxon"]
-    assert f"{two[0].difference:.2g} points by wilcoxon" in planner.sentence(two, 8, 6)
 
 
 def test_the_plan_agrees_with_the_detectable_difference() -> None:
