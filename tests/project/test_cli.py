@@ -264,10 +264,10 @@ def test_where_a_wrong_file_was_opened_is_told(
 ) -> None:
     """What the machine refuses is the user's to mend, and a line; a file that is not there is our mistake."""
 
-    def wrong(flags: object, arguments: object) -> int:
+    def wrong(options: object) -> int:
         raise OSError(number, "refused", "/there")
 
-    monkeypatch.setattr(cli, "COMMANDS", {"sync": cli.EntryPoint("", dict, wrong)})
+    monkeypatch.setattr("biasbed.studies.sync.sync", wrong)
     assert cli.main(["sync"]) == (2 if number == errno.ENAMETOOLONG else 1)
     told = capsys.readouterr().err.splitlines()
     assert told[-1] == "biasbed: refused: /there"

@@ -94,8 +94,10 @@ def test_a_command_passes_every_parameter(entry: str) -> None:
     assert found["command"] == f"{PROGRAM}{entry} {flags}"
 
 
-def test_the_container_has_the_same_entry_points() -> None:
+def test_the_container_has_the_same_entry_points(renew: bool) -> None:
     """This file, run as a program, writes them."""
+    if renew:
+        CONTAINER.write_text(container_project())
     assert CONTAINER.read_text() == container_project()
 
 
@@ -307,7 +309,3 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
         pytest.skip("no .ci here")
     assert TEST_COMMAND in (ROOT / "README.md").read_text()
     assert f"  {TEST_COMMAND}" in (ROOT / ".ci" / "run").read_text().splitlines()
-
-
-if __name__ == "__main__":
-    CONTAINER.write_text(container_project())

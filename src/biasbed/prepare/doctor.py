@@ -21,7 +21,7 @@ from biasbed.options import PrepareOptions
 from biasbed.prepare.maker import Maker
 from biasbed.settings import setting
 from biasbed.suites.suite import choose
-from biasbed.system.terminal import ProgressBar
+from biasbed.system.terminal import ProgressBar, aligned
 
 CHUNK = 128  # files that are in memory at a time when contents are hashed
 COLUMNS = ("data set", "found in", "layout", "images", "classes", "unreadable", "size", "fingerprint", "licence")
@@ -164,9 +164,7 @@ def _reason(error: Exception) -> str:
 
 
 def _table(findings: Sequence[Finding], data_dir: Path) -> list[str]:
-    rows = [COLUMNS, *(_row(finding, data_dir) for finding in findings)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return aligned([COLUMNS, *(_row(finding, data_dir) for finding in findings)])
 
 
 def _row(finding: Finding, data_dir: Path) -> tuple[str, ...]:
