@@ -95,7 +95,7 @@ def test_a_command_passes_every_parameter(entry: str) -> None:
 
 
 def test_the_container_has_the_same_entry_points(renew: bool) -> None:
-    """This file, run as a program, writes them."""
+    """`pytest --renew` writes them."""
     if renew:
         CONTAINER.write_text(container_project())
     assert CONTAINER.read_text() == container_project()
