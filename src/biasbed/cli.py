@@ -177,7 +177,8 @@ def parse(name: str, arguments: Sequence[str]) -> Flags:
     if asks:
         _print_help(name, command.settings(flags if set(command.chooses) & set(flags) else None))
         raise SystemExit(0)
-    if any(not _is_hparam(name, word) for word in rest if word.startswith("--")):
+    unknown = [word for word in rest if word.startswith("--") and not _is_hparam(name, word)]
+    if unknown and not _is_typo(unknown[0], command, known, flags):
         known = command.settings(flags)
         flags, rest = _read(known, words)
     while rest:
@@ -200,6 +201,12 @@ def _read(known: Mapping[str, Spec], words: Sequence[str]) -> tuple[Flags, list[
         parser.add_argument(f"--{name}", dest=name, default=None)
     found, rest = parser.parse_known_args(list(words))
     return {key: value for key, value in vars(found).items() if value is not None}, rest
+
+
+def _is_typo(word: str, command: EntryPoint, known: Mapping[str, Spec], flags: Flags) -> bool:
+    """Whether a setting that all choices have is meant: then none has to be imported, which takes seconds."""
+    own = any(":" in flags.get(choice, "") for choice in command.chooses)  # may call its settings as it likes
+    return not own and bool(difflib.get_close_matches(word[2:].partition("=")[0], known, n=1, cutoff=0.8))
 
 
 def _is_hparam(name: str, word: str) -> bool:

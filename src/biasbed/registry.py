@@ -46,15 +46,19 @@ class Registry(Mapping[str, str]):
 
         Of a user's own the file is executed: `name` has to be the user's word (see `vouched`).
         """
-        if name not in self and not (self.takes_own and ":" in name):
-            own = ", or <file>.py:<Class> of your own" if self.takes_own else ""
-            raise UsageError(f"unknown {self.kind} '{shown(name)}'{nearest(name, self)}{own}")
+        self.refuse_unknown(name)
         try:
             return _load(self.get(name, name))
         except Exception as error:  # a user's file may hold anything
             if name in self:
                 raise
             raise UsageError(f"{self.what}={name} can't be imported: {type(error).__name__}: {error}") from None
+
+    def refuse_unknown(self, name: str) -> None:
+        """UsageError for a name that leads nowhere; nothing is imported."""
+        if name not in self and not (self.takes_own and ":" in name):
+            own = ", or <file>.py:<Class> of your own" if self.takes_own else ""
+            raise UsageError(f"unknown {self.kind} '{shown(name)}'{nearest(name, self)}{own}")
 
     def load_class(self, name: str, base: type[T]) -> type[T]:
         """The class of this name; UsageError where it is none of `base`'s, or is called as one of biasbed's is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import json
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 
 import numpy as np
 import pytest
@@ -26,19 +28,55 @@ from helpers.runs import all_runs, run_folders
 HEAVY = ("torch", "torchvision", "timm", "mlflow", "pandas", "scipy", "matplotlib", "sklearn", "optuna")
 
 
-@pytest.mark.parametrize("command", ["", *cli.COMMANDS])
-def test_help_loads_nothing_heavy(command: str) -> None:
-    """Under a second on any machine: what takes longer than that is the import of these."""
+def loaded(words: list[str]) -> tuple[int, str]:
+    """(exit code, output) of a command in a Python of its own, which must load nothing heavy."""
     code = (
         "import sys; from biasbed import cli\n"
-        f"try: cli.main({[*command.split(), '--help']})\nexcept SystemExit as end: assert end.code == 0\n"
-        f"loaded = [name for name in {HEAVY} if name in sys.modules]; assert not loaded, loaded"
+        f"try: code = cli.main({words})\nexcept SystemExit as end: code = end.code\n"
+        f"loaded = [name for name in {HEAVY} if name in sys.modules]; assert not loaded, loaded\n"
+        "sys.exit(code)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=command_environment(), capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    assert "biasbed" in done.stdout
+    assert "AssertionError" not in done.stderr, done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", ["", *cli.COMMANDS])
+def test_help_loads_nothing_heavy(command: str) -> None:
+    """Under a second on any machine: what takes longer than that is the import of these."""
+    code, text = loaded([*command.split(), "--help"])
+    assert code == 0, text
+    assert "biasbed" in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "--epoch", "3"],
+        ["train", "--epochs", "-1"],
+        ["train", "--algorithm", "infodrob"],
+        ["train", "--suite", "demoo"],
+        ["benchmark", "--workers", "0"],
+        ["sweep", "--trails", "3"],
+        ["prepare"],
+        ["evaluate"],
+    ],
+)
+def test_a_refused_command_loads_nothing_heavy(words: list[str]) -> None:
+    code, text = loaded(words)
+    assert code == 2, text
+
+
+def test_no_choice_brings_a_setting_that_looks_like_a_misspelt_general_one() -> None:
+    for command in cli.COMMANDS.values():
+        general = command.settings()
+        for place in command.chooses.values():
+            registry = resolve_name(place)
+            for name in registry:
+                for setting in registry.own_settings(name).keys() - general.keys():
+                    assert not difflib.get_close_matches(setting, general, n=1, cutoff=0.8), (name, setting)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads what GNU's OpenMP says of itself")

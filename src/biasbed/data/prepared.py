@@ -13,16 +13,18 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from biasbed import record
-from biasbed.data.folders import FolderSource
-from biasbed.data.source import Source
 from biasbed.errors import Failure, UsageError
 from biasbed.registry import Registry
 from biasbed.system.files import write_whole
+
+if TYPE_CHECKING:
+    from biasbed.data.folders import FolderSource
+    from biasbed.data.source import Source
 
 # What `prepare` makes; of images, also what training data may be made of a suite's own.
 MAKERS = Registry(
@@ -113,6 +115,8 @@ class PreparedStore:
 
         UsageError with the command that makes them where there are none, or not all.
         """
+        from biasbed.data.folders import FolderSource
+
         folder = self.images(whole, what)
         manifest = ImagesManifest.read(folder)
         if manifest is None or not manifest.complete:

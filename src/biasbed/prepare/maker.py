@@ -50,8 +50,6 @@ class Maker(Generic[P]):
 
 def load(what: str) -> type[Maker[Any]]:
     """The class of a maker; UsageError where there is none of that name."""
-    if what == "none":
-        raise UsageError(f"say what to prepare: what=<{', '.join(MAKERS)}>")
     return MAKERS.load_class(what, Maker)
 
 

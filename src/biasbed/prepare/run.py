@@ -8,7 +8,8 @@ from typing import Any
 
 from biasbed import registry, suites
 from biasbed.config import Config
-from biasbed.prepare.maker import load
+from biasbed.data.prepared import MAKERS
+from biasbed.errors import UsageError
 from biasbed.settings import build, specs
 from biasbed.system.processes import interruptible
 
@@ -19,7 +20,12 @@ def prepare(flags: Mapping[str, Any]) -> Path | None:
     what=check prints what is there instead, and returns nothing. Raises UsageError for what can't be meant, Failure for
     images that can't be read.
     """
-    maker = load(str(flags.get("what", "none")))
+    what = str(flags.get("what", "none"))
+    if what == "none":
+        raise UsageError(f"say what to prepare: what=<{', '.join(MAKERS)}>")
+    from biasbed.prepare.maker import load
+
+    maker = load(what)
     known = specs(maker.Settings)
     options = build(maker.Settings, {name: value for name, value in flags.items() if name in known})
     config = _config({name: value for name, value in flags.items() if name not in known and value != "auto"})

@@ -43,10 +43,15 @@ def resolve(flags: Mapping[str, Any]) -> Config:
 
 def _refuse_wrong_general(given: Mapping[str, Any]) -> None:
     """Wrong values are refused before a suite or an algorithm, and with it torch, is imported."""
+    from biasbed import algorithms, suites
+
     known = specs(Config)
     for name in given:
         if name in known:
             check(known[name], given[name])
+    for room, name in ((suites, "suite"), (algorithms, "algorithm")):
+        if name in given:
+            room.REGISTRY.refuse_unknown(str(given[name]))
 
 
 def _refuse_unknown(given: Mapping[str, Any], settings: type[Config]) -> None:
