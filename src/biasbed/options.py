@@ -200,7 +200,7 @@ class SweepOptions(StudyOptions):
     storage: str = setting("auto", "postgresql://.., or sqlite:////<path> (auto: $BIASBED_STORAGE, else a local file)")
     study: str = setting("sweep", "name that the trials are filed under")
     seed: int = setting(0, "of the search and of the trainings; each repeat has the next one", ge=0, le=2**30)
-    heartbeat: int = setting(60, "seconds between a worker's signs of life; without two it counts as dead", ge=1)
+    heartbeat: int = setting(60, "seconds between a command's signs of life; without two it counts as dead", ge=1)
     loader_workers: int | Auto = setting("auto", "loader processes per training process (the `workers` of train)")
     dry_run: bool = setting(False, "say what is done and what is left; start nothing")
 

@@ -1,24 +1,26 @@
-"""Sweeps without training: trainings that write an epoch per look, workers that are threads."""
+"""Sweeps without training: trainings that write an epoch per look."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from biasbed import record
 from biasbed.config import Config
-from biasbed.errors import Failure
 from biasbed.options import SweepOptions
+from biasbed.studies.display import Display
 from biasbed.studies.launchers import Launcher, TrainCommand
+from biasbed.studies.runner import Runner
+from biasbed.studies.search import storage as storages
 from biasbed.studies.search import sweep
+from biasbed.studies.search.feed import TrialFeed
 from biasbed.studies.search.search import Sweep, make_sweep
-from biasbed.studies.search.worker import Worker, WorkerTask
 from biasbed.system.processes import Interrupted
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker
@@ -97,42 +99,6 @@ class FakeTrials(Launcher):
         return [command.name for command in self.commands]
 
 
-class ThreadWorkers:
-    """In place of multiprocessing: a worker is a thread, whose trainings only pretend."""
-
-    def __init__(self, launcher: Any) -> None:
-        self.launcher = launcher
-
-    def Process(self, target: object, args: tuple[WorkerTask], daemon: bool) -> ThreadWorkers._Process:
-        return ThreadWorkers._Process(args[0], self.launcher)
-
-    class _Process:
-        def __init__(self, task: WorkerTask, launcher: Any) -> None:
-            self.task, self.launcher = task, launcher
-            self.exitcode: int | None = None
-            self.thread = threading.Thread(target=self._run, daemon=True)
-
-        def _run(self) -> None:
-            try:
-                Worker(self.task, self.launcher, pause=0.001).run()
-                self.exitcode = 0
-            except Failure as failure:
-                self.task.log.write_text(f"biasbed: {failure}\n")
-                self.exitcode = 1
-
-        def start(self) -> None:
-            self.thread.start()
-
-        def terminate(self) -> None: ...
-        def kill(self) -> None: ...
-
-        def join(self, seconds: float) -> None:
-            self.thread.join(seconds)
-
-        def is_alive(self) -> bool:
-            return self.thread.is_alive()
-
-
 @dataclass
 class Bed:
     """A sweep on tiny image folders whose trainings only pretend."""
@@ -153,27 +119,43 @@ class Bed:
     def plan(self, launcher: FakeTrials, settings: Mapping[str, str] | None = None, **more: Any) -> Sweep:
         return make_sweep(self.options(**more), {**self.settings(), **(settings or {})}, launcher)
 
-    def task(self, plan: Sweep, slot: int = 0, **more: Any) -> WorkerTask:
-        options, url = self.options(**more), f"sqlite:///{self.home / 'sweep.db'}"
-        log = self.home / "worker.log"
-        return WorkerTask(plan.searches, url, options, slot, plan.workers, {}, log, None)
-
-    def work(self, launcher: FakeTrials, **more: Any) -> Worker:
-        """Everything, by one worker in this thread."""
+    def begin(self, launcher: FakeTrials, settings: Mapping[str, str] | None = None, **more: Any) -> Runner:
+        """A command's runner, that nothing has been asked of yet."""
         self.home.mkdir(exist_ok=True)
-        worker = Worker(self.task(self.plan(launcher, **more), **more), launcher, pause=0.001)
-        worker.run()
-        return worker
+        plan, options = self.plan(launcher, settings, **more), self.options(**more)
+        storage = storages.open_storage(f"sqlite:///{self.home / 'sweep.db'}", options.heartbeat, options.retries)
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        feed = TrialFeed(plan, storage, options, launcher, Display(plan.study, plan.workers))
+        return Runner([], plan.workers, launcher, options.retries, feed, feed=feed, pause=0.001)
+
+    def work(self, launcher: FakeTrials, **more: Any) -> TrialFeed:
+        """Everything, by one command in this thread."""
+        return finish(self.begin(launcher, **more))
 
     def run(self, launcher: FakeTrials, monkeypatch: Any, *words: str, **changed: str) -> int:
         """The whole command."""
         from biasbed import cli
 
-        monkeypatch.setattr(sweep, "CONTEXT", ThreadWorkers(launcher))
         monkeypatch.setattr(sweep, "open_launcher", lambda options: launcher)
+        monkeypatch.setattr(sweep, "Runner", functools.partial(Runner, pause=0.001))
         flags = {"suite": "folders", "space": str(self.space), "pruner": "none", "workers": "1"}
         settings = {**self.settings(), **flags, **changed}
         return cli.main(["sweep", *(w for n, v in settings.items() for w in (f"--{n}", v)), *words])
+
+
+def feed_of(runner: Runner) -> TrialFeed:
+    return cast("TrialFeed", runner.feed)
+
+
+def finish(runner: Runner) -> TrialFeed:
+    """Carry it out, and its feed as it stands in the end; in any case nothing goes on."""
+    feed = feed_of(runner)
+    try:
+        runner.run()
+    finally:
+        runner.stop()
+        feed.release()
+    return feed
 
 
 def wait(condition: Callable[[], object], seconds: float = 30.0) -> None:

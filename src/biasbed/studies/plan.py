@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,6 +40,7 @@ class PlannedRun:
     processes: int
     tracked: bool  # whether its results go to a server
     label: str = ""  # its name, where that is not made of method and seed
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables of its own training
 
     @property
     def name(self) -> str:

@@ -1,5 +1,7 @@
 """Runs a plan: so many trainings at a time, resumed, retried, and shared with other commands by locks on their folders.
 
+A plan may grow: what is fed to the runner when it has room is trained like all else.
+
 Nothing is kept in memory that a kill could lose: what is done, and how far the rest is, is in the run folders. So this
 process, a training or one of its ranks may be killed at any moment, and the same command goes on.
 """
@@ -70,11 +72,27 @@ class Item:
 
     run: PlannedRun
     standing: RunStatus
-    state: Literal["waiting", "running", "elsewhere", "done", "failed"] = "waiting"
+    state: Literal["waiting", "running", "elsewhere", "done", "failed", "stopped"] = "waiting"
     starts: int = 0
     failure: str = ""
     look_again: float = 0.0  # when
     active: Active | None = None
+    stop: bool = False  # set by who watches it: it is to end in good order, and not to be tried again
+    deadline: float | None = None  # until when a training that was asked to end has time
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether this command does no more for it."""
+        return self.state in ("done", "failed", "stopped")
+
+
+class Feed(Protocol):
+    """A plan that grows."""
+
+    is_open: bool  # whether more may come
+
+    def next(self) -> Item | None:
+        """One more run, if one is to be had now."""
 
 
 class Runner:
@@ -89,31 +107,34 @@ class Runner:
         report: Reporter,
         environment: Mapping[str, str] | None = None,
         finished: Callable[[PlannedRun], bool] = lambda run: False,
+        feed: Feed | None = None,
         pause: float = 0.2,
     ) -> None:
         """workers: trainings at a time. finished: whether the server has a finished run, asked before each new start.
 
-        pause: seconds between looks.
+        feed: of runs besides those that are planned. pause: seconds between looks.
         """
         self.workers, self.launcher, self.retries, self.report = workers, launcher, retries, report
-        self.environment, self.finished, self.pause = dict(environment or {}), finished, pause
+        self.environment, self.finished, self.feed, self.pause = dict(environment or {}), finished, feed, pause
         self.items = [Item(run, s, "done" if s.state == "done" else "waiting") for run, s in standings]
         waiting = [item for item in self.items if item.state == "waiting"]
         self.queue = deque(sorted(waiting, key=lambda item: item.standing.state == "to do"))  # unfinished ones first
 
     def run(self) -> None:
-        """Until every run is done or has failed, also those that other commands are training."""
+        """Until every run has ended, also those that other commands are training, and no more may come."""
         while True:
             for item in self._running():
                 assert item.active is not None
                 code = self._poll(item, item.active)
                 if code is not None:
                     self._ended(item, item.active, code)
+                elif item.stop and item.deadline is None:
+                    self._end(item, item.active)
                 else:
                     self._look(item)
             self._fill()
             self.report.update(self.items)
-            if not self.queue and not any(self._running()):
+            if not self.queue and not any(self._running()) and not (self.feed and self.feed.is_open):
                 return
             time.sleep(self.pause)
 
@@ -127,17 +148,12 @@ class Runner:
             self.report.say("the trainings go on; the same command watches them")
         for item in ending:
             assert item.active is not None
-            item.active.training.stop()
-        deadline = time.monotonic() + GRACE
-        while ending := [item for item in ending if item.active is not None]:
+            self._end(item, item.active)
+        while any(item.active for item in ending):
             for item in ending:
-                assert item.active is not None
-                code = self._poll(item, item.active)
-                if code is None and time.monotonic() > deadline:
-                    item.active.training.kill()
-                elif code is not None:
-                    self._release(item, code)
-                    item.state, item.standing = "waiting", standing(item.run, {})
+                code = self._poll(item, item.active) if item.active is not None else None
+                if item.active is not None and code is not None:
+                    self._ended(item, item.active, code)
             time.sleep(min(self.pause, 0.1))
 
     # --- starting ----------------------------------------------------------------------------------------------------
@@ -152,6 +168,8 @@ class Runner:
 
     def _poll(self, item: Item, active: Active) -> int | None:
         """The training's exit code, 1 where the launcher fails it: the log then says why, and a next attempt waits."""
+        if item.deadline is not None and time.monotonic() > item.deadline:
+            active.training.kill()
         try:
             return active.training.poll()
         except Failure as failure:
@@ -161,7 +179,18 @@ class Runner:
             return 1
 
     def _fill(self) -> None:
-        """Start what can be started. Each waiting run is looked at once."""
+        """Start what can be started; of a plan that grows no more is asked for than can be trained at a time."""
+        self._start_waiting()
+        while self.feed and len(self.queue) + sum(1 for _ in self._running()) < self.workers:
+            item = self.feed.next()
+            if item is None:
+                return
+            self.items.append(item)
+            self.queue.append(item)
+            self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        """Each waiting run is looked at once."""
         slots = set(range(self.workers)) - {item.active.slot for item in self.items if item.active is not None}
         for _ in range(len(self.queue)):
             if not slots:
@@ -174,6 +203,9 @@ class Runner:
 
     def _start(self, item: Item, slot: int) -> bool:
         """Start this run unless it is done, or somebody else has it; whether it was started."""
+        if item.stop:
+            item.state = "stopped"
+            return False
         item.standing = standing(item.run, {})
         is_open = item.standing.state in ("to do", "unfinished")
         if item.standing.state == "done" or (is_open and self.finished(item.run)):
@@ -204,7 +236,7 @@ class Runner:
         command = TrainCommand(
             name=item.run.name,
             words=item.run.words,
-            environment=self.environment,
+            environment={**self.environment, **item.run.environment},
             log=log,
             slot=slot,
             slots=self.workers,
@@ -242,7 +274,9 @@ class Runner:
         # Where it found somebody else in the folder, that was no failure. (A signal may leave a rank that still ends.)
         is_held = item.standing.state == "elsewhere" and code > 0
         seconds = time.monotonic() - active.began
-        if item.standing.state in ("done", "not sent"):
+        if item.deadline is not None:
+            item.state = "stopped" if item.stop else "waiting"
+        elif item.standing.state in ("done", "not sent"):
             item.state = "done"
             item.failure = "" if item.standing.state == "done" else f"done, but not sent: {reason}"
             best = (
@@ -261,6 +295,11 @@ class Runner:
             item.state = "waiting"
             self.queue.append(item)
             self.report.say(f"{item.run.name} failed ({reason}); attempt {item.starts + 1} follows")
+
+    def _end(self, item: Item, active: Active) -> None:
+        """Ask its training to end."""
+        item.deadline = time.monotonic() + GRACE
+        active.training.stop()
 
     def _release(self, item: Item, code: int) -> None:
         assert item.active is not None

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from biasbed.studies import runner
-from biasbed.studies.search import samplers, sweep, worker
+from biasbed.studies.search import feed, samplers
 from helpers.fake_trials import Bed
 
 
 @pytest.fixture
 def bed(image_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
     """Looks often, models early, and keeps its database in memory: on a disk it would wait at every step."""
-    for module, name in ((runner, "LOOK"), (runner, "ELSEWHERE"), (worker, "WAIT"), (worker, "STALE"), (sweep, "LOOK")):
+    for module, name in ((runner, "LOOK"), (runner, "ELSEWHERE"), (feed, "LOOK"), (feed, "STALE")):
         monkeypatch.setattr(module, name, 0.01)
     monkeypatch.setattr(samplers, "STARTUP", 4)
     space = tmp_path / "space.yaml"

@@ -1,9 +1,11 @@
-"""Real sweeps whose workers and launcher are killed with -9: no trial is lost or doubled. Slow."""
+"""Real sweeps whose trainings and commands are killed with -9 or sleep: no trial is lost or doubled. Slow."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -14,9 +16,10 @@ from typing import Any
 import pytest
 
 from biasbed import record
+from biasbed.studies import attempts
 from biasbed.studies.search import storage as storages
 from biasbed.studies.search import trials
-from biasbed.studies.search.liveness import is_gone
+from biasbed.tracking.folder import LOCK, RunFolder
 from helpers.commands import command_environment
 from helpers.fake_runs import wait_for
 from helpers.postgres import PASSWORD, Cluster
@@ -30,21 +33,23 @@ PLACES = 4
 class Running:
     """The command in a process of its own, and what the storage says of it."""
 
-    def __init__(self, image_root: Path, tmp_path: Path, storage: str) -> None:
+    def __init__(self, image_root: Path, tmp_path: Path, storage: str, heartbeat: int = 20) -> None:
+        tmp_path.mkdir(exist_ok=True)
         space = tmp_path / "space.yaml"
         space.write_text("optim.lr: {distribution: loguniform, low: 0.005, high: 0.1}\n")
         flags = {
             **{"suite": "folders", "data_dir": str(image_root), "train": "photo", "image_size": "16"},
             **{"batch_size": "8", "backbone": "resnet10", "optim.lr_batch": "none", "epochs": "12"},
             **{"device": "cpu", "log_model": "false", "loader_workers": "0", "trials": str(PLACES), "workers": "2"},
-            **{"algorithms": "erm", "study": "mine", "pruner": "none", "heartbeat": "20", "space": str(space)},
+            **{"algorithms": "erm", "study": "mine", "pruner": "none", "heartbeat": str(heartbeat)},
+            "space": str(space),
         }
         self.words = ["sweep", *(word for name, value in flags.items() for word in (f"--{name}", value))]
         self.home, self.log, self.storage = tmp_path / "home", tmp_path / "log", storage
         self.url = storages.storage_url(storage, self.home / "studies" / "mine")
 
     def start(self) -> subprocess.Popen[bytes]:
-        environment = {**command_environment(), storages.VARIABLE: self.storage}
+        environment = {**command_environment(), storages.VARIABLE: self.storage, "BIASBED_HOME": str(self.home)}
         with self.log.open("ab") as log:
             call = [sys.executable, "-m", "biasbed", *self.words]
             return subprocess.Popen(call, env=environment, stdout=log, stderr=log)
@@ -64,8 +69,9 @@ class Running:
         """Trials that have had an epoch."""
         return [t for t in self.trials() if t.state.name == "RUNNING" and t.intermediate_values]
 
-    def worker_of(self, trial: Any) -> int:
-        return int(trial.user_attrs[trials.WORKER].split()[2])
+    def training_of(self, trial: Any) -> int:
+        """Its process, as the folder's lock names it."""
+        return int((folder_of(trial).path / LOCK).read_text().split()[1])
 
     def check(self, tracking: str) -> None:
         """Every place once, each in one folder and one run, whatever was killed; nothing left running."""
@@ -79,7 +85,7 @@ class Running:
         assert parent.info.status == "FINISHED"
         by_id = {run.info.run_id: run for run in runs}
         for trial in outcomes.values():
-            folder = Path(trial.user_attrs[trials.FOLDER])
+            folder = folder_of(trial).path
             run = by_id[trial.user_attrs[trials.RUN_ID]]
             assert history(folder) == stored(tracking, run.info.run_id)
             assert len(history(folder)) == 12
@@ -90,6 +96,10 @@ class Running:
         assert max(values.values()) >= values[0]
 
 
+def folder_of(trial: Any) -> RunFolder:
+    return RunFolder(Path(trial.user_attrs[trials.FOLDER]))
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def running(request: pytest.FixtureRequest, image_root: Path, tmp_path: Path, tracking: str) -> Running:
     if request.param == "sqlite":
@@ -98,33 +108,54 @@ def running(request: pytest.FixtureRequest, image_root: Path, tmp_path: Path, tr
     return Running(image_root, tmp_path, cluster.new_database("sweep").replace("+psycopg", ""))
 
 
-def test_killed_workers_and_launchers_lose_no_trial(running: Running, tracking: str) -> None:
+def test_killed_trainings_and_commands_lose_no_trial(running: Running, tracking: str) -> None:
     process = running.start()
     _wait(running, process, running.running)
-    victim = running.running()[0]
-    os.kill(running.worker_of(victim), signal.SIGKILL)
-    _wait(running, process, lambda: any(t.user_attrs.get(trials.AGAIN) == victim.number for t in running.trials()))
+    folder = folder_of(running.running()[0])
+    os.kill(running.training_of(running.running()[0]), signal.SIGKILL)
+    _wait(running, process, lambda: len(attempts.read(folder)) == 2)
 
-    # The launcher: its workers end in good order, and queue again what they have.
+    # The command: its trainings end in good order, and the next one takes their trials at once.
     _wait(running, process, running.running)
-    workers = [trial.user_attrs[trials.WORKER] for trial in running.running()]
+    victim = running.running()[0]
     process.kill()
     process.wait()
-    wait_for(lambda: all(map(is_gone, workers)), 60)
+    wait_for(lambda: not any(folder_of(trial).holder() for trial in running.running()), 60)
     process = running.start()
     assert process.wait(400) == 0, running.log.read_text()
     running.check(tracking)
     place = trials.place(victim, running.trials())
     assert trials.attempts(running.trials(), place) >= 2
     again = [t for t in running.trials() if trials.place(t, running.trials()) == place]
-    assert {t.user_attrs.get(trials.FOLDER, again[0].user_attrs[trials.FOLDER]) for t in again} == {
-        again[0].user_attrs[trials.FOLDER]
-    }
+    assert {folder_of(trial).path for trial in again} == {folder_of(victim).path}
     assert running.start().wait(120) == 0
     assert "nothing is left to train" in running.log.read_text()
     for path in (*running.home.rglob("*"), running.log, Path(tracking.removeprefix("sqlite:///"))):
         if path.is_file():
             assert PASSWORD.encode() not in path.read_bytes(), path
+
+
+def test_a_machine_that_sleeps_is_taken_over_and_gives_way(image_root: Path, tmp_path: Path, tracking: str) -> None:
+    """Its trials are trained by another one with a folder of its own; what it had begun is no trial any more."""
+    storage = f"sqlite:///{tmp_path}/shared.db"
+    asleep, other = (Running(image_root, tmp_path / name, storage, heartbeat=2) for name in ("asleep", "other"))
+    first = asleep.start()
+    _wait(asleep, first, asleep.running)
+    begun = [trial.number for trial in asleep.trials() if trial.state.name == "RUNNING"]
+    processes = [*(asleep.training_of(trial) for trial in asleep.running()), first.pid]
+    _put_to_sleep(processes, [storage, tracking])
+    second = other.start()
+    _wait(other, second, lambda: set(begun) <= {t.user_attrs.get(trials.AGAIN) for t in other.running()})
+    for process in processes:
+        os.kill(process, signal.SIGCONT)
+    assert (first.wait(300), second.wait(300)) == (0, 0), asleep.log.read_text() + other.log.read_text()
+    outcomes = trials.outcomes(other.trials())
+    assert {where: t.state.name for where, t in outcomes.items()} == dict.fromkeys(range(PLACES), "COMPLETE")
+    runs = {run.info.run_id: run.info.status for run in all_runs(tracking, kind="trial", study="mine")}
+    finished = {trial.user_attrs[trials.RUN_ID] for trial in outcomes.values()}
+    assert {run_id for run_id, status in runs.items() if status == "FINISHED"} == finished
+    assert set(runs.values()) == {"FINISHED", "KILLED"}
+    assert "was given to another command" in (asleep.home / "studies" / "mine" / "runner.log").read_text()
 
 
 def test_a_storage_that_is_away_for_a_while_costs_no_trial(
@@ -143,6 +174,23 @@ def test_a_storage_that_is_away_for_a_while_costs_no_trial(
     assert process.wait(300) == 0, running.log.read_text()
     assert "the storage is back" in running.log.read_text()
     running.check(tracking)
+
+
+def _put_to_sleep(processes: list[int], databases: list[str]) -> None:
+    """Stop them while none has a database locked, which a machine that sleeps does not share."""
+    for attempt in range(100):
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            for url in databases:
+                with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=0)) as connection:
+                    connection.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError:
+            for process in processes:
+                os.kill(process, signal.SIGCONT)
+            time.sleep(0.01 * attempt)
+    raise AssertionError("a database is always locked")
 
 
 def _wait(running: Running, process: subprocess.Popen[bytes], condition: Callable[[], object]) -> None:

@@ -19,7 +19,7 @@ from biasbed.studies import benchmark, winners
 from biasbed.studies import study as tracked
 from biasbed.studies.launchers import TrainCommand
 from biasbed.studies.launchers.local import LocalLauncher
-from biasbed.studies.search import samplers, sending, storage
+from biasbed.studies.search import runs, samplers, storage
 from biasbed.studies.search.search import choose_objective
 from biasbed.studies.study import finished_runs
 from biasbed.studies.table import read_table, refuse_seen
@@ -128,6 +128,13 @@ def test_a_sweep_from_start_to_winners(
     assert again.started == ["infodrop-trial1"]
     assert len(all_runs(tracking, kind="study")) == 1
 
+
+def test_another_sweep_of_the_same_name_is_refused(
+    bed: Bed, tracking: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common: dict[str, Any] = {"algorithms": "erm,infodrop", "trials": "1", "study": "mine", "tracking": "on"}
+    command = (FakeTrials(), monkeypatch)
+    assert bed.run(*command, **common) == 0
     for changed, message in (
         ({"algorithms": "erm"}, "has searches of infodrop, too"),
         ({"epochs": "5"}, "the sweep was made with epochs=4, not 5: name another with study="),
@@ -137,10 +144,10 @@ def test_a_sweep_from_start_to_winners(
         ({"heartbeat": "20"}, "the sweep was made with heartbeat=60, not 20"),
         ({"suite": "demo", "data_dir": "none", "train": "auto"}, "is one of the suite folders"),
     ):
-        assert bed.run(again, monkeypatch, **{**common, **changed, "tracking": "on"}) == 2
+        assert bed.run(*command, **{**common, **changed}) == 2
         assert message in capsys.readouterr().err
     bed.space.write_text(LR.replace("0.01", "0.02"))
-    assert bed.run(again, monkeypatch, **common, tracking="on") == 2
+    assert bed.run(*command, **common) == 2
     assert "the sweep was made with another space (optim.lr)" in capsys.readouterr().err
     settings = {**bed.settings(tracking="on"), "suite": "folders", "algorithms": "erm", "study": "mine"}
     words = [w for name, value in settings.items() for w in (f"--{name}", value)]
@@ -159,7 +166,7 @@ def test_a_trial_that_could_not_be_sent_is_named_and_sent_later(
         raise Failure(f"{folder.path.name}: the server does not answer")
 
     with monkeypatch.context() as patched:
-        patched.setattr(sending, "send_unless_sent", refuse)
+        patched.setattr(runs, "send_unless_sent", refuse)
         assert bed.run(launcher, monkeypatch, **flags) == 1
     printed = capsys.readouterr()
     assert "erm: 3 trials: 3 complete" in printed.out

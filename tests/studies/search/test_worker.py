@@ -1,10 +1,11 @@
-"""Workers: every place of a search is trained once, whoever dies; draws do not depend on what was cut off."""
+"""Trials under way: every place of a search is trained once, whoever dies; draws do not depend on what was cut off."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,28 +14,28 @@ from typing import Any
 import pytest
 
 from biasbed import record
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure
+from biasbed.options import SweepOptions
 from biasbed.studies import runner
-from biasbed.studies.search import samplers, trials, worker
-from biasbed.studies.search import search as searches
-from biasbed.studies.search import storage as storages
+from biasbed.studies.search import feed as feeds
+from biasbed.studies.search import runs, samplers, trials
+from biasbed.studies.search.feed import TrialFeed
 from biasbed.studies.search.liveness import is_gone, signature
-from biasbed.studies.search.objective import TrialObjective, note_run
 from biasbed.studies.search.results import SearchState, ledger_lines
-from biasbed.studies.search.worker import Worker
 from biasbed.system.processes import Interrupted
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import NOTE, Tracker
-from helpers.fake_trials import Bed, FakeTrials, score
+from helpers.fake_trials import Bed, FakeTrials, feed_of, finish, score
+
+OTHER = "another-boot another-namespace 1 1"  # a command on another machine
 
 
-def found(worker: Worker) -> SearchState:
-    search, study, _ = worker.studies[0]
-    return SearchState(search, study.get_trials(deepcopy=False))
+def found(feed: TrialFeed) -> SearchState:
+    return feed.found()[0]
 
 
-def rates(worker: Worker) -> list[float]:
-    return [trial.params["optim.lr"] for trial in found(worker).outcomes.values()]
+def rates(feed: TrialFeed) -> list[float]:
+    return [trial.params["optim.lr"] for trial in found(feed).outcomes.values()]
 
 
 def test_a_search_has_its_trials_and_the_first_is_the_default(bed: Bed) -> None:
@@ -55,29 +56,32 @@ def test_a_search_has_its_trials_and_the_first_is_the_default(bed: Bed) -> None:
     assert more.started == ["erm-trial6", "erm-trial7"]
 
 
-def test_two_workers_train_each_place_once(bed: Bed) -> None:
-    launcher = FakeTrials()
-    plan = bed.plan(launcher, trials=6, algorithms=("erm", "infodrop"))
-    bed.home.mkdir()
-    workers = [Worker(bed.task(plan, slot, trials=6), launcher, pause=0.001) for slot in range(2)]
-    threads = [threading.Thread(target=worker.run) for worker in workers]
+def test_two_commands_train_each_place_once(bed: Bed) -> None:
+    launchers = [FakeTrials(), FakeTrials()]
+    both: dict[str, Any] = {"trials": 6, "algorithms": ("erm", "infodrop"), "workers": 2}
+    commands = [bed.begin(launcher, **both) for launcher in launchers]
+    feed_of(commands[1]).name = OTHER
+    threads = [threading.Thread(target=command.run) for command in commands]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
     expected = {f"{name}-trial{place}" for name in ("erm", "infodrop") for place in range(6)}
-    assert Counter(launcher.started) == dict.fromkeys(expected, 1)
-    every = [t for _, study, _ in workers[0].studies for t in study.get_trials(deepcopy=False)]
+    started = [name for launcher in launchers for name in launcher.started]
+    assert Counter(started) == dict.fromkeys(expected, 1)
+    every = [trial for one in feed_of(commands[0]).found() for trial in one.every]
     assert sum(trial.state.name == "COMPLETE" for trial in every) == 12
-    assert {command.slot for command in launcher.commands} == {0, 1}
+    assert {command.slot for launcher in launchers for command in launcher.commands} == {0, 1}
+    for command in commands:
+        feed_of(command).release()
 
 
 def test_the_last_place_is_taken_by_one_of_two(bed: Bed) -> None:
     """A trial that a race creates beyond the last never trains, and is none of the sweep's."""
     launcher = FakeTrials()
     done = bed.work(launcher, trials=2)
-    _, study, objective = done.studies[0]
-    study.optimize(objective, n_trials=1, catch=(Exception,))
+    search, study = done.studies[0]
+    assert done._asked(search, study) is None
     assert len(launcher.started) == len(found(done).outcomes) == 2
     assert len(study.trials) == 3
     assert trials.taken(study.trials) == 2
@@ -88,13 +92,10 @@ def test_a_search_that_was_cut_goes_on_as_it_would_have(bed: Bed) -> None:
     straight = rates(bed.work(FakeTrials(), trials=8))
 
     cut = Bed(bed.image_root, bed.home.with_name("cut"), bed.space)
-    cut.home.mkdir()
     launcher = FakeTrials({"erm-trial3": ["signal"], "erm-trial6": ["signal"]})
     for _ in range(2):
-        one = Worker(cut.task(cut.plan(launcher, trials=8), trials=8), launcher, pause=0.001)
         with pytest.raises(Interrupted):
-            one.run()
-        one.release()
+            cut.work(launcher, trials=8)
     last = cut.work(launcher, trials=8)
     assert rates(last) == straight
     assert Counter(launcher.started) == {f"erm-trial{place}": 1 + (place in (3, 6)) for place in range(8)}
@@ -104,11 +105,9 @@ def test_a_search_that_was_cut_goes_on_as_it_would_have(bed: Bed) -> None:
     assert trials.attempts(found(last).every, 3) == 2
 
 
-def test_the_trial_of_a_dead_worker_is_tried_again_but_not_for_ever(bed: Bed) -> None:
-    launcher = FakeTrials()
-    bed.home.mkdir()
-    first = Worker(bed.task(bed.plan(launcher)), launcher, pause=0.001)
-    search, study, _ = first.studies[0]
+def test_the_trial_of_a_dead_command_is_tried_again_but_not_for_ever(bed: Bed) -> None:
+    command = bed.begin(FakeTrials())
+    search, study = feed_of(command).studies[0]
     gone = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     name = signature(gone.pid)
     assert not is_gone(name)
@@ -119,43 +118,75 @@ def test_the_trial_of_a_dead_worker_is_tried_again_but_not_for_ever(bed: Bed) ->
     assert not is_gone("")
     for _ in range(3):  # retries=2
         trial = study.ask()
-        trial.set_user_attr(trials.WORKER, name)
+        trial.set_user_attr(trials.COMMAND, name)
         trial.set_user_attr(trials.PLACE, 0)
         trials.release_dead(study, limit=2)
     assert [t.state.name for t in study.trials] == ["FAIL"] * 3
     assert trials.outcomes(study.trials)[0].user_attrs[trials.DEATHS] == 2
     assert trials.queue_failed(study, 2) == 1
-    first.run()
-    done = found(first)
+    done = found(finish(command))
     assert done.outcomes[0].params == {"optim.lr": 0.1}
     assert done.outcomes[0].user_attrs[trials.DEFAULT]
     assert trials.counts(done.outcomes)["complete"] == search.trials
 
 
-def test_the_trial_of_a_silent_worker_is_taken_over(bed: Bed) -> None:
+def test_the_trial_of_a_silent_command_is_taken_over(bed: Bed) -> None:
     """One on another machine, which can't be looked at; and one that died before it could say who it is."""
     launcher = FakeTrials()
-    bed.home.mkdir()
-    first = Worker(bed.task(bed.plan(launcher), heartbeat=1), launcher, pause=0.001)
-    _, study, _ = first.studies[0]
+    command = bed.begin(launcher, heartbeat=1)
+    feed = feed_of(command)
+    study = feed.studies[0][1]
     silent, unknown = study.ask(), study.ask()
-    silent.set_user_attr(trials.WORKER, "another-boot another-namespace 1 1")
-    study._storage.record_heartbeat(silent._trial_id)  # type: ignore[attr-defined]
+    silent.set_user_attr(trials.COMMAND, OTHER)
+    feed.life.storage.record_heartbeat(silent._trial_id)
     assert trials.release_dead(study, 2) == []
-    first.run()
-    done = found(first)
+    done = found(finish(command))
     assert trials.counts(done.outcomes)["complete"] == 6
-    assert {t.user_attrs[trials.AGAIN] for t in done.every if trials.AGAIN in t.user_attrs} == {
-        silent.number,
-        unknown.number,
-    }
+    again = {t.user_attrs[trials.AGAIN] for t in done.every if trials.AGAIN in t.user_attrs}
+    assert again == {silent.number, unknown.number}
     assert sorted(launcher.started) == [f"erm-trial{place}" for place in range(6)]
 
 
-def test_a_worker_that_ends_before_it_says_who_it_is_costs_no_trial(bed: Bed) -> None:
+def test_a_training_shows_signs_of_life_however_long_it_takes(bed: Bed) -> None:
+    """Whatever else the command is busy with; and nobody takes its trial."""
+    from optuna.storages import fail_stale_trials
+
+    feed = feed_of(bed.begin(FakeTrials(), heartbeat=1))
+    item, study = feed.next(), feed.studies[0][1]
+    assert item is not None
+    time.sleep(3.5)
+    fail_stale_trials(study)
+    assert study.trials[0].state.name == "RUNNING"
+    feed.life.end()
+    time.sleep(3.5)
+    fail_stale_trials(study)
+    assert [trial.state.name for trial in study.trials] == ["FAIL", "WAITING"]
+
+
+def test_a_trial_that_another_has_taken_over_is_left_to_it(bed: Bed) -> None:
+    """This command was asleep for too long: it ends its own training, and waits for what becomes of the trial."""
+    launcher = FakeTrials({"erm-trial1": ["fail", "done"]})
+    command = bed.begin(launcher, trials=3)
+    feed, study = feed_of(command), feed_of(command).studies[0][1]
+    looked = feed._look_at_own
+
+    def asleep() -> None:
+        if len(launcher.started) == 2 and trials.taken(study.trials) == 2:
+            trials.give_up(study, study.trials[1], 2)
+            monkeypatch.undo()
+        looked()
+
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr(feed, "_look_at_own", asleep)
+    done = found(finish(command))
+    assert trials.counts(done.outcomes)["complete"] == 3
+    assert launcher.started == ["erm-trial0", "erm-trial1", "erm-trial1", "erm-trial2"]
+    assert "erm-trial1 was given to another command" in feed.log.read_text()
+
+
+def test_a_command_that_ends_before_it_says_who_it_is_costs_no_trial(bed: Bed) -> None:
     """Whichever place it had, and however often: no training had begun."""
-    bed.home.mkdir()
-    study = Worker(bed.task(bed.plan(FakeTrials())), FakeTrials()).studies[0][1]
+    study = feed_of(bed.begin(FakeTrials())).studies[0][1]
     study.ask()
     study.ask()
     for _ in range(4):  # retries=2
@@ -164,67 +195,56 @@ def test_a_worker_that_ends_before_it_says_who_it_is_costs_no_trial(bed: Bed) ->
         assert {trials.place(study.trials[study.ask().number], study.trials) for _ in range(2)} == {0, 1}
 
 
-class Away:
-    """A storage that goes away when a trial's end is stored, and comes back at once."""
-
-    def __init__(self, storage: Any) -> None:
-        self.tell = storage.set_trial_state_values
-        self.is_away = False
-
-    def __call__(self, trial: int, state: Any, values: Any = None) -> bool:
-        from optuna.exceptions import StorageInternalError
-
-        self.is_away = state.is_finished()
-        if self.is_away:
-            raise StorageInternalError("the server closed the connection")
-        return bool(self.tell(trial, state, values))
+STORED = ("set_trial_state_values", "set_trial_user_attr", "set_trial_intermediate_value", "record_heartbeat")
 
 
-@pytest.mark.parametrize("is_back", [True, False])
-def test_a_storage_that_is_away_at_a_trial_s_end_is_one_line(
-    bed: Bed, is_back: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("call", STORED)
+def test_a_storage_that_is_away_for_a_moment_costs_no_trial(
+    bed: Bed, call: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Optuna's own clearing up raises other errors then. The trial is another worker's, and nothing is lost."""
+    """Whichever moment that is: as a trial begins, is trained or ends."""
     from optuna.exceptions import StorageInternalError
 
-    bed.home.mkdir()
     launcher = FakeTrials()
-    one = Worker(bed.task(bed.plan(launcher)), launcher, pause=0.001)
+    command = bed.begin(launcher, heartbeat=1)
+    storage = feed_of(command).life.storage
+    answer, calls = getattr(storage, call), Counter[str]()
+
+    def away(*arguments: Any, **named: Any) -> Any:
+        calls[call] += 1
+        if calls[call] in (2, 6, 13):
+            raise StorageInternalError("the server closed the connection")
+        return answer(*arguments, **named)
+
+    monkeypatch.setattr(storage, call, away)
+    done = finish(command)
+    monkeypatch.undo()
+    assert trials.counts(found(done).outcomes)["complete"] == 6
+    assert Counter(launcher.started) == {f"erm-trial{place}": 1 for place in range(6)}
+    said = capsys.readouterr().err
+    assert "can't be used: the server closed the connection; trainings go on\n" in said
+    assert said.count("trainings go on") == said.count("the storage is back")
+
+
+def test_a_storage_that_stays_away_ends_the_command_in_one_line(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    from optuna.exceptions import StorageInternalError
+
+    launcher = FakeTrials()
+    command = bed.begin(launcher)
+
+    def away(*arguments: Any, **named: Any) -> None:
+        raise StorageInternalError("connection refused")
+
+    monkeypatch.setattr(feeds, "PATIENCE", 0.2)
     with monkeypatch.context() as patched:
-        storage = one.studies[0][1]._storage
-        inner = getattr(storage, "_backend", storage)  # Optuna's cache around it
-        away = Away(inner)
-        patched.setattr(inner, "set_trial_state_values", away)
-        if not is_back:
-            read = inner.get_trial
-
-            def get_trial(trial: int) -> Any:
-                if away.is_away:
-                    raise StorageInternalError("connection refused")
-                return read(trial)
-
-            patched.setattr(inner, "get_trial", get_trial)
-        with pytest.raises(
-            Failure, match=r"^the storage sqlite:///.* can't be used: (the server|connection)"
-        ) as caught:
-            one.run()
+        patched.setattr(feed_of(command).life.storage, "set_trial_state_values", away)
+        with pytest.raises(Failure, match=r"^the storage sqlite:///.* can't be used: connection refused") as caught:
+            command.run()
     assert "\n" not in str(caught.value)
-    one.release()
+    command.stop()
+    feed_of(command).release()
     assert trials.counts(found(bed.work(launcher)).outcomes)["complete"] == 6
     assert Counter(launcher.started) == {f"erm-trial{place}": 1 for place in range(6)}
-
-
-def test_a_worker_says_in_one_line_what_it_can_t_use(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    task = bed.task(bed.plan(FakeTrials()))
-
-    def refuse(options: object) -> None:
-        raise UsageError("no sbatch here")
-
-    monkeypatch.setattr(worker, "open_launcher", refuse)
-    assert worker._work(task) == 2
-    assert capsys.readouterr().err == "biasbed: no sbatch here\n"
 
 
 def test_whoever_takes_a_trial_over_ends_the_run_that_was_left_open(bed: Bed, tracking: str) -> None:
@@ -233,18 +253,11 @@ def test_whoever_takes_a_trial_over_ends_the_run_that_was_left_open(bed: Bed, tr
 
     client = MlflowClient(tracking)
     run_id = client.create_run("0").info.run_id
-    bed.home.mkdir()
-    launcher = FakeTrials()
-    one = Worker(bed.task(bed.plan(launcher, {"tracking": "on"}, trials=1), trials=1), launcher, pause=0.001)
-    study = one.studies[0][1]
-    lost = study.ask()
-    folder = RunFolder(bed.home / "lost")
-    folder.path.mkdir()
-    folder.write_state({"run_id": run_id})
-    note_run(lost, folder)
+    command = bed.begin(FakeTrials(), {"tracking": "on"}, trials=1)
+    study = feed_of(command).studies[0][1]
+    study.ask().set_user_attr(trials.RUN_ID, run_id)
     assert trials.give_up(study, study.trials[0], 2)
-    one.run()
-    assert found(one).outcomes[0].state.name == "COMPLETE"
+    assert found(finish(command)).outcomes[0].state.name == "COMPLETE"
     assert client.get_run(run_id).info.status == "KILLED"
 
 
@@ -252,21 +265,21 @@ def test_a_complete_trial_keeps_nothing_of_what_ended_it_before(tracking: str, t
     """Neither a note of ours, nor what the training said of a signal that came as it was being sent."""
     from mlflow import MlflowClient
 
-    client, run, settle = MlflowClient(tracking), SimpleNamespace(tracked=True), TrialObjective._settle
+    client, run = MlflowClient(tracking), SimpleNamespace(tracked=True)
     for number, end in enumerate(("failed", "aborted", "")):
         folder = RunFolder(tmp_path / str(number))
         folder.path.mkdir()
         tracker = Tracker(folder)
         tracker.start("erm-trial0", "trials", {record.KIND: "trial"}, {})
         if end == "failed":
-            settle(None, run, folder, "failed", "killed by SIGKILL")  # type: ignore[arg-type]
+            runs.settle(run, folder, "failed", "killed by SIGKILL", print)  # type: ignore[arg-type]
             assert client.get_run(tracker.run_id).data.tags[NOTE] == "killed by SIGKILL"
             tracker.start("erm-trial0", "trials", {record.KIND: "trial"}, {})
         elif end == "aborted":
             tracker.abort("KILLED", {record.ENDED_BY: "SIGTERM"}, "ended by SIGTERM")
         else:
             client.set_tag(tracker.run_id, NOTE, "my own words")
-        settle(None, run, folder, "complete", "")  # type: ignore[arg-type]
+        runs.settle(run, folder, "complete", "", print)  # type: ignore[arg-type]
         tags = client.get_run(tracker.run_id).data.tags
         assert tags.get(NOTE) == (None if end else "my own words")
         for known in (tags, folder.read_state()["tags"]):
@@ -308,8 +321,8 @@ def test_equal_parameters_are_trained_once(bed: Bed) -> None:
     for trial in done.outcomes.values():
         assert trial.value == score({"optim.lr": trial.params["optim.lr"]}) * (1 - 0.5**4)
 
-    # Two workers that draw the same at once share a folder, too; folders of another machine can't be seen from here.
-    search, study, _ = bed.work(launcher, trials=4, sampler="random", seed=3).studies[0]
+    # Two commands that draw the same at once share a folder, too; folders of another machine can't be seen from here.
+    search, study = bed.work(launcher, trials=4, sampler="random", seed=3).studies[0]
     every = study.get_trials()
     assert sum(trial.user_attrs.pop(trials.EQUAL, None) is not None for trial in every) == 4 - len(drawn)
     lines = ledger_lines([SearchState(search, every)])
@@ -328,15 +341,12 @@ def test_a_training_that_fails_is_a_failed_trial_until_the_next_command(bed: Bed
     assert first.outcomes[2].user_attrs[trials.ERROR] == "the loss is not finite"
     assert Counter(launcher.started)["erm-trial2"] == 3
     assert len(launcher.started) == 8
-    again = FakeTrials()
-    second = bed.work(again)
-    assert again.started == []
-    study = second.studies[0][1]
+    study = feed_of(bed.begin(FakeTrials())).studies[0][1]
+    assert study.trials[-1].state.name == "WAITING"  # the next command's
     joined = study.ask()  # another command is at work
     assert trials.queue_failed(study, 2) == 0
-    joined.set_user_attr(trials.SURPLUS, True)
     study.tell(joined, state=TrialState.FAIL)
-    assert trials.queue_failed(study, 2) == 1
+    again = FakeTrials()
     assert trials.counts(found(bed.work(again)).outcomes)["complete"] == 6
     assert again.started == ["erm-trial2"]
 
@@ -378,83 +388,11 @@ def test_domainbed_s_search_is_random_and_repeated_with_new_seeds(bed: Bed) -> N
     launcher = FakeTrials()
     options: dict[str, Any] = {"search": "domainbed", "trials": 4, "pruner": "auto", "sampler": "auto", "seed": 5}
     done = bed.work(launcher, **options)
-    assert [search.name for search, _, _ in done.studies] == [f"sweep/erm/r{repeat}" for repeat in range(3)]
-    assert {(search.sampler, search.pruner) for search, _, _ in done.studies} == {("random", "none")}
-    assert [search.seed for search, _, _ in done.studies] == [5, 6, 7]
+    assert [search.name for search, _ in done.studies] == [f"sweep/erm/r{repeat}" for repeat in range(3)]
+    assert {(search.sampler, search.pruner) for search, _ in done.studies} == {("random", "none")}
+    assert [search.seed for search, _ in done.studies] == [5, 6, 7]
     assert {command.words["seed"] for command in launcher.commands} == {"5", "6", "7"}
-    drawn = [{t.params["optim.lr"] for t in study.trials} for _, study, _ in done.studies]
+    drawn = [{t.params["optim.lr"] for t in study.trials} for _, study in done.studies]
     assert len(set.union(*drawn)) == 3 * 3 + 1
     assert "erm-trialr2-3" in launcher.started
-    assert searches.SweepOptions(search="domainbed").settled("trials") == 20
-
-
-# --- storage ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("mysql://u:secret@h/d", "storage=mysql: can't be used"),
-        ("redis://:secret@h", "storage=redis"),
-        ("journal.log", "can't be read"),
-        ("sqlite:///rel.db", "whole path"),
-        ("sqlite://", "whole path"),
-        ("postgresql://u:secret@h:port/d", "can't be read"),
-        ("postgresql://u:p@secret@h:5432/d", "write an @ in its password as %40"),
-        ("postgresql://u:p@s/secret@h/d", "write an @ in its password as %40"),
-    ],
-)
-def test_storages_without_signs_of_life_are_refused(given: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=message) as caught:
-        storages.storage_url(given, tmp_path)
-    assert "secret" not in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_storage_s_password_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = "postgresql://someone:se%2Fcret@127.0.0.1:1/trials?password=secret"
-    monkeypatch.setenv(storages.VARIABLE, given)
-    url = storages.storage_url("auto", tmp_path)
-    assert url.startswith("postgresql+psycopg://someone:")
-    assert storages.shown(url) == "postgresql://127.0.0.1:1/trials"
-    monkeypatch.setattr(storages.time, "sleep", lambda seconds: None)
-    with (
-        pytest.raises(Failure, match=r"postgresql://127.*/trials can't be") as caught,
-        storages.answering(url),
-    ):
-        storages.open_storage(url, 1, 1)
-    assert "cret" not in str(caught.value)
-    assert "\n" not in str(caught.value)
-    monkeypatch.delenv(storages.VARIABLE)
-    assert storages.storage_url("auto", tmp_path) == f"sqlite:///{tmp_path}/sweep.db"
-
-
-def test_looking_for_a_storage_makes_nothing(tmp_path: Path) -> None:
-    import sqlite3
-
-    file = tmp_path / "trials.db"
-    assert not storages.exists(f"sqlite:///{file}")
-    assert not file.exists()
-    with sqlite3.connect(file) as connection:
-        connection.execute("CREATE TABLE experiments (a INTEGER)")  # somebody else's, MLflow's for instance
-    before = file.read_bytes()
-    assert not storages.exists(f"sqlite:///{file}")
-    assert file.read_bytes() == before
-    storages.open_storage(f"sqlite:///{file}", 60, 2)
-    assert storages.exists(f"sqlite:///{file}")
-    with pytest.raises(Failure, match=r"postgresql://127.0.0.1:1/d can't be used"):
-        storages.exists("postgresql+psycopg://u:p@127.0.0.1:1/d")
-
-
-def test_a_sweep_is_refused_for_searches_of_its_own_only(bed: Bed) -> None:
-    import optuna
-
-    bed.home.mkdir()
-    plan = bed.plan(FakeTrials(), study="a")
-    storage = storages.open_storage(f"sqlite:///{bed.home / 'sweep.db'}", 60, 2)
-    for name in ("a/erm", "a/b/erm", "a/b/erm/r0", "ab/infodrop"):
-        optuna.create_study(study_name=name, storage=storage)
-    storages.refuse_others(storage, plan.searches)
-    optuna.create_study(study_name="a/sagnet/r1", storage=storage)
-    with pytest.raises(UsageError, match="searches of sagnet/r1, too"):
-        storages.refuse_others(storage, plan.searches)
+    assert SweepOptions(search="domainbed").settled("trials") == 20

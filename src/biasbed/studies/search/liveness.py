@@ -1,9 +1,45 @@
-"""Whether a process that left its name is gone, as far as this machine can tell."""
+"""Who has a trial, and whether that process lives: by its name on the same machine, by its signs of life on others."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from optuna.storages import RDBStorage
+
+
+class SignsOfLife(threading.Thread):
+    """Gives them for the trials that this process has, whatever else it is busy with.
+
+    Optuna does so inside of `Study.optimize` alone.
+    """
+
+    def __init__(self, storage: RDBStorage, seconds: float) -> None:
+        """seconds: from one to the next."""
+        super().__init__(daemon=True)
+        self.storage, self.seconds = storage, seconds
+        self.trials: set[int] = set()  # by Optuna's ids
+        self.is_over = threading.Event()
+
+    def add(self, trial: int) -> None:
+        self.storage.record_heartbeat(trial)
+        self.trials.add(trial)
+
+    def give(self) -> None:
+        for trial in tuple(self.trials):
+            self.storage.record_heartbeat(trial)
+
+    def run(self) -> None:
+        while not self.is_over.wait(self.seconds):
+            with contextlib.suppress(Exception):  # a storage that is away gets the next one
+                self.give()
+
+    def end(self) -> None:
+        self.is_over.set()
 
 
 def signature(pid: int | None = None) -> str:

@@ -87,7 +87,7 @@ def summary(found: Sequence[SearchState]) -> list[str]:
         lines.append(f"{algorithm}: {sum(total.values())} trials: {states}; {metric}{mark}")
         lines += _best_lines(repeats, metric)
         failed = [
-            f"{one.search.trial(where)} ({trial.user_attrs.get(trials.ERROR, 'its worker died')})"
+            f"{one.search.trial(where)} ({trial.user_attrs.get(trials.ERROR, 'its command died')})"
             for one in repeats
             for where, trial in one.outcomes.items()
             if trial.state.name == "FAIL"

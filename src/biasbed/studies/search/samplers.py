@@ -54,7 +54,7 @@ def make_sampler(name: str, seed: int, is_conditional: bool, place: Callable[[Fr
 
     def make(key: int) -> BaseSampler:
         if name == "tpe":
-            # Running trials count as bad ones, so that workers do not all try the same; parameters are drawn jointly.
+            # Running trials count as bad ones, so that not all try the same at once; parameters are drawn jointly.
             return samplers.TPESampler(
                 n_startup_trials=STARTUP, multivariate=True, group=is_conditional, constant_liar=True, seed=key
             )

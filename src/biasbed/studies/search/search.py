@@ -23,7 +23,7 @@ from biasbed.tracking import folder as run_folder
 if TYPE_CHECKING:
     from biasbed.training.job import Job
 
-WAITING_WORKERS = 8  # that `auto` means where a cluster's queue takes any number of trainings
+WAITING_TRIALS = 8  # at a time, that `auto` means where a cluster's queue takes any number of trainings
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,10 @@ class Search:
     def planned(self, words: Words, place: int, launcher: Launcher) -> PlannedRun:
         """The training of a trial. words: its own settings. UsageError where they don't fit together."""
         (run,) = runs_of({**self.words, **words}, [self.seed], launcher)[1]
-        return dataclasses.replace(run, label=f"{self.algorithm}-trial{self.trial(place)}")
+        tags = {record.KIND: "trial", record.TRIAL: self.trial(place)}
+        tags |= {record.ORACLE: self.metric} if self.is_oracle else {}
+        label = f"{self.algorithm}-trial{self.trial(place)}"
+        return dataclasses.replace(run, label=label, environment={record.GIVEN_TAGS: json.dumps(tags)})
 
     def in_folder(self, base: str, place: int) -> PlannedRun:
         """The same training, found again by its folder."""
@@ -119,11 +122,11 @@ def make_sweep(options: SweepOptions, settings: Words, launcher: Launcher) -> Sw
 
 
 def _workers(options: SweepOptions, launcher: Launcher, configs: Sequence[Config]) -> int:
-    """Each is a process of this machine, and learns only from trials that have ended: so few where a queue is long."""
+    """Sampler and pruner learn from trials that have ended only: so few at a time where a queue takes any number."""
     if options.workers != "auto":
         return int(options.workers)
     fitting = min(map(launcher.capacity, configs))
-    return min(fitting, WAITING_WORKERS) if launcher.detached else fitting
+    return min(fitting, WAITING_TRIALS) if launcher.detached else fitting
 
 
 def _searches_of(options: SweepOptions, words: Words, launcher: Launcher) -> tuple[Config, list[Search], list[str]]:
@@ -166,7 +169,7 @@ def _searches_of(options: SweepOptions, words: Words, launcher: Launcher) -> tup
 
 
 def _description(search: Search, job: Job, heartbeat: int) -> Mapping[str, Any]:
-    """As JSON gives it back. Workers with unlike heartbeats would take trials from one another."""
+    """As JSON gives it back. Commands with unlike heartbeats would take trials from one another."""
     what = {name: value for name, value in plain(job.config).items() if name in job.config.what()}
     settings = {name: value for name, value in what.items() if name not in search.space.names}
     described = {

@@ -32,7 +32,7 @@ PATIENCE = 10.0  # seconds that the maker of a study has to describe it
 def storage_url(given: str, folder: Path) -> str:
     """The storage as SQLAlchemy writes it. folder: of the study, where the local file goes.
 
-    Raises UsageError for a kind of storage that would lose the trials of a dead worker.
+    Raises UsageError for a kind of storage that would lose the trials of a dead command.
     """
     from sqlalchemy.exc import ArgumentError
 
@@ -49,7 +49,7 @@ def storage_url(given: str, folder: Path) -> str:
             raise UsageError("storage: can't be read; write an @ in its password as %40")
         return url.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
     if kind != "sqlite":
-        raise UsageError(f"storage={kind}: can't be used, as it shows no dead worker; give postgresql:// or sqlite:///")
+        raise UsageError(f"storage={kind}: can't be used: it shows no dead command; give postgresql:// or sqlite:///")
     if not url.database or not Path(url.database).is_absolute():
         raise UsageError(f"storage={given}: give the file's whole path: sqlite:////<path>")
     return given
@@ -70,6 +70,10 @@ def shown(url: str) -> str:
     return f"postgresql://{found.host or ''}{port}/{found.database or ''}"
 
 
+class Away(Failure):
+    """The storage can't be used."""
+
+
 @contextlib.contextmanager
 def answering(url: str) -> Iterator[None]:
     """Turns any error of the storage inside the block into a Failure of one line."""
@@ -81,26 +85,13 @@ def answering(url: str) -> Iterator[None]:
     except (SQLAlchemyError, StorageInternalError, ImportError) as error:
         cause = error.__cause__ or error
         reason = first_line(cause)
-        raise Failure(f"the storage {shown(url)} can't be used: {record.public_text(reason)[:300]}") from None
-
-
-def beneath(error: Exception) -> Exception:
-    """The error of the storage that this one came up in, where it did; else itself."""
-    from optuna.exceptions import StorageInternalError
-    from sqlalchemy.exc import SQLAlchemyError
-
-    context: BaseException | None = error
-    while context is not None:
-        if isinstance(context, SQLAlchemyError | StorageInternalError):
-            return context
-        context = context.__context__
-    return error
+        raise Away(f"the storage {shown(url)} can't be used: {record.public_text(reason)[:300]}") from None
 
 
 def open_storage(url: str, heartbeat: int, limit: int) -> RDBStorage:
     """Connect, and make the tables where there are none, one process at a time.
 
-    heartbeat: seconds between signs of life. limit: how often a trial is tried again whose worker died.
+    heartbeat: seconds between signs of life. limit: how often a trial is tried again whose command died.
     """
     import optuna
     from optuna.storages import RDBStorage
@@ -108,6 +99,7 @@ def open_storage(url: str, heartbeat: int, limit: int) -> RDBStorage:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    warnings.filterwarnings("ignore", message="Heartbeat of storage")  # our own signs of life need no `optimize`
     file = _file(url)
     options: dict[str, Any] = {"connect_args": {"timeout": 60}} if file else {"pool_pre_ping": True}
 
@@ -138,7 +130,7 @@ def _is_race(error: Exception) -> bool:
 
 
 def _lock_from_the_start(storage: RDBStorage) -> None:
-    """Let every sqlite transaction begin as a writer: else two workers read the same waiting trial and both take it."""
+    """Let sqlite's transactions begin as writers: else two commands read the same waiting trial, and both take it."""
     from sqlalchemy import event
 
     def connected(connection: Any, record: Any) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
@@ -18,28 +14,19 @@ from biasbed.options import SweepOptions, of_trainings
 from biasbed.studies import ledger, winners
 from biasbed.studies import study as tracked
 from biasbed.studies.display import Display
-from biasbed.studies.launchers import open_launcher, read_options
-from biasbed.studies.runner import GRACE
-from biasbed.studies.search import plots, results, sending, trials
+from biasbed.studies.launchers import Launcher, open_launcher, read_options
+from biasbed.studies.runner import Runner
+from biasbed.studies.search import plots, results, runs
 from biasbed.studies.search import storage as storages
+from biasbed.studies.search.feed import TrialFeed
 from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.search import Sweep, make_sweep
-from biasbed.studies.search.table import TrialNews, lines
-from biasbed.studies.search.worker import WorkerTask, work
+from biasbed.studies.search.table import lines
 from biasbed.system.files import write_whole
-from biasbed.system.processes import last_line
 from biasbed.tracking.server import resolve_uri
 
 if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
-
-    from optuna import Study
     from optuna.storages import RDBStorage
-
-LOOK = 1.0  # seconds between looks at workers and trials
-DEATHS = 3  # of workers in a row, without a trial that ended in between, after which something is wrong
-PATIENCE = 600.0  # seconds that the storage may be away
-CONTEXT: multiprocessing.context.BaseContext = multiprocessing.get_context("spawn")
 
 
 def sweep(flags: Mapping[str, str]) -> None:
@@ -60,7 +47,7 @@ def sweep(flags: Mapping[str, str]) -> None:
     if options.dry_run:
         print("\n".join([*plan.messages, *_dry_run(plan, url, options)]))
     else:
-        SweepRun(plan, url, options).run()
+        SweepRun(plan, url, options, launcher).run()
 
 
 def _dry_run(plan: Sweep, url: str, options: SweepOptions) -> list[str]:
@@ -84,181 +71,72 @@ def _dry_run(plan: Sweep, url: str, options: SweepOptions) -> list[str]:
 
 
 class SweepRun:
-    """One call of `sweep`: starts workers, replaces those that die, and concludes."""
+    """One call of `sweep`: trains what its searches ask for, and concludes."""
 
-    def __init__(self, plan: Sweep, url: str, options: SweepOptions) -> None:
-        self.plan, self.url, self.options = plan, url, options
+    def __init__(self, plan: Sweep, url: str, options: SweepOptions, launcher: Launcher) -> None:
+        self.plan, self.url, self.options, self.launcher = plan, url, options, launcher
         self.display = Display(plan.study, plan.workers)
-        self.processes: dict[int, BaseProcess] = {}
-        self.deaths = 0
-        self.away_since: float | None = None  # the storage
-        self.environment: dict[str, str] = {}
-        self.studies: list[Study] = []
         self.unsent: list[str] = []  # trials that the server lacks something of
 
     def run(self) -> None:
-        """All of it. Raises Failure where workers can't work, and where a method has no complete trial."""
+        """All of it. Raises Failure where a method has no complete trial."""
         for message in self.plan.messages:
             self.display.say(message)
-        plan, storage = self.plan, self._storage()
+        plan, options, storage = self.plan, self.options, self._storage()
         tags = {record.ORACLE: plan.oracle} if plan.oracle else {}
         with tracked.carried_out(plan.folder, plan.study, plan.suite, plan.config, tags) as study:
-            self.environment = study.environment
-            self._join(storage)
-            study.at_end.callback(self._end)
-            self._watch()
-            results.refuse_nothing(self.found())
+            feed = TrialFeed(plan, storage, options, self.launcher, self.display)
+            self._describe()
+            arguments = (plan.workers, self.launcher, options.retries, feed, study.environment)
+            runner = Runner([], *arguments, feed=feed)
+            study.at_end.callback(self._end, runner, feed)
+            self._train(runner, feed)
+            results.refuse_nothing(feed.found())
             study.status = "FINISHED"
-            sending.refuse_unsent(self.unsent)
-
-    def _end(self) -> None:
-        self._stop()
-        self.display.close()
-        self._conclude()
-
-    # --- beginning ---------------------------------------------------------------------------------------------------
+            runs.refuse_unsent(self.unsent)
 
     def _storage(self) -> RDBStorage:
         """The storage, if it can be used and has no other search of this name."""
-        limit = self.options.retries
         with storages.answering(self.url):
-            storage = storages.open_storage(self.url, self.options.heartbeat, limit)
+            storage = storages.open_storage(self.url, self.options.heartbeat, self.options.retries)
             storages.refuse_others(storage, self.plan.searches)
             for search in self.plan.searches:
                 storages.find(storage, search)  # may refuse
         return storage
-
-    def _join(self, storage: RDBStorage) -> None:
-        """Make the searches that are not there, and queue again what was cut off."""
-        limit = self.options.retries
-        with storages.answering(self.url):
-            self.studies = [storages.join(storage, search) for search in self.plan.searches]
-            for study in self.studies:
-                trials.release_dead(study, limit)
-                trials.queue_failed(study, limit)
-        self._describe()
 
     def _describe(self) -> None:
         path = self.plan.folder / tracked.SWEPT
         said = {search.name: {"trials": search.trials, **search.description} for search in self.plan.searches}
         path.write_text(yaml.safe_dump({"storage": storages.shown(self.url), "searches": said}, sort_keys=False))
 
-    def found(self) -> list[SearchState]:
-        with storages.answering(self.url):
-            pairs = zip(self.plan.searches, self.studies, strict=True)
-            return [SearchState(search, study.get_trials(deepcopy=False)) for search, study in pairs]
-
-    # --- working -----------------------------------------------------------------------------------------------------
-
-    def _watch(self) -> None:
+    def _train(self, runner: Runner, feed: TrialFeed) -> None:
         """Until every search has its trials."""
-        found = self.found()
+        found = feed.found()
         left = sum(one.search.trials - len(one.outcomes) + _open_trials(one) for one in found)
         going = f"{left} to train, {self.plan.workers} at a time" if left else "nothing is left to train"
         self.display.say(f"{self.plan.study}: {sum(s.trials for s in self.plan.searches)} trials; {going}")
-        self.unsent = sending.send(found, self.display.say)
-        if not left:
-            return
-        self.display.say(f"storage {storages.shown(self.url)}; workers write to {self.plan.folder}/worker-<n>.log")
-        news = TrialNews(found)
-        for slot in range(self.plan.workers):
-            self._start(slot)
-        while self.processes:
-            time.sleep(LOOK)
-            looked = self._looked()
-            if looked is None:
-                continue
-            found = looked
-            for line in news.since(found):
-                self.deaths = 0 if " complete: " in line or " pruned at " in line else self.deaths
-                self.display.say(line)
-            self.display.show(lambda now=found: lines(self.plan.study, now, self.plan.workers))  # type: ignore[misc]
-            self._look_after_workers()
-        found = self.found()
-        for line in news.since(found):
-            self.display.say(line)
-        self.unsent = sending.send(found, self.display.say)
-
-    def _looked(self) -> list[SearchState] | None:
-        """How the searches stand; None while the storage is away, which may be for a while."""
-        try:
-            found = self.found()
-        except Failure as failure:
-            if self.away_since is None:
-                self.away_since = time.monotonic()
-                self.display.say(f"warning: {failure}; trainings go on")
-            if time.monotonic() - self.away_since > PATIENCE:
-                raise
-            return None
-        if self.away_since is not None:
-            self.away_since = None
-            self.display.say("the storage is back")
-        return found
-
-    def _start(self, slot: int) -> None:
-        task = WorkerTask(
-            searches=self.plan.searches,
-            url=self.url,
-            options=self.options,
-            slot=slot,
-            slots=self.plan.workers,
-            environment=self.environment,
-            log=self.plan.folder / f"worker-{slot}.log",
-            parent=os.getpid(),
-        )
-        process = CONTEXT.Process(target=work, args=(task,), daemon=True)  # type: ignore[attr-defined]
-        process.start()
-        self.processes[slot] = process
-
-    def _look_after_workers(self) -> None:
-        """Let those go that are done; of one that died, queue its trial again and start another."""
-        for slot, process in list(self.processes.items()):
-            if process.exitcode is None:
-                continue
-            del self.processes[slot]
-            if process.exitcode == 0:
-                continue
-            self.deaths += 1
-            self.display.say(f"worker {slot} ended with {process.exitcode}: {self._last_line(slot)}")
-            if self.deaths >= DEATHS + self.plan.workers:
-                raise Failure(f"workers die one after the other; what they say is in {self._log(slot)}")
-            with storages.answering(self.url):
-                for study in self.studies:
-                    trials.release_dead(study, self.options.retries)
-            self._start(slot)
-
-    def _log(self, slot: int) -> Path:
-        return self.plan.folder / f"worker-{slot}.log"
-
-    def _last_line(self, slot: int) -> str:
-        log = self._log(slot)
-        return last_line(log.read_text(errors="replace") if log.exists() else "")
-
-    def _stop(self) -> None:
-        """End the workers in good order: they queue again what they have."""
-        for process in self.processes.values():
-            process.terminate()
-        deadline = time.monotonic() + GRACE + 10
-        for process in self.processes.values():
-            process.join(max(0.1, deadline - time.monotonic()))
-            if process.is_alive():
-                process.kill()
-        self.processes = {}
+        self.unsent = runs.send(found, self.display.say)
+        if left:
+            self.display.say(f"storage {storages.shown(self.url)}; starts and retries are told in {feed.log}")
+            runner.run()
+            self.unsent = runs.send(feed.tell_news(), self.display.say)
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
-    def _conclude(self) -> None:
-        """Tables, pictures and ledger: on the terminal, in the sweep's folder and on the server."""
+    def _end(self, runner: Runner, feed: TrialFeed) -> None:
+        """Queue again what is not done, and conclude: on the terminal, in the sweep's folder and on the server."""
+        runner.stop()
+        self.display.close()
         try:
-            found = self.found()
+            feed.release()
+            found = feed.found()
         except Failure as failure:
             print(f"warning: {failure}; the same command concludes the sweep", file=sys.stderr)
-            found = []
-        if found:
-            print("\n".join(results.summary(found)))
-            self._keep(found)
-            if results.winners(found):
-                print(f"train the best with fresh seeds: biasbed benchmark --from_study {self.plan.study}")
+            return
+        print("\n".join(results.summary(found)))
+        self._keep(found)
+        if results.winners(found):
+            print(f"train the best with fresh seeds: biasbed benchmark --from_study {self.plan.study}")
 
     def _keep(self, found: Sequence[SearchState]) -> None:
         """Write all that the sweep has come to into its folder."""

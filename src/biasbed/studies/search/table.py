@@ -97,5 +97,5 @@ def _told(one: SearchState, trial: FrozenTrial, before: str | None) -> list[str]
     if state == "FAIL" and before is not None:
         if any(other.user_attrs.get(trials.AGAIN) == trial.number for other in one.every):
             return [f"{name} was cut off and is tried again"]
-        return [f"{name} failed: {trial.user_attrs.get(trials.ERROR, 'its worker died too often')}"]
+        return [f"{name} failed: {trial.user_attrs.get(trials.ERROR, 'its command died too often')}"]
     return []

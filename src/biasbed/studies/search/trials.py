@@ -1,7 +1,7 @@
 """Trials of a search as Optuna stores them: their places in the search, and trials that are tried once more.
 
-A search of n trials has the places 0..n-1. A trial that is given up (its worker died, or was asked to end) stays in the
-storage as failed, and a new one with the same parameters takes its place: so n trials train, however often workers die.
+A search of n trials has the places 0..n-1. A trial that is given up (its command died, or was asked to end) stays in
+the storage as failed, and a new one with the same parameters takes its place: so n train, however often commands die.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 from biasbed.studies.search.liveness import is_gone
 
 if TYPE_CHECKING:
-    from optuna import Study
+    from optuna import Study, Trial
     from optuna.trial import FrozenTrial
 
 # User attributes of trials.
 PLACE = "place"  # in the search
 AGAIN = "again"  # number of the trial whose place it takes
-DEATHS = "deaths"  # of workers that had it
+DEATHS = "deaths"  # of commands that had it
 DEFAULT = "default"  # has the method's default parameters
-SURPLUS = "surplus"  # two workers took the last place: this one came second, and never trains
-WORKER = "worker"  # signature of the process that has it
+SURPLUS = "surplus"  # two commands took the last place: this one came second, and never trains
+COMMAND = "command"  # signature of the process that has it
 HOST = "host"
 FOLDER, RUN_ID, ERROR = "folder", "run_id", "error"
 EQUAL = "equal"  # number of an earlier trial with the same parameters, whose training it shares
@@ -64,6 +64,11 @@ def attempts(trials: Sequence[FrozenTrial], where: int) -> int:
     return sum(SURPLUS not in trial.user_attrs and place(trial, trials) == where for trial in trials)
 
 
+def equal(trial: Trial, trials: Iterable[FrozenTrial]) -> FrozenTrial | None:
+    """The first that ended well with the same parameters."""
+    return next((t for t in trials if t.state.name in ("COMPLETE", "PRUNED") and t.params == trial.params), None)
+
+
 def best(trials: Iterable[FrozenTrial], maximize: bool) -> FrozenTrial | None:
     """The complete trial with the best value, of several the first."""
     complete = [trial for trial in trials if trial.state.name == "COMPLETE" and trial.value is not None]
@@ -74,7 +79,7 @@ def best(trials: Iterable[FrozenTrial], maximize: bool) -> FrozenTrial | None:
 
 
 def queue_again(study: Study, trial: FrozenTrial, deaths: int, limit: int) -> bool:
-    """Let another trial take the place of this failed one, unless its workers died too often; whether it was queued."""
+    """Let another trial take a failed one's place, unless its commands died too often; whether it was queued."""
     from optuna import create_trial
     from optuna.trial import TrialState
 
@@ -111,26 +116,26 @@ def give_up(study: Study, trial: FrozenTrial, limit: int, died: bool = True) -> 
 
 
 def release_dead(study: Study, limit: int) -> list[int]:
-    """Give up the running trials whose worker was on this machine and is gone; their numbers."""
-    found = [trial for trial in _running(study) if is_gone(trial.user_attrs.get(WORKER, ""))]
+    """Give up the running trials whose command was on this machine and is gone; their numbers."""
+    found = [trial for trial in _running(study) if is_gone(trial.user_attrs.get(COMMAND, ""))]
     return [trial.number for trial in found if give_up(study, trial, limit)]
 
 
-def release_own(study: Study, worker: str, limit: int) -> None:
-    """Give up what this worker has, as it was asked to end: that counts as no death."""
+def release_own(study: Study, command: str, limit: int, known: Sequence[int] = ()) -> None:
+    """Give up what this command has, but for the known, as it was asked to end: that counts as no death."""
     for trial in _running(study):
-        if trial.user_attrs.get(WORKER) == worker:
+        if trial.user_attrs.get(COMMAND) == command and trial.number not in known:
             give_up(study, trial, limit, died=False)
 
 
 def release_unstamped(study: Study, seconds: float, limit: int) -> None:
-    """Give up trials that were taken so long ago by a worker that ended before it could say who it is.
+    """Give up trials that were taken so long ago by a command that ended before it could say who it is.
 
     It may have been asked to end, and no training had begun: that counts as no death.
     """
     since = datetime.datetime.now() - datetime.timedelta(seconds=seconds)
     for trial in _running(study):
-        if WORKER not in trial.user_attrs and trial.datetime_start is not None and trial.datetime_start < since:
+        if COMMAND not in trial.user_attrs and trial.datetime_start is not None and trial.datetime_start < since:
             give_up(study, trial, limit, died=False)
 
 

@@ -1,0 +1,80 @@
+"""Where trials are kept: which storages are taken, what is shown of them, and whose searches they hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from biasbed.errors import Failure, UsageError
+from biasbed.studies.search import storage as storages
+from helpers.fake_trials import Bed, FakeTrials
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("mysql://u:secret@h/d", "storage=mysql: can't be used"),
+        ("redis://:secret@h", "storage=redis"),
+        ("journal.log", "can't be read"),
+        ("sqlite:///rel.db", "whole path"),
+        ("sqlite://", "whole path"),
+        ("postgresql://u:secret@h:port/d", "can't be read"),
+        ("postgresql://u:p@secret@h:5432/d", "write an @ in its password as %40"),
+        ("postgresql://u:p@s/secret@h/d", "write an @ in its password as %40"),
+    ],
+)
+def test_storages_without_signs_of_life_are_refused(given: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        storages.storage_url(given, tmp_path)
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_storage_s_password_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = "postgresql://someone:se%2Fcret@127.0.0.1:1/trials?password=secret"
+    monkeypatch.setenv(storages.VARIABLE, given)
+    url = storages.storage_url("auto", tmp_path)
+    assert url.startswith("postgresql+psycopg://someone:")
+    assert storages.shown(url) == "postgresql://127.0.0.1:1/trials"
+    monkeypatch.setattr(storages.time, "sleep", lambda seconds: None)
+    with (
+        pytest.raises(Failure, match=r"postgresql://127.*/trials can't be") as caught,
+        storages.answering(url),
+    ):
+        storages.open_storage(url, 1, 1)
+    assert "cret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    monkeypatch.delenv(storages.VARIABLE)
+    assert storages.storage_url("auto", tmp_path) == f"sqlite:///{tmp_path}/sweep.db"
+
+
+def test_looking_for_a_storage_makes_nothing(tmp_path: Path) -> None:
+    import sqlite3
+
+    file = tmp_path / "trials.db"
+    assert not storages.exists(f"sqlite:///{file}")
+    assert not file.exists()
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE experiments (a INTEGER)")  # somebody else's, MLflow's for instance
+    before = file.read_bytes()
+    assert not storages.exists(f"sqlite:///{file}")
+    assert file.read_bytes() == before
+    storages.open_storage(f"sqlite:///{file}", 60, 2)
+    assert storages.exists(f"sqlite:///{file}")
+    with pytest.raises(Failure, match=r"postgresql://127.0.0.1:1/d can't be used"):
+        storages.exists("postgresql+psycopg://u:p@127.0.0.1:1/d")
+
+
+def test_a_sweep_is_refused_for_searches_of_its_own_only(bed: Bed) -> None:
+    import optuna
+
+    bed.home.mkdir()
+    plan = bed.plan(FakeTrials(), study="a")
+    storage = storages.open_storage(f"sqlite:///{bed.home / 'sweep.db'}", 60, 2)
+    for name in ("a/erm", "a/b/erm", "a/b/erm/r0", "ab/infodrop"):
+        optuna.create_study(study_name=name, storage=storage)
+    storages.refuse_others(storage, plan.searches)
+    optuna.create_study(study_name="a/sagnet/r1", storage=storage)
+    with pytest.raises(UsageError, match="searches of sagnet/r1, too"):
+        storages.refuse_others(storage, plan.searches)
