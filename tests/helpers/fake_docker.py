@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from biasbed.options import BenchmarkOptions
-from biasbed.settings import build
-from biasbed.studies.launchers import TrainCommand
+from biasbed.studies.launchers import TrainCommand, read_options
 from biasbed.studies.launchers.docker import DockerLauncher
 
 Request = Mapping[str, Any]  # what a client asks for when it makes a container
@@ -203,9 +202,8 @@ def _end(container: Container) -> None:
 
 def launcher(**flags: str) -> DockerLauncher:
     """The launcher, asked with `docker.<flag>=<value>`."""
-    return DockerLauncher(
-        build(BenchmarkOptions, {"launcher": "docker", **{f"docker.{name}": value for name, value in flags.items()}})
-    )
+    words = {"launcher": "docker", **{f"docker.{name}": value for name, value in flags.items()}}
+    return DockerLauncher(read_options(BenchmarkOptions, words)[0])
 
 
 def command(home: Path, slot: int = 0, processes: int = 1, **words: str) -> TrainCommand:

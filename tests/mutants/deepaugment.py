@@ -129,7 +129,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{PREPARE}/maker.py",
+        f"{PREPARE}/distortion.py",
         "prepare/test_deepaugment.py",
         (
             "distortion: a filter listed twice is negated",

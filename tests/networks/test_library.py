@@ -45,6 +45,7 @@ def test_torchvision_s_weights_bring_their_preprocessing(torchvision_cache: Path
         "preprocess.size": 224,
         "preprocess.resize": 256,
         "preprocess.interpolation": "bilinear",
+        "stimuli.interpolation": "bilinear",
     }
     from torchvision.transforms.v2.functional import normalize
 

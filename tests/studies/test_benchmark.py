@@ -16,7 +16,6 @@ import yaml
 
 from biasbed import cli
 from biasbed.errors import UsageError
-from biasbed.options import MainOptions
 from biasbed.settings import build, specs
 from biasbed.studies import benchmark, launchers, plan
 from biasbed.studies.launchers.local import LocalLauncher
@@ -202,7 +201,7 @@ def test_a_study_from_start_to_end(
     assert "2 runs: 2 done" in capsys.readouterr().out
     # What `main` does besides: its analysis finds them.
     monkeypatch.setattr(benchmark, "read_table", lambda name: read_table(again[2]))
-    benchmark.main_study(MainOptions(seeds="3", output_dir=str(tmp_path / "home")))
+    benchmark.main_study({"seeds": "3", "output_dir": str(tmp_path / "home")})
     assert (tmp_path / "home" / "report" / "report.html").exists()
     assert len(all_runs(tracking, kind="train")) == 2
     # Other settings under the same name are refused: analysis would refuse the mixture.

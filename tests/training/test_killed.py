@@ -118,7 +118,7 @@ def test_torchrun_s_word_for_a_signal_does_not_count_when_all_is_done(
     spoil: str | None, code: int, train_flags: list[str], tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ended(count: int, arguments: list[str]) -> int:
-        flags = {name[2:]: value for name, value in zip(arguments[1::2], arguments[2::2], strict=True)}
+        flags = dict(word.removeprefix("--").split("=", 1) for word in arguments[1:])
         folder = job.find_folder(job.plan(resolve(flags)))
         run_folder.make(folder.path)
         folder.write_state({"tags": {record.STUDY: "adhoc"}, "sent": spoil != "sent"})

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from biasbed import algorithms, record, suites
+from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import ReproduceOptions
 from biasbed.reproduce import checkout, report, verdict
@@ -74,8 +75,8 @@ def _chosen(options: ReproduceOptions, original: Original) -> dict[str, str]:
     """Method and suite, in the user's words where they are the user's own: none that a server names is imported."""
     where = f"run {original.id}"
     return {
-        what: room.REGISTRY.vouched(original.config.get(what), getattr(options, what), where)
-        for what, room in (("algorithm", algorithms), ("suite", suites))
+        what: room.REGISTRY.vouched(original.config.get(what, usual), getattr(options, what), where)
+        for what, room, usual in (("algorithm", algorithms, None), ("suite", suites, Config.suite))
     }
 
 

@@ -19,8 +19,7 @@ from biasbed import cli
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import BenchmarkOptions
-from biasbed.settings import build
-from biasbed.studies.launchers import TrainCommand, slurm
+from biasbed.studies.launchers import TrainCommand, read_options, slurm
 from biasbed.studies.launchers.slurm import SlurmJob, SlurmLauncher
 from helpers import children, fake_slurm
 from helpers.commands import ROOT, command_environment
@@ -52,9 +51,8 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def launcher(script: str = "print('trained')", **flags: str) -> SlurmLauncher:
     """Its jobs run a script."""
-    found = SlurmLauncher(
-        build(BenchmarkOptions, {"launcher": "slurm", **{f"slurm.{name}": value for name, value in flags.items()}})
-    )
+    words = {"launcher": "slurm", **{f"slurm.{name}": value for name, value in flags.items()}}
+    found = SlurmLauncher(read_options(BenchmarkOptions, words)[0])
 
     def job(command: TrainCommand) -> SlurmJob:
         return fake_slurm.Script([], {"SCRIPT": script}, command.log, found.options, command.processes)
