@@ -192,6 +192,45 @@ def test_stopping_ends_trainings_and_frees_their_runs(tmp_path: Path) -> None:
     assert sorted(after.started) == [run.name for run in runs]
 
 
+def test_a_run_that_is_to_stop_ends_in_good_order_and_is_not_tried_again(tmp_path: Path) -> None:
+    runs = [planned(tmp_path, seed=seed) for seed in range(3)]
+    launcher = FakeLauncher(tmp_path, {"erm-seed0": ["hang"]})
+
+    class Watch(Notes):
+        def update(self, items: list[running.Item]) -> None:
+            items[0].stop = items[0].state == "running"
+            items[2].stop = items[2].state == "elsewhere"
+
+    study = runner(runs, launcher)
+    study.report = Watch()
+    with begin(runs[2].folder()).locked():
+        study.run()
+    assert [item.state for item in study.items] == ["stopped", "done", "stopped"]
+    assert sorted(launcher.started) == ["erm-seed0", "erm-seed1"]
+    assert [entry["code"] for entry in attempts.read(runs[0].folder())] == [143]
+
+
+def test_a_plan_that_grows_is_asked_for_no_more_than_can_be_trained(tmp_path: Path) -> None:
+    coming = [planned(tmp_path, seed=seed) for seed in range(5)]
+
+    class Growing:
+        is_open = True
+        most = 0
+
+        def next(self) -> running.Item | None:
+            self.most = max(self.most, sum(not item.has_ended for item in study.items) + 1)
+            self.is_open = bool(coming)
+            return running.Item(coming[0], standing(coming.pop(0), {})) if coming else None
+
+    launcher, feed = FakeLauncher(tmp_path, {"erm-seed1": ["fail", "done"]}), Growing()
+    study = runner([planned(tmp_path, "infodrop")], launcher, feed=feed)
+    study.run()
+    assert launcher.started[:3] == ["infodrop-seed0", "erm-seed0", "erm-seed1"]
+    assert Counter(launcher.started) == {"infodrop-seed0": 1, **{f"erm-seed{n}": 1 + (n == 1) for n in range(5)}}
+    assert [item.state for item in study.items] == ["done"] * 6
+    assert feed.most == 2
+
+
 def test_an_attempt_without_an_end_lasted_until_its_last_sign(tmp_path: Path) -> None:
     """The launcher was killed: nobody wrote down when the training ended."""
     import os
