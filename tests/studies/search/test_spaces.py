@@ -122,6 +122,7 @@ def test_a_default_outside_of_the_space_is_named(line: str, outside: str, tmp_pa
         ("workers: {distribution: int, low: 1, high: 2}", "workers can't be searched over"),
         ("seed: {distribution: int, low: 1, high: 2}", "seed can't be searched over"),
         ("epochs: {distribution: int, low: 1, high: 2}", "epochs can't be searched over"),
+        ("stimuli.size: {distribution: int, low: 30, high: 40}", "stimuli.size can't be searched over"),
         ("accumulate: {distribution: int, low: 1, high: 2}", "accumulate is searched over and given as accumulate=1"),
         ("optim.lr: 3", "optim.lr: give its distribution"),
         ("optim.lr: {distribution: unifrom, low: 0.1, high: 1}", "did you mean 'uniform'?"),

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from biasbed import algorithms
+from biasbed import algorithms, suites
 from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.settings import Spec, check, flatten, nearest, specs, word
@@ -37,8 +37,9 @@ SPACES = Path(__file__).resolve().parents[2] / "sweeps" / "spaces"
 RANGES = {"uniform": ("low", "high", "step"), "loguniform": ("low", "high")}
 RANGES |= {"int": ("low", "high", "step"), "intlog": ("low", "high"), "categorical": ("choices",)}
 # Trials that differ in these would not be comparable, or are the sweep's own to set.
-# Not searched over: another task, another place, or (durations) another budget, which pruners take for equal.
-FIXED = ("suite", "algorithm", "preset", "device", "nproc", "val_fraction", "corrupt", "epochs", "steps")
+# Not searched over: another task (so also what the suite alone can be told), another place, or (durations) another
+# budget, which pruners take for equal.
+FIXED = ("suite", "algorithm", "preset", "device", "nproc", "corrupt", "epochs", "steps")
 
 Value = float | int | str
 Parameters = Mapping[str, Value]  # as Optuna has them; choices are words
@@ -203,9 +204,10 @@ def _space(content: Any, base: Config, words: Words) -> Space:
     if not isinstance(content, dict):
         raise UsageError("a search space has an entry per setting: optim.lr: {distribution: loguniform, ...}")
     known = specs(typing.cast(Any, type(base)))
+    fixed = {*FIXED, *suites.REGISTRY.own_settings(base.suite)}
     dimensions: dict[str, Dimension] = {}
     for name, entry in content.items():
-        _check_name(str(name), known, words)
+        _check_name(str(name), known, fixed, words)
         dimensions[str(name)] = _dimension(str(name), entry, known[name], dimensions)
     space = Space(algorithms.identifier(base.algorithm), tuple(dimensions.values()))
     for dimension in space.dimensions:  # what settings demand of each other
@@ -215,10 +217,10 @@ def _space(content: Any, base: Config, words: Words) -> Space:
     return space
 
 
-def _check_name(name: str, known: Mapping[str, Spec], words: Words) -> None:
+def _check_name(name: str, known: Mapping[str, Spec], fixed: Container[str], words: Words) -> None:
     if name not in known:
         raise UsageError(f"unknown setting '{name}'{nearest(name, known)}")
-    if name in FIXED or not known[name].identity:
+    if name in fixed or not known[name].identity:
         raise UsageError(f"{name} can't be searched over: give one value as a flag")
     if name in words:
         raise UsageError(f"{name} is searched over and given as {name}={words[name]}, too: leave one out")
