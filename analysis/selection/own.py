@@ -1,7 +1,8 @@
 """Selection rules from a user's own file, `selection=my_rules.py:MyRule` (docs/analysis.md has an example).
 
-`MyRule` is a subclass of `Rule` with `name`, `label` and `steps(history, entry)`; `MyRule(protocol, n)` makes it. One
-that chooses among runs too (hyper-parameters by leave-one-domain-out, a test-domain oracle) has `choose(candidates)`.
+`MyRule` is a subclass of `Rule` with `name`, `label`, `oracle` and `steps(history, entry)`; `MyRule(protocol, n)` makes
+it. One that chooses among runs too (hyper-parameters by leave-one-domain-out, a test-domain oracle) has
+`choose(candidates)`.
 """
 
 from __future__ import annotations
@@ -59,17 +60,26 @@ def load(source: str, protocol: record.Protocol, n: int) -> OwnRule:
     place = source.rpartition(":")[0]
     if not place.endswith(".py"):
         raise UsageError(f"selection={source}: a rule of your own is <file>.py:<Class>")
-    cls = RULES.load_class(source, Rule)
+    cls = RULES.load(source)
     try:
         rule = cls.made(protocol, n)
-        wrong = [name for name, kind in NEEDED.items() if not isinstance(getattr(rule, name, None), kind)]
+        wrong = [name for name, kind in NEEDED.items() if not _is(rule, name, kind)]
     except (Exception, SystemExit) as error:
         raise UsageError(f"selection={source} can't be used: {type(error).__name__}: {error}") from None
-    if wrong or cls.steps is Rule.steps:
+    wrong += ["steps"] if cls.steps is Rule.steps else []
+    if wrong:
         raise UsageError(
-            f"selection={source} is no selection rule: it needs {', '.join([*wrong, 'steps'])} (text name and label, "
+            f"selection={source} is no selection rule: it needs {', '.join(wrong)} (text name and label, "
             "oracle True or False, and steps(history, entry); docs/analysis.md)"
         )
     if rule.name in RULES:
         raise UsageError(f"selection={source}: call it otherwise, '{rule.name}' is one of biasbed's rules")
     return OwnRule(source, rule, hashlib.sha256(Path(place).expanduser().read_bytes()).hexdigest()[:8])
+
+
+def _is(rule: Rule, name: str, kind: type) -> bool:
+    """Whether the rule says this of itself."""
+    try:
+        return isinstance(getattr(rule, name, None), kind)
+    except NotImplementedError:  # `Rule` itself answers
+        return False

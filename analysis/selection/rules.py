@@ -206,7 +206,7 @@ RULES = Registry(
         "best_epoch": "biasbed.analysis.selection.rules:BestEpoch",
         "best_epoch_per_run": "biasbed.analysis.selection.rules:BestEpochPerRun",
     },
-    takes_own=True,
+    base="biasbed.analysis.selection.rules:Rule",
     kind="rule",
 )
 PRINTED = record.Protocol("", (), (), (), monitor="validation score")  # as far as papers say

@@ -12,25 +12,27 @@ import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from biasbed.errors import UsageError, shown
 from biasbed.record import slug
 from biasbed.settings import Spec, nearest, specs
 
-T = TypeVar("T")
+OWN = "biasbed_user_"  # what modules from users' files are called, and their path's hash
 
 
 class Registry(Mapping[str, str]):
     """Names of one kind of thing, and where each is: `module:Class`, or `module` where that is the thing."""
 
-    def __init__(self, what: str, entries: Mapping[str, str], takes_own: bool = False, kind: str = "") -> None:
-        """what: the setting that names one. takes_own: `<file>.py:<Class>` and `<module>:<Class>` of a user's, too.
+    def __init__(self, what: str, entries: Mapping[str, str], base: str = "", kind: str = "") -> None:
+        """what: the setting that names one. kind: what it is, where the setting is not called so.
 
-        kind: what it is, where the setting is not called so.
+        base: `module:Class` of which all are subclasses, so that a user's own are taken too, as `<file>.py:<Class>` or
+        `<module>:<Class>`.
         """
-        self.what, self.entries, self.takes_own, self.kind = what, entries, takes_own, kind or what
+        self.what, self.entries, self.base, self.kind = what, entries, base, kind or what
 
     def __getitem__(self, name: str) -> str:
         return self.entries[name]
@@ -47,37 +49,39 @@ class Registry(Mapping[str, str]):
         Of a user's own the file is executed: `name` has to be the user's word (see `vouched`).
         """
         self.refuse_unknown(name)
+        if name in self:
+            return resolve_name(self[name])
         try:
-            return _load(self.get(name, name))
-        except Exception as error:  # a user's file may hold anything
-            if name in self:
-                raise
+            found = _load(name)
+        except (Exception, SystemExit) as error:  # a user's file may hold anything
             raise UsageError(f"{self.what}={name} can't be imported: {type(error).__name__}: {error}") from None
+        self._refuse_other(name, found)
+        return found
 
-    def refuse_unknown(self, name: str) -> None:
-        """UsageError for a name that leads nowhere; nothing is imported."""
-        if name not in self and not (self.takes_own and ":" in name):
-            own = ", or <file>.py:<Class> of your own" if self.takes_own else ""
-            raise UsageError(f"unknown {self.kind} '{shown(name)}'{nearest(name, self)}{own}")
-
-    def load_class(self, name: str, base: type[T]) -> type[T]:
-        """The class of this name; UsageError where it is none of `base`'s, or is called as one of biasbed's is."""
-        found = self.load(name)
+    def _refuse_other(self, name: str, found: Any) -> None:
+        """UsageError for what is no `base`, has no settings like it, or is called as one of biasbed's."""
+        base = resolve_name(self.base)
         if not (isinstance(found, type) and issubclass(found, base)):
-            place = f"{base.__module__}.{base.__name__}"
-            raise UsageError(f"{self.what}={name} can't be one: it has to be a subclass of {place}")
-        if name not in self and self.identifier(name) in self:
+            place = self.base.replace(":", ".")
+            raise UsageError(f"{self.what}={name} is no {self.kind}: it has to be a subclass of {place}")
+        settings = getattr(found, "Settings", None)
+        if hasattr(base, "Settings") and not (isinstance(settings, type) and issubclass(settings, base.Settings)):
+            raise UsageError(f"{self.what}={name}: its Settings have to be a subclass of {base.Settings.__name__}")
+        if self.identifier(name) in self:
             raise UsageError(
                 f"{self.what}={name}: call the class otherwise, '{self.identifier(name)}' is one of biasbed's own"
             )
-        return found
+
+    def refuse_unknown(self, name: str) -> None:
+        """UsageError for a name that leads nowhere; nothing is imported."""
+        if name not in self and not (self.base and ":" in name):
+            own = ", or <file>.py:<Class> of your own" if self.base else ""
+            raise UsageError(f"unknown {self.kind} '{shown(name)}'{nearest(name, self)}{own}")
 
     def own_settings(self, name: str) -> Mapping[str, Spec]:
         """The settings that a choice brings, besides those that every one of its kind has, by dotted name."""
-        found = self.load(name)
-        root = next(cls for cls in reversed(found.__mro__) if "Settings" in vars(cls))
-        general = specs(root.Settings)
-        return {name: spec for name, spec in specs(found.Settings).items() if name not in general}
+        general = specs(resolve_name(self.base).Settings)
+        return {name: spec for name, spec in specs(self.load(name).Settings).items() if name not in general}
 
     def identifier(self, name: str) -> str:
         """What runs are filed under: the name in the registry, or the class's name."""
@@ -116,15 +120,21 @@ def settled(name: str) -> str:
     return f"{Path(place).expanduser().resolve()}:{attribute}" if place.endswith(".py") else name
 
 
-def _load(entry: str) -> Any:
-    place, _, attribute = entry.rpartition(":") if ":" in entry else (entry, "", "")
-    module = from_file(Path(place).expanduser()) if place.endswith(".py") else importlib.import_module(place)
-    return getattr(module, attribute) if attribute else module
+def _load(name: str) -> Any:
+    place, _, attribute = name.rpartition(":")
+    if place.endswith(".py"):
+        return getattr(from_file(Path(place).expanduser()), attribute)
+    return getattr(importlib.import_module(place), attribute)
+
+
+def user_files() -> list[str]:
+    """The files of the user's that this process has imported, for another process to import them too."""
+    return [str(module.__file__) for name, module in sys.modules.items() if name.startswith(OWN)]
 
 
 def from_file(path: Path) -> ModuleType:
     """The module in a user's file, imported once. Raises whatever the file raises, and OSError where there is none."""
-    key = f"biasbed_user_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}_{path.stem}"
+    key = f"{OWN}{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}_{path.stem}"
     if key not in sys.modules:
         spec = importlib.util.spec_from_file_location(key, path)
         assert spec is not None

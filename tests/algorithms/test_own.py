@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from biasbed import algorithms, record
+from biasbed import algorithms, record, suites
 from biasbed.algorithms.base import Algorithm
 from biasbed.errors import UsageError
 from biasbed.system.code import code_hash
@@ -49,7 +49,7 @@ def test_the_path_is_no_part_of_its_identity(file: Path, tmp_path: Path) -> None
     [
         ("mine.py:Yours", "can't be imported"),
         ("other.py:Mine", "can't be imported"),
-        ("mine.py:nothing", "has to be a subclass of biasbed.algorithms.base.Algorithm"),
+        ("mine.py:nothing", "is no algorithm: it has to be a subclass of biasbed.algorithms.base.Algorithm"),
         ("mine.py:Infodrop", "'infodrop' is one of biasbed's own"),
     ],
 )
@@ -60,9 +60,12 @@ def test_what_is_wrong_is_said(file: Path, name: str, message: str) -> None:
 
 def test_the_code_of_a_method_includes_what_it_inherits(monkeypatch: pytest.MonkeyPatch) -> None:
     """InfoDrop's loss is in erm.py."""
-    before = code_hash(algorithms.load("infodrop"), "demo")
+    suite = suites.load("demo")
+    before = code_hash(algorithms.load("infodrop"), suite)
     erm = Path(algorithms.__file__).parent / "erm.py"
     read = Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + (b"#" if path == erm else b""))
-    assert code_hash(algorithms.load("infodrop"), "demo") != before
-    assert code_hash(algorithms.load("sagnet"), "demo") == code_hash(algorithms.load("sagnet"), "demo")
+    assert code_hash(algorithms.load("infodrop"), suite) != before
+    assert code_hash(algorithms.load("sagnet"), suites.load("demo")) == code_hash(
+        algorithms.load("sagnet"), suites.load("demo")
+    )

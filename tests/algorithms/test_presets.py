@@ -208,6 +208,5 @@ def test_a_preset_that_is_silent_about_a_setting_is_refused(tmp_path: Any) -> No
 
 def test_open_is_said_and_not_a_value() -> None:
     assert repr(OPEN) == "open"
-    assert fixed({"categories": "prob_sum", "preprocess": OPEN}, specs(suites.load("biasbed").Settings), "x") == {
-        "categories": "prob_sum"
-    }
+    said = {"categories": "prob_sum", "preprocess": OPEN, "stimuli": OPEN}
+    assert fixed(said, specs(suites.load("biasbed").Settings), "x") == {"categories": "prob_sum"}

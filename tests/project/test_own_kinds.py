@@ -8,6 +8,7 @@ import pytest
 
 from biasbed import cli, record
 from helpers.children import Command, one_line
+from helpers.commands import command_environment
 from helpers.runs import all_runs, run_folders
 
 SUITE = """
@@ -28,6 +29,10 @@ class OneSet(Demo):
     def open(self):
         suite = super().open()
         return replace(suite, sets=tuple(one for one in suite.sets if one.name == self.config.tested_on))
+
+
+class Unsettled(Demo):
+    Settings = None
 """
 LAUNCHER = """
 from dataclasses import dataclass
@@ -96,7 +101,8 @@ SMALL = ("--epochs", "1", "--image_size", "16", "--batch_size", "64", "--backbon
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
-    for name, text in (("suite.py", SUITE), ("launcher.py", LAUNCHER), ("maker.py", MAKER)):
+    files = {"suite.py": SUITE, "launcher.py": LAUNCHER, "maker.py": MAKER, "ends.py": "raise SystemExit(3)"}
+    for name, text in files.items():
         (tmp_path / name).write_text(text)
     return tmp_path
 
@@ -128,6 +134,16 @@ def test_a_suite_that_a_server_names_is_not_imported(
     assert cli.main([*words, "--suite", "suite.py:OneSet"]) == 0
 
 
+def test_a_study_of_it_is_the_same_study_when_it_is_called_again(here: Path, tracking: str, biasbed: Command) -> None:
+    words = ("benchmark", "--suite", "suite.py:OneSet", "--algorithms", "erm", "--seeds", "0", "--study", "own", *SMALL)
+    biasbed(*words, "--log_model", "false", env=command_environment())
+    assert "nothing is left to train" in biasbed(*words, "--log_model", "false").stderr
+    study = next(run for run in all_runs(tracking) if run.data.tags[record.KIND] == "study")
+    training = next(run for run in all_runs(tracking) if run.data.tags[record.KIND] == "train")
+    assert study.data.tags[record.SUITE] == "oneset"
+    assert study.info.experiment_id == training.info.experiment_id
+
+
 def test_a_launcher_of_one_s_own_carries_a_study_out(here: Path, biasbed: Command) -> None:
     words = ("benchmark", "--algorithms", "erm", "--seeds", "0,1,2", "--dry_run", "yes", *SMALL)
     shown = biasbed(*words, "--launcher", "launcher.py:Polite", "--most", "2").stdout
@@ -135,6 +151,31 @@ def test_a_launcher_of_one_s_own_carries_a_study_out(here: Path, biasbed: Comman
     refused = biasbed(*words, "--launcher", "launcher.py:Polite", "--most", "0", check=False)
     assert refused.returncode == 2
     assert "most=0" in one_line(refused.stderr)
+
+
+IMAGES = """
+from dataclasses import replace
+
+from biasbed.data.source import MemorySource
+from biasbed.suites.demo import Demo
+
+
+class Seen(MemorySource):
+    pass
+
+
+class OwnImages(Demo):
+    def open(self):
+        suite = super().open()
+        own = Seen(**{**vars(suite.training["train"]()), "name": "own"})
+        return replace(suite, training={**suite.training, "train": lambda: own})
+"""
+
+
+def test_images_of_a_source_of_one_s_own_are_made_in_processes(here: Path, biasbed: Command) -> None:
+    (here / "images.py").write_text(IMAGES)
+    words = ("prepare", "--what", "maker.py:Negatives", "--suite", "images.py:OwnImages", "--image_size", "16")
+    assert "done: " in biasbed(*words, "--processes", "2", "--device", "cpu", timeout=120).stderr
 
 
 def test_a_maker_of_one_s_own_makes_training_data(here: Path, image_root: Path, biasbed: Command) -> None:
@@ -154,7 +195,11 @@ def test_a_maker_of_one_s_own_makes_training_data(here: Path, image_root: Path, 
     ("words", "message"),
     [
         (["train", "--suite", "maker.py:Negatives"], "has to be a subclass of biasbed.suites.suite.Suite"),
-        (["prepare", "--what", "suite.py:OneSet"], "has to be a subclass of biasbed.prepare.maker.Maker"),
+        (["prepare", "--what", "suite.py:OneSet"], "is no maker: it has to be a subclass of biasbed.prepare.maker"),
+        (["prepare", "--what", "suite.py:OneSet", "--help"], "is no maker"),
+        (["train", "--suite", "maker.py:Negate", "--foo", "1"], "is no suite"),
+        (["train", "--suite", "ends.py:OneSet"], "can't be imported: SystemExit"),
+        (["train", "--suite", "suite.py:Unsettled"], "its Settings have to be a subclass of Config"),
         (["sweep", "--launcher", "suite.py:OneSet"], "has to be a subclass of biasbed.studies.launchers.Launcher"),
         (["train", "--suite", "nowhere.py:OneSet"], "can't be imported: FileNotFoundError"),
         (["train", "--tested_on", "edge"], "unknown setting 'tested_on'"),

@@ -27,7 +27,7 @@ def test_a_wrong_name_is_refused_with_the_nearest() -> None:
 
 
 def test_a_class_of_one_s_own_where_those_are_taken(tmp_path: Path) -> None:
-    registry = Registry("colour", COLOURS, takes_own=True)
+    registry = Registry("colour", COLOURS, base="builtins:object")
     (tmp_path / "own.py").write_text("class Mine: ...\n")
     mine = registry.load(f"{tmp_path}/own.py:Mine")
     assert mine.__name__ == "Mine"
@@ -40,7 +40,7 @@ def test_a_class_of_one_s_own_where_those_are_taken(tmp_path: Path) -> None:
 def test_a_file_that_can_t_be_imported_is_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "own.py").write_text(text)
     with pytest.raises(UsageError, match="can't be imported") as caught:
-        Registry("colour", COLOURS, takes_own=True).load(f"{tmp_path}/own.py:Mine")
+        Registry("colour", COLOURS, base="builtins:object").load(f"{tmp_path}/own.py:Mine")
     assert "\n" not in str(caught.value)
 
 

@@ -24,7 +24,7 @@ REGISTRY = Registry(
         "deepaug": "biasbed.algorithms.other_data:DeepAug",
         "deepaug_all": "biasbed.algorithms.other_data:DeepAugAll",
     },
-    takes_own=True,
+    base="biasbed.algorithms.base:Algorithm",
 )
 
 
@@ -38,9 +38,8 @@ def load(name: str) -> type[Algorithm]:
 
     Raises UsageError with the nearest valid name where there is none of that name.
     """
-    from biasbed.algorithms.base import Algorithm
-
-    return REGISTRY.load_class(name, Algorithm)
+    found: type[Algorithm] = REGISTRY.load(name)
+    return found
 
 
 def identifier(name: str) -> str:

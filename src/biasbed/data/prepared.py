@@ -38,7 +38,7 @@ MAKERS = Registry(
         "deepaug_edsr": "biasbed.prepare.deepaug:EDSRImages",
         "check": "biasbed.prepare.doctor:Check",
     },
-    takes_own=True,
+    base="biasbed.prepare.maker:Maker",
     kind="maker",
 )
 MANIFEST = "manifest.json"

@@ -81,11 +81,16 @@ def _opened(options: EvaluateOptions, given: Mapping[str, Any]) -> Evaluation:
         model = _described(model, own)
     config = _config(options, given, model)
     suite = suites.open_suite(config)
-    how = getattr(config, "categories", label_maps.USUAL) if options.categories == "auto" else options.categories
-    sets, misfits = _fitted(suite, model, own, config, how)
+    sets, misfits = _fitted(suite, model, own, config, _aggregation(options, config))
     _check_sizes(model, sets)
     suite = replace(suite, sets=sets, left_out={**suite.left_out, **misfits})
     return Evaluation(config, model, suite, _by_set(observers, sets))
+
+
+def _aggregation(options: EvaluateOptions, config: Config) -> Aggregation:
+    """How scores of ImageNet's classes become those of categories: as asked for, else as the suite has it."""
+    usual: Aggregation = getattr(config, "categories", label_maps.USUAL)
+    return usual if options.categories == "auto" else options.categories
 
 
 def _check_sizes(model: models.TestedModel, sets: Sequence[EvaluationSet]) -> None:
@@ -100,7 +105,7 @@ def _check_sizes(model: models.TestedModel, sets: Sequence[EvaluationSet]) -> No
             reason = first_line(error)
             raise UsageError(
                 f"the model doesn't take images of {shape[1]} x {shape[2]} pixels, which those of '{name}' come to "
-                f"({reason}): choose image_size= or preprocess.size="
+                f"({reason}): choose image_size=, preprocess.size= or stimuli.size="
             ) from None
 
 
@@ -267,7 +272,7 @@ def _run(options: EvaluateOptions, evaluation: Evaluation) -> EvaluationRun:
         what={
             "weights": weights,
             "label_map": _content(options.label_map),
-            "categories": options.categories,
+            "categories": _aggregation(options, config),
             **numbers,
         },
         weights=weights,

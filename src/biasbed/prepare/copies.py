@@ -22,7 +22,7 @@ from biasbed.prepare.distortion import Distortion
 from biasbed.prepare.images import Work, make_images
 from biasbed.prepare.maker import KeptMaker, KeptOptions, load
 from biasbed.prepare.networks import NetworkMaker
-from biasbed.settings import build, flatten, setting
+from biasbed.settings import build, flatten, setting, specs
 from biasbed.system.terminal import ProgressBar
 
 
@@ -92,7 +92,10 @@ class ImagesMaker(KeptMaker[M]):
         return folder
 
     def _make_network(self) -> None:
-        maker = load(f"{self.network}_network")(self.options, self.config)
+        """Of the options those that a network has too."""
+        cls = load(f"{self.network}_network")
+        shared = {name: value for name, value in flatten(self.options).items() if name in specs(cls.Settings)}
+        maker = cls(build(cls.Settings, shared), self.config)
         assert isinstance(maker, NetworkMaker)
         maker.suite, maker.source = self.suite, self.source
         maker.make()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -20,6 +21,7 @@ from biasbed.data.source import Source
 from biasbed.data.transforms import key_seed
 from biasbed.errors import CorruptImage, Failure
 from biasbed.prepare.distortion import Distortion
+from biasbed.registry import from_file, user_files
 from biasbed.system.files import whole
 from biasbed.system.processes import die_with_parent
 from biasbed.system.terminal import ProgressBar
@@ -107,7 +109,8 @@ def _tasks(count: int, processes: int) -> list[range]:
 def _pool(work: Work, processes: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that end with this one, also when it is interrupted."""
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    pool = ProcessPoolExecutor(processes, context, _start, (work,))
+    # Not `work` itself: a process that can't unpickle what a user's file holds would never read on.
+    pool = ProcessPoolExecutor(processes, context, _start, (user_files(), pickle.dumps(work)))
     try:
         yield pool
     except BaseException:
@@ -164,12 +167,14 @@ def write(path: Path, image: Tensor) -> None:
         Image.fromarray(pixels).save(temporary, kind, **({"quality": 95} if kind == "JPEG" else {}))
 
 
-def _start(work: Work) -> None:
+def _start(files: Sequence[str], work: bytes) -> None:
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent(signal.SIGKILL)
     torch.set_num_threads(1)
-    _worker = _Worker(work)
+    for file in files:
+        from_file(Path(file))
+    _worker = _Worker(pickle.loads(work))
 
 
 def _make_rows(rows: Sequence[int]) -> dict[str, str]:

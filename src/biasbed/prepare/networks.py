@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -96,7 +97,7 @@ class NetworkMaker(KeptMaker[N]):
                 raise UsageError(f"{name}={path}: there is no such file")
         return files
 
-    @property
+    @functools.cached_property
     def usable(self) -> Source:
         """The images that can be decoded, where `corrupt` lets others out."""
         return _readable(self.source) if self.config.corrupt == "skip" else self.source

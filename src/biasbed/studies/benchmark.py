@@ -113,7 +113,7 @@ def carry_out(plan: StudyPlan, launcher: Launcher, options: StudyOptions) -> Non
         raise UsageError(f"the study '{name}' is a sweep: name another with study=")
     if _is_tracked(plan):
         _server(plan)  # may refuse; only then the run of `mlflow run` is taken
-    with carried_out(plan.folder, name, plan.table.suite, plan.config, tags) as study:
+    with carried_out(plan.folder, name, plan.suite, plan.config, tags) as study:
         environment = {**study.environment, record.GIVEN_TAGS: json.dumps(tags)}
         finished = finished_runs(study.run.uri, name) if study.run is not None else {}
         write_whole(plan.folder / TABLE, yaml.safe_dump(_plain(plan.table), sort_keys=False))
@@ -164,7 +164,7 @@ def _server(plan: StudyPlan) -> str:
     """The tracking server; UsageError where the study there is not this one."""
     uri = resolve_uri()
     hashes = {run.algorithm: run.config_hash for run in plan.runs}
-    refuse_mixture(uri, plan.table.study, plan.table.suite, hashes)
+    refuse_mixture(uri, plan.table.study, plan.suite, hashes)
     return uri
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from biasbed import measures, record
+from biasbed import measures, record, registry, suites
 from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.studies.launchers import Launcher
@@ -61,6 +61,11 @@ class StudyPlan:
     workers: int
 
     @property
+    def suite(self) -> str:
+        """What its suite's runs are filed under."""
+        return suites.identifier(self.config.suite)
+
+    @property
     def folder(self) -> Path:
         """Of what is kept about the study as a whole."""
         return home(self.config) / "studies" / record.slug(self.table.study)
@@ -76,7 +81,8 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
     runs: list[PlannedRun] = []
     configs: list[Config] = []
     for algorithm, own in table.algorithms.items():
-        words = {**table.settings, **own, "suite": table.suite, "study": table.study, "algorithm": algorithm}
+        words = {**table.settings, **own, "study": table.study}
+        words |= {"suite": registry.settled(table.suite), "algorithm": registry.settled(algorithm)}
         try:
             job, planned = runs_of(words, table.seeds, launcher)
         except UsageError as error:

@@ -138,12 +138,9 @@ class Runner:
                 return
             time.sleep(self.pause)
 
-    def stop(self, cancel: bool = False) -> None:
-        """End what is running, in good order; then nothing of this command's is left.
-
-        Detached trainings that their launcher finds again go on, unless they are to be cancelled.
-        """
-        ending = [item for item in self._running() if cancel or not self._goes_on(item)]
+    def stop(self) -> None:
+        """End what is running, in good order; detached trainings that their launcher finds again go on."""
+        ending = [item for item in self._running() if not self._goes_on(item)]
         if len(ending) < len(list(self._running())):
             self.report.say("the trainings go on; the same command watches them")
         for item in ending:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from biasbed import record
+from biasbed import record, suites
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
 from biasbed.studies.study import WINNERS
@@ -41,7 +41,7 @@ def fetch(sweep: str, suite: str) -> StudyTable:
     uri = resolve_uri()
     studies = [run for run in find_runs(uri, kind="study") if PARENT not in run.data.tags]
     if suite != "auto":
-        studies = [run for run in studies if run.data.tags.get(record.SUITE) == suite]
+        studies = [run for run in studies if run.data.tags.get(record.SUITE) == suites.identifier(suite)]
     found = [run for run in studies if run.data.tags.get(record.STUDY) == sweep]
     where = f"on {record.public_uri(uri)}"
     if not found:

@@ -20,15 +20,14 @@ REGISTRY = Registry(
         "folders": "biasbed.suites.folders:Folders",
         "biasbed": "biasbed.suites.biasbed:BiasBed",
     },
-    takes_own=True,
+    base="biasbed.suites.suite:Suite",
 )
 
 
 def load(name: str) -> type[Suite[Any]]:
     """The class of a suite: of the registry, or your own. Raises UsageError where there is none of that name."""
-    from biasbed.suites.suite import Suite
-
-    return REGISTRY.load_class(name, Suite)
+    found: type[Suite[Any]] = REGISTRY.load(name)
+    return found
 
 
 def identifier(name: str) -> str:

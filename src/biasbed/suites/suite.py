@@ -89,8 +89,8 @@ class OpenSuite:
     sets: tuple[EvaluationSet, ...]
     monitor: str  # metric name
     fingerprint: str  # of all images that a run may see
+    store: PreparedStore  # what is prepared of them
     whole: Callable[[], Source] | None = None  # all images that training and validation are split from, if they are
-    store: PreparedStore | None = None  # what is prepared of them
     left_out: Mapping[str, str] = field(default_factory=dict)  # evaluation sets that are not there, and why
     remarks: tuple[str, ...] = ()  # what else a user should know about the images
 
@@ -128,7 +128,6 @@ class OpenSuite:
             return self.training[name]()
         if self.train_name == "none":
             raise UsageError("train=none is for testing a model: name the images that are to be trained on")
-        assert self.store is not None
         has_own = self.train_name in self.training
         if not has_own or (name not in MAKERS and not self.store.has_images(self.material(), name)):
             known = {*self.training, *MAKERS}
@@ -143,7 +142,6 @@ class OpenSuite:
 
     def network(self, kind: str) -> Path:
         """The file of a prepared network; UsageError with the command that prepares it."""
-        assert self.store is not None
         return self.store.existing_network(self.material(), kind)
 
     def stream(self, training_data: Mapping[str, float], batch_size: int, views: int) -> Stream:

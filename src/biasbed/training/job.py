@@ -49,7 +49,7 @@ class Job:
         return home(self.config) / self.suite.name / name
 
     def tags(self) -> dict[str, str]:
-        config = self.config
+        config, held_out = self.config, self.config.cell().get("test_domains")
         commit, dirty = code.git_state()
         return {
             record.KIND: "train",
@@ -66,6 +66,7 @@ class Job:
             record.GIT_DIRTY: dirty,
             record.SCHEMA_TAG: record.SCHEMA,
             record.TRAINING_DATA: record.canonical_json(dict(self.training_data)),
+            **({record.TEST_DOMAINS: ",".join(held_out)} if held_out else {}),
             record.INIT: record.canonical_json(networks.origin(config.backbone, config.init)),
             **given_tags(),
         }

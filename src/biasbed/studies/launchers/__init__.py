@@ -74,6 +74,7 @@ class Launcher:
 
     def __init__(self, options: Any) -> None:
         """options: of `Settings`. UsageError where it can't work here."""
+        self.options = options
 
     def settle(self, config: Config) -> Config:
         """The config with the device and the number of processes that it has where it runs.
@@ -102,13 +103,14 @@ REGISTRY = Registry(
         "docker": "biasbed.studies.launchers.docker:DockerLauncher",
         "slurm": "biasbed.studies.launchers.slurm:SlurmLauncher",
     },
-    takes_own=True,
+    base="biasbed.studies.launchers:Launcher",
 )
 
 
 def load(name: str) -> type[Launcher]:
     """The class of a launcher, imported only now; UsageError where there is none of that name."""
-    return REGISTRY.load_class(name, Launcher)
+    found: type[Launcher] = REGISTRY.load(name)
+    return found
 
 
 def read_options(cls: type[S], flags: Mapping[str, str]) -> tuple[S, dict[str, str]]:

@@ -24,6 +24,7 @@ from biasbed.config import Auto, Config
 from biasbed.data import prepared
 from biasbed.errors import Failure, UsageError
 from biasbed.options import StudyOptions
+from biasbed.registry import settled
 from biasbed.settings import setting
 from biasbed.studies.launchers import Launcher, TrainCommand, require_server, share, with_device
 from biasbed.system import code
@@ -52,6 +53,7 @@ class DockerOptions(StudyOptions):
     docker: Docker = Docker()
 
 
+OWN = ("algorithm", "suite")  # settings that may name a user's file
 KILLED = 137  # exit code of a container whose process was ended by SIGKILL
 
 
@@ -192,9 +194,7 @@ class DockerLauncher(Launcher):
 
         words = command.words
         read = [words[name] for name in ("data_dir", "prepared_dir", "init") if name in words]
-        read += (
-            [str(Path(words["algorithm"].rpartition(":")[0]).parent)] if ".py:" in words.get("algorithm", "") else []
-        )
+        read += [str(Path(words[name].rpartition(":")[0]).parent) for name in OWN if ".py:" in words.get(name, "")]
         there = dict.fromkeys(path for path in (*read, *self.mounts) if os.path.isabs(path) and os.path.exists(path))
         writable = Mount(str(command.home), str(command.home), type="bind")
         return [writable, *(Mount(path, path, type="bind", read_only=True) for path in there)]
@@ -228,9 +228,7 @@ def _absolute(command: TrainCommand) -> dict[str, str]:
     for name in ("data_dir", "init"):
         if name in words and os.path.exists(path := os.path.expanduser(words[name])):
             words[name] = os.path.abspath(path)
-    if ".py:" in words.get("algorithm", ""):
-        words["algorithm"] = os.path.abspath(os.path.expanduser(words["algorithm"]))
-    return words
+    return words | {name: settled(words[name]) for name in OWN if name in words}
 
 
 def _reason(error: Exception) -> str:

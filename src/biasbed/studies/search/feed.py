@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from biasbed import record
-from biasbed.errors import UsageError
+from biasbed.errors import Failure, UsageError
 from biasbed.options import SweepOptions
 from biasbed.studies.display import Display
 from biasbed.studies.launchers import Launcher
@@ -173,7 +173,7 @@ class TrialFeed:
             return None
         try:
             run = search.planned(words, place, self.launcher)
-        except UsageError as error:
+        except (UsageError, Failure) as error:
             trial.set_user_attr(trials.ERROR, str(error)[:1000])
             self._tell(trial, "FAIL")
             return None

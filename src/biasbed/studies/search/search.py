@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biasbed import measures, record, registry
+from biasbed import measures, record, registry, suites
 from biasbed.config import Config, plain
 from biasbed.errors import UsageError
 from biasbed.options import SweepOptions
@@ -108,7 +108,7 @@ def make_sweep(options: SweepOptions, settings: Words, launcher: Launcher) -> Sw
     configs: list[Config] = []
     messages: list[str] = []
     for algorithm in methods(options.algorithms):
-        words = {**settings, "suite": options.suite, "study": options.study}
+        words = {**settings, "suite": registry.settled(options.suite), "study": options.study}
         words["algorithm"] = registry.settled(algorithm)
         try:
             config, own, said = _searches_of(options, words, launcher)
@@ -118,7 +118,8 @@ def make_sweep(options: SweepOptions, settings: Words, launcher: Launcher) -> Sw
         configs.append(config)
         messages += said
     workers = min(_workers(options, launcher, configs), sum(search.trials for search in searches))
-    return Sweep(options.study, options.suite, tuple(searches), settings, configs[0], workers, tuple(messages))
+    suite = suites.identifier(options.suite)
+    return Sweep(options.study, suite, tuple(searches), settings, configs[0], workers, tuple(messages))
 
 
 def _workers(options: SweepOptions, launcher: Launcher, configs: Sequence[Config]) -> int:
@@ -172,8 +173,9 @@ def _description(search: Search, job: Job, heartbeat: int) -> Mapping[str, Any]:
     """As JSON gives it back. Commands with unlike heartbeats would take trials from one another."""
     what = {name: value for name, value in plain(job.config).items() if name in job.config.what()}
     settings = {name: value for name, value in what.items() if name not in search.space.names}
+    settings |= {"suite": job.suite.name, "algorithm": job.algorithm}  # wherever a user's files lie
     described = {
-        "suite": job.config.suite,
+        "suite": job.suite.name,
         "objective": search.metric,
         "space": search.space.plain(),
         "settings": {**settings, "protocol": job.protocol.hash, "data": job.fingerprint},

@@ -36,9 +36,8 @@ SPACES = Path(__file__).resolve().parents[2] / "sweeps" / "spaces"
 
 RANGES = {"uniform": ("low", "high", "step"), "loguniform": ("low", "high")}
 RANGES |= {"int": ("low", "high", "step"), "intlog": ("low", "high"), "categorical": ("choices",)}
-# Trials that differ in these would not be comparable, or are the sweep's own to set.
-# Not searched over: another task (so also what the suite alone can be told), another place, or (durations) another
-# budget, which pruners take for equal.
+# Not searched over, as trials would not be comparable or it is the sweep's own to set: another task (so also what the
+# suite alone can be told), another place, or (durations) another budget, which pruners take for equal.
 FIXED = ("suite", "algorithm", "preset", "device", "nproc", "corrupt", "epochs", "steps")
 
 Value = float | int | str

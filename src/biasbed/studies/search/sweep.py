@@ -149,7 +149,9 @@ class SweepRun:
         best = results.winners(found)
         if best:
             origin = {"objective": self.plan.searches[0].metric, "oracle": str(bool(self.plan.oracle)).lower()}
-            content = winners.table(self.plan.study, self.plan.suite, best, self.plan.seeds, self.plan.settings, origin)
+            content = winners.table(
+                self.plan.study, self.plan.config.suite, best, self.plan.seeds, self.plan.settings, origin
+            )
             write_whole(folder / tracked.WINNERS, yaml.safe_dump(content, sort_keys=False))
         plots.write(folder / tracked.PLOTS, found)
 
