@@ -130,10 +130,17 @@ def test_a_suite_that_a_server_names_is_not_imported(
     assert "which is not one of biasbed's: name it yourself, suite=<file>.py:OneSet" in one_line(
         capsys.readouterr().err
     )
-    (here / "suite.py").write_text(SUITE)
-    assert cli.main([*words, "--suite", "suite.py:OneSet"]) == 0
 
 
+@pytest.mark.slow
+def test_a_run_of_it_is_trained_again_where_it_is_named(here: Path, tracking: str, biasbed: Command) -> None:
+    biasbed("train", "--suite", "suite.py:OneSet", *SMALL, "--log_model", "false")
+    (run,) = all_runs(tracking)
+    words = ("reproduce", "--run", run.info.run_id, "--suite", "suite.py:OneSet")
+    assert "bit-equal" in biasbed(*words, env=command_environment()).stdout
+
+
+@pytest.mark.slow
 def test_a_study_of_it_is_the_same_study_when_it_is_called_again(here: Path, tracking: str, biasbed: Command) -> None:
     words = ("benchmark", "--suite", "suite.py:OneSet", "--algorithms", "erm", "--seeds", "0", "--study", "own", *SMALL)
     biasbed(*words, "--log_model", "false", env=command_environment())
