@@ -16,7 +16,7 @@ from biasbed.analysis.runs.run import Collection
 from biasbed.analysis.scores import mean_matrix, run_table, score_table
 from biasbed.analysis.selection import published
 from biasbed.analysis.selection.rules import AsPublished, History, Rule
-from biasbed.analysis.selection.select import known_rule, rule_names, select
+from biasbed.analysis.selection.select import known_rule, of, rule_names, select
 from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import Failure, UsageError
@@ -61,7 +61,7 @@ def _under(
     runs = published.runs_under(collection, name)
     try:
         rule: Rule = AsPublished(name, n) if collection.published else known_rule(name, n, protocol)
-        selected, _ = select(rule, {run.id: histories[run.id] for run in runs}, sets, protocol.monitor)
+        selected, _ = select(rule, of(runs, histories), sets, protocol.monitor)
     except (UsageError, Failure) as error:
         return RuleScores(name, False, None, None, str(error))
     table = run_table(selected, runs, sets, protocol.monitor)

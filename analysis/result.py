@@ -21,7 +21,7 @@ from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection import names, published
 from biasbed.analysis.selection.published import PublishedStudy
 from biasbed.analysis.selection.rules import AsPublished, History, Rule, headline
-from biasbed.analysis.selection.select import choose, make_rule, select
+from biasbed.analysis.selection.select import choose, make_rule, of, select
 from biasbed.analysis.statistics import evidence, friedman
 from biasbed.analysis.statistics.evidence import PairwiseResults
 from biasbed.errors import UsageError
@@ -171,7 +171,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     collection, sets, rule, histories = material.collection, material.sets, material.rule, material.histories
     _check_display(options, collection, sets)
     monitor = collection.protocol.monitor
-    selected, missing = select(rule, _of(collection.runs, histories), sets, monitor)
+    selected, missing = select(rule, of(collection.runs, histories), sets, monitor)
     runs = scores.run_table(selected, collection.runs, sets, monitor)
     table = scores.score_table(runs, collection.algorithms, [entry.name for entry in sets])
     scope = f"-P suite={collection.scope.suite} -P study={collection.scope.study}"
@@ -181,7 +181,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     notes += scores.check_complete(table, missing, collection.runs, scope, trainable)
     notes += scores.run_count_note(table) + scores.identical_runs_note(runs)
     notes += scores.shared_images_note(sets) + scores.validation_note(collection.protocol)
-    others, _ = select(rule, _of(collection.duplicates, histories), sets, monitor)
+    others, _ = select(rule, of(collection.duplicates, histories), sets, monitor)
     duplicates = scores.run_table(others, collection.duplicates, sets, monitor)
     daggers = scores.daggers(collection.runs, sets)
     comparisons = compare_settings(table, sets, daggers, options.alpha)
@@ -262,10 +262,6 @@ def _reproduction(material: AnalysisInputs, runs: pd.DataFrame, options: Analyze
     own = runs[runs["run_id"].isin([run.id for run in material.collection.own])]
     scales = {entry.name: measures.scale(entry.headline) for entry in material.sets}
     return published.cards(material.studies, material.rule, own, material.histories, scales, options.alpha)
-
-
-def _of(runs: Sequence[Run], histories: Mapping[str, History]) -> dict[str, History]:
-    return {run.id: histories[run.id] for run in runs}
 
 
 def _curves(histories: Mapping[str, History], runs: Sequence[Run], sets: Sequence[record.SetRecord]) -> pd.DataFrame:

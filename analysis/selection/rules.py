@@ -193,7 +193,7 @@ class Last(Rule):
         return "the last epoch"
 
     def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
-        return taken(history, entry)
+        return last_step(history, entry)
 
 
 # biasbed's own; a user's is `<file>.py:<Class>` (own.py).
@@ -225,11 +225,11 @@ class AsPublished(Rule):
         return "as published" if self.rule is None else f"as published: {self.rule.label}"
 
     def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
-        return taken(history, entry)
+        return last_step(history, entry)
 
 
-def taken(history: History, entry: record.SetRecord) -> tuple[int, ...]:
-    """The one step at which a published run has a value."""
+def last_step(history: History, entry: record.SetRecord) -> tuple[int, ...]:
+    """The last step at which the set was tested; of published numbers the only one."""
     return tuple(history.curve(headline(entry)))[-1:]
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from biasbed import record
 from biasbed.analysis.runs.run import Run
-from biasbed.analysis.selection.rules import RULES, Candidate, History, Rule, headline, taken
+from biasbed.analysis.selection.rules import RULES, Candidate, History, Rule, headline, last_step
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
@@ -46,6 +46,11 @@ def known_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
         raise UsageError(f"selection={name}: this version of biasbed does not know the rule; valid: {', '.join(RULES)}")
     rule: Rule = RULES.load(name).made(protocol, n)
     return rule
+
+
+def of(runs: Sequence[Run], histories: Mapping[str, History]) -> dict[str, History]:
+    """Those of the histories that are these runs'."""
+    return {run.id: histories[run.id] for run in runs}
 
 
 def choose(rule: Rule, runs: Sequence[Run], histories: Mapping[str, History]) -> tuple[tuple[Run, ...], list[str]]:
@@ -85,7 +90,7 @@ def select(
     rows, missing = [], []
     for run_id, history in histories.items():
         for entry in sets:
-            steps = list((taken if history.is_published else rule.steps)(history, entry))
+            steps = list((last_step if history.is_published else rule.steps)(history, entry))
             problem = _problem(history.curve(headline(entry)), steps)
             if problem:
                 missing.append(Missing(run_id, entry.name, problem))

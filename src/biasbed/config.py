@@ -216,4 +216,9 @@ def preset_names(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 def plain(config: Config) -> dict[str, Any]:
     """The config as dotted names and JSON values, for files, tags and checkpoints."""
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in flatten(config).items()}
+    return as_json(flatten(config))
+
+
+def as_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by dotted name as JSON has them."""
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}

@@ -27,7 +27,7 @@ class TestOptions:
 
 
 # Settings that preparing shares with training, by the same names, besides the suite's own.
-PREPARE_SHARED = (*("suite", "data_dir", "train", "sets", "image_size", "seed", "prepared_dir", "device", "corrupt"),)
+PREPARE_SHARED = ("suite", "data_dir", "train", "sets", "image_size", "seed", "prepared_dir", "device", "corrupt")
 
 
 # Settings that testing shares with training, by the same names, besides the suite's own.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from biasbed import record, registry, suites
+from biasbed import record, suites
 from biasbed.algorithms import recipes
 from biasbed.compute.distributed import Group, failures_named, process_group
 from biasbed.compute.precision import Precision
@@ -114,8 +114,7 @@ def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.Te
 
     Of a preset counts what it says of testing.
     """
-    name = registry.settled(str(given.get("suite", Config.suite)))
-    suite = suites.load(name)
+    name, suite = suites.chosen(given)
     known = specs(suite.Settings)
     brought = {key: value for key, value in model.preprocessing.items() if key in known}
     if options.image_size != "auto":

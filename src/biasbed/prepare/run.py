@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from biasbed import registry, suites
+from biasbed import suites
 from biasbed.config import Config
 from biasbed.data.prepared import MAKERS
 from biasbed.errors import UsageError
@@ -35,6 +35,5 @@ def prepare(flags: Mapping[str, Any]) -> Path | None:
 
 def _config(given: Mapping[str, Any]) -> Config:
     """The settings of the suite that is meant; UsageError for an unknown or wrong flag."""
-    name = registry.settled(str(given.get("suite", Config.suite)))
-    suite = suites.load(name)
+    name, suite = suites.chosen(given)
     return build(suite.Settings, {**suite.defaults, **given, "suite": name})

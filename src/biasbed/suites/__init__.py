@@ -5,9 +5,10 @@ Only files of this folder know a suite's name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from biasbed.registry import Registry
+from biasbed.registry import Registry, settled
 
 if TYPE_CHECKING:
     from biasbed.config import Config
@@ -28,6 +29,14 @@ def load(name: str) -> type[Suite[Any]]:
     """The class of a suite: of the registry, or your own. Raises UsageError where there is none of that name."""
     found: type[Suite[Any]] = REGISTRY.load(name)
     return found
+
+
+def chosen(given: Mapping[str, Any]) -> tuple[str, type[Suite[Any]]]:
+    """(word, class) of the suite that settings name, or of the usual one; a file by its whole path."""
+    from biasbed.config import Config
+
+    name = settled(str(given.get("suite", Config.suite)))
+    return name, load(name)
 
 
 def identifier(name: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from biasbed import record, registry
 from biasbed.algorithms import recipes
-from biasbed.config import Config, config_class, preset_names
+from biasbed.config import Config, as_json, config_class, preset_names
 from biasbed.errors import UsageError
 from biasbed.settings import build, check, nearest, specs
 
@@ -22,8 +22,7 @@ def resolve(flags: Mapping[str, Any]) -> Config:
 
     given = {name: value for name, value in flags.items() if value != "auto"}
     _refuse_wrong_general(given)
-    given["suite"] = registry.settled(str(given.get("suite", Config.suite)))
-    suite = suites.load(given["suite"])
+    given["suite"], suite = suites.chosen(given)
     _refuse_unknown(given, suite.Settings)
     name = registry.settled(str(given.get("algorithm", suite.defaults.get("algorithm", Config.algorithm))))
     given["algorithm"] = name
@@ -66,7 +65,7 @@ def config_hash(config: Config, protocol: record.Protocol, data_fingerprint: str
     """What was computed, seed aside: settings, protocol and data."""
     from biasbed import algorithms, suites
 
-    what = {name: list(v) if isinstance(v, tuple) else v for name, v in config.what().items()}
+    what = as_json(config.what())
     what["suite"] = suites.identifier(config.suite)  # wherever a user's file lies
     what["algorithm"] = algorithms.identifier(config.algorithm)
     what["init"] = protocol.start  # what counts is the weights' content, not where they lie
@@ -75,5 +74,4 @@ def config_hash(config: Config, protocol: record.Protocol, data_fingerprint: str
 
 def run_key(config: Config, config_hash: str) -> str:
     """What was computed, seed included, and whatever else tells the runs of one configuration apart."""
-    cell = {name: list(v) if isinstance(v, tuple) else v for name, v in config.cell().items()}
-    return record.digest({"config": config_hash, "cell": cell})
+    return record.digest({"config": config_hash, "cell": as_json(config.cell())})
