@@ -26,6 +26,7 @@ from biasbed.analysis.statistics import evidence, friedman
 from biasbed.analysis.statistics.evidence import PairwiseResults
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
+from biasbed.system import places
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -208,7 +209,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         spread=spread.table(collection.runs, histories, sets, rule, options.n),
         reproduction=_reproduction(material, runs, options),
         curves=_curves(histories, collection.own or collection.runs, sets),
-        tracking_uri=record.public_uri(store.uri),
+        tracking_uri=places.public_uri(store.uri),
         versions=versions(),
     )
 

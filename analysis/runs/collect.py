@@ -17,6 +17,7 @@ from biasbed.analysis.runs.run import Collection, Run, Scope
 from biasbed.analysis.runs.store import parameters
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
+from biasbed.system import places
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -132,7 +133,7 @@ def _nothing_there(store: RunStore, runs: Sequence[Run]) -> str:
     statuses = Counter(run.status for run in runs)
     there = f"only {_counts(statuses)} runs" if statuses else "no runs"
     return (
-        f"there is nothing to analyse: {there} on {record.public_uri(store.uri)}\n"
+        f"there is nothing to analyse: {there} on {places.public_uri(store.uri)}\n"
         "train some:                   mlflow run . -e train -P algorithm=erm\n"
         "or take published results:    mlflow run . -e import -P source=biasbed"
     )

@@ -18,6 +18,7 @@ import pandas as pd
 
 from biasbed import record
 from biasbed.analysis.runs import bulk
+from biasbed.system import places
 from biasbed.system.files import whole
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.archive import MetricRow
@@ -42,7 +43,7 @@ class RunStore:
 
     def __init__(self, tracking_uri: str) -> None:
         self.uri = tracking_uri
-        self.home = record.home(tracking_uri)
+        self.home = places.home(tracking_uri)
 
     @functools.cached_property
     def client(self) -> MlflowClient:

@@ -23,6 +23,7 @@ from biasbed.analysis.selection.rules import History, Rule
 from biasbed.analysis.statistics import exact
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
+from biasbed.system import places
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -63,7 +64,7 @@ def find(
     mlflow_runs = {run.info.run_id: run for run in store.runs("published")}
     every = [run for run in map(read_run, mlflow_runs.values()) if run.finished and run.protocol]
     if not every:
-        raise Failure(f"no published results are on {record.public_uri(store.uri)}; to import them: {IMPORT}")
+        raise Failure(f"no published results are on {places.public_uri(store.uri)}; to import them: {IMPORT}")
     studies, problems = [], []
     for scope in sorted({run.scope for run in every}):
         runs = [run for run in every if run.scope == scope]

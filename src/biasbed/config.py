@@ -114,7 +114,7 @@ def _refuse_sides(settings: Any, group: str, *names: str) -> None:
 class Config:
     """One run. Names are the command line's flags."""
 
-    suite: str = setting("demo", "protocol: demo, folders, biasbed, or <file>.py:<Class> of your own")
+    suite: str = setting("demo", "protocol: demo, folders, domains, biasbed, or <file>.py:<Class> of your own")
     algorithm: str = setting("erm", "training method")
     preset: tuple[str, ...] | None = setting(
         None,
@@ -151,6 +151,10 @@ class Config:
         identity=False,
     )
     study: str = setting(record.ADHOC, "study that the run belongs to", identity=False)
+    row: str | Auto = setting("auto", "what the run is one of in tables (auto: the method); [a-z0-9_-]", identity=False)
+    cell: str | Auto = setting(
+        "auto", "what it trains on, in tables (auto: as the suite calls it); [a-z0-9_-]", identity=False
+    )
     experiment: str | Auto = setting("auto", "MLflow experiment (auto: biasbed-<suite>)", identity=False)
     output_dir: str | Auto = setting(
         "auto", "folder of runs (auto: $BIASBED_HOME, or one in the home folder)", identity=False
@@ -176,6 +180,9 @@ class Config:
             value = getattr(self, name)
             if value != "auto" and value < least:
                 raise ValueError(f"{name}={value}: should be at least {least}")
+        for name in ("row", "cell"):
+            if getattr(self, name) != record.slug(getattr(self, name)):
+                raise ValueError(f"{name}={getattr(self, name)}: should be of a-z, 0-9, _ and -")
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("give a duration in exactly one unit: epochs or steps")
         parts = self.accumulate * (1 if self.nproc == "auto" else int(self.nproc))
@@ -199,7 +206,7 @@ class Config:
         """The settings that change the numbers, by dotted name."""
         return flatten(self, record.is_hashed)
 
-    def cell(self) -> dict[str, Any]:
+    def variant(self) -> dict[str, Any]:
         """The settings that tell the runs of one configuration apart, by dotted name."""
         return flatten(self, lambda field, value: bool(field.metadata.get("cell")))
 

@@ -16,6 +16,10 @@ class UsageError(Exception):
     exit_code = 2
 
 
+class NotApplicable(UsageError):
+    """A method can't be trained on these data: they lack what it needs. In a study such a cell stays empty."""
+
+
 class Failure(Exception):
     """The command was right but its work failed: what was computed before is kept. Exit code 1."""
 

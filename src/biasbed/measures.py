@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -28,6 +28,7 @@ MEASURES: Mapping[str, Measure] = {
         "mean loss per image (the task's loss for val and test, the method's total for train)", "nats", False
     ),
     "accuracy": Measure("fraction of images whose decision is the label"),
+    "accuracy_by_condition": Measure("the same among the images that are shown under a condition"),
     "accuracy_full": Measure("fraction of images for which the best of all the model's outputs belongs to the label"),
     "ece": Measure(
         "expected calibration error of the decision's confidence among the set's classes, 15 equal bins",
@@ -82,6 +83,46 @@ def is_better(name: str, value: float, than: float) -> bool:
 def best(name: str, values: Iterable[float]) -> float | None:
     """The best of the values, None without any."""
     return (max if of(name).higher_is_better else min)(values, default=None)
+
+
+# --- of other values --------------------------------------------------------------------------------------------------
+
+
+def _mean(values: Sequence[float], references: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _harmonic_mean(values: Sequence[float], references: Sequence[float]) -> float:
+    return 0.0 if min(values) <= 0 else len(values) / math.fsum(1 / value for value in values)
+
+
+def _difference(values: Sequence[float], references: Sequence[float]) -> float:
+    first, second = values
+    return first - second
+
+
+def _worst(values: Sequence[float], references: Sequence[float]) -> float:
+    return min(values)
+
+
+def _error_ratio(values: Sequence[float], references: Sequence[float]) -> float:
+    return math.fsum(1 - value for value in values) / math.fsum(references)
+
+
+# How a derived value (`record.Derived`) follows from its inputs and constants.
+FUNCTIONS: Mapping[str, Callable[[Sequence[float], Sequence[float]], float]] = {
+    "mean": _mean,
+    "harmonic_mean": _harmonic_mean,  # zero where one of the values is
+    "difference": _difference,  # the first less the second
+    "worst": _worst,  # the least
+    "error_ratio": _error_ratio,  # errors of accuracies, summed, by those of a reference model (CE)
+}
+
+
+def derive(function: str, inputs: Sequence[float | None], references: Sequence[float] = ()) -> float | None:
+    """The derived value; None where an input is missing or no finite number."""
+    known = [value for value in inputs if value is not None and math.isfinite(value)]
+    return FUNCTIONS[function](known, references) if len(known) == len(inputs) else None
 
 
 # --- of counts --------------------------------------------------------------------------------------------------------

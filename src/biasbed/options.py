@@ -187,7 +187,7 @@ SEARCHES: Mapping[str, Mapping[str, str | int]] = {
 class SweepOptions(StudyOptions):
     """A search per method; its other flags are those of `train`, for every trial."""
 
-    suite: str = setting(Config.suite, "protocol: demo, folders, biasbed, or <file>.py:<Class> of your own")
+    suite: str = setting(Config.suite, "protocol: demo, folders, domains, biasbed, or <file>.py:<Class> of your own")
     algorithms: tuple[str, ...] = setting(("erm",), "methods, separated by commas: each is searched by itself")
     trials: int | Auto = setting("auto", "trainings per method and repeat (auto: 20)")
     repeats: int | Auto = setting("auto", "times that the search is made, with other seeds (auto: 1; domainbed 3)")

@@ -9,13 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from pathlib import Path
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 SCHEMA = "1"
@@ -27,8 +25,14 @@ STUDY = "biasbed.study"
 SUITE = "biasbed.suite"
 PROTOCOL_HASH = "biasbed.protocol"
 ALGORITHM = "biasbed.algorithm"
+ROW = "biasbed.row"  # name of what the run is one of in tables: a method, or one way to train or start it
+CELL = "biasbed.cell"  # name of what the run trains on, where a suite or a study tells several apart
 SEED = "biasbed.seed"
-TEST_DOMAINS = "biasbed.test_domains"
+TEST_DOMAINS = "biasbed.test_domains"  # held out of training, separated by commas
+NEEDS = "biasbed.needs"  # what the method needs of its training data, separated by commas (`algorithms.base.NEEDS`)
+PROVIDES = "biasbed.provides"  # what of that its training data have
+TESTED = "biasbed.tested"  # hash of all that it is tested on: sets, images, classes, label maps
+PARAMETERS = "biasbed.parameters"  # number of the model's parameters
 CONFIG_HASH = "biasbed.config_hash"
 RUN_KEY = "biasbed.run_key"
 FOLDER_ID = "biasbed.folder"  # of the run's folder, drawn once: by it the folder's run is found on any server
@@ -46,7 +50,9 @@ SOURCE = "biasbed.source"  # published runs: the paper
 WEIGHTS = "biasbed.weights"  # evaluations: content hash of the tested model
 INIT = "biasbed.init"  # JSON object: what training started from (`networks.origin`)
 SKIPPED_IMAGES = "biasbed.skipped_images"  # corrupt=skip: JSON object, images that could not be read by phase
-TRIAL = "biasbed.trial"  # of a sweep: which of its algorithm's trials, `3`, or `r1-3` in repeat 1
+TRIAL = "biasbed.trial"  # of a sweep: which of its search's trials, `3`, or `r1-3` in repeat 1
+REPEAT = "biasbed.repeat"  # of a trial: number of the search's repeat
+SPACE = "biasbed.space"  # of a trial: hash of the search that it belongs to, the same in all repeats
 TRIAL_STATE = "biasbed.trial_state"  # how it ended: complete, pruned, failed
 SWEEP = "biasbed.sweep"  # the sweep that chose the hyper-parameters
 ORACLE = "biasbed.oracle"  # the metric of test sets by which hyper-parameters were chosen
@@ -75,7 +81,7 @@ MODEL_NAME = "model"
 PREDICTION_EPOCHS = ("best", "last")
 
 
-# Columns of a file of predictions, one row per image, in their order; the last three where a set has them.
+# Columns of a file of predictions, one row per image, in their order; the last four where a set has them.
 PREDICTIONS = {
     "image": "the image's id in its data set",
     "label": "its class",
@@ -90,6 +96,7 @@ PREDICTIONS = {
     "bias": "class that the set's shortcut suggests",
     "bias_rank": "its place among all the model's outputs",
     "group": "group that the image belongs to",
+    "condition": "condition that it is shown under",
 }
 
 # What an evaluation without training concludes: per set, per class under cue conflict, per pair of observers.
@@ -113,6 +120,7 @@ def predictions_file(set_name: str, which: str) -> str:
 
 PHASES = ("train", "val", "test", "time", "memory")
 SHAPE_BIAS = "shape_bias"  # the measure that the whole is about
+BY_CONDITION = "accuracy_by_condition"  # a measure of its own, so that MLflow's pages show it apart from headlines
 
 
 @dataclass(frozen=True)
@@ -174,43 +182,6 @@ def slugs(names: Iterable[str]) -> dict[str, str]:
     return result
 
 
-# --- places -----------------------------------------------------------------------------------------------------------
-
-
-# Of a query, or of `name=value` words, what is a secret: from there on nothing is shown.
-_SECRET = re.compile(
-    r"((?:^|[?&;#\s])[\w.-]*(?:pass|pwd|token|secret|credential|auth|api_?-?key)[\w.-]*=).*", re.I | re.S
-)
-
-
-def public_uri(tracking_uri: str) -> str:
-    """A tracking URI as it may be printed and stored: without user name, password and secrets of its query.
-
-    Also one that is written wrongly (a slash or a space in its password, no scheme), of which too much may go.
-    """
-    scheme, mark, rest = tracking_uri.partition("://") if "://" in tracking_uri else ("", "", tracking_uri)
-    before, _, after = rest.rpartition("@")
-    if (mark or ":" in before) and not tracking_uri.startswith("sqlite"):
-        rest = after
-    return _SECRET.sub(r"\1...", scheme + mark + rest)
-
-
-def public_text(text: str) -> str:
-    """A message of somebody else's, with every URI in it as it may be printed."""
-    return re.sub(r"\S+", lambda word: public_uri(word[0]), text)
-
-
-def home(tracking_uri: str) -> Path:
-    """The folder of everything that is kept on this machine about one tracking server.
-
-    `$BIASBED_HOME`, else a folder under `~/.biasbed` of the server's own, so that two servers never share a cache.
-    """
-    if os.environ.get("BIASBED_HOME"):
-        return Path(os.environ["BIASBED_HOME"]).expanduser().absolute()
-    uri = public_uri(tracking_uri)
-    return Path.home() / ".biasbed" / f"{slug(uri)[-40:]}-{hashlib.sha256(uri.encode()).hexdigest()[:8]}"
-
-
 # --- identity ---------------------------------------------------------------------------------------------------------
 
 
@@ -230,7 +201,8 @@ def is_hashed(field: Field[Any], value: Any) -> bool:
     Not where it says how a run is carried out (`identity`), nor where it came `later` and has its default: runs from
     before keep their hash.
     """
-    return field.metadata.get("identity", True) and not (field.metadata.get("later") and value == field.default)
+    default = field.default if field.default_factory is MISSING else field.default_factory()
+    return field.metadata.get("identity", True) and not (field.metadata.get("later") and value == default)
 
 
 def _plain(value: Any) -> Any:
@@ -266,11 +238,47 @@ class SetRecord:
     source_images: str | None = None  # sets with equal source_images are not independent blocks
     label_map: str = field(default="", metadata=LATER)  # how the model's outputs become decisions
     preprocessing: str = field(default="", metadata=LATER)  # how images are resized and cropped, in words
+    block: str = field(default="", metadata=LATER)  # the data set that it is a part of (empty: it is one by itself)
+    domain: str = field(default="", metadata=LATER)  # the domain that it shows, which a training may hold out
+    conditions: Mapping[str, int] = field(default_factory=dict, metadata=LATER)  # condition -> images
+    # Of each group what it stands for, by role: {"0-conflicting": {"class": "0", "alignment": "conflicting"}}
+    roles: Mapping[str, Mapping[str, str]] = field(default_factory=dict, metadata=LATER)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A value that follows from others of the same evaluation: `<phase>/<measure>/<name>`.
+
+    Where `name` is a set's, it is a measure of that set, and may be its headline; else one in `test` is a column of
+    its own. Computed by `measures.derive` wherever it is needed.
+    """
+
+    phase: str  # val or test
+    measure: str
+    name: str
+    function: str  # of `measures.FUNCTIONS`
+    inputs: tuple[str, ...]  # names of metrics; derived ones stand before those that they are inputs of
+    references: tuple[float, ...] = ()  # constants of the function, if it has any
+    training: tuple[str, ...] = ()  # of each input the domain that must be trained on for it to count; empty: all count
+    unit: str = "%"
+    higher_is_better: bool = True
+    block: str = ""  # as `SetRecord.block`
+
+    @property
+    def metric(self) -> str:
+        return str(MetricName(self.phase, self.measure, self.name))
+
+    def inputs_without(self, test_domains: Collection[str]) -> tuple[str, ...]:
+        """The inputs that count where these domains are held out."""
+        if not self.training:
+            return self.inputs
+        pairs = zip(self.inputs, self.training, strict=True)
+        return tuple(name for name, domain in pairs if domain not in test_domains)
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What makes runs comparable; equal hashes may stand in one table."""
+    """What a run is tested on and how it is chosen; runs that are `tested` alike may stand in one table."""
 
     suite: str
     sets: tuple[SetRecord, ...]  # in display order
@@ -282,11 +290,37 @@ class Protocol:
     selection_rules: tuple[str, ...] = SELECTION_RULES
     default_selection: str = "best_validation"
     start: str = field(default=SCRATCH, metadata=LATER)  # from which weights training starts (`networks.start`)
+    derived: tuple[Derived, ...] = field(default=(), metadata=LATER)
     schema: str = SCHEMA
 
     @property
     def hash(self) -> str:
         return digest(_plain(self))
+
+    @property
+    def tested(self) -> str:
+        """Hash of what is tested, however a model came about: sets, classes, label maps, what is derived of them.
+
+        How images are brought to the model's size is the model's own affair.
+        """
+        sets = [_plain(replace(entry, preprocessing="")) for entry in self.sets]
+        derived = [_plain(entry) for entry in self.derived if entry.phase == "test"]
+        return digest({"sets": sets, "derived": derived})
+
+    @property
+    def columns(self) -> tuple[SetRecord, ...]:
+        """The sets, then what is derived of several of them as sets without images of their own."""
+        known = {entry.name for entry in self.sets}
+        derived = [entry for entry in self.derived if entry.phase == "test" and entry.name not in known]
+        return (*self.sets, *map(_as_set, derived))
+
+    def judged(self, test_domains: Collection[str]) -> tuple[SetRecord, ...]:
+        """The columns that a run fills: where domains are held out, of the sets that show one those that do."""
+        return tuple(c for c in self.columns if not (c.domain and test_domains) or c.domain in test_domains)
+
+    def derivation(self, metric: str) -> Derived | None:
+        """How a metric is derived; None where it is measured."""
+        return next((entry for entry in self.derived if entry.metric == metric), None)
 
     @property
     def best(self) -> dict[str, str]:
@@ -296,7 +330,7 @@ class Protocol:
         """
         monitor = parse_metric(self.monitor)
         last = {f"{BEST}/{monitor.set or monitor.measure}": self.monitor} if monitor else {}
-        found = {f"{BEST}/{entry.name}": str(MetricName("test", entry.headline, entry.name)) for entry in self.sets}
+        found = {f"{BEST}/{entry.name}": str(MetricName("test", entry.headline, entry.name)) for entry in self.columns}
         found = {name: metric for name, metric in found.items() if name not in last}  # validation on one of the sets
         cues = [entry.name for entry in self.sets if SHAPE_BIAS in entry.measures]
         short = f"{BEST}/{SHAPE_BIAS}"
@@ -316,6 +350,19 @@ class Protocol:
         except RecursionError:
             raise ValueError("it is nested without end") from None
         return protocol
+
+
+def _as_set(derived: Derived) -> SetRecord:
+    return SetRecord(
+        name=derived.name,
+        headline=derived.measure,
+        images=0,
+        classes=0,
+        chance=0.0,
+        measures=(),
+        higher_is_better=derived.higher_is_better,
+        block=derived.block,
+    )
 
 
 _MOST = 2**63  # a number of images beyond it is none

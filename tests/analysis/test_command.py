@@ -18,6 +18,7 @@ from biasbed.analysis.report import summary
 from biasbed.analysis.result import compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import Failure, UsageError
+from biasbed.system import places
 from biasbed.tracking.comparison import TAG, unpacked
 from helpers.toy_runs import SETS, THREE, Recorder, fill
 
@@ -133,7 +134,7 @@ def test_an_output_folder_that_cannot_be_made_is_refused(recorder: Recorder) -> 
 @quick
 def test_auto_output_goes_to_biasbeds_home(recorder: Recorder) -> None:
     fill(recorder, THREE, seeds=1)
-    assert recorder.analyze(output_dir="auto").output_dir == record.home(recorder.uri) / "analysis" / "toy-adhoc"
+    assert recorder.analyze(output_dir="auto").output_dir == places.home(recorder.uri) / "analysis" / "toy-adhoc"
 
 
 # --- one and two algorithms, oracle, insignificance -------------------------------------------------------------------

@@ -6,6 +6,7 @@ import pytest
 
 from biasbed import cli, record
 from biasbed.errors import Failure, UsageError
+from biasbed.system import places
 from biasbed.tracking.server import find_runs, guarded, resolve_uri
 
 STUDIES = (
@@ -70,8 +71,8 @@ def refusal(uri: str) -> str:
 @pytest.mark.parametrize("uri", ODD)
 def test_no_message_has_a_password(uri: str) -> None:
     """Of addresses that are refused, and of those that an error of MLflow quotes."""
-    assert SECRET not in record.public_uri(uri)
-    assert SECRET not in str(record.home(uri))
+    assert SECRET not in places.public_uri(uri)
+    assert SECRET not in str(places.home(uri))
     assert SECRET not in refusal(uri)
     with pytest.raises(Failure) as caught, guarded(uri):
         raise OSError(f"request to {uri}/api?x=1 failed for '{uri}': {uri}")
@@ -86,5 +87,5 @@ def test_no_message_has_a_password(uri: str) -> None:
     ],
 )
 def test_an_address_without_secrets_is_shown_as_it_is(uri: str) -> None:
-    assert record.public_uri(uri) == uri
-    assert record.public_text(f"can't reach {uri} now: mail admin@host") == f"can't reach {uri} now: mail admin@host"
+    assert places.public_uri(uri) == uri
+    assert places.public_text(f"can't reach {uri} now: mail admin@host") == f"can't reach {uri} now: mail admin@host"

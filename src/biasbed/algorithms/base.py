@@ -78,6 +78,15 @@ class Progress:
         return self.epochs * self.steps_per_epoch if self.total is None else self.total
 
 
+# What a method may need that not all training data have.
+NEEDS: Mapping[str, str] = {
+    "bias": "bias labels of the training images",
+    "domain": "training images of several domains",
+    "bias_type": "a bias of a known type",
+    "validation_bias": "bias labels of the validation images",
+}
+
+
 @dataclass(frozen=True)
 class Stage:
     """A phase of training with its own update; `epochs` None means the configured duration."""
@@ -128,6 +137,11 @@ class Algorithm(nn.Module):
         self.task = setup.task
         self.progress = Progress()
         self._runtime = _Runtime()
+
+    @classmethod
+    def needs(cls, hparams: Any) -> frozenset[str]:
+        """Of `NEEDS`, what the method needs of its training data with these settings: the columns that it uses."""
+        return cls.uses & set(NEEDS)
 
     # --- what a method implements -----------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,8 +54,8 @@ class FolderSource(Source):
             return None if column is None else column[chosen]
 
         ids = [self.ids[row] for row in chosen]
-        domain, bias, group = map(part, (self.domain, self.bias, self.group))
-        return replace(self, name=name, y=self.y[chosen], ids=ids, domain=domain, bias=bias, group=group)
+        columns: dict[str, Any] = {c: part(getattr(self, c)) for c in ("domain", "bias", "group", "condition")}
+        return replace(self, name=name, y=self.y[chosen], ids=ids, **columns)
 
 
 def class_folders(folder: Path) -> list[str]:

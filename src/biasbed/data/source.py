@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, overload
 
 import numpy as np
@@ -83,7 +83,9 @@ class Source:
 
     `y` is [N] int64 class indices (or [N,K] multi-hot), `ids` names every image for good (a relative path). `domain`
     and `bias` are [N] int64 columns or None; `bias` holds the class that the shortcut (texture, background) suggests.
-    `group` [N] holds the name of each image's reporting group, or is None.
+    `group` [N] holds the name of each image's reporting group, or is None; `roles` says of groups what they stand for
+    (`record.SetRecord.roles`). `condition` [N] int64 is under which of `conditions` an image is shown (corrupted how,
+    seen from where), or None.
     """
 
     name: str
@@ -94,6 +96,9 @@ class Source:
     domains: tuple[str, ...] = ()
     bias: np.ndarray | None = None
     group: np.ndarray | None = None
+    roles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    condition: np.ndarray | None = None
+    conditions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.ids, Names):

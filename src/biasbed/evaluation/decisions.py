@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,7 +40,7 @@ class Decisions:
     classes: tuple[str, ...]
     bias: np.ndarray | None = None  # [N] class that a shortcut suggests; under cue conflict the texture's
     group: np.ndarray | None = None  # [N] name of each image's group
-    condition: Sequence[str] | None = None  # of each trial of an experiment
+    condition: Sequence[str] | None = None  # of each trial, under which its image was shown
     session: Sequence[str] | None = None  # the same
     confidence: np.ndarray | None = None  # [N] probability of the decision among the set's classes
     loss: np.ndarray | None = None  # [N] NaN where the label map gives no logits
@@ -127,10 +129,18 @@ MEASURES: Mapping[str, Callable[[Decisions], float]] = {
 
 def accuracy_of_groups(one: Decisions) -> dict[str, float]:
     """Of each group of images; none where the set has none."""
-    if one.group is None:
-        return {}
-    right, groups = one.right, {str(name): one.group == name for name in np.unique(one.group).tolist()}
-    return {name: measures.accuracy(int(right[rows].sum()), int(rows.sum())) for name, rows in groups.items()}
+    return {} if one.group is None else _accuracies(one.group.tolist(), one.right)
+
+
+def accuracy_of_conditions(one: Decisions) -> dict[str, float]:
+    """Of each condition that images are shown under; none where the set has none."""
+    return {} if one.condition is None else _accuracies(one.condition, one.right)
+
+
+def _accuracies(names: Sequence[str], right: np.ndarray) -> dict[str, float]:
+    """Accuracy by name, in the order of names."""
+    images, correct = Counter(names), Counter(itertools.compress(names, right.tolist()))
+    return {name: measures.accuracy(correct[name], images[name]) for name in sorted(images)}
 
 
 # --- several observers ------------------------------------------------------------------------------------------------
@@ -192,6 +202,8 @@ def write_predictions(path: Path, one: Decisions, epoch: int) -> None:
         columns |= {"bias": one.bias, "bias_rank": one.bias_rank}
     if one.group is not None:
         columns["group"] = one.group
+    if one.condition is not None:
+        columns["condition"] = list(one.condition)
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path) as temporary:
         parquet.write_table(pa.table(columns).replace_schema_metadata({"label_map": one.label_map}), temporary)

@@ -17,7 +17,7 @@ from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.streams import loader_options
 from biasbed.errors import CorruptImage, Failure
-from biasbed.evaluation.decisions import MEASURES, Decisions, accuracy_of_groups
+from biasbed.evaluation.decisions import MEASURES, Decisions, accuracy_of_conditions, accuracy_of_groups
 from biasbed.networks.network import as_input
 from biasbed.suites.label_maps import LabelMap
 from biasbed.suites.sets import EvaluationSet
@@ -40,11 +40,13 @@ class _Part:
 
 
 def measure(evaluation_set: EvaluationSet, decisions: Decisions, phase: str) -> Iterator[tuple[str, float]]:
-    """(metric name, value) of a set: its measures, and accuracy per group."""
+    """(metric name, value) of a set: its measures, and accuracy per group and per condition."""
     for name in evaluation_set.measured:
         yield str(record.MetricName(phase, name, evaluation_set.name)), MEASURES[name](decisions)
     for group, value in accuracy_of_groups(decisions).items():
         yield str(record.MetricName(phase, "accuracy", evaluation_set.name, group)), value
+    for condition, value in accuracy_of_conditions(decisions).items():
+        yield str(record.MetricName(phase, record.BY_CONDITION, evaluation_set.name, condition)), value
 
 
 # --- deciding ---------------------------------------------------------------------------------------------------------
@@ -179,6 +181,7 @@ def _named(entry: EvaluationSet, part: _Part, observer: str) -> Decisions:
         classes=source.classes,
         bias=None if source.bias is None else names[source.bias[rows]],
         group=None if source.group is None else source.group[rows],
+        condition=None if source.condition is None else [source.conditions[c] for c in source.condition[rows].tolist()],
         confidence=part.top_score[order, 0],
         loss=part.loss[order],
         top=names[part.top[order]],

@@ -12,10 +12,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from biasbed import record
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.networks.backbones import Architecture, resolve, timm_tags
 from biasbed.settings import nearest
+from biasbed.system import places
 from biasbed.system.files import whole
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def weights_file(init: str) -> Path:
         raise UsageError(f"init={init}: no such file; valid: scratch, named:<weights>, a weights file, a run's id")
     from biasbed.tracking.server import download_checkpoint, resolve_uri
 
-    kept = record.home(resolve_uri()) / "weights" / f"{init}.ckpt"
+    kept = places.home(resolve_uri()) / "weights" / f"{init}.ckpt"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         with whole(kept) as temporary, tempfile.TemporaryDirectory(dir=kept.parent) as folder:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from biasbed import record
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
+from biasbed.system import places
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -146,7 +147,7 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
     runs = read(paper)
     present = _clear_unfinished(server, paper)
     missing = [run for run in runs if run_key(paper, run) not in present]
-    uri = record.public_uri(server)
+    uri = places.public_uri(server)
     if missing:
         print(f"importing {len(missing)} runs of {paper.citation}", flush=True)
         with guarded(server):

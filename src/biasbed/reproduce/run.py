@@ -22,6 +22,7 @@ from biasbed.reproduce import checkout, report, verdict
 from biasbed.reproduce.differences import Difference, differences, protocol_changes, threads
 from biasbed.reproduce.original import Original, history, other_seeds, read
 from biasbed.reproduce.verdict import Agreement, Compared
+from biasbed.system import places
 from biasbed.system.processes import interruptible
 from biasbed.tracking.folder import RunFolder, exclusive
 from biasbed.tracking.server import guarded, resolve_uri, writer
@@ -68,7 +69,7 @@ def reproduce(options: ReproduceOptions) -> int:
 def _home(uri: str, options: ReproduceOptions) -> Path:
     if options.output_dir != "auto":
         return Path(options.output_dir).expanduser().resolve()
-    return record.home(uri)
+    return places.home(uri)
 
 
 def _chosen(options: ReproduceOptions, original: Original) -> dict[str, str]:
@@ -206,7 +207,7 @@ def _conclude(plan: Reproduction, folder: RunFolder, uri: str, given: str | None
     print(f"\n{report.table(report.METRIC_HEAD, report.metric_rows(rows))}")
     if agreements:
         print(f"\n{report.table(report.AGREEMENT_HEAD, report.agreement_rows(agreements))}")
-    print(f"\nrun {tracker.run_id} at {record.public_uri(uri)}; all metrics: {folder.path / record.REPRODUCTION_FILE}")
+    print(f"\nrun {tracker.run_id} at {places.public_uri(uri)}; all metrics: {folder.path / record.REPRODUCTION_FILE}")
     print(f"verdict: {report.conclusion(rows)}", flush=True)
     return 0 if verdict.overall(rows) in verdict.REPRODUCED else 1
 

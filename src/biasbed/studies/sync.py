@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from biasbed import record
 from biasbed.errors import Failure, os_reason
 from biasbed.options import SyncOptions
+from biasbed.system import places
 from biasbed.tracking.folder import all_folders
 from biasbed.tracking.server import find_runs, resolve_uri
 from biasbed.training.sync import send_finished
@@ -20,7 +20,7 @@ def sync(options: SyncOptions) -> None:
     uri = resolve_uri()
     find_runs(uri, kind="none")  # a server that is down is said once, not for every folder
     if options.output_dir == "auto":
-        roots = list(dict.fromkeys((record.home(uri), record.home("offline"))))
+        roots = list(dict.fromkeys((places.home(uri), places.home("offline"))))
     else:
         roots = [Path(options.output_dir).expanduser().resolve()]
     sent, failed = 0, 0
@@ -32,7 +32,7 @@ def sync(options: SyncOptions) -> None:
             reason = os_reason(error) if isinstance(error, OSError) else error
             print(f"{folder.path}: {reason}", file=sys.stderr)
     studies = sum(send_studies(root, uri) for root in roots)
-    told = f"runs: {sent}, studies: {studies}, sent to {record.public_uri(uri)}"
+    told = f"runs: {sent}, studies: {studies}, sent to {places.public_uri(uri)}"
     print(told if sent or studies else "nothing to send: the server has it all")
     if failed:
         raise Failure(f"{failed} runs could not be sent: the same command tries again")

@@ -12,6 +12,7 @@ from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
 from biasbed.studies.study import WINNERS
 from biasbed.studies.table import StudyTable, Words, read_table
+from biasbed.system import places
 from biasbed.tracking.server import find_runs, guarded, resolve_uri, writer
 from biasbed.tracking.tracker import PARENT
 
@@ -43,7 +44,7 @@ def fetch(sweep: str, suite: str) -> StudyTable:
     if suite != "auto":
         studies = [run for run in studies if run.data.tags.get(record.SUITE) == suites.identifier(suite)]
     found = [run for run in studies if run.data.tags.get(record.STUDY) == sweep]
-    where = f"on {record.public_uri(uri)}"
+    where = f"on {places.public_uri(uri)}"
     if not found:
         known = sorted({run.data.tags.get(record.STUDY, "") for run in studies})
         raise UsageError(f"from_study={sweep}: there is no such study {where}{nearest(sweep, known) if known else ''}")

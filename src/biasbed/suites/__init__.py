@@ -19,6 +19,7 @@ REGISTRY = Registry(
     {
         "demo": "biasbed.suites.demo:Demo",
         "folders": "biasbed.suites.folders:Folders",
+        "domains": "biasbed.suites.domains:Domains",
         "biasbed": "biasbed.suites.biasbed:BiasBed",
     },
     base="biasbed.suites.suite:Suite",

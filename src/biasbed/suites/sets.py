@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,8 @@ class EvaluationSet:
     made_by: str | None = None
     source_images: str | None = None
     preprocessing: str = ""  # what `transform` does, in words
+    block: str = ""  # the data set that it is a part of, together with other sets (empty: it is one by itself)
+    domain: str = ""  # the domain that it shows, which a training may hold out
 
     @property
     def measured(self) -> tuple[str, ...]:
@@ -36,7 +39,7 @@ class EvaluationSet:
 
     def record(self) -> record.SetRecord:
         """What analysis must know about the set."""
-        groups = self.source.group
+        source, groups = self.source, self.source.group
         return record.SetRecord(
             name=self.name,
             headline=self.headline,
@@ -50,7 +53,16 @@ class EvaluationSet:
             source_images=self.source_images,
             label_map=self.label_map.name,
             preprocessing=self.preprocessing,
+            block=self.block,
+            domain=self.domain,
+            conditions=_counts(source.conditions, source.condition),
+            roles=source.roles,
         )
+
+
+def _counts(names: Sequence[str], codes: np.ndarray | None) -> dict[str, int]:
+    """Images of each condition."""
+    return {} if codes is None else dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True))
 
 
 CUE_MEASURES = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -11,6 +11,7 @@ from biasbed import measures, record
 from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
+from biasbed.suites import derived
 
 if TYPE_CHECKING:
     from biasbed.data.prepared import PreparedStore
@@ -42,6 +43,13 @@ class Suite(Generic[C]):
     def open(self) -> OpenSuite:
         """The suite with its images; UsageError where they are missing or don't fit."""
         raise NotImplementedError
+
+    def domains(self) -> tuple[str, ...]:
+        """Identifiers of the domains that a training may hold out, in order; none where there is nothing to hold out.
+
+        Named by the setting `test_domains`, which such a suite has.
+        """
+        return ()
 
     def data_sets(self) -> tuple[DataSet, ...]:
         """What it looks for under `data_dir`; none where it computes its images."""
@@ -91,25 +99,61 @@ class OpenSuite:
     fingerprint: str  # of all images that a run may see
     store: PreparedStore  # what is prepared of them
     whole: Callable[[], Source] | None = None  # all images that training and validation are split from, if they are
+    cell: str = ""  # what a run trains on, where the suite tells several apart: data set, severity, held-out domains
+    test_domains: tuple[str, ...] = ()  # the domains that are held out of training
+    derivations: tuple[record.Derived, ...] = ()  # what follows from the measured values
+    bias_type: str = ""  # what kind of thing biases the training images (colour, background), where that is known
     left_out: Mapping[str, str] = field(default_factory=dict)  # evaluation sets that are not there, and why
     remarks: tuple[str, ...] = ()  # what else a user should know about the images
 
     @property
+    def validating(self) -> tuple[EvaluationSet, ...]:
+        """Of `validation`, what a run is validated on: no domain that it holds out."""
+        return tuple(entry for entry in self.validation if entry.domain not in self.test_domains)
+
+    @property
+    def testing(self) -> tuple[EvaluationSet, ...]:
+        """Of `sets`, what a run is tested on: where domains are held out, of the sets that show one those that do."""
+        held_out = self.test_domains
+        return tuple(e for e in self.sets if not (e.domain and held_out) or e.domain in held_out)
+
+    @property
     def tested(self) -> tuple[EvaluationSet, ...]:
-        """All that a model is tested on, each once: validation may be on one of the sets."""
-        return tuple(dict.fromkeys((*self.validation, *self.sets)))
+        """All that a run's model decides on, each once: validation may be on one of the sets."""
+        return tuple(dict.fromkeys((*self.validating, *self.testing)))
 
     def protocol(self, config: Config) -> record.Protocol:
-        """What is written with each run, so that analysis knows the suite without importing it."""
-        return record.Protocol(
+        """What is written with each run, so that analysis knows the suite without importing it.
+
+        Raises UsageError where something is derived of what no set gives.
+        """
+        found = record.Protocol(
             suite=self.name,
-            sets=tuple(entry.record() for entry in self.sets),
+            sets=tuple(self._recorded(entry) for entry in self.sets),
             training_sets=(self.train_name,),
             validation_sets=tuple(entry.name for entry in self.validation),
             monitor=self.monitor,
             monitor_higher_is_better=measures.of(self.monitor).higher_is_better,
             step_unit=config.unit,
+            derived=self.derivations,
         )
+        return derived.checked(found, self._measured())
+
+    def _recorded(self, entry: EvaluationSet) -> record.SetRecord:
+        """A set as analysis knows it; a headline that is derived has its own direction, and no chance level."""
+        found = entry.record()
+        own = [d for d in self.derivations if (d.phase, d.measure, d.name) == ("test", found.headline, found.name)]
+        return replace(found, higher_is_better=own[0].higher_is_better, chance=0.0) if own else found
+
+    def _measured(self) -> set[str]:
+        """The metrics of all sets."""
+        phases = [("val", entry) for entry in self.validation] + [("test", entry) for entry in self.sets]
+        return {metric for phase, entry in phases for metric in derived.metrics_of(entry.record(), phase)}
+
+    def tested_hash(self, protocol: record.Protocol) -> str:
+        """Of all that a model is tested on: sets, their images, classes and label maps, and what is derived of them."""
+        images = [entry.source.fingerprint() for entry in self.sets]
+        return record.digest({"tested": protocol.tested, "classes": self.classes, "images": images})
 
     def training_data(self, wanted: Mapping[str, float]) -> dict[str, float]:
         """An algorithm's training data by the suite's names; UsageError where the suite has none of that name."""
@@ -119,6 +163,17 @@ class OpenSuite:
         for name in named:
             self.source(name)
         return named
+
+    def provides(self, training_data: Iterable[str]) -> frozenset[str]:
+        """Of what methods may need (`algorithms.base.NEEDS`), what these training data have."""
+        sources, validation = [self.source(name) for name in training_data], [entry.source for entry in self.validation]
+        found = {
+            "bias": all(source.bias is not None for source in sources),
+            "domain": all(source.domain is not None and len(source.domains) > 1 for source in sources),
+            "bias_type": bool(self.bias_type),
+            "validation_bias": bool(validation) and all(source.bias is not None for source in validation),
+        }
+        return frozenset(name for name, is_there in found.items() if is_there)
 
     def source(self, name: str) -> Source:
         """Training data by name: the suite's own, or prepared from it; UsageError where there is none."""

@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
-from biasbed.system import strict_yaml
+from biasbed.system import places, strict_yaml
 from biasbed.system.files import append_line, write_whole
 from biasbed.tracking.server import resolve_uri
 
@@ -35,7 +35,7 @@ def home(config: Config) -> Path:
     """The folder of all runs of these settings' tracking server."""
     if config.output_dir != "auto":
         return Path(config.output_dir).expanduser().resolve()
-    return record.home(resolve_uri() if config.tracking == "on" else "offline")
+    return places.home(resolve_uri() if config.tracking == "on" else "offline")
 
 
 class RunState(TypedDict, total=False):

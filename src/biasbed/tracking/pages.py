@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from biasbed import record
+from biasbed.system import places
 from biasbed.tracking.server import database, experiment_created, mlflow_version
 
 PORTS = range(5000, 5020)  # where `mlflow ui` is looked for, and would be started: its usual port first
@@ -48,7 +48,7 @@ def pages(uri: str, experiment_id: str) -> Pages | None:
     Raises what MLflow raises where the server fails.
     """
     if uri.startswith(("http://", "https://")):
-        return Pages(record.public_uri(uri).rstrip("/"), mlflow_version(uri))
+        return Pages(places.public_uri(uri).rstrip("/"), mlflow_version(uri))
     if database(uri) is None:
         return None
     created = experiment_created(uri, experiment_id)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from biasbed import record
 from biasbed.errors import UsageError
+from biasbed.system import places
 from biasbed.tracking.archive import Archive, ArchivedRun
 from biasbed.tracking.folder import exclusive
 from biasbed.tracking.server import experiment_id, find_run, find_runs, guarded, resolve_uri, writer
@@ -26,7 +27,7 @@ def import_archive(source: str) -> int:
     if not path.is_file():
         raise UsageError(f"source={source}: there is no such file")
     uri = resolve_uri()
-    with Archive(path) as archive, exclusive(record.home(uri) / "imports", "imported to"):
+    with Archive(path) as archive, exclusive(places.home(uri) / "imports", "imported to"):
         present = {run.run_id: found for run in archive.runs if (found := _present(uri, run.run_id))}
         missing = [run for run in archive.runs if run.run_id not in present]
         for run in sorted(missing, key=lambda run: run.parent in archive.manifest.runs):  # parents first
@@ -34,7 +35,7 @@ def import_archive(source: str) -> int:
                 present[run.run_id] = _make(uri, archive, run, present)
     there = len(archive.runs) - len(missing)
     already = f"; {there} {'was' if there == 1 else 'were'} there already" if there else ""
-    print(f"{len(missing)} runs imported to {record.public_uri(uri)}{already}")
+    print(f"{len(missing)} runs imported to {places.public_uri(uri)}{already}")
     for run in missing:
         print(f"  {run.name}: run {present[run.run_id]}")
     return len(missing)

@@ -9,6 +9,7 @@ from typing import Any
 from biasbed import record
 from biasbed.errors import UsageError
 from biasbed.options import ExportOptions
+from biasbed.system import places
 from biasbed.tracking.archive import ArchivedRun, Input, MetricRow, new_archive
 from biasbed.tracking.server import active_run, find_runs, guarded, resolve_uri, writer
 from biasbed.tracking.tracker import PARENT
@@ -47,7 +48,7 @@ def export(options: ExportOptions) -> Path:
 def _of_study(uri: str, study: str) -> list[Any]:
     runs = find_runs(uri, study=study)
     if not runs:
-        raise UsageError(f"study={study}: no run on {record.public_uri(uri)} belongs to such a study")
+        raise UsageError(f"study={study}: no run on {places.public_uri(uri)} belongs to such a study")
     return runs
 
 
@@ -60,7 +61,7 @@ def _described(uri: str, run: Any) -> ArchivedRun:
     inputs = run.inputs.dataset_inputs if run.inputs is not None else ()
     return ArchivedRun(
         run_id=tags.pop(record.ORIGIN_RUN, run.info.run_id),
-        server=tags.pop(record.ORIGIN_SERVER, record.public_uri(uri)),
+        server=tags.pop(record.ORIGIN_SERVER, places.public_uri(uri)),
         name=run.info.run_name or "",
         experiment=client.get_experiment(run.info.experiment_id).name,
         status=run.info.status,

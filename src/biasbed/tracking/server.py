@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError, first_line
+from biasbed.system import places
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -44,13 +45,13 @@ def resolve_uri(tracking_uri: str = "auto") -> str:
     if relative:
         path = Path(relative["path"]).absolute()
         raise UsageError(
-            f"the tracking URI {record.public_uri(tracking_uri)} is relative; give the whole path: sqlite:///{path}"
+            f"the tracking URI {places.public_uri(tracking_uri)} is relative; give the whole path: sqlite:///{path}"
         )
     if tracking_uri.startswith("file:") or "://" not in tracking_uri:
-        address = record.public_uri(tracking_uri)
+        address = places.public_uri(tracking_uri)
         raise UsageError(f"MLflow no longer keeps runs in folders ({address}): give sqlite:////<path> or a server")
     if re.match(r"(postgresql|mysql|mssql)\b", tracking_uri):
-        address = record.public_uri(tracking_uri)
+        address = places.public_uri(tracking_uri)
         raise UsageError(f"{address} is a database: start `mlflow server` on it (docs/servers.md) and give its address")
     return tracking_uri
 
@@ -111,11 +112,11 @@ def guarded(tracking_uri: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, OSError) as error:
-        uri = record.public_uri(tracking_uri)
+        uri = places.public_uri(tracking_uri)
         reason = first_line(error)
         if "Max retries exceeded" in reason:
             reason = "it does not answer"
-        reason = record.public_text(reason.replace(tracking_uri, uri))[:300]
+        reason = places.public_text(reason.replace(tracking_uri, uri))[:300]
         raise Failure(f"the tracking server {uri} can't be used: {reason}") from error
 
 
@@ -229,7 +230,7 @@ def active_run(tracking_uri: str, run_id: str) -> Run:
         raise UsageError(f"run={run_id} is no run's id: one has 32 digits of 0-9 and a-f, all of which are needed")
     run = find_run(tracking_uri, run_id)
     if run is None:
-        raise UsageError(f"run={run_id}: there is no such run on {record.public_uri(tracking_uri)}")
+        raise UsageError(f"run={run_id}: there is no such run on {places.public_uri(tracking_uri)}")
     if run.info.lifecycle_stage != "active":
         raise UsageError(f"run={run_id} is deleted: restore it first")
     return run
@@ -241,7 +242,7 @@ def download_checkpoint(run_id: str, folder: Path) -> Path:
 
     uri = resolve_uri()
     if find_run(uri, run_id) is None:
-        raise UsageError(f"there is no run {run_id} on {record.public_uri(uri)}")
+        raise UsageError(f"there is no run {run_id} on {places.public_uri(uri)}")
     with guarded(uri):
         name = f"{record.CHECKPOINT_FOLDER}/{record.BEST_CHECKPOINT}"
         return Path(download_artifacts(run_id=run_id, artifact_path=name, dst_path=str(folder), tracking_uri=uri))

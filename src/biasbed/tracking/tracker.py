@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from biasbed import record
 from biasbed.errors import Failure, first_line
 from biasbed.settings import word
+from biasbed.system import places
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.server import experiment_id, find_runs, guarded, impatient, resolve_uri, writer
 
@@ -36,7 +37,7 @@ Record = dict[str, Any]  # {"step": int, "timestamp": ms, "metrics": {name: valu
 
 def is_at(state: Record, uri: str) -> bool:
     """Whether what a folder knows of its run is about this server; passwords are no part of that."""
-    return record.public_uri(state.get("tracking_uri", "")) == record.public_uri(uri)
+    return places.public_uri(state.get("tracking_uri", "")) == places.public_uri(uri)
 
 
 def take_run_id() -> str | None:
@@ -96,7 +97,7 @@ class Tracker:
         if previous and previous != self.run_id:
             superseded.append(previous)
         superseded += self._twins(state)
-        state |= {"run_id": self.run_id, "tracking_uri": record.public_uri(self.uri)}
+        state |= {"run_id": self.run_id, "tracking_uri": places.public_uri(self.uri)}
         self.folder.write_state(state)
         self._send_everything(state)
         for run_id in superseded:
@@ -246,7 +247,7 @@ class Tracker:
                     return
             if time.monotonic() + RETRY_AFTER / 3 > deadline:
                 raise Failure(
-                    f"the training is done but {record.public_uri(self.uri)} does not answer; all is kept in "
+                    f"the training is done but {places.public_uri(self.uri)} does not answer; all is kept in "
                     f"{self.folder.path}: run `biasbed sync` when the server is back"
                 )
             time.sleep(RETRY_AFTER / 3)
@@ -286,7 +287,7 @@ class Tracker:
             if outputs is None or not outputs.model_outputs:
                 log_model(self.run_id)
         except Exception as error:  # torch.export, MLflow and the server each have their own kinds
-            reason = record.public_text(first_line(error))
+            reason = places.public_text(first_line(error))
             print(f"warning: no MLflow model was logged: {reason}; the checkpoint was", file=sys.stderr)
             return False
         return True

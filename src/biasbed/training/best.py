@@ -40,9 +40,17 @@ def _lost(folder: RunFolder) -> str | None:
     given_up = bool(folder.read_state().get(WITHOUT_BEST)) and not (folder.path / checkpoint.BEST).exists()
     if not whole and not given_up:
         return checkpoint.BEST
-    sets = dict.fromkeys((*(entry.name for entry in protocol.sets), *protocol.validation_sets))
+    known = {*(entry.name for entry in protocol.sets), *protocol.validation_sets}
+    tested = {name.set for metrics in _last_metrics(folder) if (name := record.parse_metric(metrics)) is not None}
+    sets = sorted(name for name in tested if name in known)  # a protocol names what other trainings are tested on too
     kept = [which for which in record.PREDICTION_EPOCHS if whole or which != "best"]
     return next((name for which in kept if (name := _lacking(folder.path, sets, which))), None)
+
+
+def _last_metrics(folder: RunFolder) -> Iterable[str]:
+    """Of the last evaluation."""
+    records = folder.read_journal()
+    return records[-1]["metrics"] if records else ()
 
 
 def mend(engine: Engine, evaluated: int | None) -> None:

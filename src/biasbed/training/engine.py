@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import signal
 import time
@@ -92,6 +93,7 @@ class Engine:
         loader: TrainLoader,
         evaluator: Evaluator,
         phases: Mapping[str, Sequence[str]],  # under which of val and test each set's numbers are recorded
+        derive: Callable[[Mapping[str, float]], Mapping[str, float]],  # what follows from measured metrics
         monitor: str,
         best: Mapping[str, str],  # short name -> metric, of what is recorded a second time when it is the best so far
         group: Group,
@@ -100,7 +102,7 @@ class Engine:
         describe: dict[str, Any],
     ) -> None:
         self.config, self.algorithm, self.loader, self.evaluator = config, algorithm, loader, evaluator
-        self.phases, self.monitor, self.best = phases, monitor, best
+        self.phases, self.derive, self.monitor, self.best = phases, derive, monitor, best
         self.group, self.precision = group, precision
         self.folder, self.describe = folder, describe
         self.on_record: Callable[[Record], None] = lambda entry: None  # rank 0's tracker
@@ -232,7 +234,7 @@ class Engine:
             for entry in self.evaluator.sets:
                 for phase in self.phases[entry.name]:
                     metrics |= measure(entry, self.decisions[entry.name], phase)
-        return metrics
+        return {**metrics, **self.derive(metrics)}
 
     def _training_metrics(self) -> dict[str, float]:
         images = self.group.sum(torch.tensor(float(self.tally.images), device=self.group.device)).item()
@@ -246,11 +248,13 @@ class Engine:
 
     def _keep(self, entry: Record) -> None:
         """Decisions of the last and, if it is the best so far, of the best evaluation, with its weights."""
-        value, number = entry["metrics"][self.monitor], entry["step"]
+        value, number = entry["metrics"].get(self.monitor, math.nan), entry["step"]
         kept = ["last"]
-        if self.state.best is None or measures.is_better(self.monitor, value, self.state.best["value"]):
+        known = self.state.best
+        if known is None or math.isnan(known["value"]) or measures.is_better(self.monitor, value, known["value"]):
             self.state.best = {"value": value, "number": number}
-            entry["metrics"] |= {short: entry["metrics"][name] for short, name in self.best.items()}
+            metrics = entry["metrics"]
+            entry["metrics"] |= {short: metrics[name] for short, name in self.best.items() if name in metrics}
             checkpoint.save_whole(self.folder.path / checkpoint.BEST, {**self._description(), "best": self.state.best})
             kept.append("best")
         for which in kept:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biasbed import algorithms, networks, record, suites
+from biasbed.algorithms.base import NEEDS, Algorithm
 from biasbed.config import Config
-from biasbed.errors import UsageError
+from biasbed.errors import NotApplicable, UsageError
 from biasbed.networks import frozen
 from biasbed.suites import open_suite
 from biasbed.suites.suite import OpenSuite
@@ -32,11 +33,25 @@ class Job:
     fingerprint: str  # of all images that the run sees
     config_hash: str
     run_key: str
+    tested: str  # hash of all that it is tested on
+    needs: frozenset[str]  # what the method needs of its training data
+    provides: frozenset[str]  # what of that they have
 
     @property
     def name(self) -> str:
         trial = given_tags().get(record.TRIAL)
-        return f"{self.algorithm}-seed{self.config.seed}" if trial is None else f"{self.algorithm}-trial{trial}"
+        last = f"seed{self.config.seed}" if trial is None else f"trial{trial}"
+        return "-".join(filter(None, (self.row, self.cell, last)))
+
+    @property
+    def row(self) -> str:
+        """What it is one of in tables."""
+        return self.algorithm if self.config.row == "auto" else self.config.row
+
+    @property
+    def cell(self) -> str:
+        """What it trains on, where several such things are told apart; else empty."""
+        return self.suite.cell if self.config.cell == "auto" else self.config.cell
 
     @property
     def algorithm(self) -> str:
@@ -45,18 +60,20 @@ class Job:
     @property
     def base(self) -> Path:
         """The first of the folders that runs with this key have."""
-        name = f"{self.algorithm}-s{self.config.seed}-{self.run_key[:8]}"
+        name = "-".join(filter(None, (self.row, self.cell, f"s{self.config.seed}", self.run_key[:8])))
         return home(self.config) / self.suite.name / name
 
     def tags(self) -> dict[str, str]:
-        config, held_out = self.config, self.config.cell().get("test_domains")
+        config, suite = self.config, self.suite
         commit, dirty = code.git_state()
         return {
             record.KIND: "train",
             record.STUDY: config.study,
-            record.SUITE: self.suite.name,
+            record.SUITE: suite.name,
             record.PROTOCOL_HASH: self.protocol.hash,
+            record.TESTED: self.tested,
             record.ALGORITHM: self.algorithm,
+            record.ROW: self.row,
             record.SEED: str(config.seed),
             record.CONFIG_HASH: self.config_hash,
             record.RUN_KEY: self.run_key,
@@ -66,7 +83,10 @@ class Job:
             record.GIT_DIRTY: dirty,
             record.SCHEMA_TAG: record.SCHEMA,
             record.TRAINING_DATA: record.canonical_json(dict(self.training_data)),
-            **({record.TEST_DOMAINS: ",".join(held_out)} if held_out else {}),
+            **({record.CELL: self.cell} if self.cell else {}),
+            **({record.TEST_DOMAINS: ",".join(suite.test_domains)} if suite.test_domains else {}),
+            record.NEEDS: ",".join(sorted(self.needs)),
+            record.PROVIDES: ",".join(sorted(self.provides)),
             record.INIT: record.canonical_json(networks.origin(config.backbone, config.init)),
             **given_tags(),
         }
@@ -86,10 +106,32 @@ def plan(config: Config) -> Job:
         raise UsageError(f"there is one class alone, '{suite.classes[0]}': a classifier is trained on two or more")
     algorithm = algorithms.load(config.algorithm)
     training_data = suite.training_data(algorithm.training_data)
+    provides = suite.provides(training_data)
+    needs = _needs(config, algorithm, provides, suite.train_name)
     protocol = dataclasses.replace(suite.protocol(config), start=networks.start(config.backbone, config.init))
     fingerprint = _fingerprint(suite, training_data, algorithm.requires)
     key = config_hash(config, protocol, fingerprint)
-    return Job(config, suite, training_data, protocol, fingerprint, key, run_key(config, key))
+    return Job(
+        config=config,
+        suite=suite,
+        training_data=training_data,
+        protocol=protocol,
+        fingerprint=fingerprint,
+        config_hash=key,
+        run_key=run_key(config, key),
+        tested=suite.tested_hash(protocol),
+        needs=needs,
+        provides=provides,
+    )
+
+
+def _needs(config: Config, algorithm: type[Algorithm], provides: frozenset[str], data: str) -> frozenset[str]:
+    """What the method needs with these settings; NotApplicable where the training data don't have it."""
+    needs = algorithm.needs(getattr(config, "hparams", None))
+    lacking = [NEEDS[name] for name in sorted(needs - provides)]
+    if lacking:
+        raise NotApplicable(f"{config.algorithm} needs {' and '.join(lacking)}, and '{data}' has none")
+    return needs
 
 
 def _fingerprint(suite: OpenSuite, training_data: Mapping[str, float], requires: Sequence[str]) -> str:

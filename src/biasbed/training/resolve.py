@@ -74,4 +74,4 @@ def config_hash(config: Config, protocol: record.Protocol, data_fingerprint: str
 
 def run_key(config: Config, config_hash: str) -> str:
     """What was computed, seed included, and whatever else tells the runs of one configuration apart."""
-    return record.digest({"config": config_hash, "cell": as_json(config.cell())})
+    return record.digest({"config": config_hash, "cell": as_json(config.variant())})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +26,8 @@ from biasbed.data.streams import MAIN, BatchPlan, TrainLoader, auto_workers
 from biasbed.errors import Failure, UsageError
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.networks import frozen
-from biasbed.system import code
+from biasbed.suites import derived
+from biasbed.system import code, places
 from biasbed.system.processes import interruptible
 from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder
@@ -109,8 +111,8 @@ def _open_run(job: Job, folder: RunFolder, tracker: Tracker, state: Mapping[str,
     tracker.restore(state["history"] if state is not None else [])
     experiment = f"biasbed-{job.suite.name}" if config.experiment == "auto" else config.experiment
     contexts = [("training", name) for name in job.training_data]
-    contexts += [("validation", entry.name) for entry in job.suite.validation]
-    contexts += [("testing", entry.name) for entry in job.suite.sets]
+    contexts += [("validation", entry.name) for entry in job.suite.validating]
+    contexts += [("testing", entry.name) for entry in job.suite.testing]
     inputs = [(context, name, job.fingerprint) for context, name in contexts]
     tracker.start(job.name, experiment, job.tags(), plain(config), inputs)
     if state is not None:
@@ -137,13 +139,14 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
     )
     algorithm = _algorithm(job, group, precision, data)
     sets, skip = suite.tested, config.corrupt == "skip"
-    members = {"val": suite.validation, "test": suite.sets}
+    members = {"val": suite.validating, "test": suite.testing}
     return Engine(
         config=config,
         algorithm=algorithm,
         loader=TrainLoader(train_plan, config.seed, workers, at_least, pin),
         evaluator=Evaluator(sets, group, precision, suite.task, config.eval_batch_size, workers, skip),
         phases={entry.name: [phase for phase, of in members.items() if entry in of] for entry in sets},
+        derive=functools.partial(derived.values, job.protocol.derived, test_domains=suite.test_domains),
         monitor=suite.monitor,
         best=job.protocol.best,
         group=group,
@@ -175,7 +178,7 @@ def _farewell(folder: RunFolder, tracker: Tracker, engine: Engine) -> str:
     where = (
         "offline; `biasbed sync` sends it"
         if tracker.offline
-        else f"run {tracker.run_id} at {record.public_uri(tracker.uri)}"
+        else f"run {tracker.run_id} at {places.public_uri(tracker.uri)}"
     )
     epoch = f"{engine.config.unit} {found['number']:.0f}"
     if best.is_lost(engine):

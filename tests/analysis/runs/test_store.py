@@ -22,6 +22,7 @@ from biasbed.analysis.runs import bulk
 from biasbed.analysis.runs import store as stores
 from biasbed.analysis.runs.store import RunStore, tidy_history
 from biasbed.errors import Failure, UsageError
+from biasbed.system import places
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.server import resolve_uri
 from helpers.commands import ROOT
@@ -95,7 +96,7 @@ def test_the_cache_notices_a_change_and_survives_damage(recorder: Recorder) -> N
     recorder.client.log_metric(run_id, "test/accuracy/edge", 0.9, step=4)
     after = store.histories(store.runs("train"))[run_id]
     assert len(after) == len(before) + 1
-    files = list((record.home(recorder.uri) / "cache").iterdir())
+    files = list((places.home(recorder.uri) / "cache").iterdir())
     assert len(files) == 2
     for file in files:
         file.write_bytes(file.read_bytes()[:100])
@@ -131,7 +132,7 @@ def awkward_runs(recorder: Recorder) -> list[Any]:
 def test_sql_and_the_client_give_the_same(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = awkward_runs(recorder)
     by_sql = RunStore(recorder.uri).histories(runs)
-    assert not (record.home(recorder.uri) / "cache").exists()
+    assert not (places.home(recorder.uri) / "cache").exists()
     monkeypatch.setattr(stores.bulk, "from_database", lambda *arguments: None)
     by_client = RunStore(recorder.uri).histories(runs)
     assert by_sql.keys() == by_client.keys() == {run.info.run_id for run in runs}
@@ -299,10 +300,10 @@ def test_the_environment_names_the_server(tmp_path: Path) -> None:
 
 def test_each_server_has_its_own_home_and_no_password_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BIASBED_HOME")
-    one, other = record.home("postgresql://me:s3cret@db/one"), record.home("postgresql://me:s3cret@db/two")
+    one, other = places.home("postgresql://me:s3cret@db/one"), places.home("postgresql://me:s3cret@db/two")
     assert one != other
-    assert one == record.home("postgresql://me:changed@db/one")
+    assert one == places.home("postgresql://me:changed@db/one")
     assert "s3cret" not in str(one)
     assert one.parent == Path.home() / ".biasbed"
     monkeypatch.setenv("BIASBED_HOME", "/data/biasbed")
-    assert record.home("http://x") == Path("/data/biasbed")
+    assert places.home("http://x") == Path("/data/biasbed")

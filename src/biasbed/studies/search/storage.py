@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biasbed import record
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.studies.search import trials
 from biasbed.studies.search.search import Search
+from biasbed.system import places
 from biasbed.tracking import folder as run_folder
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def answering(url: str) -> Iterator[None]:
     except (SQLAlchemyError, StorageInternalError, ImportError) as error:
         cause = error.__cause__ or error
         reason = first_line(cause)
-        raise Away(f"the storage {shown(url)} can't be used: {record.public_text(reason)[:300]}") from None
+        raise Away(f"the storage {shown(url)} can't be used: {places.public_text(reason)[:300]}") from None
 
 
 def open_storage(url: str, heartbeat: int, limit: int) -> RDBStorage:

@@ -1,0 +1,189 @@
+"""A user's own domains: train on some, test on those that are held out; same classes in all.
+
+`data_dir/<data set>/<domain>/<class>/<image>` with `train=<data set>`, or `data_dir/<domain>/<class>/<image>` without.
+A part of every domain's images, drawn by `data.seed`, is for validation where the domain trains; a held-out domain is
+tested on all its images. What is held out changes neither the protocol nor the fingerprint.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from biasbed import record
+from biasbed.config import Config, Preprocess
+from biasbed.data import folders, transforms
+from biasbed.data.folders import FolderSource
+from biasbed.data.listing import reading, scan
+from biasbed.datasets.base import DataSet
+from biasbed.errors import UsageError
+from biasbed.settings import nearest, setting
+from biasbed.suites.folders import ImageFolder
+from biasbed.suites.sets import EvaluationSet
+from biasbed.suites.suite import OpenSuite, Suite
+from biasbed.tasks import MultiClass
+
+MONITOR = record.MetricName("val", "accuracy", "training_domains")
+
+
+@dataclass(frozen=True)
+class DomainData:
+    """How the images are divided."""
+
+    seed: int = setting(0, "of the draw of each domain's validation images", ge=0, le=2**31 - 1)
+    val_fraction: float = setting(0.2, "part of each class of each domain that is for validation", gt=0, lt=1)
+
+
+@dataclass(frozen=True)
+class DomainsSettings(Config):
+    """What this suite alone can be told."""
+
+    test_domains: tuple[str, ...] = setting(
+        (), "domains that are held out of training, to be tested on; in studies also each, or pairs", cell=True
+    )
+    data: DomainData = DomainData()
+    preprocess: Preprocess = Preprocess()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        found = sorted(map(record.slug, self.test_domains))
+        if len(set(found)) < len(found):
+            raise ValueError(f"test_domains={','.join(self.test_domains)}: two names of one domain")
+        # In one order, whichever they are given in: one training, one key.
+        object.__setattr__(self, "test_domains", tuple(found))
+
+
+D = TypeVar("D", bound=DomainsSettings)
+
+
+class Domains(Suite[D]):
+    """The suite of one data set of several domains."""
+
+    Settings = DomainsSettings
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "backbone": "resnet18",
+        "image_size": 112,
+        "epochs": 30,
+        "batch_size": 64,
+        "optim.warmup": 1.0,
+    }
+
+    @property
+    def folder(self) -> Path:
+        """Of the data set."""
+        root, name = self.data_root, self.config.train
+        if name in ("auto", "none"):
+            return root
+        with reading():
+            names = scan(root)[0]
+        if name not in names:
+            raise UsageError(f"train={name}: {root} has no such data set{nearest(name, ['auto', *names])}")
+        return root / name
+
+    @property
+    def data(self) -> str:
+        """Identifier of the data set."""
+        return record.slug(self.folder.resolve().name)
+
+    @functools.cached_property
+    def _folders(self) -> dict[str, Path]:
+        """Domain -> its folder, in order."""
+        folder = self.folder
+        with reading():
+            names = scan(folder)[0]
+        try:
+            found = {identifier: folder / name for name, identifier in record.slugs(names).items()}
+        except ValueError as error:
+            raise UsageError(f"{folder}: {error}") from None
+        if len(found) < 2:
+            raise UsageError(
+                f"{folder} has {len(found)} domain(s), expected several: {folder}/<domain>/<class>/<image>"
+            )
+        return dict(sorted(found.items()))
+
+    def domains(self) -> tuple[str, ...]:
+        """Every folder of the data set."""
+        return tuple(self._folders)
+
+    def data_sets(self) -> tuple[DataSet, ...]:
+        """Every domain, as it is: nothing is known of what it should hold."""
+        return tuple(map(ImageFolder, self._folders.values()))
+
+    def open(self) -> OpenSuite:
+        """UsageError where folders are missing or empty, or disagree on the classes."""
+        config, held_out = self.config, self.config.test_domains
+        for name in held_out:
+            if name not in self.domains():
+                words, hint = ",".join(held_out), nearest(name, self.domains())
+                raise UsageError(f"test_domains={words}: {self.folder} has no domain '{name}'{hint}")
+        classes = tuple(folders.class_folders(next(iter(self._folders.values()))))
+        whole = {name: folders.open_folder(path, name, classes) for name, path in self._folders.items()}
+        parts = {name: self._split(source) for name, source in whole.items()}
+        test_as = functools.partial(self._set, *transforms.natural(config.image_size, config.preprocess))
+        validation = tuple(test_as(f"{self.data}-{name}_val", part[1], name) for name, part in parts.items())
+        trained = [part[0] for name, part in parts.items() if name not in held_out]
+        return OpenSuite(
+            name=self.name,
+            classes=classes,
+            task=MultiClass(),
+            training={self.data: functools.cache(lambda: self._training(trained))},
+            train_name=self.data,
+            train_transform=transforms.training(config.image_size, config.augment),
+            validation=validation,
+            sets=tuple(test_as(f"{self.data}-{name}", source, name) for name, source in whole.items()),
+            monitor=str(MONITOR),
+            fingerprint=record.digest([source.fingerprint() for source in whole.values()]),
+            store=self.store,
+            cell="-".join((self.data, *held_out)),
+            test_domains=held_out,
+            derivations=(_monitor([(entry.name, entry.domain) for entry in validation]),),
+        )
+
+    def _training(self, parts: Sequence[FolderSource]) -> FolderSource:
+        """The images to train on. UsageError where no domain is held out, or all are."""
+        names = self.domains()
+        if len(parts) == len(names):
+            raise UsageError(f"say which domains are held out, and tested: test_domains=<of {', '.join(names)}>")
+        if not parts:
+            raise UsageError(f"test_domains={','.join(names)}: all domains are held out, and none is left to train on")
+        return united(parts, self.folder, self.data)
+
+    def _split(self, source: FolderSource) -> tuple[FolderSource, FolderSource]:
+        """(training, validation) images of a domain, the same whatever is held out and whatever the training's seed."""
+        data = self.config.data
+        return folders.split(source, data.val_fraction, data.seed, (source.name, f"{source.name}-val"))
+
+    def _set(
+        self, transform: transforms.Transform, words: str, name: str, source: FolderSource, domain: str
+    ) -> EvaluationSet:
+        return EvaluationSet(name, source, transform, preprocessing=words, block=self.data, domain=domain)
+
+
+def _monitor(validation: Sequence[tuple[str, str]]) -> record.Derived:
+    """The plain mean over the domains that train."""
+    return record.Derived(
+        phase=MONITOR.phase,
+        measure=MONITOR.measure,
+        name=str(MONITOR.set),
+        function="mean",
+        inputs=tuple(str(record.MetricName("val", "accuracy", name)) for name, _ in validation),
+        training=tuple(domain for _, domain in validation),
+    )
+
+
+def united(parts: Sequence[FolderSource], folder: Path, name: str) -> FolderSource:
+    """Images of several domains, which are folders of one folder, as one source; domains are numbered 0..D-1."""
+    return FolderSource(
+        name=name,
+        classes=parts[0].classes,
+        y=np.concatenate([part.y for part in parts]),
+        ids=[f"{part.root.name}/{image}" for part in parts for image in part.ids],
+        domain=np.repeat(np.arange(len(parts)), [len(part) for part in parts]),
+        domains=tuple(part.name for part in parts),
+        root=folder,
+    )
