@@ -41,7 +41,7 @@ def _lost(folder: RunFolder) -> str | None:
     if not whole and not given_up:
         return checkpoint.BEST
     known = {*(entry.name for entry in protocol.sets), *protocol.validation_sets}
-    tested = {name.set for metrics in _last_metrics(folder) if (name := record.parse_metric(metrics)) is not None}
+    tested = {metric.set for m in _last_metrics(folder) if (metric := record.parse_metric(m)) is not None}
     sets = sorted(name for name in tested if name in known)  # a protocol names what other trainings are tested on too
     kept = [which for which in record.PREDICTION_EPOCHS if whole or which != "best"]
     return next((name for which in kept if (name := _lacking(folder.path, sets, which))), None)
