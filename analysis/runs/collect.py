@@ -6,6 +6,7 @@ lists it all, what does not becomes a note that is printed first.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from biasbed import record
 from biasbed.analysis.runs import consistency
-from biasbed.analysis.runs.run import Collection, Run, Scope
+from biasbed.analysis.runs.run import Collection, Run, Scope, TrainedOn
 from biasbed.analysis.runs.store import parameters
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
@@ -30,10 +31,6 @@ PUBLISHED_MARK = "@"  # erm@biasbed: the ERM of the BiasBed paper, beside one's 
 def read_run(run: Any) -> Run:
     """An MLflow run by our tags; a tag that is absent or unreadable is left empty."""
     tag = run.data.tags.get
-    try:
-        training_data = dict(json.loads(tag(record.TRAINING_DATA, "{}")))
-    except (ValueError, TypeError):
-        training_data = {}
     return Run(
         id=run.info.run_id,
         name=run.info.run_name or run.info.run_id,
@@ -45,56 +42,104 @@ def read_run(run: Any) -> Run:
         suite=tag(record.SUITE, ""),
         study=tag(record.STUDY, record.ADHOC),
         protocol=tag(record.PROTOCOL_HASH, ""),
-        algorithm=tag(record.ALGORITHM, ""),
+        algorithm=tag(record.ROW, "") or tag(record.ALGORITHM, ""),
+        method=tag(record.ALGORITHM, ""),
+        cell=tag(record.CELL, ""),
         seed=tag(record.SEED, ""),
         test_domains=tag(record.TEST_DOMAINS, ""),
         run_key=tag(record.RUN_KEY, "") or run.info.run_id,
         config_hash=tag(record.CONFIG_HASH, ""),
         data_fingerprint=tag(record.DATA_FINGERPRINT, ""),
         code_hash=tag(record.CODE_HASH, ""),
+        tested=tag(record.TESTED, ""),
+        needs=_words(tag(record.NEEDS, "")),
+        provides=_words(tag(record.PROVIDES, "")),
+        repeat=tag(record.REPEAT, ""),
+        space=tag(record.SPACE, ""),
+        trial=tag(record.TRIAL, ""),
+        trial_state=tag(record.TRIAL_STATE, ""),
         git_commit=tag(record.GIT_COMMIT, ""),
         git_dirty=tag(record.GIT_DIRTY, ""),
         selection=tag(record.SELECTION, ""),
-        selection_n=int(tag(record.SELECTION_N, "0")) if tag(record.SELECTION_N, "0").isdigit() else 0,
+        selection_n=_number(tag(record.SELECTION_N, "")),
         source=tag(record.SOURCE, ""),
         skipped_images=tag(record.SKIPPED_IMAGES, ""),
         oracle=tag(record.ORACLE, ""),
-        training_data=training_data,
+        training_data=_mapping(tag(record.TRAINING_DATA, "")),
+        weights=tag(record.WEIGHTS, ""),
+        init=_mapping(tag(record.INIT, "")),
+        parameters=_number(tag(record.PARAMETERS, "")),
+        images_per_second=float(run.data.metrics.get("time/images_per_second", 0.0)),
         config=parameters(run),
     )
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(filter(None, text.split(",")))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text or "{}"))
+    except (ValueError, TypeError):
+        return {}
 
 
 def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[Any]]:
     """The runs that the options ask for, and all MLflow runs behind them (duplicates and other published rules too).
 
     UsageError for names that no run has, Failure where nothing or several things could be analysed and where runs of
-    one algorithm don't belong together.
+    one row don't belong together.
     """
-    mlflow_runs = {run.info.run_id: run for kind in ("train", "published") for run in store.runs(kind)}
-    every = [read_run(run) for run in mlflow_runs.values()]
+    mlflow_runs, every = _every(store, options)
     found, notes = _in_scope(store, every, options)
+    protocols = read_protocols(store, found)
+    found, more = _alike(store, found, protocols, options)
+    found, left = _of_seeds(_of_algorithms(found, options), options.seeds)
+    notes += [*more, *left]
     scope = found[0].scope
-    protocol = read_protocol(store, scope.protocol, found)
-    found, more = _of_seeds(_of_algorithms(found, options), options.seeds)
-    notes += more
     by_rule: dict[str, tuple[Run, ...]] = {}
     if scope.kind == "published":
         by_rule = published_by_rule(found, options.n)
-        found = of_published_rule(found, options.selection, options.n, protocol)
+        found = of_published_rule(found, options.selection, options.n, protocols[scope.protocol])
     counted, duplicates = consistency.first_of_each_key(found, options.duplicates)
     notes += consistency.irregularities(counted, () if options.allow == "none" else options.allow)
     notes += consistency.duplicate_notes(counted, duplicates, options.duplicates)
-    statuses = Counter(run.status for run in every if run.scope == scope and not run.finished)
-    collection = Collection(scope, protocol, tuple(counted), tuple(duplicates), dict(statuses), tuple(notes), by_rule)
+    statuses = Counter(run.status for run in every if same_study(run, scope) and not run.finished)
+    cells = cells_of(counted, protocols)
+    runs = (tuple(counted), tuple(duplicates))
+    collection = Collection(scope, cells, protocols, *runs, dict(statuses), tuple(notes), by_rule)
     needed = dict.fromkeys(run.id for runs in (counted, duplicates, *by_rule.values()) for run in runs)
     return collection, [mlflow_runs[run_id] for run_id in needed]
 
 
 # --- suite, study, protocol -------------------------------------------------------------------------------------------
 
+TRAINED, TESTED, SEARCHED = ("train", "published"), ("evaluate",), ("trial",)
+
+
+def _every(store: RunStore, options: AnalyzeOptions) -> tuple[dict[str, Any], list[Run]]:
+    """All runs that may be asked for; trials, which may be thousands, where nothing else is."""
+    mlflow_runs: dict[str, Any] = {}
+    for kinds in ((*TRAINED, *TESTED), SEARCHED):
+        mlflow_runs |= {run.info.run_id: run for kind in kinds for run in store.runs(kind)}
+        every = [read_run(run) for run in mlflow_runs.values()]
+        if any(run.finished and options.study in ("auto", run.study) for run in every):
+            break
+    return mlflow_runs, every
+
+
+def same_study(run: Run, scope: Scope) -> bool:
+    """Whether a run may belong beside the runs of this scope."""
+    return (run.kind, run.suite, run.study) == (scope.kind, scope.suite, scope.study)
+
 
 def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> tuple[list[Run], list[str]]:
-    """The finished runs of the one scope that the options leave, and what to say about the others."""
+    """The finished runs of the one study that the options leave, and what to say about the others."""
     finished = [run for run in runs if run.finished and run.algorithm and run.protocol]
     if not finished:
         raise Failure(_nothing_there(store, runs))
@@ -104,14 +149,95 @@ def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> 
     chosen = _matching(chosen, "study", options.study, runs)
     chosen = _matching(chosen, "protocol", options.protocol, runs)
     trained = [run for run in chosen if run.kind == "train"]
-    if trained and len(trained) < len(chosen):  # published numbers are analysed when asked for by name
-        studies = sorted({run.study for run in chosen if run.kind == "published"})
+    tested = [run for run in chosen if run.kind in TESTED]
+    published = [run for run in chosen if run.kind == "published"]
+    if trained and published:  # published numbers are analysed when asked for by name
+        studies = sorted({run.study for run in published})
         notes += [f"published results are there too; for these: {ANALYZE} -P study={study}" for study in studies]
-        chosen = trained
-    scopes = Counter(run.scope for run in chosen)
+    beside = {(run.suite, run.study) for run in trained}
+    chosen = [*trained, *(run for run in tested if (run.suite, run.study) in beside)] or published or chosen
+    chosen = [run for run in chosen if run.kind != "trial" or run.trial_state == "complete"]
+    scopes = Counter((run.suite, run.study) for run in chosen)
     if len(scopes) > 1:
-        raise Failure(_list_scopes(store, chosen, scopes))
+        raise Failure(_list_scopes(store, chosen, Counter(run.scope for run in chosen)))
     return chosen, notes
+
+
+def _alike(
+    store: RunStore, runs: list[Run], protocols: Mapping[str, record.Protocol], options: AnalyzeOptions
+) -> tuple[list[Run], list[str]]:
+    """The runs that may stand in one table, and what to say: within a cell all must be tested alike.
+
+    Tested models are left out where they are tested otherwise than the trained ones of their study. Failure where that
+    leaves several tables, or one row several protocols.
+    """
+    notes = []
+    trained = [run for run in runs if run.kind not in TESTED]
+    if trained:
+        usual = {protocols[run.protocol].tested for run in trained}
+        others = [r for r in runs if r.kind in TESTED and protocols[r.protocol].tested not in usual]
+        runs = [run for run in runs if run not in others]
+        names = sorted({run.algorithm for run in others})
+        notes += (
+            [f"left out, for they are tested otherwise: {', '.join(names)} ({len(others)} run(s))"] if others else []
+        )
+    ways: dict[str, set[str]] = {}
+    rows: dict[tuple[str, str], set[str]] = {}
+    for run in runs:
+        ways.setdefault(run.cell, set()).add(protocols[run.protocol].tested)
+        rows.setdefault(run.place, set()).add(run.protocol)
+    if any(len(found) > 1 for found in (*ways.values(), *rows.values())):
+        raise Failure(_list_scopes(store, runs, Counter(run.scope for run in runs)))
+    _refuse_namesakes(runs, protocols)
+    return runs, notes
+
+
+def _refuse_namesakes(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> None:
+    """Failure where cells have data sets of one name that are not the same: other records, or other images."""
+    seen: dict[str, Run] = {}
+    for run in runs:
+        protocol = protocols[run.protocol]
+        for entry in protocol.sets:
+            other = seen.setdefault(entry.name, run)
+            if other.cell == run.cell:
+                continue
+            theirs = protocols[other.protocol]
+            unlike = plain_set(entry) not in map(plain_set, theirs.sets)
+            if unlike or (protocol.tested == theirs.tested and run.tested != other.tested):
+                raise Failure(
+                    f"two data sets of one table are called '{entry.name}' (runs {other.id} and {run.id}): "
+                    "call one of them otherwise, or give each a study of its own"
+                )
+
+
+def plain_set(entry: record.SetRecord) -> record.SetRecord:
+    """A set apart from how its images are brought to a model's size."""
+    return dataclasses.replace(entry, preprocessing="")
+
+
+def read_protocols(store: RunStore, runs: Sequence[Run]) -> dict[str, record.Protocol]:
+    """Hash -> protocol of these runs."""
+    by_hash: dict[str, list[Run]] = {}
+    for run in runs:
+        by_hash.setdefault(run.protocol, []).append(run)
+    return {wanted: read_protocol(store, wanted, same) for wanted, same in by_hash.items()}
+
+
+def cells_of(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> tuple[TrainedOn, ...]:
+    """What the runs trained on, in the order of names. A model that is only tested stands in every cell."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.cell, []).append(run)
+    trained = {name: same for name, same in found.items() if name or any(run.kind not in TESTED for run in same)}
+    return tuple(
+        TrainedOn(
+            name=name,
+            protocol=protocols[same[0].protocol],
+            test_domains=same[0].held_out,
+            provides=frozenset[str]().union(*(run.provides for run in same)),
+        )
+        for name, same in sorted((trained or found).items())
+    )
 
 
 def _matching(runs: list[Run], name: str, wanted: str, every: Sequence[Run]) -> list[Run]:

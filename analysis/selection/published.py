@@ -17,9 +17,10 @@ import pandas as pd
 
 from biasbed import record
 from biasbed.analysis.runs.collect import PUBLISHED_MARK, published_by_rule, read_protocol, read_run
+from biasbed.analysis.runs.columns import Column
 from biasbed.analysis.runs.run import Collection, Run
-from biasbed.analysis.selection import rules
-from biasbed.analysis.selection.rules import History, Rule
+from biasbed.analysis.selection.pools import History
+from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.statistics import exact
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
@@ -43,10 +44,11 @@ class PublishedStudy:
     """One paper's results, as far as they may stand beside one's own."""
 
     name: str
-    sets: tuple[record.SetRecord, ...]  # one's own records of the sets that both have
+    sets: tuple[Column, ...]  # one's own columns of the sets that both have
     by_rule: Mapping[str, tuple[Run, ...]]  # selection rule -> runs, under the paper's own names
     mlflow_runs: tuple[Any, ...]
     notes: tuple[str, ...]
+    protocols: Mapping[str, record.Protocol]  # hash -> the protocol
 
     @property
     def mark(self) -> str:
@@ -54,7 +56,7 @@ class PublishedStudy:
 
 
 def find(
-    store: RunStore, options: AnalyzeOptions, collection: Collection, sets: Sequence[record.SetRecord], rule: Rule
+    store: RunStore, options: AnalyzeOptions, collection: Collection, sets: Sequence[Column], rule: Rule
 ) -> list[PublishedStudy]:
     """The published studies that fit; none where the options ask for none. Failure where they ask and none fits."""
     if not options.with_published and options.compare == "none":
@@ -69,7 +71,8 @@ def find(
     for scope in sorted({run.scope for run in every}):
         runs = [run for run in every if run.scope == scope]
         by_rule = published_by_rule(runs, options.n)
-        theirs = read_protocol(store, scope.protocol, runs).sets
+        protocol = read_protocol(store, scope.protocol, runs)
+        theirs = protocol.sets
         shared, notes = _shared(sets, theirs)
         if rule.name not in by_rule:
             problems.append(f"{scope.study} has the rules {_rules(runs)}, and yours is {rule.name}")
@@ -80,7 +83,8 @@ def find(
             needed = [mlflow_runs[run.id] for same in by_rule.values() for run in same]
             cited = [f"{scope.study}: {source}" for source in sorted({run.source for run in runs}) if source]
             notes = [f"{scope.study}: {note}" for note in notes]
-            studies.append(PublishedStudy(scope.study, tuple(shared), by_rule, tuple(needed), (*cited, *notes)))
+            found = (tuple(shared), by_rule, tuple(needed), (*cited, *notes), {scope.protocol: protocol})
+            studies.append(PublishedStudy(scope.study, *found))
     if not studies:
         raise Failure("\n".join(["no published results can stand beside these runs:", *(f"  {p}" for p in problems)]))
     return studies
@@ -91,14 +95,12 @@ def _rules(runs: Iterable[Run]) -> str:
     return " and ".join(sorted(names))
 
 
-def _shared(
-    own: Sequence[record.SetRecord], theirs: Sequence[record.SetRecord]
-) -> tuple[list[record.SetRecord], list[str]]:
+def _shared(own: Sequence[Column], theirs: Sequence[record.SetRecord]) -> tuple[list[Column], list[str]]:
     """One's own records of the sets that both have, and what else is to be said about them."""
     by_name = {entry.name: entry for entry in theirs}
     shared, notes = [], []
     for entry in own:
-        other = by_name.get(entry.name)
+        other = by_name.get(entry.entry.name)
         if other is None:
             continue
         if (entry.headline, entry.classes) != (other.headline, other.classes):
@@ -116,10 +118,10 @@ def _shared(
 
 def join(
     collection: Collection,
-    sets: Sequence[record.SetRecord],
+    sets: Sequence[Column],
     studies: Sequence[PublishedStudy],
     wanted: Sequence[str] | str,
-) -> tuple[Collection, tuple[record.SetRecord, ...]]:
+) -> tuple[Collection, tuple[Column, ...]]:
     """One's own runs with the published ones, marked, and the sets that all have.
 
     wanted: algorithms; `erm` stands for one's own and the published one, `erm@biasbed` for that alone. The published
@@ -139,7 +141,9 @@ def join(
     left_out = [name for name in names if name not in shared]
     notes += [f"left out, for the published results don't have them: {', '.join(left_out)}"] if left_out else []
     notes.append(f"what others trained is marked {', '.join(s.mark for s in studies)}; its code and images are others'")
-    joined = dataclasses.replace(collection, published_by_rule=by_rule, notes=(*collection.notes, *notes))
+    protocols = {**collection.protocols, **{h: p for study in studies for h, p in study.protocols.items()}}
+    notes = [*collection.notes, *notes]
+    joined = dataclasses.replace(collection, published_by_rule=by_rule, notes=tuple(notes), protocols=protocols)
     return joined, tuple(entry for entry in sets if entry.name in shared)
 
 
@@ -184,7 +188,7 @@ def card(
         same = [run for run in runs if run.algorithm == algorithm]
         if entry is None or not same:
             continue
-        values = [histories[run.id].curve(rules.headline(entry)) for run in same]
+        values = [histories[run.id].curve(entry.metric) for run in same]
         theirs = pd.Series([list(curve.values())[-1] * scales[entry.name] for curve in values if curve])
         rows.append((study.name, algorithm, dataset, *_compare(scores.astype(float), theirs)))
     frame = pd.DataFrame(rows, columns=list(CARD_COLUMNS[:-2]))

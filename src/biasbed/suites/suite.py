@@ -165,7 +165,7 @@ class OpenSuite:
         return named
 
     def provides(self, training_data: Iterable[str]) -> frozenset[str]:
-        """Of what methods may need (`algorithms.base.NEEDS`), what these training data have."""
+        """Of what methods may need (`algorithms.needs.NEEDS`), what these training data have."""
         sources, validation = [self.source(name) for name in training_data], [entry.source for entry in self.validation]
         found = {
             "bias": all(source.bias is not None for source in sources),

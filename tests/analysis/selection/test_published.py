@@ -17,7 +17,9 @@ from biasbed import record
 from biasbed.analysis import frames, load
 from biasbed.analysis.report import summary, tables
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.runs.columns import Column
 from biasbed.analysis.selection import published
+from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.published import AGREES, DIFFERS, DOUBTFUL, NOT_JUDGED
 from biasbed.analysis.selection.rules import AsPublished
 from biasbed.errors import Failure, UsageError
@@ -90,14 +92,15 @@ def test_the_card_is_written_printed_and_returned(beside: Recorder) -> None:
     assert analysis.algorithms == METHODS
 
 
-def a_study(values: Sequence[float]) -> tuple[published.PublishedStudy, dict[str, published.History]]:
+def a_study(values: Sequence[float]) -> tuple[published.PublishedStudy, dict[str, History]]:
     entry = record.SetRecord("edge", "accuracy", 10, 2, 0.5)
     runs = [run_of(str(i)) for i in range(len(values))]
     histories = {
-        run.id: published.History(run.id, [("test/accuracy/edge", 0, v / 100)])
-        for run, v in zip(runs, values, strict=True)
+        run.id: History(run.id, [("test/accuracy/edge", 0, v / 100)]) for run, v in zip(runs, values, strict=True)
     }
-    return published.PublishedStudy("published_x", (entry,), {"last": tuple(runs)}, (), ()), histories
+    return published.PublishedStudy(
+        "published_x", (Column("edge", entry),), {"last": tuple(runs)}, (), (), {}
+    ), histories
 
 
 def run_of(number: str) -> published.Run:
@@ -194,7 +197,8 @@ def test_sets_of_other_classes_are_left_out_and_others_counted(beside: Recorder)
     theirs = BIASBED.protocol.sets
     changed = dataclasses.replace(theirs[2], classes=3)
     fewer = dataclasses.replace(theirs[3], images=799)
-    shared, notes = published._shared([theirs[1], changed, fewer, make_protocol().sets[0]], theirs)
+    ours = [Column(entry.name, entry) for entry in (theirs[1], changed, fewer, make_protocol().sets[0])]
+    shared, notes = published._shared(ours, theirs)
     assert [entry.name for entry in shared] == ["silhouette", "sketch"]
     assert notes == [
         "edge is not compared: accuracy of 3 classes here, accuracy of 16 there",
