@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis.runs.collect import PUBLISHED_MARK, published_by_rule, read_protocol, read_run
+from biasbed.analysis.runs.alike import read_protocol
+from biasbed.analysis.runs.collect import PUBLISHED_MARK, published_by_rule, read_run
 from biasbed.analysis.runs.columns import Column
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection.pools import History
