@@ -34,7 +34,8 @@ from biasbed.tracking.tracker import Tracker, take_run_id
 
 SUFFIXES = (".csv", ".parquet")
 NEEDED = ("object_response", "category", "imagename")  # columns of a CSV file
-NAMES, NUMBERS = ("image", "label", "decision", "bias"), ("confidence", "rank", "bias_rank")  # of our predictions
+NAMES = ("image", "label", "decision", "bias", "condition")  # columns of our predictions
+NUMBERS = ("confidence", "rank", "bias_rank")
 COLUMNS = (*NAMES, *NUMBERS)
 
 
@@ -213,6 +214,7 @@ def _read_parquet(path: Path) -> Decisions:
         decision=columns["decision"],
         classes=tuple(sorted(set(columns["label"]))),
         bias=columns.get("bias"),
+        condition=columns["condition"].tolist() if "condition" in columns else None,
         confidence=columns.get("confidence"),
         rank=columns.get("rank"),
         bias_rank=columns.get("bias_rank"),

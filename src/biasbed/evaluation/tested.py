@@ -28,7 +28,7 @@ from biasbed.evaluation.run import EvaluationRun, finish
 from biasbed.networks.lineage import content_hash
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.settings import build, flatten, specs
-from biasbed.suites import label_maps
+from biasbed.suites import derived, label_maps
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
@@ -65,7 +65,7 @@ def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[s
             report.write(folder.path, own, pairs)
             finish(tracker, metrics)
     print(report.text(own, pairs, "set", evaluation.suite.left_out))
-    for line in evaluation.suite.remarks:
+    for line in (*report.derived(evaluation.suite.derivations, metrics), *evaluation.suite.remarks):
         print(line)
     if skipped:
         print(f"left out: {len(skipped)} images that can't be read, e.g. {min(skipped)}")
@@ -82,9 +82,18 @@ def _opened(options: EvaluateOptions, given: Mapping[str, Any]) -> Evaluation:
     config = _config(options, given, model)
     suite = suites.open_suite(config)
     sets, misfits = _fitted(suite, model, own, config, _aggregation(options, config))
-    _check_sizes(model, sets)
-    suite = replace(suite, sets=sets, left_out={**suite.left_out, **misfits})
-    return Evaluation(config, model, suite, _by_set(observers, sets))
+    suite = _without(replace(suite, sets=sets), misfits)
+    _check_sizes(model, suite.testing)
+    return Evaluation(config, model, suite, _by_set(observers, suite.testing))
+
+
+def _without(suite: OpenSuite, misfits: Mapping[str, str]) -> OpenSuite:
+    """The suite, and why sets, and what is derived of them, are left out."""
+    kept = derived.derivable(suite.derivations, suite.measured())
+    there = dict.fromkeys([*suite.measured(), *(own.metric for own in kept)], 0.0)
+    gone = [own for own in suite.derivations if own not in kept]
+    lost = {own.metric: f"no {own.metric}: {derived.missing(own, there)}" for own in gone}
+    return replace(suite, derivations=kept, left_out={**suite.left_out, **misfits, **lost})
 
 
 def _aggregation(options: EvaluateOptions, config: Config) -> Aggregation:
@@ -229,7 +238,8 @@ def _by_set(observers: Sequence[Decisions], sets: Sequence[EvaluationSet]) -> di
     for entry in sets:
         if entry.name in found:  # labels that differ are noticed before the work is done
             labels = np.asarray(entry.source.classes, dtype=object)[entry.source.y]
-            itself = Decisions("the set", entry.name, list(entry.source.ids), labels, labels, entry.source.classes)
+            same = (list(entry.source.ids), labels, labels, entry.source.classes)
+            itself = Decisions("the set", entry.name, *same, condition=entry.source.shown)
             consistency([itself, *found[entry.name]])
     return found
 
@@ -289,10 +299,10 @@ def _decide(
     evaluation: Evaluation, group: Group, folder: RunFolder
 ) -> tuple[dict[str, float], list[Decisions], set[str]]:
     """(metrics, decisions by set, messages of unreadable files); writes the decisions."""
-    config, model, sets = evaluation.config, evaluation.model, evaluation.suite.sets
+    config, model, suite, sets = evaluation.config, evaluation.model, evaluation.suite, evaluation.suite.testing
     workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
     precision, skip = Precision(config.precision, group.device), config.corrupt == "skip"
-    evaluator = Evaluator(sets, group, precision, evaluation.suite.task, config.eval_batch_size, workers, skip)
+    evaluator = Evaluator(sets, group, precision, suite.task, config.eval_batch_size, workers, skip)
     model.module.to(group.device).eval()
     with ProgressBar(sum(len(entry.source) for entry in sets), "image") as bar:
         decided = evaluator.decide(model.predict, bar.tick, model.algorithm)
@@ -303,4 +313,5 @@ def _decide(
         metrics |= measure(entry, decided[entry.name], "test")
         path = folder.path / record.predictions_file(entry.name, "last")
         write_predictions(path, decided[entry.name], 0)
+    metrics |= derived.values(suite.derivations, metrics, suite.test_domains)
     return metrics, [decided[entry.name] for entry in sets], evaluator.skipped
