@@ -58,7 +58,7 @@ def _named(given: str, name: str, own: Words) -> StudyCell:
 
 def _domains(words: Words) -> tuple[str, ...]:
     """Of the data set that the settings name."""
-    known = {*PLACES, *suites.REGISTRY.own_settings(words.get("suite", "demo"))} - {HELD_OUT}
+    known = {*PLACES, *suites.REGISTRY.own_settings(suites.chosen(words)[0])} - {HELD_OUT}
     suite = suites.of(resolve({name: value for name, value in words.items() if name in known}))
     if len(domains := suite.domains()) < 2:
         raise UsageError(f"{HELD_OUT}={words[HELD_OUT]}: the suite '{suite.name}' has no domains to hold out")
