@@ -143,7 +143,7 @@ def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.Te
         brought["image_size"] = options.image_size
     named = recipes.named(preset_names(given), [suite.presets], known, name)
     tested = [{key: v for key, v in recipe.items() if recipes.within(key, recipes.TESTING)} for recipe in named]
-    layers = [suite.defaults, brought, *tested, {**given, "suite": name}]
+    layers = [suite.usual({**given, "suite": name}), brought, *tested, {**given, "suite": name}]
     if options.categories != "auto" and "categories" in known:
         layers.append({"categories": options.categories})
     values: dict[str, Any] = {"train": "none", "algorithm": model.algorithm, "seed": model.seed}
