@@ -172,7 +172,9 @@ def check_complete(
             why = "; ".join(f"run {m.run_id} (seed {names[m.run_id].seed}): {m.why}" for m in of_cell) or "no run"
             lines.append(f"  {algorithm} on {dataset}: {why}")
         of_empty = [entry for cell in empty for entry in reasons.get(cell, [])]
-        lines += ["train what is missing:", *_commands(of_empty, names, scope)] if trainable else []
+        if trainable:
+            commands = _commands(of_empty, names, scope)
+            lines += ["train what is missing:", *commands] if commands else ["the study's own command trains them;"]
         algorithms = sorted(set(scores["algorithm"]) - {a for a, _ in empty})
         sets = [d for d in scores["dataset"].unique() if d not in {d for _, d in empty}]
         lines += [f"or leave out algorithms: algorithms={','.join(algorithms)}"] if algorithms else []

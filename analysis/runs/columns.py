@@ -84,7 +84,8 @@ def columns_of(cells: Iterable[TrainedOn]) -> tuple[Column, ...]:
     for cell in cells:
         judged = cell.protocol.judged(cell.test_domains)
         for entry in judged:
-            name = entry.name if not cell.name else cell.name if len(judged) == 1 else f"{cell.name}-{entry.name}"
+            name = entry.name if len(judged) > 1 or not cell.name else cell.name
+            name = name if name.startswith(cell.name) else f"{cell.name}-{name}"
             column = Column(name, entry, cell.name, _unit(cell.protocol, entry))
             if name in found:
                 raise Failure(

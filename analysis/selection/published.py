@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from biasbed import measures, record
-from biasbed.analysis.runs.collect import PUBLISHED_MARK, published_by_rule, read_protocol, read_run
+from biasbed.analysis.runs.alike import read_protocol
+from biasbed.analysis.runs.collect import PUBLISHED_MARK, published_by_rule, read_run
 from biasbed.analysis.runs.columns import Column, columns_of
 from biasbed.analysis.runs.run import Collection, Run, TrainedOn
 from biasbed.analysis.selection.pools import History

@@ -20,6 +20,7 @@ from biasbed.errors import Failure, UsageError
 from biasbed.registry import Registry
 
 TEST_LABELS = "labels of the test images"
+GROUP_LABELS = "groups of the validation images"
 
 
 class Rule:
@@ -74,10 +75,12 @@ class BestValidation(Rule):
     higher_is_better: bool = True
     name: str = "best_validation"
     oracle: bool = False
+    needs: tuple[str, ...] = ()
 
     @classmethod
     def made(cls, protocol: record.Protocol, n: int) -> Rule:
-        return cls(protocol.monitor, protocol.monitor_higher_is_better)
+        needs = (GROUP_LABELS,) if _is_of_groups(protocol, protocol.monitor) else ()
+        return cls(protocol.monitor, protocol.monitor_higher_is_better, needs=needs)
 
     @property
     def label(self) -> str:
@@ -254,6 +257,14 @@ def _best_step(curve: Mapping[int, float], higher_is_better: bool) -> int | None
     finite = {step: value for step, value in curve.items() if record.is_finite(value)}
     best = max if higher_is_better else min
     return best(finite, key=finite.__getitem__, default=None)  # max and min return the first of equal values
+
+
+def _is_of_groups(protocol: record.Protocol, metric: str) -> bool:
+    """Whether a metric is one of a group of images, or derived of such."""
+    name, derived = record.parse_metric(metric), protocol.derivation(metric)
+    if name is not None and name.group is not None:
+        return True
+    return derived is not None and any(_is_of_groups(protocol, source) for source in derived.inputs)
 
 
 def _best_value(curve: Mapping[int, float], higher_is_better: bool) -> float | None:
