@@ -49,7 +49,8 @@ def table(
         for column in columns:
             own = [run for run in runs if run.algorithm == algorithm and run.cell in ("", column.cell)]
             found = [
-                _of_run(run, histories[run.id], column.entry, rules.get((run.protocol, column.cell))) for run in own
+                _of_run(run, histories[run.id].on(column.cell), column.entry, rules.get((run.protocol, column.cell)))
+                for run in own
             ]
             known = [pair for pair in found if pair is not None]
             if known and not any(math.isnan(deviation) for _, deviation in known):

@@ -62,6 +62,7 @@ def read_run(run: Any) -> Run:
         selection=tag(record.SELECTION, ""),
         selection_n=_number(tag(record.SELECTION_N, "")),
         source=tag(record.SOURCE, ""),
+        summary=_mapping(tag(record.SUMMARY, "")),
         skipped_images=tag(record.SKIPPED_IMAGES, ""),
         oracle=tag(record.ORACLE, ""),
         training_data=_mapping(tag(record.TRAINING_DATA, "")),
@@ -222,7 +223,10 @@ def _of_seeds(runs: list[Run], wanted: Sequence[str] | str) -> tuple[list[Run], 
 
 
 def published_by_rule(runs: Sequence[Run], n: int) -> dict[str, tuple[Run, ...]]:
-    """Published runs by the selection rule that is in their numbers, each run once; of `last_n` those of n epochs."""
+    """Published runs by the selection rule that is in their numbers, each run once; of `last_n` those of n epochs.
+
+    Under "" those whose paper names no rule.
+    """
     found = {}
     for rule in sorted({run.selection for run in runs}):
         same = [run for run in runs if run.selection == rule and (rule != "last_n" or run.selection_n == n)]
@@ -238,6 +242,8 @@ def of_published_rule(runs: Sequence[Run], wanted: str, n: int, protocol: record
         if protocol.default_selection not in rules and len(rules) > 1:
             raise UsageError(f"name the rule of the published numbers: selection={' or '.join(rules)}")
         wanted = protocol.default_selection if protocol.default_selection in rules else rules[0]
+    if rules == [""]:  # what names no rule stands under each
+        return list(runs)
     if wanted not in rules:
         raise UsageError(f"selection={wanted}: these results were published under {' and '.join(rules)} only")
     chosen = [run for run in runs if run.selection == wanted]

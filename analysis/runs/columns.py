@@ -97,7 +97,7 @@ def columns_of(cells: Iterable[TrainedOn]) -> tuple[Column, ...]:
 
 def _unit(protocol: record.Protocol, entry: record.SetRecord) -> str:
     derived = protocol.derivation(str(headline(entry)))
-    return measures.of(entry.headline).unit if derived is None else derived.unit
+    return entry.unit or (measures.of(entry.headline).unit if derived is None else derived.unit)
 
 
 def blocks(columns: Iterable[Column]) -> dict[str, tuple[Column, ...]]:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 def check(store: RunStore, options: AnalyzeOptions) -> None:
     """UsageError for a selection rule, suite, algorithm or evaluation set that neither biasbed nor any run knows."""
-    if options.selection not in ("auto", *RULES) and ":" not in options.selection:
+    published = {record.SELECTION: options.selection}
+    if options.selection not in ("auto", *RULES) and ":" not in options.selection and not store.find(published):
         hint = nearest(options.selection, ["auto", *RULES])
         raise UsageError(
             f"selection={options.selection}: there is no such rule{hint}, or <file>.py:<Class> of your own"

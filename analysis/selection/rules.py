@@ -235,9 +235,9 @@ class AsPublished(Rule):
     """Numbers that were published with a rule applied: there is one value per run and set, and it is taken."""
 
     def __init__(self, name: str, n: int = 0) -> None:
-        """n: as the numbers were published with, if their rule has one."""
+        """name: empty where the paper names no rule; n: as the numbers were published with, if their rule has one."""
         self.rule = RULES.load(name).made(PRINTED, n) if name in RULES else None
-        self.name, self.oracle = name, self.rule is not None and self.rule.oracle
+        self.name, self.oracle = name or "as_published", self.rule is not None and self.rule.oracle
 
     @property
     def label(self) -> str:
