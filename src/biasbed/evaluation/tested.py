@@ -373,7 +373,7 @@ def _metrics(evaluation: Evaluation, found: Decided, pairs: Sequence[ObserverPai
     metrics: dict[str, float] = {}
     for entry, one in zip(suite.testing, found.decisions, strict=True):
         metrics |= dict(measure(entry, one, "test"))
-    metrics |= derived.values(evaluation.run.protocol.derived, metrics, suite.test_domains)
+    metrics |= derived.values(suite.derivations, metrics, suite.test_domains)
     metrics |= {_metric(pair): pair.kappa for pair in pairs}
     if found.images:
         metrics |= {"time/evaluation_seconds": found.seconds, "time/images_per_second": found.images / found.seconds}
