@@ -31,7 +31,7 @@ from helpers.small_study import settings, words
 
 
 def table(image_root: Path, *algorithms: str, seeds: int = 2, **more: str) -> StudyTable:
-    own: dict[str, dict[str, str]] = {name: {} for name in algorithms}
+    own = {name: {"algorithm": name} for name in algorithms}
     return StudyTable("folders", "mine", own, tuple(range(seeds)), settings(image_root, workers="0", **more))
 
 
@@ -110,7 +110,7 @@ def test_the_defaults_of_mlproject_mean_that_nothing_is_said() -> None:
 def test_flags_win_over_the_table(image_root: Path) -> None:
     options = benchmark.BenchmarkOptions(table="main", algorithms=("padain", "erm"), seeds="4", study="other")
     found = benchmark._table(options, {"steps": "7"})
-    assert (found.study, found.seeds, list(found.algorithms)) == ("other", (4,), ["padain", "erm"])
+    assert (found.study, found.seeds, list(found.rows)) == ("other", (4,), ["padain", "erm"])
     assert found.settings == {"steps": "7"}
 
 

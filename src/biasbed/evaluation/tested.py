@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,12 +20,12 @@ from biasbed.config import Aggregation, Config, preset_names
 from biasbed.data.source import Decoded
 from biasbed.data.streams import auto_workers
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
-from biasbed.errors import UsageError, first_line
+from biasbed.errors import Failure, UsageError, first_line
 from biasbed.evaluation import models, recorded, report
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
 from biasbed.evaluation.decisions import Decisions, write_predictions
 from biasbed.evaluation.evaluator import Evaluator, measure
-from biasbed.evaluation.run import EvaluationRun, finish
+from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
 from biasbed.networks.lineage import content_hash
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.settings import build, flatten, specs
@@ -41,39 +42,47 @@ from biasbed.tracking.tracker import Tracker, take_run_id
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A model with everything that it is tested on."""
+    """A model with everything that it is tested on, and the run of its test."""
 
     config: Config
     model: models.TestedModel
     suite: OpenSuite
     observers: Mapping[str, Sequence[Decisions]]  # set -> who else has decided on its images
+    run: EvaluationRun
 
 
 def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[str, float]:
-    """Test a model on a suite's sets, track and print the result, and return its metrics."""
-    evaluation = _opened(options, given)
-    run = _run(options, evaluation)
-    folder = run.folder()
+    """Test a model on a suite's sets, track and print the result, and return its metrics.
+
+    An attempt that was cut off goes on in its folder, with the sets that it has not decided on yet.
+    """
+    evaluation = plan(options, given)
+    run = evaluation.run
+    folder = run.folder(options.resume)
+    if folder.is_done:
+        return left_alone(folder, run.offline, take_run_id())
     with interruptible(), process_group(evaluation.config.device) as group, folder.locked():
+        if folder.is_done:  # by the holder before us
+            raise Failure(f"{folder.path} has been finished in the meantime")
         tracker = Tracker(folder, take_run_id(), run.offline)
         (folder.path / record.ENVIRONMENT_FILE).write_text(code.environment())
         with ends_run(tracker), failures_named():
             run.start(folder, tracker)
-            metrics, own, skipped = _decide(evaluation, group, folder)
-            pairs = _pairs(own, evaluation.observers)
-            metrics |= {_metric(pair): pair.kappa for pair in pairs}
-            report.write(folder.path, own, pairs)
+            found = _decide(evaluation, group, folder)
+            pairs = _pairs(found.decisions, evaluation.observers)
+            metrics = _metrics(evaluation, found, pairs)
+            report.write(folder.path, found.decisions, pairs)
             finish(tracker, metrics)
-    print(report.text(own, pairs, "set", evaluation.suite.left_out))
-    for line in (*report.derived(evaluation.suite.derivations, metrics), *evaluation.suite.remarks):
+    print(report.text(found.decisions, pairs, "set", evaluation.suite.left_out))
+    for line in (*report.derived(run.protocol.derived, metrics), *evaluation.suite.remarks):
         print(line)
-    if skipped:
-        print(f"left out: {len(skipped)} images that can't be read, e.g. {min(skipped)}")
+    if found.skipped:
+        print(f"left out: {len(found.skipped)} images that can't be read, e.g. {min(found.skipped)}")
     return metrics
 
 
-def _opened(options: EvaluateOptions, given: Mapping[str, Any]) -> Evaluation:
-    """Everything that can be refused is refused here."""
+def plan(options: EvaluateOptions, given: Mapping[str, Any]) -> Evaluation:
+    """Everything that can be refused is refused here; UsageError says what is wrong."""
     observers = _observers(options.compare)
     own = None if options.label_map == "none" else label_maps.read_own(Path(options.label_map).expanduser())
     model = models.find(options.model, options.weights, options.algorithm)
@@ -84,7 +93,8 @@ def _opened(options: EvaluateOptions, given: Mapping[str, Any]) -> Evaluation:
     sets, misfits = _fitted(suite, model, own, config, _aggregation(options, config))
     suite = without_misfits(replace(suite, sets=sets), misfits)
     _check_sizes(model, suite.testing)
-    return Evaluation(config, model, suite, _by_set(observers, suite.testing))
+    run = _run(options, config, model, suite)
+    return Evaluation(config, model, suite, _by_set(observers, suite.testing), run)
 
 
 def without_misfits(suite: OpenSuite, misfits: Mapping[str, str]) -> OpenSuite:
@@ -260,16 +270,18 @@ def _metric(pair: ObserverPair) -> str:
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
-def _run(options: EvaluateOptions, evaluation: Evaluation) -> EvaluationRun:
-    config, model, suite = evaluation.config, evaluation.model, evaluation.suite
+def _run(options: EvaluateOptions, config: Config, model: models.TestedModel, suite: OpenSuite) -> EvaluationRun:
     values = flatten(config)
     own = suites.REGISTRY.own_settings(config.suite)
     shared = {name: values[name] for name in (*EVALUATE_SHARED, "image_size", *own)}
     numbers = {name: shared[name] for name in ("image_size", "precision")}
     numbers |= {name: shared[name] for name, spec in own.items() if spec.identity}
     weights = content_hash(model.module.state_dict())  # whatever their file is called
+    cell = suite.cell if config.cell == "auto" else config.cell
+    usual = "-".join(dict.fromkeys(record.slug(word) for word in (model.algorithm, Path(options.model).name[:24])))
+    protocol = replace(suite.protocol(config), validation_sets=())
     return EvaluationRun(
-        name="-".join(dict.fromkeys(record.slug(word) for word in (model.algorithm, Path(options.model).name[:24]))),
+        name=run_name(usual, config.row, cell),
         suite=suite.name,
         study=config.study,
         experiment=config.experiment,
@@ -286,8 +298,13 @@ def _run(options: EvaluateOptions, evaluation: Evaluation) -> EvaluationRun:
         },
         weights=weights,
         code=code.code_hash(type(model.module), suites.load(config.suite)),
-        protocol=replace(suite.protocol(config), validation_sets=()),
+        protocol=protocol,
         data=suite.fingerprint,
+        row=record.slug(model.algorithm) if config.row == "auto" else config.row,
+        cell=cell,
+        test_domains=suite.test_domains,
+        tested=suite.tested_hash(protocol),
+        parameters=sum(parameter.numel() for parameter in model.module.parameters()),
     )
 
 
@@ -295,23 +312,66 @@ def _content(file: str) -> str:
     return file if file == "none" else hashlib.sha256(Path(file).expanduser().read_bytes()).hexdigest()
 
 
-def _decide(
-    evaluation: Evaluation, group: Group, folder: RunFolder
-) -> tuple[dict[str, float], list[Decisions], set[str]]:
-    """(metrics, decisions by set, messages of unreadable files); writes the decisions."""
-    config, model, suite, sets = evaluation.config, evaluation.model, evaluation.suite, evaluation.suite.testing
+# --- deciding ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Decided:
+    """What the model decides on each set."""
+
+    decisions: list[Decisions]
+    skipped: set[str]  # images that can't be read, or what is wrong with them
+    images: int  # that were decided on now, and not in an attempt before
+    seconds: float  # that this took
+
+
+def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> Decided:
+    """Decide on every set whose decisions the folder does not have yet, and write them set by set."""
+    config, model, sets = evaluation.config, evaluation.model, evaluation.suite.testing
+    skip = config.corrupt == "skip"
+    paths = {entry.name: folder.path / record.predictions_file(entry.name, "last") for entry in sets}
+    ids = {entry.name: set(entry.source.ids) for entry in sets}
+    found = {e.name: one for e in sets if (one := _kept(paths[e.name], e, model.algorithm, skip)) is not None}
+    skipped = {f"{name}: {image}" for name, one in found.items() for image in ids[name] - set(one.images)}
+    coming = [entry for entry in sets if entry.name not in found]
     workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
-    precision, skip = Precision(config.precision, group.device), config.corrupt == "skip"
-    evaluator = Evaluator(sets, group, precision, suite.task, config.eval_batch_size, workers, skip)
+    precision = Precision(config.precision, group.device)
+    evaluator = Evaluator(coming, group, precision, evaluation.suite.task, config.eval_batch_size, workers, skip)
     model.module.to(group.device).eval()
-    with ProgressBar(sum(len(entry.source) for entry in sets), "image") as bar:
-        decided = evaluator.decide(model.predict, bar.tick, model.algorithm)
+    began = time.monotonic()
+    with ProgressBar(images := sum(len(entry.source) for entry in coming), "image") as bar:
+        for one in evaluator.each(model.predict, bar.tick, model.algorithm):
+            assert one is not None
+            write_predictions(paths[one.set], one, 0)
+            found[one.set] = one
+    seconds = time.monotonic() - began
     evaluator.close()
-    assert decided is not None
+    return Decided([found[entry.name] for entry in sets], skipped | evaluator.skipped, images, seconds)
+
+
+def _kept(path: Path, entry: EvaluationSet, observer: str, skip: bool) -> Decisions | None:
+    """The decisions that an attempt before has left on all images of a set, None where there are none.
+
+    skip: images that can't be read may be missing.
+    """
+    if not path.exists():
+        return None
+    try:
+        one = recorded.read_predictions(path)
+    except UsageError:  # damaged: they are made again
+        return None
+    is_whole = one.label_map == entry.label_map.name and (skip or list(one.images) == list(entry.source.ids))
+    own: dict[str, Any] = {"set": entry.name, "classes": entry.source.classes, "preprocessing": entry.preprocessing}
+    return replace(one, observer=observer, **own) if is_whole else None
+
+
+def _metrics(evaluation: Evaluation, found: Decided, pairs: Sequence[ObserverPair]) -> dict[str, float]:
+    suite = evaluation.suite
     metrics: dict[str, float] = {}
-    for entry in sets:
-        metrics |= measure(entry, decided[entry.name], "test")
-        path = folder.path / record.predictions_file(entry.name, "last")
-        write_predictions(path, decided[entry.name], 0)
-    metrics |= derived.values(suite.derivations, metrics, suite.test_domains)
-    return metrics, [decided[entry.name] for entry in sets], evaluator.skipped
+    for entry, one in zip(suite.testing, found.decisions, strict=True):
+        metrics |= dict(measure(entry, one, "test"))
+    metrics |= derived.values(evaluation.run.protocol.derived, metrics, suite.test_domains)
+    metrics |= {_metric(pair): pair.kappa for pair in pairs}
+    if found.images:
+        metrics |= {"time/evaluation_seconds": found.seconds, "time/images_per_second": found.images / found.seconds}
+    return metrics

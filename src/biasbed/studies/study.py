@@ -27,23 +27,26 @@ from biasbed.tracking.tracker import PARENT, take_run_id
 NOTE, TABLE, SWEPT, LEDGER = "study.json", "table.yaml", "sweep.yaml", "ledger.csv"
 TRIALS, WINNERS, PLOTS = "trials.csv", "winners.yaml", "plots"
 KEPT = (TABLE, SWEPT, LEDGER, TRIALS, WINNERS, PLOTS)
+MEMBERS = ("train", "evaluate")  # kinds of a study's runs that make its table
 TIMES = ("time/epoch_seconds", "time/evaluation_seconds")
 
 
 def finished_runs(uri: str, study: str, **tags: str) -> dict[str, Finished]:
-    """The study's finished trainings by run key; of several with one key the first."""
+    """The study's finished trainings and tests by run key; of several with one key the first."""
     found: dict[str, Finished] = {}
-    for run in find_runs(uri, kind="train", study=study, **tags):
-        if run.info.status == "FINISHED":
+    for run in find_runs(uri, study=study, **tags):
+        if run.data.tags.get(record.KIND) in MEMBERS and run.info.status == "FINISHED":
             found.setdefault(run.data.tags.get(record.RUN_KEY, ""), Finished(run.info.run_id, run.data.metrics))
     return found
 
 
-def refuse_mixture(uri: str, study: str, suite: str, hashes: Mapping[str, str], kind: str = "train") -> None:
-    """UsageError where the study exists already with another suite, or with other settings of a method.
+def refuse_mixture(
+    uri: str, study: str, suite: str, hashes: Mapping[tuple[str, str], str], kind: str = "train"
+) -> None:
+    """UsageError where the study exists already with another suite, or with other settings of a row in a cell.
 
-    Analysis would refuse the mixture in the end. hashes: method -> its config_hash. kind: of the study's runs: a sweep
-    has trials and a benchmark trainings.
+    Analysis would refuse the mixture in the end. hashes: (row, cell) -> its config_hash. kind: of the study's runs: a
+    sweep has trials and a benchmark trainings.
     """
     for run in find_runs(uri, study=study):
         tags = run.data.tags
@@ -52,12 +55,12 @@ def refuse_mixture(uri: str, study: str, suite: str, hashes: Mapping[str, str], 
             raise UsageError(f"the study '{study}' is {what}: name another with study=")
         if tags.get(record.SUITE, suite) != suite:
             raise UsageError(f"the study '{study}' is one of the suite {tags[record.SUITE]}: name another with study=")
-        if tags.get(record.KIND) == "train" and run.info.status == "FINISHED":
-            algorithm = tags.get(record.ALGORITHM, "")
-            if hashes.get(algorithm, tags.get(record.CONFIG_HASH)) != tags.get(record.CONFIG_HASH):
+        if tags.get(record.KIND) in MEMBERS and run.info.status == "FINISHED":
+            row, cell = tags.get(record.ROW, tags.get(record.ALGORITHM, "")), tags.get(record.CELL, "")
+            if hashes.get((row, cell), tags.get(record.CONFIG_HASH)) != tags.get(record.CONFIG_HASH):
                 raise UsageError(
-                    f"the study '{study}' has finished runs of {algorithm} with other settings or data "
-                    f"(run {run.info.run_id}): name another with study="
+                    f"the study '{study}' has finished runs of {'-'.join(filter(None, (row, cell)))} with other "
+                    f"settings or data (run {run.info.run_id}): name another with study="
                 )
 
 
@@ -87,8 +90,8 @@ class StudyRun:
             writer(uri).update_run(self.run_id, status="RUNNING")
             for name, value in (tags or {}).items():
                 writer(uri).set_tag(self.run_id, name, value)
-            children = [run for kind in ("train", "trial") for run in find_runs(uri, kind=kind, study=study)]
-            for child in children:
+            known = find_runs(uri, study=study)
+            for child in (run for run in known if run.data.tags.get(record.KIND) in (*MEMBERS, "trial")):
                 if child.data.tags.get(PARENT) != self.run_id:
                     writer(uri).set_tag(child.info.run_id, PARENT, self.run_id)
 
