@@ -5,18 +5,18 @@ Kalischek et al. 2023, table 1: what choosing the epoch without looking at the t
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
-from biasbed import measures, record
-from biasbed.analysis.runs.run import Collection
-from biasbed.analysis.scores import mean_matrix, run_table, score_table
+from biasbed.analysis.runs.columns import Column
+from biasbed.analysis.runs.run import Collection, Run
+from biasbed.analysis.scores import block_matrix, mean_matrix, published_means, run_table, score_table
 from biasbed.analysis.selection import published
-from biasbed.analysis.selection.rules import AsPublished, History, Rule
-from biasbed.analysis.selection.select import known_rule, of, rule_names, select
+from biasbed.analysis.selection.pools import History, pools_of
+from biasbed.analysis.selection.rules import AsPublished, Rule
+from biasbed.analysis.selection.select import Selected, choice_table, known_rule, rule_names, rules_of, select
 from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import Failure, UsageError
@@ -34,6 +34,7 @@ class RuleScores:
     oracle: bool
     runs: pd.DataFrame | None  # scores.run_table
     scores: pd.DataFrame | None  # scores.score_table
+    choices: pd.DataFrame | None = None  # select.choice_table
     skipped: str = ""
 
 
@@ -41,8 +42,9 @@ def under_every_rule(
     chosen: RuleScores,
     collection: Collection,
     histories: Mapping[str, History],
-    sets: Sequence[record.SetRecord],
+    sets: Sequence[Column],
     n: int,
+    exempt: Container[tuple[str, str]] = (),
 ) -> list[RuleScores]:
     """The chosen rule's scores first, then every other rule's that these runs may be selected by.
 
@@ -50,40 +52,65 @@ def under_every_rule(
     that these runs don't allow (last_n with more epochs than there are) is skipped with the reason.
     """
     names = tuple(collection.published_by_rule) if collection.published else rule_names(collection.protocol)
-    others = [name for name in names if name != chosen.name]
-    return [chosen, *(_under(name, collection, histories, sets, n) for name in others)]
+    others = [name for name in filter(None, names) if name != chosen.name]
+    return [chosen, *(_under(name, collection, histories, sets, n, exempt) for name in others)]
 
 
 def _under(
-    name: str, collection: Collection, histories: Mapping[str, History], sets: Sequence[record.SetRecord], n: int
+    name: str,
+    collection: Collection,
+    histories: Mapping[str, History],
+    sets: Sequence[Column],
+    n: int,
+    exempt: Container[tuple[str, str]],
 ) -> RuleScores:
-    protocol = dataclasses.replace(collection.protocol, sets=tuple(sets))
     runs = published.runs_under(collection, name)
     try:
-        rule: Rule = AsPublished(name, n) if collection.published else known_rule(name, n, protocol)
-        selected, _ = select(rule, of(runs, histories), sets, protocol.monitor)
+        rules = {} if collection.published else rules_of(lambda of: known_rule(name, n, of), collection, sets)
+        rule = next(iter(rules.values()), None) or AsPublished(name, n)
+        selected = select(rules, pools_of(runs, histories, sets, collection.is_search), sets, collection.protocols)
     except (UsageError, Failure) as error:
-        return RuleScores(name, False, None, None, str(error))
-    table = run_table(selected, runs, sets, protocol.monitor)
+        return RuleScores(name, False, None, None, skipped=str(error))
+    return scores_under(rule, selected, runs, sets, collection.protocol.monitor, exempt)
+
+
+def scores_under(
+    rule: Rule,
+    selected: Selected,
+    runs: Sequence[Run],
+    sets: Sequence[Column],
+    monitor: str,
+    exempt: Container[tuple[str, str]],
+) -> RuleScores:
+    """What a rule has chosen as tables. exempt: (row, column) that can't have a value."""
+    table = run_table(selected.values, runs, sets, monitor)
     algorithms = list(dict.fromkeys(run.algorithm for run in runs))
     scores = score_table(table, algorithms, [entry.name for entry in sets])
-    empty = int((scores["num_runs"] == 0).sum())
+    places = zip(scores["algorithm"], scores["dataset"], scores["num_runs"], strict=True)
+    empty = sum(number == 0 and (algorithm, dataset) not in exempt for algorithm, dataset, number in places)
     if empty:
-        return RuleScores(name, rule.oracle, None, None, f"{empty} cell(s) of its score table would be empty")
-    return RuleScores(name, rule.oracle, table, scores)
+        why = f"{empty} cell(s) of its score table would be empty"
+        return RuleScores(rule.name, rule.oracle, None, None, skipped=why)
+    choices = choice_table(rule.name, rule.oracle, selected, sets, {run.id: run for run in runs})
+    return RuleScores(rule.name, rule.oracle, table, scores, choices)
 
 
-def matrices(rules: Sequence[RuleScores]) -> dict[str, pd.DataFrame]:
-    """The mean matrices of the rules after the first that have all its algorithms, to see which conclusions flip."""
+def choices(rules: Sequence[RuleScores]) -> pd.DataFrame:
+    """What every rule chose, below each other."""
+    return pd.concat([rule.choices for rule in rules if rule.choices is not None], ignore_index=True)
+
+
+def matrices(rules: Sequence[RuleScores], sets: Sequence[Column]) -> dict[str, pd.DataFrame]:
+    """The block matrices of the rules after the first that have all its algorithms, to see which conclusions flip."""
     algorithms = set() if rules[0].scores is None else set(rules[0].scores["algorithm"])
     return {
-        rule.name: mean_matrix(rule.scores)
+        rule.name: block_matrix(mean_matrix(rule.scores), sets)
         for rule in rules[1:]
         if rule.scores is not None and set(rule.scores["algorithm"]) == algorithms
     }
 
 
-def table(rules: Sequence[RuleScores], sets: Sequence[record.SetRecord]) -> pd.DataFrame:
+def table(rules: Sequence[RuleScores], sets: Sequence[Column]) -> pd.DataFrame:
     """`COLUMNS`: one row per rule, algorithm and set; gap: by how much the oracle is better (empty without one).
 
     The gap is taken in each run; gap_std is its standard deviation over runs (n - 1).
@@ -105,8 +132,9 @@ def table(rules: Sequence[RuleScores], sets: Sequence[record.SetRecord]) -> pd.D
 
 
 def _gaps(runs: pd.DataFrame, oracle: pd.DataFrame, sign: Mapping[str, float]) -> pd.DataFrame:
-    keys = ["algorithm", "dataset", "run_id"]
-    both = runs[[*keys, "score"]].merge(oracle[[*keys, "score"]], on=keys, suffixes=("", "_oracle"))
+    keys = ["algorithm", "dataset", "replicate"]
+    chosen = oracle.drop(published_means(oracle).index)  # of those nobody knows the best epoch
+    both = runs[[*keys, "score"]].merge(chosen[[*keys, "score"]], on=keys, suffixes=("", "_oracle"))
     both["difference"] = (both["score_oracle"] - both["score"]) * both["dataset"].map(sign)
     groups = both.groupby(["algorithm", "dataset"])["difference"]
     return groups.agg(gap="mean", gap_std="std").round(DIGITS).reset_index()
@@ -127,7 +155,7 @@ def against_oracle(selection: pd.DataFrame, rule: str) -> pd.DataFrame:
     return frame.assign(std=own["gap_std"]).round(DIGITS).reset_index()
 
 
-def regret(selection: pd.DataFrame, sets: Sequence[record.SetRecord]) -> pd.DataFrame:
+def regret(selection: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFrame:
     """`REGRET_COLUMNS`: what each rule costs an algorithm, and where the algorithm stands under it.
 
     selection: `table`. regret: the mean gap over the sets, largest: the largest one and its set (empty without an
@@ -138,12 +166,13 @@ def regret(selection: pd.DataFrame, sets: Sequence[record.SetRecord]) -> pd.Data
     selection = selection[selection["skipped"] == ""]
     by_rule = [set(names) for _, names in selection.groupby("rule")["algorithm"]]
     selection = selection[selection["algorithm"].isin(set.intersection(*by_rule))]
-    one_unit = len({measures.of(entry.headline).unit for entry in sets}) == 1
+    one_unit = len({entry.unit for entry in sets}) == 1
     rows = []
     for name, of_rule in selection.groupby("rule", sort=False):
-        ranks = friedman.rank(friedman.orient(mean_matrix(of_rule), lower)).mean()
+        ranks = friedman.rank(friedman.orient(mean_matrix(of_rule).dropna(), lower)).mean()
         for algorithm, own in of_rule.groupby("algorithm", sort=False):
             gaps = own.set_index("dataset")["gap"]
+            gaps = gaps[own.set_index("dataset")["num_runs"] > 0]
             known = bool(gaps.notna().all())
             mean = float(gaps.mean()) if known and one_unit else float("nan")
             largest = float(gaps.max()) if known else float("nan")

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 import math
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 import biasbed
-from biasbed import measures, record
 from biasbed.analysis import regret, scores, spread
-from biasbed.analysis.runs.collect import collect
+from biasbed.analysis.inputs import AnalysisInputs, gather
+from biasbed.analysis.runs.columns import Column, blocks
 from biasbed.analysis.runs.run import Collection, Run
-from biasbed.analysis.selection import names, published
-from biasbed.analysis.selection.published import PublishedStudy
-from biasbed.analysis.selection.rules import AsPublished, History, Rule, headline
-from biasbed.analysis.selection.select import choose, make_rule, of, select
+from biasbed.analysis.selection import published, reproduction
+from biasbed.analysis.selection.pools import History, pools_of
+from biasbed.analysis.selection.rules import Rule
+from biasbed.analysis.selection.select import Selected, select
 from biasbed.analysis.statistics import evidence, friedman
 from biasbed.analysis.statistics.evidence import PairwiseResults
 from biasbed.errors import UsageError
@@ -81,19 +80,22 @@ class Analysis:
     options: AnalyzeOptions
     collection: Collection
     algorithms: tuple[str, ...]  # in display order
-    sets: tuple[record.SetRecord, ...]  # that count, in display order
+    sets: tuple[Column, ...]  # that count, in display order
     rule: Rule
     alpha: float
     notes: tuple[str, ...]  # to be read before any number
     runs: pd.DataFrame  # scores.run_table of the runs that count
     duplicates: pd.DataFrame  # the same of those that don't
     scores: pd.DataFrame  # scores.score_table
+    blocks: pd.DataFrame  # scores.block_scores: the means of those that have several columns
+    not_applicable: Mapping[tuple[str, str], frozenset[str]]  # (algorithm, set) -> what the method lacks there
+    choices: pd.DataFrame  # select.choice_table: which run at which steps stands for what, under every rule
     daggers: frozenset[tuple[str, str]]  # (algorithm, set)
     comparisons: tuple[RankTests, ...]  # on all sets; then the strict setting where it differs
     evidence: PairwiseResults  # effects, further tests, stability and power
     selection: pd.DataFrame  # regret.table: the scores under every selection rule
     spread: pd.DataFrame  # spread.table: deviations over runs and epochs, of last_n; else empty
-    reproduction: pd.DataFrame | None  # published.cards: one's own beside the published numbers, where asked for
+    reproduction: pd.DataFrame | None  # reproduction.cards: ours beside the published numbers, where asked for
     curves: pd.DataFrame  # columns algorithm, run_id, dataset, step, score; the headline of each set
     tracking_uri: str  # without password
     versions: Mapping[str, str]
@@ -141,7 +143,7 @@ class Analysis:
     @property
     def units(self) -> str:
         """What the scores are measured in, in words."""
-        units = {measures.of(entry.headline).unit for entry in self.sets}
+        units = {entry.unit for entry in self.sets}
         if len(units) > 1:
             return "percent, losses in nats"
         return "nats" if units == {"nats"} else "percent"
@@ -172,24 +174,29 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     collection, sets, rule, histories = material.collection, material.sets, material.rule, material.histories
     _check_display(options, collection, sets)
     monitor = collection.protocol.monitor
-    selected, missing = select(rule, of(collection.runs, histories), sets, monitor)
-    runs = scores.run_table(selected, collection.runs, sets, monitor)
+    lacking = scores.not_applicable(collection, sets)
+    selected = _selected(material, collection.runs)
+    unprinted = published.unprinted(collection, selected)
+    exempt = {**lacking, **unprinted}
+    sets, untested = _tested(sets, selected)
+    runs = scores.run_table(selected.values, collection.runs, sets, monitor)
     table = scores.score_table(runs, collection.algorithms, [entry.name for entry in sets])
     scope = f"-P suite={collection.scope.suite} -P study={collection.scope.study}"
-    notes = [*collection.notes]
+    notes = [*collection.notes, *selected.notes, *untested, *scores.not_applicable_notes(lacking)]
+    notes += published.unprinted_notes(unprinted) + published.summary_notes(collection)
     # Training again would not help a rule of the user's own that names steps which no run has.
     trainable = not (collection.published or ".py:" in options.selection)
-    notes += scores.check_complete(table, missing, collection.runs, scope, trainable)
+    notes += scores.check_complete(table, selected.missing, collection.runs, scope, trainable, exempt)
     notes += scores.run_count_note(table) + scores.identical_runs_note(runs)
     notes += scores.shared_images_note(sets) + scores.validation_note(collection.protocol)
-    others, _ = select(rule, of(collection.duplicates, histories), sets, monitor)
-    duplicates = scores.run_table(others, collection.duplicates, sets, monitor)
+    duplicates = scores.run_table(
+        _selected(material, collection.duplicates).values, collection.duplicates, sets, monitor
+    )
     daggers = scores.daggers(collection.runs, sets)
     comparisons = compare_settings(table, sets, daggers, options.alpha)
-    rules = regret.under_every_rule(
-        regret.RuleScores(rule.name, rule.oracle, runs, table), collection, histories, sets, options.n
-    )
-    found = evidence.gather(comparisons, runs, sets, regret.matrices(rules), options)
+    chosen = regret.scores_under(rule, selected, collection.runs, sets, monitor, exempt)
+    rules = regret.under_every_rule(chosen, collection, histories, sets, options.n, exempt)
+    found = evidence.gather(comparisons, runs, sets, regret.matrices(rules, sets), options)
     notes += [found.skipped] if found.skipped else []
     return Analysis(
         options=options,
@@ -202,11 +209,14 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         runs=runs,
         duplicates=duplicates,
         scores=table,
+        blocks=scores.block_scores(runs, scores.mean_matrix(table), sets),
+        not_applicable=lacking,
+        choices=regret.choices(rules),
         daggers=daggers,
         comparisons=comparisons,
         evidence=found,
         selection=regret.table(rules, sets),
-        spread=spread.table(collection.runs, histories, sets, rule, options.n),
+        spread=spread.table(collection.runs, histories, sets, material.rules, options.n),
         reproduction=_reproduction(material, runs, options),
         curves=_curves(histories, collection.own or collection.runs, sets),
         tracking_uri=places.public_uri(store.uri),
@@ -214,22 +224,48 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     )
 
 
+def _selected(material: AnalysisInputs, runs: Sequence[Run]) -> Selected:
+    pools = pools_of(runs, material.histories, material.sets, material.collection.is_search)
+    return select(material.rules, pools, material.sets, material.collection.protocols)
+
+
+def _tested(sets: Sequence[Column], selected: Selected) -> tuple[tuple[Column, ...], list[str]]:
+    """The columns that the rule's steps have values for, and a note on those that are tested at other steps only."""
+    without = {column.name for column in sets} - set(selected.values["dataset"])
+    reasons = {name: [m for m in selected.missing if m.dataset == name] for name in sorted(without)}
+    other = [name for name, found in reasons.items() if found and all(m.at_other_steps for m in found)]
+    if len(other) == len(sets):
+        return tuple(sets), []
+    notes = [f"{name} is not applicable under this rule: {reasons[name][0].why}" for name in other]
+    return tuple(column for column in sets if column.name not in other), notes
+
+
 def compare_settings(
-    table: pd.DataFrame, sets: Sequence[record.SetRecord], daggers: frozenset[tuple[str, str]], alpha: float
+    table: pd.DataFrame, sets: Sequence[Column], daggers: frozenset[tuple[str, str]], alpha: float
 ) -> tuple[RankTests, ...]:
-    """The tests on all sets and, where some algorithm trained on data of a set's maker, on the others (strict)."""
+    """The tests over blocks, and where some row trained on data of a set's maker, on the other blocks (strict).
+
+    Where some row can't have a block: the tests are on the blocks that all rows have, and of the rows that have all.
+    """
+    matrix = scores.block_matrix(scores.mean_matrix(table), sets)
+    of_block = blocks(sets)
+    lower = [name for name, same in of_block.items() if not same[0].higher_is_better]
+    lacking = [str(name) for name in matrix.index[matrix.isna().any(axis=1)]]
+    comparisons = [friedman.compare(matrix, alpha, lower_is_better=lower, left_out=lacking)]
+    whole = matrix.dropna(axis=1)
+    if lacking and whole.shape[1]:
+        comparisons.append(friedman.compare(whole, alpha, lower_is_better=lower, setting=friedman.COMPLETE))
     touched = {name for _, name in daggers}
-    left_out = [entry.name for entry in sets if entry.name in touched]
-    matrix = scores.mean_matrix(table)
-    lower = [entry.name for entry in sets if not entry.higher_is_better]
-    comparisons = [friedman.compare(matrix, alpha, lower_is_better=lower)]
+    left_out = [name for name, same in of_block.items() if any(column.name in touched for column in same)]
+    left_out = [name for name in left_out if name not in lacking]
     if left_out:
-        strict = friedman.compare(matrix, alpha, lower_is_better=lower, setting=friedman.STRICT, left_out=left_out)
+        others = [*lacking, *left_out]
+        strict = friedman.compare(matrix, alpha, lower_is_better=lower, setting=friedman.STRICT, left_out=others)
         comparisons.append(strict)
     return tuple(comparisons)
 
 
-def _check_display(options: AnalyzeOptions, collection: Collection, sets: Sequence[record.SetRecord]) -> None:
+def _check_display(options: AnalyzeOptions, collection: Collection, sets: Sequence[Column]) -> None:
     """Names that are only shown later are refused before anything is computed."""
     if options.order not in ("rank", "name"):
         _named_first("order", collection.algorithms, options.order)
@@ -243,7 +279,7 @@ def _display_order(collection: Collection, comparison: RankTests, wanted: Sequen
     return _named_first("order", collection.algorithms, () if wanted == "name" else wanted)
 
 
-def _display_sets(sets: Sequence[record.SetRecord], wanted: Sequence[str] | str) -> tuple[record.SetRecord, ...]:
+def _display_sets(sets: Sequence[Column], wanted: Sequence[str] | str) -> tuple[Column, ...]:
     entries = {entry.name: entry for entry in sets}
     names = _named_first("set_order", tuple(entries), () if wanted == "protocol" else wanted)
     return tuple(entries[name] for name in names)
@@ -260,18 +296,22 @@ def _reproduction(material: AnalysisInputs, runs: pd.DataFrame, options: Analyze
     """The card that compare=published asks for."""
     if options.compare == "none":
         return None
-    own = runs[runs["run_id"].isin([run.id for run in material.collection.own])]
-    scales = {entry.name: measures.scale(entry.headline) for entry in material.sets}
-    return published.cards(material.studies, material.rule, own, material.histories, scales, options.alpha)
+    ours = material.collection.own
+    trained = {run.algorithm for run in ours if run.kind != "evaluate"}
+    own = runs[runs["run_id"].isin([run.id for run in ours])]
+    tested = {run.algorithm for run in ours} - trained
+    how = (options.alpha, options.tolerance, tested)
+    return reproduction.cards(material.studies, material.rule.name, own, material.histories, *how)
 
 
-def _curves(histories: Mapping[str, History], runs: Sequence[Run], sets: Sequence[record.SetRecord]) -> pd.DataFrame:
+def _curves(histories: Mapping[str, History], runs: Sequence[Run], sets: Sequence[Column]) -> pd.DataFrame:
     """The headline of every run and set at every step, as shown."""
     rows = [
-        (run.algorithm, run.id, entry.name, step, value * measures.scale(entry.headline))
+        (run.algorithm, run.id, entry.name, step, value * entry.scale)
         for run in runs
         for entry in sets
-        for step, value in histories[run.id].curve(headline(entry)).items()
+        if run.cell in ("", entry.cell)
+        for step, value in histories[run.id].curve(entry.metric).items()
     ]
     return pd.DataFrame(rows, columns=["algorithm", "run_id", "dataset", "step", "score"])
 
@@ -280,71 +320,3 @@ def versions() -> dict[str, str]:
     """What computed the numbers."""
     found = {"biasbed": biasbed.__version__, "python": platform.python_version()}
     return found | {name: importlib.metadata.version(name) for name in LIBRARIES}
-
-
-@dataclass(frozen=True)
-class AnalysisInputs:
-    """All that is read before anything is computed."""
-
-    collection: Collection
-    sets: tuple[record.SetRecord, ...]  # that count
-    rule: Rule
-    histories: Mapping[str, History]  # run id -> history, also of runs that count under another rule only
-    studies: tuple[PublishedStudy, ...]  # published results that are asked for
-
-
-def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
-    """UsageError for options that fit no run, Failure where runs must not be compared or a rule chooses none."""
-    names.check(store, options)
-    collection, mlflow_runs = collect(store, options)
-    sets = _chosen_sets(collection.protocol, options.sets)
-    rule = _rule(collection, sets, options)
-    studies = published.find(store, options, collection, sets, rule)
-    if options.with_published:
-        collection, sets = published.join(collection, sets, studies, options.algorithms)
-    elif studies:
-        notes = [note for study in studies for note in study.notes]
-        collection = dataclasses.replace(collection, notes=(*collection.notes, *notes))
-    of_studies = [run for study in studies for run in study.mlflow_runs]
-    histories = read_histories(store, [*mlflow_runs, *of_studies])
-    chosen, notes = choose(rule, collection.runs, histories)
-    if options.with_published:
-        chosen = (*chosen, *collection.published_by_rule[rule.name])
-    collection = dataclasses.replace(collection, runs=chosen, notes=(*collection.notes, *notes))
-    _check_control(collection, options.control)
-    return AnalysisInputs(collection, sets, rule, histories, tuple(studies))
-
-
-def _chosen_sets(protocol: record.Protocol, wanted: Sequence[str] | str) -> tuple[record.SetRecord, ...]:
-    known = [entry.name for entry in protocol.sets]
-    for name in () if wanted == "all" else wanted:
-        if name not in known:
-            raise UsageError(f"sets={','.join(wanted)}: there is no evaluation set '{name}'{nearest(name, known)}")
-    return tuple(entry for entry in protocol.sets if wanted == "all" or entry.name in wanted)
-
-
-def _rule(collection: Collection, sets: tuple[record.SetRecord, ...], options: AnalyzeOptions) -> Rule:
-    if collection.published:
-        run = collection.runs[0]
-        return AsPublished(run.selection, run.selection_n)
-    return make_rule(options.selection, options.n, dataclasses.replace(collection.protocol, sets=sets))
-
-
-def read_histories(store: RunStore, mlflow_runs: Iterable[Any]) -> dict[str, History]:
-    """Run id -> curves of all these MLflow runs."""
-    runs = {run.info.run_id: run for run in mlflow_runs}
-    found = {}
-    for run_id, rows in store.histories(list(runs.values())).items():
-        is_published = runs[run_id].data.tags.get(record.KIND) == "published"
-        found[run_id] = History(_title(runs[run_id]), rows, is_published)
-    return found
-
-
-def _title(run: Any) -> str:
-    return f"{run.info.run_name or run.info.run_id} ({run.info.run_id})"
-
-
-def _check_control(collection: Collection, control: str) -> None:
-    if control != "none" and control not in collection.algorithms:
-        advice = nearest(control, collection.algorithms)
-        raise UsageError(f"control={control}: no compared algorithm has this name{advice}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import pandas as pd
 
 from biasbed import measures, record
-from biasbed.analysis.runs.run import Run
+from biasbed.analysis.runs.columns import Column, blocks
+from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection.select import Missing
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import Failure
@@ -16,13 +17,12 @@ from biasbed.errors import Failure
 SCORE_COLUMNS = ("algorithm", "dataset", "mean", "std", "num_runs")
 
 
-def run_table(
-    selected: pd.DataFrame, runs: Sequence[Run], sets: Sequence[record.SetRecord], monitor: str
-) -> pd.DataFrame:
-    """Selected values with their run's identity and scores as shown: tidy, one row per run and set.
+def run_table(selected: pd.DataFrame, runs: Sequence[Run], sets: Sequence[Column], monitor: str) -> pd.DataFrame:
+    """Selected values with their run's identity and scores as shown: tidy, one row per run and column.
 
-    Columns: algorithm, seed, test_domains, dataset, measure, score, first_step, last_step, num_steps, monitor, then
-    every further measure, and run_id, run_name last. Fractions in percent. monitor: the monitor's metric name.
+    Columns: algorithm (the row's name), seed, cell, test_domains, dataset, measure, score, first_step, last_step,
+    num_steps, monitor, then every further measure, and run_id, run_name, replicate (`Pool.replicate`) last. Fractions
+    in percent. monitor: the monitor's metric name.
     """
     order = {entry.name: position for position, entry in enumerate(sets)}
     identity = pd.DataFrame(
@@ -30,33 +30,48 @@ def run_table(
         columns=["run_id", "run_name", "algorithm", "seed", "test_domains"],
     )
     frame = identity.merge(selected, on="run_id", how="inner")
-    frame["score"] = frame["value"] * frame["measure"].map(measures.scale)
+    scale = frame["dataset"].map({column.name: column.scale for column in sets})
+    frame["score"] = frame["value"] * scale
     for measure in _measures(sets):
-        frame[measure] = frame[measure] * measures.scale(measure)
+        as_headline = measures.of(measure).unit == measures.HEADLINE
+        frame[measure] = frame[measure] * (scale if as_headline else measures.scale(measure))
     name = record.parse_metric(monitor)
     frame["monitor"] = frame["monitor"] * measures.scale(name.measure if name else "")
     position = frame["dataset"].map(order)
     frame = frame.assign(position=position, run=frame["run_id"].map({run.id: i for i, run in enumerate(runs)}))
-    first = ["algorithm", "seed", "test_domains", "dataset", "measure", "score", "first_step", "last_step"]
-    columns = [*first, "num_steps", "monitor", *_measures(sets), "run_id", "run_name"]
+    first = ["algorithm", "seed", "cell", "test_domains", "dataset", "measure", "score", "first_step", "last_step"]
+    columns = [*first, "num_steps", "monitor", *_measures(sets), "run_id", "run_name", "replicate"]
     return frame.sort_values(["run", "position"], kind="stable")[columns].reset_index(drop=True)
 
 
-def _measures(sets: Sequence[record.SetRecord]) -> list[str]:
+def _measures(sets: Sequence[Column]) -> list[str]:
     return list(dict.fromkeys(measure for entry in sets for measure in entry.measures))
 
 
 def score_table(runs: pd.DataFrame, algorithms: Sequence[str], sets: Sequence[str]) -> pd.DataFrame:
-    """`SCORE_COLUMNS`, one row per algorithm and set in the given orders; std with n-1, empty for a single run."""
-    groups = runs.groupby(["algorithm", "dataset"])["score"]
-    table = groups.agg(mean="mean", std="std", num_runs="count").round(DIGITS)
+    """`SCORE_COLUMNS`, one row per algorithm and set in the given orders; std with n-1, empty for a single run.
+
+    Where a mean was published in place of runs, std and number of runs are those of the paper.
+    """
+    keys = ["algorithm", "dataset"]
+    table = runs.groupby(keys)["score"].agg(mean="mean", std="std", num_runs="count").round(DIGITS)
+    means = published_means(runs).set_index(keys)
+    if len(means):
+        printed = means.reindex(table.index)
+        table["std"] = printed["std_over_runs"].round(DIGITS).fillna(table["std"])
+        table["num_runs"] = printed["num_runs"].fillna(table["num_runs"])
     wanted = pd.MultiIndex.from_product([algorithms, sets], names=["algorithm", "dataset"])
     table = table.reindex(wanted)
     table["num_runs"] = table["num_runs"].fillna(0).astype("int64")
     return table.reset_index()[list(SCORE_COLUMNS)]
 
 
-def binomial_interval(mean: float, entry: record.SetRecord, level: float = 0.95) -> tuple[float, float]:
+def published_means(runs: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a run table that are published means."""
+    return runs[runs["num_runs"].notna()] if "num_runs" in runs else runs[:0]
+
+
+def binomial_interval(mean: float, entry: Column, level: float = 0.95) -> tuple[float, float]:
     """Percent between which a model's accuracy on all images of the set's kind lies, by Wilson, had it this mean.
 
     What the finite set leaves open, whatever the number of runs. NaNs for another measure than accuracy.
@@ -67,7 +82,7 @@ def binomial_interval(mean: float, entry: record.SetRecord, level: float = 0.95)
     return 100 * low, 100 * high
 
 
-def with_intervals(scores: pd.DataFrame, sets: Sequence[record.SetRecord]) -> pd.DataFrame:
+def with_intervals(scores: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFrame:
     """The score table with columns `images`, `binomial_low`, `binomial_high`."""
     entries = {entry.name: entry for entry in sets}
     found = [
@@ -84,23 +99,82 @@ def mean_matrix(scores: pd.DataFrame) -> pd.DataFrame:
     return matrix.reindex(index=scores["dataset"].unique(), columns=scores["algorithm"].unique())
 
 
+def block_matrix(means: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFrame:
+    """The matrix that tests across data sets take: rows are blocks, each the plain mean of its columns.
+
+    means: `mean_matrix`. NaN where a row has no value on one of a block's columns.
+    """
+    found = {name: means.loc[[c.name for c in same]].mean(skipna=False) for name, same in blocks(columns).items()}
+    return pd.DataFrame(found).T.rename_axis(index="dataset", columns="algorithm").reindex(columns=means.columns)
+
+
+def block_scores(runs: pd.DataFrame, means: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFrame:
+    """`SCORE_COLUMNS` of the blocks that have several columns: mean over columns, spread over replicates.
+
+    std: of the replicates' means over the columns (n - 1), where every replicate has a value on each column.
+    """
+    rows = []
+    matrix = block_matrix(means, columns)
+    for name, same in blocks(columns).items():
+        if len(same) > 1:
+            own = runs[runs["dataset"].isin([column.name for column in same])]
+            for algorithm in means.columns:
+                table = own[own["algorithm"] == algorithm].pivot(index="replicate", columns="dataset", values="score")
+                whole = len(table) > 1 and table.shape[1] == len(same) and bool(table.notna().all(axis=None))
+                spread = float(table.mean(axis=1).std()) if whole else math.nan
+                rows.append((algorithm, name, float(matrix[algorithm][name]), spread, len(table)))
+    return pd.DataFrame(rows, columns=list(SCORE_COLUMNS)).round(DIGITS)
+
+
+def not_applicable(collection: Collection, columns: Sequence[Column]) -> dict[tuple[str, str], frozenset[str]]:
+    """(row, column) -> what the row's method needs and the cell's training data don't have."""
+    found = {
+        (algorithm, column.name): collection.not_applicable(algorithm, column.cell)
+        for algorithm in collection.algorithms
+        for column in columns
+    }
+    return {place: lacking for place, lacking in found.items() if lacking}
+
+
+def not_applicable_notes(lacking: Mapping[tuple[str, str], frozenset[str]]) -> list[str]:
+    """A note for each row on the columns that it can't have."""
+    from biasbed.algorithms.needs import NEEDS
+
+    found: dict[tuple[str, str], list[str]] = {}
+    for (algorithm, dataset), names in lacking.items():
+        found.setdefault((algorithm, " and ".join(NEEDS.get(name, name) for name in sorted(names))), []).append(dataset)
+    return [f"{name} is not applicable on {', '.join(sets)}: it needs {what}" for (name, what), sets in found.items()]
+
+
 def check_complete(
-    scores: pd.DataFrame, missing: Sequence[Missing], runs: Sequence[Run], scope: str, trainable: bool
+    scores: pd.DataFrame,
+    missing: Sequence[Missing],
+    runs: Sequence[Run],
+    scope: str,
+    trainable: bool,
+    exempt: Container[tuple[str, str]] = (),
 ) -> list[str]:
-    """Notes on cells with fewer runs than others; Failure that lists every cell without any run."""
+    """Notes on cells with fewer runs than others; Failure that lists every cell without any run.
+
+    exempt: (row, column) that can't have any.
+    """
     names = {run.id: run for run in runs}
     reasons: dict[tuple[str, str], list[Missing]] = {}
     for entry in missing:
-        reasons.setdefault((names[entry.run_id].algorithm, entry.dataset), []).append(entry)
+        if (names[entry.run_id].algorithm, entry.dataset) not in exempt:
+            reasons.setdefault((names[entry.run_id].algorithm, entry.dataset), []).append(entry)
     empty = [(str(a), str(d)) for a, d in scores.loc[scores["num_runs"] == 0, ["algorithm", "dataset"]].to_numpy()]
+    empty = [place for place in empty if place not in exempt]
     if empty:
         lines = [f"the score table has {len(empty)} empty cell(s), and the tests need every one:"]
         for algorithm, dataset in empty:
-            of_cell = reasons[algorithm, dataset]
-            why = "; ".join(f"run {m.run_id} (seed {names[m.run_id].seed}): {m.why}" for m in of_cell)
+            of_cell = reasons.get((algorithm, dataset), [])
+            why = "; ".join(f"run {m.run_id} (seed {names[m.run_id].seed}): {m.why}" for m in of_cell) or "no run"
             lines.append(f"  {algorithm} on {dataset}: {why}")
-        of_empty = [entry for cell in empty for entry in reasons[cell]]
-        lines += ["train what is missing:", *_commands(of_empty, names, scope)] if trainable else []
+        of_empty = [entry for cell in empty for entry in reasons.get(cell, [])]
+        if trainable:
+            commands = _commands(of_empty, names, scope)
+            lines += ["train what is missing:", *commands] if commands else ["the study's own command trains them;"]
         algorithms = sorted(set(scores["algorithm"]) - {a for a, _ in empty})
         sets = [d for d in scores["dataset"].unique() if d not in {d for _, d in empty}]
         lines += [f"or leave out algorithms: algorithms={','.join(algorithms)}"] if algorithms else []
@@ -114,12 +188,12 @@ def check_complete(
 
 def _commands(missing: Iterable[Missing], runs: Mapping[str, Run], scope: str) -> list[str]:
     """One training command for each run that has an empty cell."""
-    identities = dict.fromkeys((runs[m.run_id].algorithm, runs[m.run_id].seed or "0") for m in missing)
+    identities = dict.fromkeys((runs[m.run_id].method, runs[m.run_id].seed or "0") for m in missing)
     train = f"  mlflow run . -e train {scope} -P resume=never"
     return [f"{train} -P algorithm={algorithm} -P seed={seed}" for algorithm, seed in identities]
 
 
-def daggers(runs: Sequence[Run], sets: Sequence[record.SetRecord]) -> frozenset[tuple[str, str]]:
+def daggers(runs: Sequence[Run], sets: Sequence[Column]) -> frozenset[tuple[str, str]]:
     """(algorithm, set) where the set was made by the maker of data that the algorithm trained on."""
     makers = [(entry.name, entry.made_by) for entry in sets if entry.made_by]
     return frozenset((run.algorithm, name) for run in runs for name, maker in makers if maker in run.training_data)
@@ -135,8 +209,8 @@ def run_count_note(scores: pd.DataFrame) -> list[str]:
 
 def identical_runs_note(runs: pd.DataFrame) -> list[str]:
     """Runs of one algorithm with equal scores on every set: one run listed twice, or a seed that did nothing."""
-    matrix = runs.pivot(index=["algorithm", "run_id"], columns="dataset", values="score").round(DIGITS)
-    seeds = dict(zip(runs["run_id"], runs["seed"], strict=True))
+    matrix = runs.pivot(index=["algorithm", "replicate"], columns="dataset", values="score").round(DIGITS)
+    seeds = dict(zip(runs["replicate"], runs["seed"], strict=True))
     order = list(seeds)  # the runs in display order
     notes = []
     for (algorithm, *_), same in matrix.groupby(["algorithm", *matrix.columns], dropna=False):
@@ -146,7 +220,7 @@ def identical_runs_note(runs: pd.DataFrame) -> list[str]:
     return notes
 
 
-def shared_images_note(sets: Sequence[record.SetRecord]) -> list[str]:
+def shared_images_note(sets: Sequence[Column]) -> list[str]:
     """Sets made from the same images are not independent blocks, which the tests assume."""
     by_source: dict[str, list[str]] = {}
     for entry in sets:
@@ -161,7 +235,7 @@ def shared_images_note(sets: Sequence[record.SetRecord]) -> list[str]:
 
 def validation_note(protocol: record.Protocol) -> list[str]:
     """Test sets on which the epoch was chosen too: their numbers are those of an oracle."""
-    same = [entry.name for entry in protocol.sets if entry.name in protocol.validation_sets]
+    same = [entry.name for entry in protocol.sets if entry.name in protocol.validation_sets and not entry.domain]
     return [
         f"validation and test are the same images ({name}): the score on it is an oracle's, selected on what it tests"
         for name in same

@@ -14,9 +14,12 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from biasbed import measures, record
+from biasbed import record
+from biasbed.analysis.runs.columns import Column, headline
 from biasbed.analysis.runs.run import Run
-from biasbed.analysis.selection.rules import History, Rule, headline
+from biasbed.analysis.selection.pools import History
+from biasbed.analysis.selection.rules import Rule
+from biasbed.analysis.selection.select import Rules
 from biasbed.analysis.statistics.friedman import DIGITS
 
 COLUMNS = (
@@ -32,7 +35,7 @@ COLUMNS = (
 
 
 def table(
-    runs: Sequence[Run], histories: Mapping[str, History], sets: Sequence[record.SetRecord], rule: Rule, n: int
+    runs: Sequence[Run], histories: Mapping[str, History], columns: Sequence[Column], rules: Rules, n: int
 ) -> pd.DataFrame:
     """`COLUMNS`, one row per algorithm and set whose runs all have a deviation over epochs; only of `last_n`.
 
@@ -40,21 +43,25 @@ def table(
     epochs of all runs.
     """
     rows: list[tuple[object, ...]] = []
-    if rule.name != "last_n":
+    if any(rule.name != "last_n" for rule in rules.values()):
         return pd.DataFrame(rows, columns=list(COLUMNS))
     for algorithm in dict.fromkeys(run.algorithm for run in runs):
-        for entry in sets:
-            found = [_of_run(run, histories[run.id], entry, rule) for run in runs if run.algorithm == algorithm]
+        for column in columns:
+            own = [run for run in runs if run.algorithm == algorithm and run.cell in ("", column.cell)]
+            found = [
+                _of_run(run, histories[run.id].on(column.cell), column.entry, rules.get((run.protocol, column.cell)))
+                for run in own
+            ]
             known = [pair for pair in found if pair is not None]
             if known and not any(math.isnan(deviation) for _, deviation in known):
-                rows.append((algorithm, entry.name, *_pooled(known, measures.scale(entry.headline)), len(known), n))
+                rows.append((algorithm, column.name, *_pooled(known, column.scale), len(known), n))
     return pd.DataFrame(rows, columns=list(COLUMNS)).round(DIGITS)
 
 
-def _of_run(run: Run, history: History, entry: record.SetRecord, rule: Rule) -> tuple[float, float] | None:
+def _of_run(run: Run, history: History, entry: record.SetRecord, rule: Rule | None) -> tuple[float, float] | None:
     """A run's mean over the epochs and its standard deviation over them (with n); None without a value on the set."""
     curve = history.curve(headline(entry))
-    if run.kind == "published":
+    if run.kind == "published" or rule is None:
         deviation = history.curve(record.MetricName("test", "std_over_epochs", entry.name))
         return (list(curve.values())[-1], next(iter(deviation.values()), math.nan)) if curve else None
     values = [curve[step] for step in rule.steps(history, entry)]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from biasbed import record
 from biasbed.analysis.runs import consistency
+from biasbed.analysis.runs.alike import ANALYZE, TESTED, alike, cells_of, list_scopes, read_protocols
 from biasbed.analysis.runs.run import Collection, Run, Scope
 from biasbed.analysis.runs.store import parameters
 from biasbed.errors import Failure, UsageError
@@ -23,17 +24,12 @@ if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
     from biasbed.analysis.runs.store import RunStore
 
-ANALYZE = "mlflow run . -e analyze"
 PUBLISHED_MARK = "@"  # erm@biasbed: the ERM of the BiasBed paper, beside one's own
 
 
 def read_run(run: Any) -> Run:
     """An MLflow run by our tags; a tag that is absent or unreadable is left empty."""
     tag = run.data.tags.get
-    try:
-        training_data = dict(json.loads(tag(record.TRAINING_DATA, "{}")))
-    except (ValueError, TypeError):
-        training_data = {}
     return Run(
         id=run.info.run_id,
         name=run.info.run_name or run.info.run_id,
@@ -45,56 +41,105 @@ def read_run(run: Any) -> Run:
         suite=tag(record.SUITE, ""),
         study=tag(record.STUDY, record.ADHOC),
         protocol=tag(record.PROTOCOL_HASH, ""),
-        algorithm=tag(record.ALGORITHM, ""),
+        algorithm=tag(record.ROW, "") or tag(record.ALGORITHM, ""),
+        method=tag(record.ALGORITHM, ""),
+        cell=tag(record.CELL, ""),
         seed=tag(record.SEED, ""),
         test_domains=tag(record.TEST_DOMAINS, ""),
         run_key=tag(record.RUN_KEY, "") or run.info.run_id,
         config_hash=tag(record.CONFIG_HASH, ""),
         data_fingerprint=tag(record.DATA_FINGERPRINT, ""),
         code_hash=tag(record.CODE_HASH, ""),
+        tested=tag(record.TESTED, ""),
+        needs=_words(tag(record.NEEDS, "")),
+        provides=_words(tag(record.PROVIDES, "")),
+        repeat=tag(record.REPEAT, ""),
+        space=tag(record.SPACE, ""),
+        trial=tag(record.TRIAL, ""),
+        trial_state=tag(record.TRIAL_STATE, ""),
         git_commit=tag(record.GIT_COMMIT, ""),
         git_dirty=tag(record.GIT_DIRTY, ""),
         selection=tag(record.SELECTION, ""),
-        selection_n=int(tag(record.SELECTION_N, "0")) if tag(record.SELECTION_N, "0").isdigit() else 0,
+        selection_n=_number(tag(record.SELECTION_N, "")),
         source=tag(record.SOURCE, ""),
+        summary=_mapping(tag(record.SUMMARY, "")),
         skipped_images=tag(record.SKIPPED_IMAGES, ""),
         oracle=tag(record.ORACLE, ""),
-        training_data=training_data,
+        training_data=_mapping(tag(record.TRAINING_DATA, "")),
+        weights=tag(record.WEIGHTS, ""),
+        init=_mapping(tag(record.INIT, "")),
+        parameters=_number(tag(record.PARAMETERS, "")),
+        images_per_second=float(run.data.metrics.get("time/images_per_second", 0.0)),
         config=parameters(run),
     )
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(filter(None, text.split(",")))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text or "{}"))
+    except (ValueError, TypeError):
+        return {}
 
 
 def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[Any]]:
     """The runs that the options ask for, and all MLflow runs behind them (duplicates and other published rules too).
 
     UsageError for names that no run has, Failure where nothing or several things could be analysed and where runs of
-    one algorithm don't belong together.
+    one row don't belong together.
     """
-    mlflow_runs = {run.info.run_id: run for kind in ("train", "published") for run in store.runs(kind)}
-    every = [read_run(run) for run in mlflow_runs.values()]
+    mlflow_runs, every = _every(store, options)
     found, notes = _in_scope(store, every, options)
+    protocols = read_protocols(store, found)
+    found, more = alike(store, found, protocols)
+    found, left = _of_seeds(_of_algorithms(found, options), options.seeds)
+    notes += [*more, *left]
     scope = found[0].scope
-    protocol = read_protocol(store, scope.protocol, found)
-    found, more = _of_seeds(_of_algorithms(found, options), options.seeds)
-    notes += more
     by_rule: dict[str, tuple[Run, ...]] = {}
     if scope.kind == "published":
         by_rule = published_by_rule(found, options.n)
-        found = of_published_rule(found, options.selection, options.n, protocol)
+        found = of_published_rule(found, options.selection, options.n, protocols[scope.protocol])
     counted, duplicates = consistency.first_of_each_key(found, options.duplicates)
     notes += consistency.irregularities(counted, () if options.allow == "none" else options.allow)
     notes += consistency.duplicate_notes(counted, duplicates, options.duplicates)
-    statuses = Counter(run.status for run in every if run.scope == scope and not run.finished)
-    collection = Collection(scope, protocol, tuple(counted), tuple(duplicates), dict(statuses), tuple(notes), by_rule)
+    statuses = Counter(run.status for run in every if same_study(run, scope) and not run.finished)
+    cells = cells_of(counted, protocols)
+    runs = (tuple(counted), tuple(duplicates))
+    collection = Collection(scope, cells, protocols, *runs, dict(statuses), tuple(notes), by_rule)
     needed = dict.fromkeys(run.id for runs in (counted, duplicates, *by_rule.values()) for run in runs)
     return collection, [mlflow_runs[run_id] for run_id in needed]
 
 
 # --- suite, study, protocol -------------------------------------------------------------------------------------------
 
+TRAINED, SEARCHED = ("train", "published"), ("trial",)
+
+
+def _every(store: RunStore, options: AnalyzeOptions) -> tuple[dict[str, Any], list[Run]]:
+    """All runs that may be asked for; trials, which may be thousands, where nothing else is."""
+    mlflow_runs: dict[str, Any] = {}
+    for kinds in ((*TRAINED, *TESTED), SEARCHED):
+        mlflow_runs |= {run.info.run_id: run for kind in kinds for run in store.runs(kind)}
+        every = [read_run(run) for run in mlflow_runs.values()]
+        if any(run.finished and options.study in ("auto", run.study) for run in every):
+            break
+    return mlflow_runs, every
+
+
+def same_study(run: Run, scope: Scope) -> bool:
+    """Whether a run may belong beside the runs of this scope."""
+    return (run.kind, run.suite, run.study) == (scope.kind, scope.suite, scope.study)
+
 
 def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> tuple[list[Run], list[str]]:
-    """The finished runs of the one scope that the options leave, and what to say about the others."""
+    """The finished runs of the one study that the options leave, and what to say about the others."""
     finished = [run for run in runs if run.finished and run.algorithm and run.protocol]
     if not finished:
         raise Failure(_nothing_there(store, runs))
@@ -104,13 +149,17 @@ def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> 
     chosen = _matching(chosen, "study", options.study, runs)
     chosen = _matching(chosen, "protocol", options.protocol, runs)
     trained = [run for run in chosen if run.kind == "train"]
-    if trained and len(trained) < len(chosen):  # published numbers are analysed when asked for by name
-        studies = sorted({run.study for run in chosen if run.kind == "published"})
+    tested = [run for run in chosen if run.kind in TESTED]
+    published = [run for run in chosen if run.kind == "published"]
+    if trained and published:  # published numbers are analysed when asked for by name
+        studies = sorted({run.study for run in published})
         notes += [f"published results are there too; for these: {ANALYZE} -P study={study}" for study in studies]
-        chosen = trained
-    scopes = Counter(run.scope for run in chosen)
+    beside = {(run.suite, run.study) for run in trained}
+    chosen = [*trained, *(run for run in tested if (run.suite, run.study) in beside)] or published or chosen
+    chosen = [run for run in chosen if run.kind != "trial" or run.trial_state == "complete"]
+    scopes = Counter((run.suite, run.study) for run in chosen)
     if len(scopes) > 1:
-        raise Failure(_list_scopes(store, chosen, scopes))
+        raise Failure(list_scopes(store, chosen, Counter(run.scope for run in chosen)))
     return chosen, notes
 
 
@@ -137,47 +186,6 @@ def _nothing_there(store: RunStore, runs: Sequence[Run]) -> str:
         "train some:                   mlflow run . -e train -P algorithm=erm\n"
         "or take published results:    mlflow run . -e import -P source=biasbed"
     )
-
-
-def _list_scopes(store: RunStore, runs: Sequence[Run], scopes: Mapping[Scope, int]) -> str:
-    lines = ["several things could be analysed; name one:"]
-    for scope, count in sorted(scopes.items()):
-        of_scope = [run for run in runs if run.scope == scope]
-        num_algorithms = len({run.algorithm for run in of_scope})
-        arguments = f"-P suite={scope.suite} -P study={scope.study}"
-        if sum((s.suite, s.study) == (scope.suite, scope.study) for s in scopes) > 1:
-            arguments += f" -P protocol={scope.protocol}"
-        lines.append(f"  {count} {scope.kind} run(s) of {num_algorithms} algorithm(s), {_describe(store, of_scope)}")
-        lines.append(f"    {ANALYZE} {arguments}")
-    return "\n".join(lines)
-
-
-def _describe(store: RunStore, runs: Sequence[Run]) -> str:
-    try:
-        protocol = read_protocol(store, runs[0].protocol, runs)
-    except Failure as failure:
-        return str(failure)
-    start = "" if protocol.start == record.SCRATCH else f" from {protocol.start}"
-    trained = f"trained on {', '.join(protocol.training_sets)}{start}"
-    return f"{trained}, tested on {', '.join(s.name for s in protocol.sets)}"
-
-
-def read_protocol(store: RunStore, wanted: str, runs: Sequence[Run]) -> record.Protocol:
-    """The protocol with this hash, from the first of the runs that has it unharmed; else Failure."""
-    problem = f"no run of protocol {wanted} has a {record.PROTOCOL_FILE}"
-    for run in runs:
-        try:
-            text = store.text(run.id, record.PROTOCOL_FILE)
-            if text is None:
-                continue
-            protocol = record.Protocol.from_json(text)
-        except (Failure, ValueError) as error:
-            problem = f"{record.PROTOCOL_FILE} of run {run.id} can't be read: {error}"
-            continue
-        if protocol.hash == wanted:
-            return protocol
-        problem = f"{record.PROTOCOL_FILE} of run {run.id} has the hash {protocol.hash}, its tag says {wanted}"
-    raise Failure(problem)
 
 
 # --- algorithms and published rules -----------------------------------------------------------------------------------
@@ -215,7 +223,10 @@ def _of_seeds(runs: list[Run], wanted: Sequence[str] | str) -> tuple[list[Run], 
 
 
 def published_by_rule(runs: Sequence[Run], n: int) -> dict[str, tuple[Run, ...]]:
-    """Published runs by the selection rule that is in their numbers, each run once; of `last_n` those of n epochs."""
+    """Published runs by the selection rule that is in their numbers, each run once; of `last_n` those of n epochs.
+
+    Under "" those whose paper names no rule.
+    """
     found = {}
     for rule in sorted({run.selection for run in runs}):
         same = [run for run in runs if run.selection == rule and (rule != "last_n" or run.selection_n == n)]
@@ -231,6 +242,8 @@ def of_published_rule(runs: Sequence[Run], wanted: str, n: int, protocol: record
         if protocol.default_selection not in rules and len(rules) > 1:
             raise UsageError(f"name the rule of the published numbers: selection={' or '.join(rules)}")
         wanted = protocol.default_selection if protocol.default_selection in rules else rules[0]
+    if rules == [""]:  # what names no rule stands under each
+        return list(runs)
     if wanted not in rules:
         raise UsageError(f"selection={wanted}: these results were published under {' and '.join(rules)} only")
     chosen = [run for run in runs if run.selection == wanted]

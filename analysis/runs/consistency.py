@@ -31,7 +31,7 @@ def first_of_each_key(runs: Iterable[Run], which: str = "first") -> tuple[list[R
 
 def _display_order(run: Run) -> tuple[str, int, str, str, str]:
     seed = int(run.seed) if run.seed.isdigit() else 0
-    return run.algorithm, seed, run.seed, run.test_domains, run.id
+    return run.algorithm, seed, run.seed, run.cell or run.test_domains, run.id
 
 
 def duplicate_notes(counted: Sequence[Run], duplicates: Sequence[Run], which: str) -> list[str]:
@@ -50,13 +50,15 @@ def irregularities(runs: Sequence[Run], allow: Sequence[str]) -> list[str]:
     """Notes on what differs between runs that are compared; Failure for what must not differ and is not allowed."""
     stops: list[str] = []
     notes: list[str] = []
-    for name in sorted({run.algorithm for run in runs}):
-        same = [run for run in runs if run.algorithm == name]
-        for allowance, text in _differences(name, same):
-            if allowance in allow:
-                notes.append(f"accepted: {text.strip()}")
-            else:
-                stops.append(text)
+    differences = [
+        found for same in _by_place(runs) for found in _differences(" on ".join(filter(None, same[0].place)), same)
+    ]
+    differences += _tested_otherwise(runs)
+    for allowance, text in differences:
+        if allowance in allow:
+            notes.append(f"accepted: {text.strip()}")
+        else:
+            stops.append(text)
     if stops:
         wanted = {name for name in ALLOWANCES if any(f"[{name}]" in stop for stop in stops)}
         names = ",".join(sorted({*wanted, *allow} - {"none"}))
@@ -96,21 +98,41 @@ def _commit_notes(runs: Sequence[Run]) -> list[str]:
     return [f"the runs come from {len(commits)} states of the repository: {listed}"]
 
 
+def _by_place(runs: Iterable[Run]) -> list[list[Run]]:
+    """The runs of each row on each cell."""
+    found: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
+    for run in runs:
+        found[run.place].append(run)
+    return [found[place] for place in sorted(found)]
+
+
 def _differences(algorithm: str, runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """(allowance, text) for each way in which the runs of one algorithm differ."""
+    """(allowance, text) for each way in which the runs of one row on one cell differ."""
     found = []
     by_data = _group(runs, "data_fingerprint")
     if len(by_data) > 1:
         found.append(("different_data", f"  {algorithm}: images differ [different_data]: {_groups(by_data)}"))
     # Other images mean another config hash too, so configurations are compared among runs on the same images.
     for same in by_data.values():
-        by_config = _group(same, "config_hash")
+        # What a search varies is meant to differ; what is searched is not.
+        by_config = _group(same, "space" if same[0].kind == "trial" else "config_hash")
         if len(by_config) > 1:
             text = f"  {algorithm}: settings differ [different_config]: {_groups(by_config)}{_settings(by_config)}"
             found.append(("different_config", text))
     by_code = _group(runs, "code_hash")
     if len(by_code) > 1:
         found.append(("different_code", f"  {algorithm}: code differs [different_code]: {_groups(by_code)}"))
+    return found
+
+
+def _tested_otherwise(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """(allowance, text) where rows on one cell were tested on other images; runs from before don't say."""
+    found = []
+    for cell in sorted({run.cell for run in runs}):
+        groups = _group((run for run in runs if run.cell == cell and run.tested), "tested")
+        if len(groups) > 1:
+            text = f"  {cell or 'all rows'}: the images that are tested differ [different_data]: {_groups(groups)}"
+            found.append(("different_data", text))
     return found
 
 

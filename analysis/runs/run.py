@@ -22,26 +22,50 @@ class Run:
     suite: str
     study: str
     protocol: str
-    algorithm: str
+    algorithm: str  # what it is one of in tables: its row's name, where there is none the method's
+    method: str = ""  # how it was trained
+    cell: str = ""  # what it trained on, where several such things are told apart
     seed: str = ""
     test_domains: str = ""
     run_key: str = ""
     config_hash: str = ""
     data_fingerprint: str = ""
     code_hash: str = ""
+    tested: str = ""  # hash of all that it is tested on
+    needs: frozenset[str] = frozenset()  # what its method needs of the training data
+    provides: frozenset[str] = frozenset()  # what of that they have
+    repeat: str = ""  # of a trial: of its search
+    space: str = ""  # of a trial: hash of what is searched
+    trial: str = ""  # which one of its search
+    trial_state: str = ""  # how it ended: complete, pruned, failed
     git_commit: str = ""
     git_dirty: str = ""
     selection: str = ""
     selection_n: int = 0
     source: str = ""
+    summary: Mapping[str, str | int] = field(default_factory=dict)  # of a published row: which spread was printed
     skipped_images: str = ""
     oracle: str = ""  # the metric of test sets by which a sweep chose its hyper-parameters
     training_data: Mapping[str, float] = field(default_factory=dict)
+    weights: str = ""  # of a tested model: hash of its content
+    init: Mapping[str, str] = field(default_factory=dict)  # what training started from
+    parameters: int = 0  # of the model; 0 where it is not known
+    images_per_second: float = 0.0  # in training, or of a tested model in testing
     config: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def finished(self) -> bool:
         return self.status == "FINISHED"
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Row and cell: runs that differ in seed alone share them."""
+        return self.algorithm, self.cell
+
+    @property
+    def held_out(self) -> tuple[str, ...]:
+        """Its test domains."""
+        return tuple(filter(None, self.test_domains.split(",")))
 
     @property
     def scope(self) -> Scope:
@@ -55,7 +79,17 @@ class Scope:
     kind: str
     suite: str
     study: str
-    protocol: str
+    protocol: str  # of all of them, or of those of the first cell
+
+
+@dataclass(frozen=True)
+class TrainedOn:
+    """A cell: what its runs trained on, and what they are judged on."""
+
+    name: str  # empty where there is one alone
+    protocol: record.Protocol  # of the first of its runs
+    test_domains: tuple[str, ...] = ()
+    provides: frozenset[str] = frozenset()  # what methods may need of the training data and these have
 
 
 @dataclass(frozen=True)
@@ -63,12 +97,31 @@ class Collection:
     """The runs of one analysis."""
 
     scope: Scope
-    protocol: record.Protocol
+    cells: tuple[TrainedOn, ...]
+    protocols: Mapping[str, record.Protocol]  # hash -> the protocol of some of the runs
     runs: tuple[Run, ...]  # that count
     duplicates: tuple[Run, ...] = ()  # finished too, but another run has the same key
     not_finished: Mapping[str, int] = field(default_factory=dict)  # status -> runs
     notes: tuple[str, ...] = ()
     published_by_rule: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)  # selection rule -> published runs
+
+    @property
+    def protocol(self) -> record.Protocol:
+        """Of the first cell."""
+        return self.cells[0].protocol
+
+    @property
+    def is_search(self) -> bool:
+        """Whether the runs are trials, of which a rule chooses one per search."""
+        return self.scope.kind == "trial"
+
+    def protocol_of(self, run: Run) -> record.Protocol:
+        return self.protocols[run.protocol]
+
+    def not_applicable(self, algorithm: str, cell: str) -> frozenset[str]:
+        """What a row needs that a cell's training data don't have; empty where it can be trained on them."""
+        needs = frozenset[str]().union(*(run.needs for run in self.runs if run.algorithm == algorithm))
+        return needs - next(known.provides for known in self.cells if known.name == cell)
 
     @property
     def algorithms(self) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Selection rules from a user's own file, `selection=my_rules.py:MyRule` (docs/analysis.md has an example).
 
 `MyRule` is a subclass of `Rule` with `name`, `label`, `oracle` and `steps(history, entry)`; `MyRule(protocol, n)` makes
-it. One that chooses among runs too (hyper-parameters by leave-one-domain-out, a test-domain oracle) has
-`choose(candidates)`.
+it. One that chooses among the trials of a search says by which `value(history, entry)`; one that looks at more than one
+run at a time (hyper-parameters by leave-one-domain-out) has `choices(pool)` in place of all of these.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from biasbed import record
-from biasbed.analysis.selection.rules import RULES, Candidate, History, Rule
+from biasbed.analysis.selection.pools import Choice, History, Pool
+from biasbed.analysis.selection.rules import RULES, Rule
 from biasbed.errors import Failure, UsageError
 
 NEEDED: Mapping[str, type] = {"name": str, "label": str, "oracle": bool}
@@ -24,7 +25,7 @@ class OwnRule(Rule):
     def __init__(self, source: str, rule: Rule, code: str) -> None:
         """source: as the command names it. code: hash of its file."""
         self.source, self.rule, self.code = source, rule, code
-        self.name, self.oracle = rule.name, rule.oracle
+        self.name, self.oracle, self.needs = rule.name, rule.oracle, tuple(rule.needs)
 
     @property
     def label(self) -> str:
@@ -40,16 +41,46 @@ class OwnRule(Rule):
             raise Failure(f"selection={self.source}: steps must return whole numbers, not {found!r}")
         return found
 
-    def choose(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        algorithm = candidates[0].run.algorithm
+    def value(self, history: History, entry: record.SetRecord) -> float | None:
         try:
-            ids = {candidate.run.id for candidate in self.rule.choose(candidates)}
+            found = self.rule.value(history, entry)
+            return None if found is None else float(found)
+        except UsageError:  # it has none
+            raise
         except (Exception, SystemExit) as error:
-            raise self._failed(f"on the runs of {algorithm}", error) from error
-        chosen = [candidate for candidate in candidates if candidate.run.id in ids]
-        if not chosen:
-            raise Failure(f"selection={self.source}: it chose none of the {len(candidates)} run(s) of {algorithm}")
-        return chosen
+            raise self._failed(f"on run {history.run}", error) from error
+
+    def choices(self, pool: Pool) -> list[Choice]:
+        if type(self.rule).choices is Rule.choices:
+            return list(super().choices(pool))
+        try:
+            found = [Choice(str(one.run), str(one.set), tuple(one.steps)) for one in self.rule.choices(pool)]
+        except (Exception, SystemExit) as error:
+            raise self._failed(f"on {pool.title}", error) from error
+        if not found:
+            raise Failure(
+                f"selection={self.source}: it chose none of the {len(pool.candidates)} run(s) of {pool.title}"
+            )
+        self._check(pool, found)
+        return found
+
+    def _check(self, pool: Pool, found: Sequence[Choice]) -> None:
+        """Failure for what can't be a choice from this pool."""
+        runs, sets = {candidate.run.id for candidate in pool.candidates}, [entry.name for entry in pool.sets]
+        taken: set[tuple[str, str]] = set()
+        for one in found:
+            wrong = ""
+            if one.run not in runs:
+                wrong = f"it chose the run {one.run}, which is none of these"
+            elif one.set not in sets:
+                wrong = f"it chose for '{one.set}', which is none of the sets {', '.join(sets)}"
+            elif not one.steps or not all(isinstance(step, int) for step in one.steps):
+                wrong = f"it chose the steps {one.steps!r}, which should be whole numbers"
+            elif ((one.set, "") if pool.is_search else (one.set, one.run)) in taken:
+                wrong = f"it chose twice for '{one.set}'"
+            if wrong:
+                raise Failure(f"selection={self.source} on {pool.title}: {wrong}")
+            taken.add((one.set, "") if pool.is_search else (one.set, one.run))
 
     def _failed(self, where: str, error: BaseException) -> Failure:
         return Failure(f"selection={self.source} failed {where}: {type(error).__name__}: {error}")
@@ -66,7 +97,7 @@ def load(source: str, protocol: record.Protocol, n: int) -> OwnRule:
         wrong = [name for name, kind in NEEDED.items() if not _is(rule, name, kind)]
     except (Exception, SystemExit) as error:
         raise UsageError(f"selection={source} can't be used: {type(error).__name__}: {error}") from None
-    wrong += ["steps"] if cls.steps is Rule.steps else []
+    wrong += ["steps"] if cls.steps is Rule.steps and cls.choices is Rule.choices else []
     if wrong:
         raise UsageError(
             f"selection={source} is no selection rule: it needs {', '.join(wrong)} (text name and label, "

@@ -1,8 +1,9 @@
 """Selection rules: which runs count, and which of their epochs stand for them.
 
 A rule is a small frozen object that looks at one run's history and names the steps that count for one evaluation set;
-every measure of that set is then the mean over those steps. It may also choose among an algorithm's runs. A new rule is
-a subclass of `Rule`: in a file of your own (own.py), or here with a line in `RULES`.
+every measure of that set is then the mean over those steps. Of the trials of a search it chooses one, by a value of its
+own or by all that the pool tells. A new rule is a subclass of `Rule`: in a file of your own (own.py), or here with a
+line in `RULES`.
 """
 
 from __future__ import annotations
@@ -13,46 +14,21 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from biasbed import record
-from biasbed.analysis.runs.run import Run
+from biasbed.analysis.runs.columns import headline
+from biasbed.analysis.selection.pools import Candidate, Choice, History, Pool
 from biasbed.errors import Failure, UsageError
 from biasbed.registry import Registry
 
-
-class History:
-    """One run's curves: every metric's values by step, in the order of steps."""
-
-    def __init__(self, run: str, rows: Iterable[tuple[str, int, float]], is_published: bool = False) -> None:
-        """rows: metric, step, value; one for each metric and step. run: the run's name in messages.
-
-        is_published: a rule was applied already, and what it gave is all there is.
-        """
-        self.run, self.is_published = run, is_published
-        self._curves: dict[str, dict[int, float]] = {}
-        for metric, step, value in sorted(rows):
-            self._curves.setdefault(metric, {})[step] = value
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        return tuple(self._curves)
-
-    def curve(self, metric: record.MetricName | str) -> Mapping[int, float]:
-        """Values by step, in the order of steps, finite or not; empty where the run has no such metric."""
-        return self._curves.get(str(metric), {})
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A run that a rule may choose."""
-
-    run: Run
-    history: History
+TEST_LABELS = "labels of the test images"
+GROUP_LABELS = "groups of the validation images"
 
 
 class Rule:
-    """Which runs of an algorithm count, and at which steps."""
+    """Which runs count, and at which steps."""
 
     name: str  # as `selection=` has it
     oracle: bool  # whether it looks at the evaluation sets: no model could be chosen so in practice
+    needs: tuple[str, ...] = ()  # the labels that it looks at, in words, besides those of validation
     in_every_protocol: ClassVar[bool] = False  # whether it makes sense where the protocol doesn't list it
 
     @classmethod
@@ -65,9 +41,26 @@ class Rule:
         """The rule in words, for captions; that of an oracle begins with ORACLE."""
         raise NotImplementedError
 
-    def choose(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Those of one algorithm's runs that count: all, but for rules that choose hyper-parameters too."""
-        return candidates
+    def choices(self, pool: Pool) -> Iterable[Choice]:
+        """Which run of the pool stands for it on each set, and at which steps.
+
+        Every run for itself; of a search the trial that the rule holds for the best, by `value`.
+        """
+        for entry in pool.sets:
+            for candidate in (self._best(pool, entry),) if pool.is_search else pool.candidates:
+                yield Choice(candidate.run.id, entry.name, self.steps(candidate.history, entry))
+
+    def _best(self, pool: Pool, entry: record.SetRecord) -> Candidate:
+        """The candidate with the highest value, of several the first."""
+        values = {number: self.value(candidate.history, entry) for number, candidate in enumerate(pool.candidates)}
+        finite = {number: value for number, value in values.items() if value is not None and math.isfinite(value)}
+        if not finite:
+            raise Failure(f"selection={self.name}: no trial of {pool.title} has a value to choose it by")
+        return pool.candidates[max(finite, key=finite.__getitem__)]
+
+    def value(self, history: History, entry: record.SetRecord) -> float | None:
+        """How good a trial is by this rule, where it is to choose one for this set: the higher the better."""
+        raise UsageError(f"selection={self.name}: the rule does not say how to choose among the trials of a search")
 
     def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
         """The steps of a run that count for this evaluation set; empty where the run was never tested on it."""
@@ -82,10 +75,12 @@ class BestValidation(Rule):
     higher_is_better: bool = True
     name: str = "best_validation"
     oracle: bool = False
+    needs: tuple[str, ...] = ()
 
     @classmethod
     def made(cls, protocol: record.Protocol, n: int) -> Rule:
-        return cls(protocol.monitor, protocol.monitor_higher_is_better)
+        needs = (GROUP_LABELS,) if _is_of_groups(protocol, protocol.monitor) else ()
+        return cls(protocol.monitor, protocol.monitor_higher_is_better, needs=needs)
 
     @property
     def label(self) -> str:
@@ -97,18 +92,23 @@ class BestValidation(Rule):
             raise Failure(f"run {history.run} has no finite {self.monitor}, so it has no best validation epoch")
         return (best,)
 
+    def value(self, history: History, entry: record.SetRecord) -> float | None:
+        return _best_value(history.curve(self.monitor), self.higher_is_better)
+
 
 @dataclass(frozen=True)
 class LastN(Rule):
     """The last n epochs at which the set was tested, averaged (Kalischek et al. 2023)."""
 
     n: int
+    monitor: str = ""  # by which it chooses among trials, at the same epochs
+    higher_is_better: bool = True
     name: str = "last_n"
     oracle: bool = False
 
     @classmethod
     def made(cls, protocol: record.Protocol, n: int) -> Rule:
-        return cls(n)
+        return cls(n, protocol.monitor, protocol.monitor_higher_is_better)
 
     @property
     def label(self) -> str:
@@ -123,6 +123,9 @@ class LastN(Rule):
             )
         return tuple(curve)[-self.n :]
 
+    def value(self, history: History, entry: record.SetRecord) -> float | None:
+        return _monitored(self.monitor, self.higher_is_better, history, self.steps(history, entry))
+
 
 @dataclass(frozen=True)
 class BestEpoch(Rule):
@@ -130,6 +133,7 @@ class BestEpoch(Rule):
 
     name: str = "best_epoch"
     oracle: bool = True
+    needs: tuple[str, ...] = (TEST_LABELS,)
 
     @classmethod
     def made(cls, protocol: record.Protocol, n: int) -> Rule:
@@ -143,6 +147,9 @@ class BestEpoch(Rule):
         best = _best_step(history.curve(headline(entry)), entry.higher_is_better)
         return () if best is None else (best,)
 
+    def value(self, history: History, entry: record.SetRecord) -> float | None:
+        return _best_value(history.curve(headline(entry)), entry.higher_is_better)
+
 
 @dataclass(frozen=True)
 class BestEpochPerRun(Rule):
@@ -151,6 +158,7 @@ class BestEpochPerRun(Rule):
     sets: tuple[record.SetRecord, ...]
     name: str = "best_epoch_per_run"
     oracle: bool = True
+    needs: tuple[str, ...] = (TEST_LABELS,)
     in_every_protocol: ClassVar[bool] = True
 
     @classmethod
@@ -169,24 +177,32 @@ class BestEpochPerRun(Rule):
         return "ORACLE: each run's epoch with the best mean over the test sets, chosen on the test images"
 
     def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
+        best = _best_step(self._means(history), higher_is_better=True)
+        return () if best is None else (best,)
+
+    def value(self, history: History, entry: record.SetRecord) -> float | None:
+        return _best_value(self._means(history), higher_is_better=True)
+
+    def _means(self, history: History) -> dict[int, float]:
+        """Step -> the sum over sets, turned round where less is better."""
         curves = [(history.curve(headline(other)), 1 if other.higher_is_better else -1) for other in self.sets]
         tested = [step for step in curves[0][0] if all(step in curve for curve, _ in curves)]
-        means = {step: math.fsum(sign * curve[step] for curve, sign in curves) for step in tested}
-        best = _best_step(means, higher_is_better=True)
-        return () if best is None else (best,)
+        return {step: math.fsum(sign * curve[step] for curve, sign in curves) for step in tested}
 
 
 @dataclass(frozen=True)
 class Last(Rule):
     """The last epoch at which the set was tested."""
 
+    monitor: str = ""  # by which it chooses among trials, at the same epoch
+    higher_is_better: bool = True
     name: str = "last"
     oracle: bool = False
     in_every_protocol: ClassVar[bool] = True
 
     @classmethod
     def made(cls, protocol: record.Protocol, n: int) -> Rule:
-        return cls()
+        return cls(protocol.monitor, protocol.monitor_higher_is_better)
 
     @property
     def label(self) -> str:
@@ -194,6 +210,9 @@ class Last(Rule):
 
     def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
         return last_step(history, entry)
+
+    def value(self, history: History, entry: record.SetRecord) -> float | None:
+        return _monitored(self.monitor, self.higher_is_better, history, self.steps(history, entry))
 
 
 # biasbed's own; a user's is `<file>.py:<Class>` (own.py).
@@ -216,9 +235,9 @@ class AsPublished(Rule):
     """Numbers that were published with a rule applied: there is one value per run and set, and it is taken."""
 
     def __init__(self, name: str, n: int = 0) -> None:
-        """n: as the numbers were published with, if their rule has one."""
+        """name: empty where the paper names no rule; n: as the numbers were published with, if their rule has one."""
         self.rule = RULES.load(name).made(PRINTED, n) if name in RULES else None
-        self.name, self.oracle = name, self.rule is not None and self.rule.oracle
+        self.name, self.oracle = name or "as_published", self.rule is not None and self.rule.oracle
 
     @property
     def label(self) -> str:
@@ -233,13 +252,31 @@ def last_step(history: History, entry: record.SetRecord) -> tuple[int, ...]:
     return tuple(history.curve(headline(entry)))[-1:]
 
 
-def headline(entry: record.SetRecord) -> record.MetricName:
-    """The metric that stands for an evaluation set."""
-    return record.MetricName("test", entry.headline, entry.name)
-
-
 def _best_step(curve: Mapping[int, float], higher_is_better: bool) -> int | None:
     """The step of the best finite value, of several the first; None without one."""
     finite = {step: value for step, value in curve.items() if record.is_finite(value)}
     best = max if higher_is_better else min
     return best(finite, key=finite.__getitem__, default=None)  # max and min return the first of equal values
+
+
+def _is_of_groups(protocol: record.Protocol, metric: str) -> bool:
+    """Whether a metric is one of a group of images, or derived of such."""
+    name, derived = record.parse_metric(metric), protocol.derivation(metric)
+    if name is not None and name.group is not None:
+        return True
+    return derived is not None and any(_is_of_groups(protocol, source) for source in derived.inputs)
+
+
+def _best_value(curve: Mapping[int, float], higher_is_better: bool) -> float | None:
+    """The best finite value, turned round where less is better; None without one."""
+    step = _best_step(curve, higher_is_better)
+    return None if step is None else curve[step] if higher_is_better else -curve[step]
+
+
+def _monitored(monitor: str, higher_is_better: bool, history: History, steps: Sequence[int]) -> float | None:
+    """The monitor's mean over the steps, turned round where less is better; None where it has no value at one."""
+    curve = history.curve(monitor)
+    if not steps or any(step not in curve for step in steps):
+        return None
+    mean = math.fsum(curve[step] for step in steps) / len(steps)
+    return mean if higher_is_better else -mean

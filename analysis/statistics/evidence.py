@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from biasbed import measures, record
+from biasbed.analysis.runs.columns import Column
 from biasbed.analysis.statistics import bayesian, bootstrap, pairs, per_set, planner, power, simulation, stability
 from biasbed.analysis.statistics.friedman import RankTests, difference, orient
 
@@ -68,13 +68,13 @@ class PairwiseResults:
 def gather(
     comparisons: Sequence[RankTests],
     runs: pd.DataFrame,
-    sets: Sequence[record.SetRecord],
+    sets: Sequence[Column],
     rules: Mapping[str, pd.DataFrame],
     options: AnalyzeOptions,
 ) -> PairwiseResults:
     """All of it, from the run table (`scores.run_table`) and the mean matrices of further selection rules."""
     lower = [entry.name for entry in sets if not entry.higher_is_better]
-    units = sorted({measures.of(entry.headline).unit for entry in sets})
+    units = sorted({entry.unit for entry in sets})
     skipped = ""
     if len(units) > 1:
         skipped = f"the sets are measured in {' and '.join(units)}: differences can't be compared or averaged over sets"

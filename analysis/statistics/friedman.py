@@ -21,6 +21,7 @@ from biasbed.errors import Failure
 
 ALL_SETS = "all"
 STRICT = "strict"
+COMPLETE = "complete"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ class PairTest:
 class RankTests:
     """All tests on one choice of sets."""
 
-    setting: str  # all, or strict: no set made by the maker of some algorithm's training data
+    setting: str  # all; complete: of the algorithms that have all sets, where some can't; or strict: no set made by the
+    # maker of some algorithm's training data
     algorithms: tuple[str, ...]
     sets: tuple[str, ...]
     left_out: tuple[str, ...]

@@ -12,6 +12,7 @@ from statistics import NormalDist
 
 CALIBRATION_BINS = 15  # Guo et al. 2017, section 4
 FRACTION = "%"  # the unit of what is stored as a fraction and shown in percent
+HEADLINE = "as the headline"  # the unit of what is said about a set's headline
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ MEASURES: Mapping[str, Measure] = {
         "published runs: standard deviation of the set's headline over the epochs that were averaged",
         higher_is_better=False,
     ),
+    "std_over_runs": Measure(
+        "published means: standard deviation (n - 1) of the set's headline over the runs", HEADLINE, False
+    ),
+    "num_runs": Measure("published means: of how many runs", "runs"),
+    "rounding": Measure("published means: half a unit of the last printed digit", HEADLINE, False),
     "lr": Measure("learning rate of the main optimizer after the epoch's last step", "per step"),
     "epoch_seconds": Measure("wall-clock seconds of the epoch's training", "s", False),
     "waiting_seconds": Measure("of those, seconds in which the main process waited for images", "s", False),
@@ -54,6 +60,7 @@ MEASURES: Mapping[str, Measure] = {
         "peak memory: CUDA allocator on a GPU, else resident size of the main process", "MiB", higher_is_better=False
     ),
 }
+SUMMARY = ("std_over_runs", "num_runs", "rounding")  # what stands beside a published mean in place of its runs
 UNKNOWN = Measure("a measure of somebody else's, taken for a fraction of which more is better")
 
 

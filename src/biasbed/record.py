@@ -29,7 +29,7 @@ ROW = "biasbed.row"  # name of what the run is one of in tables: a method, or on
 CELL = "biasbed.cell"  # name of what the run trains on, where a suite or a study tells several apart
 SEED = "biasbed.seed"
 TEST_DOMAINS = "biasbed.test_domains"  # held out of training, separated by commas
-NEEDS = "biasbed.needs"  # what the method needs of its training data, separated by commas (`algorithms.base.NEEDS`)
+NEEDS = "biasbed.needs"  # what the method needs of its training data, separated by commas (`algorithms.needs.NEEDS`)
 PROVIDES = "biasbed.provides"  # what of that its training data have
 TESTED = "biasbed.tested"  # hash of all that it is tested on: sets, images, classes, label maps
 PARAMETERS = "biasbed.parameters"  # number of the model's parameters
@@ -47,6 +47,7 @@ TRAINING_DATA = "biasbed.training_data"  # JSON object: data set -> share of eac
 SELECTION = "biasbed.selection"  # published runs: the rule (see SELECTION_RULES) behind the printed numbers
 SELECTION_N = "biasbed.selection_n"  # published runs under last_n: over how many epochs
 SOURCE = "biasbed.source"  # published runs: the paper
+SUMMARY = "biasbed.summary"  # published means in place of runs: JSON object, the spread that was printed and its ddof
 WEIGHTS = "biasbed.weights"  # evaluations: content hash of the tested model
 INIT = "biasbed.init"  # JSON object: what training started from (`networks.origin`)
 SKIPPED_IMAGES = "biasbed.skipped_images"  # corrupt=skip: JSON object, images that could not be read by phase
@@ -243,6 +244,8 @@ class SetRecord:
     conditions: Mapping[str, int] = field(default_factory=dict, metadata=LATER)  # condition -> images
     # Of each group what it stands for, by role: {"0-conflicting": {"class": "0", "alignment": "conflicting"}}
     roles: Mapping[str, Mapping[str, str]] = field(default_factory=dict, metadata=LATER)
+    unit: str = field(default="", metadata=LATER)  # of the headline (empty: as its measure or derivation has it)
+    aliases: tuple[str, ...] = field(default=(), metadata=LATER)  # other names of its domain, or if it has none, of it
 
 
 @dataclass(frozen=True)

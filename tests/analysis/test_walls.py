@@ -27,7 +27,7 @@ def loaded_after(code: str) -> set[str]:
     [
         "import biasbed.analysis",
         "from biasbed.analysis.options import AnalyzeOptions as A; from biasbed.settings import specs; specs(A)",
-        "import biasbed.published; biasbed.published.read(biasbed.published.BIASBED)",
+        "import biasbed.published; biasbed.published.BIASBED.runs()",
     ],
 )
 def test_options_and_package_data_load_nothing_heavy(code: str) -> None:

@@ -141,6 +141,12 @@ WRONG: Mapping[str, tuple[Protocol, str]] = {
         protocol(of("m", "error_ratio", "a")),
         "error_ratio takes another number of inputs or references",
     ),
+    "columns of one block without a mean": (
+        protocol(
+            dataclasses.replace(OTHER_UNIT, block="x"), sets=tuple(dataclasses.replace(one, block="x") for one in SETS)
+        ),
+        "accuracy and gap of the block 'x' have no common mean: call what stands for the block like it",
+    ),
     "domains of some inputs": (
         protocol(of("m", "mean", "a", "b", training=("art",))),
         "it has 2 inputs, and 1 domains that they need",

@@ -146,7 +146,7 @@ def test_accuracies_by_condition_are_those_of_the_decisions(trained: Callable[[s
 def test_columns_of_conditions(trained: Callable[[str], Path]) -> None:
     columns = {entry.name: entry for entry in protocol_of(trained(FOGGED)).columns}
     assert [*columns] == ["clear", "fogged", "fog_mean"]
-    assert [entry.block for entry in columns.values()] == ["", "fogs", "fogs"]
+    assert [entry.block for entry in columns.values()] == ["", "fogged", "fogged"]
     assert [entry.headline for entry in columns.values()] == ["accuracy", "relative_error", "accuracy"]
     assert [entry.higher_is_better for entry in columns.values()] == [True, False, True]
     assert {"best/clear", "best/fogged", "best/fog_mean", "best/val"} <= set(history(trained(FOGGED))[1])

@@ -11,9 +11,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from biasbed import measures, record
+from biasbed import measures
 from biasbed.analysis.report.figures.style import CHANCE, GREY, LIGHT, WARNING, legend, look
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.runs.columns import Column
 
 # --- scores -----------------------------------------------------------------------------------------------------------
 
@@ -33,7 +34,7 @@ def scores(analysis: Analysis) -> Figure:
         errors = rows["std"].fillna(0.0)
         axes.errorbar(x, rows["mean"], errors, fmt=marker, ms=4, color=colour, lw=1, label=algorithm)
     for i, entry in enumerate(analysis.sets):
-        chance = entry.chance * measures.scale(entry.headline)
+        chance = entry.chance * entry.scale
         axes.plot([i - 0.42, i + 0.42], [chance, chance], color=GREY, lw=1, ls=":", label=CHANCE if i == 0 else None)
     _set_axis(axes, names)
     axes.set_ylabel(_headline_label(analysis.sets))
@@ -53,7 +54,7 @@ def _set_axis(axes: Axes, names: Sequence[str]) -> None:
     axes.set_xlim(-0.5, len(names) - 0.5)
 
 
-def _headline_label(sets: Sequence[record.SetRecord]) -> str:
+def _headline_label(sets: Sequence[Column]) -> str:
     headlines = sorted({entry.headline for entry in sets})
     return ", ".join(f"{name.replace('_', ' ')} ({measures.of(name).unit})" for name in headlines)
 
@@ -84,7 +85,7 @@ def epochs(analysis: Analysis) -> Figure:
     return figure
 
 
-def _epoch_panel(axes: Axes, analysis: Analysis, entry: record.SetRecord) -> None:
+def _epoch_panel(axes: Axes, analysis: Analysis, entry: Column) -> None:
     of_set = analysis.curves[analysis.curves["dataset"] == entry.name]
     for position, algorithm in enumerate(analysis.algorithms):
         colour, style, _ = look(position)
@@ -95,7 +96,7 @@ def _epoch_panel(axes: Axes, analysis: Analysis, entry: record.SetRecord) -> Non
         mean, spread = groups.mean(), groups.std().fillna(0.0)
         axes.plot(mean.index, mean, color=colour, ls=style, lw=1.3, label=algorithm)
         axes.fill_between(mean.index, mean - spread, mean + spread, color=colour, alpha=0.15, lw=0)
-    axes.axhline(entry.chance * measures.scale(entry.headline), color=GREY, lw=0.8, ls=":", label=CHANCE)
+    axes.axhline(entry.chance * entry.scale, color=GREY, lw=0.8, ls=":", label=CHANCE)
     axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5, integer=True))
 
 

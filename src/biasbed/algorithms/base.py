@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from biasbed.algorithms.needs import NEEDS
 from biasbed.batch import at_least_fp32
 
 if TYPE_CHECKING:
@@ -76,15 +77,6 @@ class Progress:
     @property
     def _total(self) -> int:
         return self.epochs * self.steps_per_epoch if self.total is None else self.total
-
-
-# What a method may need that not all training data have.
-NEEDS: Mapping[str, str] = {
-    "bias": "bias labels of the training images",
-    "domain": "training images of several domains",
-    "bias_type": "a bias of a known type",
-    "validation_bias": "bias labels of the validation images",
-}
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[s
             report.write(folder.path, found.decisions, pairs)
             finish(tracker, metrics)
     print(report.text(found.decisions, pairs, "set", evaluation.suite.left_out))
-    for line in (*report.derived(run.protocol.derived, metrics), *evaluation.suite.remarks):
+    for line in (*report.derived(evaluation.suite.derivations, metrics), *evaluation.suite.remarks):
         print(line)
     if found.skipped:
         print(f"left out: {len(found.skipped)} images that can't be read, e.g. {min(found.skipped)}")
@@ -143,7 +143,7 @@ def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.Te
         brought["image_size"] = options.image_size
     named = recipes.named(preset_names(given), [suite.presets], known, name)
     tested = [{key: v for key, v in recipe.items() if recipes.within(key, recipes.TESTING)} for recipe in named]
-    layers = [suite.defaults, brought, *tested, {**given, "suite": name}]
+    layers = [suite.usual({**given, "suite": name}), brought, *tested, {**given, "suite": name}]
     if options.categories != "auto" and "categories" in known:
         layers.append({"categories": options.categories})
     values: dict[str, Any] = {"train": "none", "algorithm": model.algorithm, "seed": model.seed}
@@ -361,8 +361,11 @@ def _kept(path: Path, entry: EvaluationSet, observer: str, skip: bool) -> Decisi
     except UsageError:  # damaged: they are made again
         return None
     is_whole = one.label_map == entry.label_map.name and (skip or list(one.images) == list(entry.source.ids))
-    own: dict[str, Any] = {"set": entry.name, "classes": entry.source.classes, "preprocessing": entry.preprocessing}
-    return replace(one, observer=observer, **own) if is_whole else None
+    if not is_whole:
+        return None
+    return replace(
+        one, observer=observer, set=entry.name, classes=entry.source.classes, preprocessing=entry.preprocessing
+    )
 
 
 def _metrics(evaluation: Evaluation, found: Decided, pairs: Sequence[ObserverPair]) -> dict[str, float]:

@@ -13,8 +13,8 @@ from biasbed.studies.plan import PlannedRun, Records
 from biasbed.system.files import write_whole
 
 HOURS = ("training", "evaluation", "other", "device")
-HEADER = ("run", "row", "cell", "algorithm", "seed", "state", "attempts", "reached", "unit", "processes")
-HEADER += tuple(f"{name}_hours" for name in HOURS)
+FIRST = ("run", "row", "cell", "algorithm", "seed", "state", "attempts", "reached", "unit", "processes")
+HEADER = (*FIRST, *(f"{name}_hours" for name in HOURS))
 
 
 @dataclass(frozen=True)

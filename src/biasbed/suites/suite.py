@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from biasbed import measures, record
-from biasbed.config import Config
+from biasbed.config import Config, layered
 from biasbed.errors import UsageError
 from biasbed.settings import flatten, nearest, specs, word
 from biasbed.suites import derived
@@ -29,7 +29,7 @@ class Suite(Generic[C]):
     """A protocol, as one file says it: its settings, its defaults and presets, how its images are opened.
 
     Settings: a subclass of `Config` with what this suite alone can be told. defaults: settings that it chooses
-    otherwise than `Config` and `Settings`, by dotted name. presets: named settings besides them.
+    otherwise than `Config` and `Settings`, by dotted name, unless a method does. presets: named settings besides them.
     """
 
     Settings: ClassVar[type[Config]] = Config
@@ -39,6 +39,21 @@ class Suite(Generic[C]):
     def __init__(self, config: C, name: str) -> None:
         """name: what its runs are filed under."""
         self.config, self.name = config, name
+
+    @classmethod
+    def defaults_for(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Settings that it chooses for a data set (`train`), for a method (`algorithm`), or for one on the other.
+
+        They win over `defaults` and over the method's own, `hparams.*` too; presets and flags win over them. given: the
+        flags, as words or values; what is left open is not among them.
+        """
+        return {}
+
+    @classmethod
+    def usual(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Its settings where no method is trained. given: the flags."""
+        found = layered([cls.defaults, cls.defaults_for(given)])
+        return {name: value for name, value in found.items() if not name.startswith("hparams.")}
 
     def open(self) -> OpenSuite:
         """The suite with its images; UsageError where they are missing or don't fit."""
@@ -74,8 +89,10 @@ class Suite(Generic[C]):
 
     def _flags(self) -> tuple[tuple[str, str], ...]:
         """What names the same training data in another command."""
-        usual = {**{name: spec.default for name, spec in specs(self.Settings).items()}, **self.defaults}
         chosen = [("suite", self.config.suite)]
+        train = {} if self.config.train == "auto" else {"train": self.config.train}
+        general = {name: spec.default for name, spec in specs(self.Settings).items()}
+        usual = {**general, **self.usual({**dict(chosen), **train})}
         for name, value in flatten(self.config).items():
             names_data = name in ("data_dir", "train", "test_domains", "image_size", "prepared_dir")
             if (names_data or name.startswith("data.")) and value not in (usual[name], "none"):
@@ -172,7 +189,7 @@ class OpenSuite:
         return named
 
     def provides(self, training_data: Iterable[str]) -> frozenset[str]:
-        """Of what methods may need (`algorithms.base.NEEDS`), what these training data have."""
+        """Of what methods may need (`algorithms.needs.NEEDS`), what these training data have."""
         sources, validation = [self.source(name) for name in training_data], [entry.source for entry in self.validation]
         found = {
             "bias": all(source.bias is not None for source in sources),

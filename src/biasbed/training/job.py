@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biasbed import algorithms, networks, record, suites
-from biasbed.algorithms.base import NEEDS, Algorithm
+from biasbed.algorithms.base import Algorithm
+from biasbed.algorithms.needs import NEEDS
 from biasbed.config import Config
 from biasbed.errors import NotApplicable, UsageError
 from biasbed.networks import frozen

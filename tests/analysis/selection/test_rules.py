@@ -12,17 +12,19 @@ import pytest
 
 from biasbed import record
 from biasbed.analysis import scores
+from biasbed.analysis.runs.columns import Column
+from biasbed.analysis.runs.run import Run
+from biasbed.analysis.selection.pools import History, pools_of
 from biasbed.analysis.selection.rules import (
     AsPublished,
     BestEpoch,
     BestEpochPerRun,
     BestValidation,
-    History,
     Last,
     LastN,
     Rule,
 )
-from biasbed.analysis.selection.select import Missing, make_rule, select
+from biasbed.analysis.selection.select import Missing, Selected, make_rule, select
 from biasbed.errors import Failure, UsageError
 from helpers.commands import ROOT
 
@@ -36,6 +38,14 @@ def history(**curves: list[float]) -> History:
     """Curves by short name, one value for each of the steps 1, 2, ..."""
     names = {"val": MONITOR, "edge": "test/accuracy/edge", "edge_loss": "test/loss/edge", "sketch": "test/loss/sketch"}
     return History("r", [(names[k], step, v) for k, curve in curves.items() for step, v in enumerate(curve, start=1)])
+
+
+def selected(rule: Rule, curves: History) -> Selected:
+    """What a rule chooses of one run on one set."""
+    run = Run("r", "r", "0", "FINISHED", 0, 0, "train", "s", "adhoc", protocol="p", algorithm="erm")
+    protocol = record.Protocol("s", (EDGE,), ("train",), ("val",), MONITOR)
+    columns = [Column("edge", EDGE)]
+    return select({("p", ""): rule}, pools_of([run], {"r": curves}, columns, False), columns, {"p": protocol})
 
 
 def test_best_validation_takes_the_first_of_equal_epochs() -> None:
@@ -90,7 +100,8 @@ def test_only_the_oracle_is_an_oracle() -> None:
 
 def test_select_averages_every_measure_over_the_selected_epochs() -> None:
     curves = history(val=[0.1, 0.3, 0.2], edge=[0.2, 0.4, 0.8], edge_loss=[3.0, 2.0, 1.0])
-    table, missing = select(LastN(2), {"r": curves}, [EDGE], MONITOR)
+    found = selected(LastN(2), curves)
+    table, missing = found.values, found.missing
     assert not missing
     row = table.iloc[0]
     assert (row["value"], row["accuracy"], row["loss"]) == pytest.approx((0.6, 0.6, 1.5))
@@ -106,7 +117,8 @@ def test_select_averages_every_measure_over_the_selected_epochs() -> None:
     ],
 )
 def test_select_says_what_is_missing_and_why(curves: dict[str, list[float]], why: str) -> None:
-    table, missing = select(BestValidation(MONITOR), {"r": history(**curves)}, [EDGE], MONITOR)
+    found = selected(BestValidation(MONITOR), history(**curves))
+    table, missing = found.values, found.missing
     assert table.empty
     assert len(missing) == 1
     assert re.fullmatch(why, missing[0].why)
@@ -115,20 +127,21 @@ def test_select_says_what_is_missing_and_why(curves: dict[str, list[float]], why
 def test_a_measure_that_is_missing_at_a_selected_epoch_is_empty() -> None:
     """Not a mean over what there is, nor with a zero in its place."""
     curves = history(val=[0.1, 0.2], edge=[0.2, 0.4], edge_loss=[3.0])
-    table, missing = select(LastN(2), {"r": curves}, [EDGE], MONITOR)
+    found = selected(LastN(2), curves)
+    table, missing = found.values, found.missing
     assert not missing
     assert table["value"].iloc[0] == pytest.approx(0.3)
     assert math.isnan(table["loss"].iloc[0])
 
 
 def test_the_oracle_on_a_set_without_finite_values() -> None:
-    _, missing = select(BestEpoch(), {"r": history(edge=[math.nan])}, [EDGE], MONITOR)
-    assert missing == [Missing("r", "edge", "no finite value")]
+    missing = selected(BestEpoch(), history(edge=[math.nan])).missing
+    assert missing == (Missing("r", "edge", "no finite value"),)
 
 
 def test_auto_is_the_protocols_own_rule() -> None:
     protocol = record.Protocol("s", (EDGE,), ("train",), ("val",), MONITOR, default_selection="last_n")
-    assert make_rule("auto", 7, protocol) == LastN(7)
+    assert make_rule("auto", 7, protocol) == LastN(7, MONITOR)
 
 
 def test_a_rule_that_the_protocol_does_not_have_is_refused() -> None:

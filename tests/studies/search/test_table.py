@@ -46,7 +46,7 @@ def searched(*every: FrozenTrial, trials: int = 8, maximize: bool = True, repeat
         is_oracle=False,
         space=SPACE,
         words={"algorithm": "erm"},
-        default={"optim.lr": 0.1},
+        settings=lambda trial: SPACE.words(trial.params),
         run=SimpleNamespace(unit="epoch", total=4),
         trial=lambda place: str(place) if repeat is None else f"r{repeat}-{place}",
     )

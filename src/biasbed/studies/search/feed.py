@@ -166,8 +166,9 @@ class TrialFeed:
             self._tell(trial, "FAIL")
             return None
         trial.set_user_attr(trials.PLACE, place)
-        words = search.space.suggest(trial)
-        earlier = trials.equal(trial, every)
+        is_given = trials.DEFAULT in trial.user_attrs and not search.default.is_inside
+        words = search.default.words if is_given else search.space.suggest(trial)
+        earlier = next((t for t in trials.ended_well(every) if search.settings(t) == words), None)
         if earlier is not None:
             self._as_before(trial, earlier)
             return None

@@ -97,7 +97,7 @@ def _importance(axes: Axes, repeats: Sequence[SearchState], ended: Sequence[Froz
 
     one = repeats[0]
     study = create_study(direction="maximize" if one.search.maximize else "minimize")
-    complete = [trial for trial in ended if trial.state.name == "COMPLETE"]
+    complete = [trial for trial in ended if trial.state.name == "COMPLETE" and trial.params]
     study.add_trials(complete)
     names = [name for name in one.search.space.names if all(name in trial.params for trial in complete)]
     with warnings.catch_warnings():
@@ -128,7 +128,8 @@ def _parallel(axes: Axes, repeats: Sequence[SearchState], ended: Sequence[Frozen
     low, high = min(values), max(values)
     shades = colormaps["Blues"]
     for rank, (trial, value) in enumerate(zip(complete, values, strict=True)):
-        heights = [_height(d, trial.params.get(d.name)) for d in dimensions]
+        parameters = one.search.parameters(trial)
+        heights = [_height(d, parameters.get(d.name)) for d in dimensions]
         heights.append((value - low) / (high - low) if high > low else 0.5)
         is_default = bool(trial.user_attrs.get(trials.DEFAULT))
         colour = RED if is_default else shades(0.3 + 0.7 * (rank + 1) / len(complete))
@@ -171,4 +172,5 @@ def _ticks(dimension: Dimension) -> list[tuple[Any, str]]:
         middle = math.exp((math.log(low) + math.log(high)) / 2)
     else:
         middle = (low + high) / 2
-    return [(value, f"{value:.3g}") for value in (low, middle, high)]
+    shown = dimension.in_words if dimension.base else "{:.3g}".format
+    return [(value, shown(value)) for value in (low, middle, high)]

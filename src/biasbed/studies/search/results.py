@@ -47,8 +47,8 @@ class SearchState:
         """The trial with the method's own parameters."""
         return next((t for t in self.outcomes.values() if t.user_attrs.get(trials.DEFAULT)), None)
 
-    def settings(self, trial: FrozenTrial) -> dict[str, str]:
-        return self.search.space.words(trial.params)
+    def settings(self, trial: FrozenTrial) -> Words:
+        return self.search.settings(trial)
 
 
 def of_algorithms(found: Sequence[SearchState]) -> dict[str, list[SearchState]]:
@@ -104,9 +104,7 @@ def _best_lines(repeats: Sequence[SearchState], metric: str) -> list[str]:
     number = next(where for where, trial in one.outcomes.items() if trial.number == best.number)
     settings = " ".join(f"{name}={value}" for name, value in one.settings(best).items())
     lines = [f"  best     {measures.shown(metric, best.value)} (trial {one.search.trial(number)}): {settings}"]
-    if one.default is None:
-        lines.append(f"  default  not trained: {one.search.default} lies outside of the space")
-    else:
+    if one.default is not None:
         value = one.default.value if one.default.state.name == "COMPLETE" else None
         state = "" if value is not None else f" ({one.default.state.name.lower()})"
         trial = f"{measures.shown(metric, value)}{state} (trial {one.search.trial(0)})"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import copy
+from collections.abc import Callable, Container
+from typing import TYPE_CHECKING, Any, cast
 
 from optuna import pruners, samplers
 from optuna.pruners import BasePruner
@@ -14,7 +15,8 @@ from biasbed import record
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.distributions import BaseDistribution
-    from optuna.trial import FrozenTrial
+    from optuna.storages import BaseStorage
+    from optuna.trial import FrozenTrial, TrialState
 
 STARTUP = 10  # trials that are drawn at random before a model of the others is worth anything
 PRUNE_AFTER = 5  # trials that end by themselves before any is pruned (Optuna's default)
@@ -30,23 +32,73 @@ class Keyed(BaseSampler):
         """place: of a trial in its search."""
         self.make, self.seed, self.place = make, seed, place
         self.inner = make(seed)
+        self.drawn: Study | None = None  # as the inner sampler sees it
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        self.inner = self.make(int(record.digest([self.seed, self.place(trial)]), 16) % 2**32)
-        self.inner.before_trial(study, trial)
+        self.inner, self.drawn = self.make(_key(self.seed, self.place(trial))), drawn(study)
+        self.inner.before_trial(self.drawn, trial)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return self.inner.infer_relative_search_space(study, trial)
+        return self.inner.infer_relative_search_space(self.drawn or study, trial)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        return self.inner.sample_relative(study, trial, search_space)
+        return self.inner.sample_relative(self.drawn or study, trial, search_space)
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        return self.inner.sample_independent(study, trial, param_name, param_distribution)
+        return self.inner.sample_independent(self.drawn or study, trial, param_name, param_distribution)
+
+
+class ByName(samplers.RandomSampler):
+    """Draws every parameter with a seed of its own, of a trial's seed and its name.
+
+    So searches with one seed have equal draws of what they share, whatever else is in their spaces and in any order:
+    common random numbers for what is compared, methods and cells.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.seed = seed
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        own = samplers.RandomSampler(_key(self.seed, param_name))
+        return own.sample_independent(study, trial, param_name, param_distribution)
+
+
+def _key(*parts: int | str) -> int:
+    """A seed that depends on all of these."""
+    return int(record.digest(list(parts)), 16) % 2**32
+
+
+class _Drawn:
+    """A storage without the trials that ended and have no parameters."""
+
+    def __init__(self, storage: BaseStorage) -> None:
+        self.storage = storage
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.storage, name)
+
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        found = self.storage.get_all_trials(study_id, deepcopy, states)
+        return [trial for trial in found if trial.params or not trial.state.is_finished()]
+
+
+def drawn(study: Study) -> Study:
+    """The study as samplers see it: what was not drawn, as a default that lies outside of the space, is not there.
+
+    From a trial without parameters Optuna's samplers conclude that the space is empty.
+    """
+    found = copy.copy(study)
+    found._storage = cast("BaseStorage", _Drawn(study._storage))
+    return found
 
 
 def make_sampler(name: str, seed: int, is_conditional: bool, place: Callable[[FrozenTrial], int]) -> BaseSampler:
@@ -67,7 +119,7 @@ def make_sampler(name: str, seed: int, is_conditional: bool, place: Callable[[Fr
             )
         if name == "brute_force":
             return samplers.BruteForceSampler(seed=key, avoid_premature_stop=True)
-        return samplers.RandomSampler(seed=key)
+        return ByName(key)
 
     return Keyed(make, seed, place)
 

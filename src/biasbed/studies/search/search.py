@@ -16,11 +16,14 @@ from biasbed.options import SweepOptions
 from biasbed.settings import nearest
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.plan import PlannedRun, runs_of
-from biasbed.studies.search.space import Parameters, Space, read_space
+from biasbed.studies.search import trials
+from biasbed.studies.search.space import Default, Parameters, Space, read_space
 from biasbed.studies.table import Words, methods
 from biasbed.tracking import folder as run_folder
 
 if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
     from biasbed.training.job import Job
 
 WAITING_TRIALS = 8  # at a time, that `auto` means where a cluster's queue takes any number of trainings
@@ -42,7 +45,7 @@ class Search:
     trials: int
     sampler: str
     pruner: str
-    default: Parameters | str  # the method's own parameters, or which of them lies outside of the space
+    default: Default  # the method's own settings
     description: Mapping[str, Any]  # what must be equal for a command to join the search
 
     @property
@@ -60,6 +63,14 @@ class Search:
     def trial(self, place: int) -> str:
         """What a trial is called among those of its algorithm: `3`, or `r1-3` in repeat 1."""
         return str(place) if self.repeat is None else f"r{self.repeat}-{place}"
+
+    def settings(self, trial: FrozenTrial) -> Words:
+        """Its settings, of those that are searched over, as the words of a command line."""
+        return self.default.words if trials.DEFAULT in trial.user_attrs else self.space.words(trial.params)
+
+    def parameters(self, trial: FrozenTrial) -> Parameters:
+        """The same as Optuna has them, so far as they lie in the space."""
+        return self.default.parameters if trials.DEFAULT in trial.user_attrs else trial.params
 
     def planned(self, words: Words, place: int, launcher: Launcher) -> PlannedRun:
         """The training of a trial. words: its own settings. UsageError where they don't fit together."""
@@ -139,13 +150,15 @@ def _searches_of(options: SweepOptions, words: Words, launcher: Launcher) -> tup
     metric, maximize = choose_objective(options.objective, job.protocol, options.oracle)
     messages = []
     default = space.default(job.config)
-    if isinstance(default, str):
-        messages.append(f"{job.algorithm}: its default {default} lies outside of the space: no trial has it")
     if options.settled("sampler") == "brute_force" and not space.is_finite:
         raise UsageError("sampler=brute_force needs a finite space: whole numbers, choices, or steps")
-    points = space.points(at_most=trials)
+    outside = int(not default.is_inside)  # one trial more than the space has points
+    points = space.points(at_most=trials) + outside
     if points < trials:
-        messages.append(f"{job.algorithm}: its space has {points} points only, so that is the number of trials")
+        besides = ", and its default" if outside else ""
+        messages.append(
+            f"{job.algorithm}: its space has {points - outside} points only{besides}: {points} trials are made of it"
+        )
     found = []
     for repeat, run in enumerate(runs):
         name = f"{options.study}/{job.algorithm}" + (f"/r{repeat}" if repeats > 1 else "")

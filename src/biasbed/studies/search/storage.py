@@ -217,9 +217,9 @@ def join(storage: RDBStorage, search: Search) -> Study:
     except DuplicatedStudyError:
         study = _described(storage, search)
     if DESCRIPTION not in study.user_attrs:
-        if not isinstance(search.default, str):
-            attributes = {trials.DEFAULT: True}
-            study.enqueue_trial(dict(search.default), user_attrs=attributes, skip_if_exists=True)
+        # One that lies outside of the space has no parameters: Optuna takes none that it could not have drawn.
+        default = search.default.parameters if search.default.is_inside else {}
+        study.enqueue_trial(dict(default), user_attrs={trials.DEFAULT: True}, skip_if_exists=True)
         study.set_user_attr(DESCRIPTION, search.description)
     _refuse_another(study, search)
     return study

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from biasbed.studies.search.liveness import is_gone
 
 if TYPE_CHECKING:
-    from optuna import Study, Trial
+    from optuna import Study
     from optuna.trial import FrozenTrial
 
 # User attributes of trials.
@@ -64,9 +64,9 @@ def attempts(trials: Sequence[FrozenTrial], where: int) -> int:
     return sum(SURPLUS not in trial.user_attrs and place(trial, trials) == where for trial in trials)
 
 
-def equal(trial: Trial, trials: Iterable[FrozenTrial]) -> FrozenTrial | None:
-    """The first that ended well with the same parameters."""
-    return next((t for t in trials if t.state.name in ("COMPLETE", "PRUNED") and t.params == trial.params), None)
+def ended_well(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
+    """Those that were trained, whether to the end or until they were pruned."""
+    return [trial for trial in trials if trial.state.name in ("COMPLETE", "PRUNED")]
 
 
 def best(trials: Iterable[FrozenTrial], maximize: bool) -> FrozenTrial | None:

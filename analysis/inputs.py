@@ -1,0 +1,113 @@
+"""All that an analysis reads before anything is computed: runs, columns, rule, histories, published results."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from biasbed import record
+from biasbed.analysis.runs.collect import collect, read_run
+from biasbed.analysis.runs.columns import Column, columns_of
+from biasbed.analysis.runs.run import Collection
+from biasbed.analysis.selection import names, published
+from biasbed.analysis.selection.pools import History
+from biasbed.analysis.selection.published import PublishedStudy
+from biasbed.analysis.selection.rules import AsPublished, Rule
+from biasbed.analysis.selection.select import Rules, make_rule, rules_of
+from biasbed.errors import UsageError
+from biasbed.settings import nearest
+from biasbed.suites import derived
+
+if TYPE_CHECKING:
+    from biasbed.analysis.options import AnalyzeOptions
+    from biasbed.analysis.runs.store import RunStore
+
+SETTLED = ("published", "evaluate")  # kinds of runs of which a rule has nothing to choose
+
+
+@dataclass(frozen=True)
+class AnalysisInputs:
+    """All that is read before anything is computed."""
+
+    collection: Collection
+    sets: tuple[Column, ...]  # that count
+    rule: Rule  # as it is made for the first cell
+    rules: Rules
+    histories: Mapping[str, History]  # run id -> history, also of runs that count under another rule only
+    studies: tuple[PublishedStudy, ...]  # published results that are asked for
+
+
+def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
+    """UsageError for options that fit no run, Failure where runs must not be compared or a rule chooses none."""
+    names.check(store, options)
+    collection, mlflow_runs = collect(store, options)
+    sets = _chosen(columns_of(collection.cells), options.sets)
+    rules = {} if collection.published else _rules(collection, sets, options)
+    rule = next(iter(rules.values()), None) or _as_published(collection)
+    studies = published.find(store, options, collection, sets, rule)
+    if options.with_published:
+        collection, sets = published.join(collection, sets, studies, options.algorithms)
+    elif studies:
+        notes = [note for study in studies for note in study.notes]
+        collection = dataclasses.replace(collection, notes=(*collection.notes, *notes))
+    of_studies = [run for study in studies for run in study.mlflow_runs]
+    histories = read_histories(store, [*mlflow_runs, *of_studies], collection.protocols)
+    for study in studies:
+        histories |= study.in_own_words(histories)
+    if options.with_published:
+        collection = dataclasses.replace(collection, runs=published.runs_under(collection, rule.name))
+    _check_control(collection, options.control)
+    return AnalysisInputs(collection, sets, rule, rules, histories, tuple(studies))
+
+
+def _chosen(columns: Sequence[Column], wanted: Sequence[str] | str) -> tuple[Column, ...]:
+    """The columns that `sets=` names; a block's name stands for all its columns."""
+    known = dict.fromkeys([*(column.name for column in columns), *(column.block for column in columns)])
+    for name in () if wanted == "all" else wanted:
+        if name not in known:
+            raise UsageError(f"sets={','.join(wanted)}: there is no evaluation set '{name}'{nearest(name, known)}")
+    return tuple(c for c in columns if wanted == "all" or c.name in wanted or c.block in wanted)
+
+
+def _rules(collection: Collection, sets: Sequence[Column], options: AnalyzeOptions) -> Rules:
+    return rules_of(lambda protocol: make_rule(options.selection, options.n, protocol), collection, sets)
+
+
+def _as_published(collection: Collection) -> Rule:
+    run = collection.runs[0]
+    return AsPublished(run.selection, run.selection_n)
+
+
+def read_histories(
+    store: RunStore, mlflow_runs: Iterable[Any], protocols: Mapping[str, record.Protocol]
+) -> dict[str, History]:
+    """Run id -> curves of all these MLflow runs, with those that are derived where they were not logged."""
+    runs = {run.info.run_id: run for run in mlflow_runs}
+    found = {}
+    for run_id, rows in store.histories(list(runs.values())).items():
+        run = read_run(runs[run_id])
+        history = History(f"{run.name} ({run.id})", rows, run.kind in SETTLED)
+        protocol = protocols.get(run.protocol)
+        found[run_id] = history if protocol is None else _with_derived(history, protocol, run.held_out)
+    return found
+
+
+def _with_derived(history: History, protocol: record.Protocol, test_domains: Sequence[str]) -> History:
+    """The history with all that can be derived of it and was not logged."""
+    absent = [entry for entry in protocol.derived if not history.curve(entry.metric)]
+    curves: dict[str, dict[int, float]] = {}
+    for entry in absent:
+        inputs = {name: {**history.curve(name), **curves.get(name, {})} for name in entry.inputs_without(test_domains)}
+        for step in set.intersection(*map(set, inputs.values())) if inputs else ():
+            at = {name: curve[step] for name, curve in inputs.items()}
+            for metric, value in derived.values([entry], at, test_domains).items():
+                curves.setdefault(metric, {})[step] = value
+    return history.with_curves(curves) if curves else history
+
+
+def _check_control(collection: Collection, control: str) -> None:
+    if control != "none" and control not in collection.algorithms:
+        advice = nearest(control, collection.algorithms)
+        raise UsageError(f"control={control}: no compared algorithm has this name{advice}")

@@ -1,0 +1,122 @@
+"""The columns of the score table: what runs of each cell score on each set, or what is derived of several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from biasbed import measures, record
+from biasbed.errors import Failure
+
+if TYPE_CHECKING:
+    from biasbed.analysis.runs.run import TrainedOn
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: a set's headline, or a derived value, of the runs of one cell."""
+
+    name: str
+    entry: record.SetRecord  # as the cell's protocol has it
+    cell: str = ""
+    unit: str = measures.FRACTION
+
+    @property
+    def metric(self) -> record.MetricName:
+        """The metric whose values it shows."""
+        return headline(self.entry)
+
+    @property
+    def scale(self) -> float:
+        """What turns a stored value into the one that is shown."""
+        return 100.0 if self.unit == measures.FRACTION else 1.0
+
+    @property
+    def block(self) -> str:
+        """The data set that it is a part of; a set that is one by itself is its own block."""
+        return self.entry.block or self.name
+
+    @property
+    def headline(self) -> str:
+        return self.entry.headline
+
+    @property
+    def higher_is_better(self) -> bool:
+        return self.entry.higher_is_better
+
+    @property
+    def images(self) -> int:
+        return self.entry.images
+
+    @property
+    def classes(self) -> int:
+        return self.entry.classes
+
+    @property
+    def chance(self) -> float:
+        return self.entry.chance
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        return self.entry.measures
+
+    @property
+    def made_by(self) -> str | None:
+        return self.entry.made_by
+
+    @property
+    def source_images(self) -> str | None:
+        return self.entry.source_images
+
+
+def headline(entry: record.SetRecord) -> record.MetricName:
+    """The metric that stands for an evaluation set."""
+    return record.MetricName("test", entry.headline, entry.name)
+
+
+def columns_of(cells: Iterable[TrainedOn]) -> tuple[Column, ...]:
+    """A column per cell and set that its runs are judged on. Failure where two have one name.
+
+    Without cells a column is called like its set; with them like its cell, and like both where a cell has several.
+    """
+    found: dict[str, Column] = {}
+    for cell in cells:
+        judged = cell.protocol.judged(cell.test_domains)
+        for entry in judged:
+            name = entry.name if len(judged) > 1 or not cell.name else cell.name
+            name = name if name.startswith(cell.name) else f"{cell.name}-{name}"
+            column = Column(name, entry, cell.name, _unit(cell.protocol, entry))
+            if name in found:
+                raise Failure(
+                    f"two columns of the score table would be called '{name}': call one of the cells otherwise"
+                )
+            found[name] = column
+    return tuple(found.values())
+
+
+def _unit(protocol: record.Protocol, entry: record.SetRecord) -> str:
+    derived = protocol.derivation(str(headline(entry)))
+    return entry.unit or (measures.of(entry.headline).unit if derived is None else derived.unit)
+
+
+def blocks(columns: Iterable[Column]) -> dict[str, tuple[Column, ...]]:
+    """Block -> the columns whose plain mean is its value, in their order.
+
+    Those of a set, or a derived value, that is called like the block; where there is none all of the block's. Failure
+    where they have no mean: unlike units or directions.
+    """
+    found: dict[str, list[Column]] = {}
+    for column in columns:
+        found.setdefault(column.block, []).append(column)
+    found = {name: [c for c in same if c.entry.name == name] or same for name, same in found.items()}
+    for name, same in found.items():
+        if len({(column.unit, column.higher_is_better) for column in same}) > 1:
+            units = " and ".join(sorted({f"{column.headline} ({column.unit})" for column in same}))
+            raise Failure(f"the columns of '{name}' have no common mean: {units}; choose sets= of one kind")
+    return {name: tuple(same) for name, same in found.items()}
+
+
+def units(columns: Sequence[Column]) -> Mapping[str, str]:
+    """Column -> unit."""
+    return {column.name: column.unit for column in columns}

@@ -1,0 +1,131 @@
+"""What a selection rule chooses from: the runs of a row on a cell, or the trials of one search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from biasbed import record
+from biasbed.analysis.runs.columns import Column
+from biasbed.analysis.runs.run import Run
+
+
+class History:
+    """One run's curves: every metric's values by step, in the order of steps."""
+
+    def __init__(self, run: str, rows: Iterable[tuple[str, int, float]], is_settled: bool = False) -> None:
+        """rows: metric, step, value; one for each metric and step. run: the run's name in messages.
+
+        is_settled: there was nothing to choose, or it has been chosen already: published numbers, a tested model.
+        """
+        self.run, self.is_settled = run, is_settled
+        self._curves: dict[str, dict[int, float]] = {}
+        self._on: Mapping[str, History] = {}
+        for metric, step, value in sorted(rows):
+            self._curves.setdefault(metric, {})[step] = value
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return tuple(self._curves)
+
+    def curve(self, metric: record.MetricName | str) -> Mapping[int, float]:
+        """Values by step, in the order of steps, finite or not; empty where the run has no such metric."""
+        return self._curves.get(str(metric), {})
+
+    def with_curves(self, curves: Mapping[str, Mapping[int, float]]) -> History:
+        """The same history with further curves."""
+        found = History(self.run, (), self.is_settled)
+        found._curves = {**self._curves, **{name: dict(sorted(curve.items())) for name, curve in curves.items()}}
+        return found
+
+    def on(self, cell: str) -> History:
+        """The history as it counts on a cell. A published row stands in every cell, with other curves in each."""
+        return self._on.get(cell, self)
+
+    def told_apart(self, metrics: Mapping[str, Mapping[str, str]]) -> History:
+        """The same history, which on these cells has these curves alone: cell -> name of a curve there -> here."""
+        found, bare = self.with_curves({}), History(self.run, (), self.is_settled)
+        found._on = {
+            cell: bare.with_curves({name: self.curve(own) for name, own in names.items()})
+            for cell, names in metrics.items()
+        }
+        return found
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A run that a rule may choose."""
+
+    run: Run
+    history: History
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Runs that a rule chooses from.
+
+    Without a search these are a row's runs on a cell, which differ in seed, and each stands for itself. With one they
+    are the trials of one search, and one of them stands for all.
+    """
+
+    algorithm: str
+    cell: str
+    repeat: str  # of the search; empty without one
+    is_search: bool
+    sets: tuple[record.SetRecord, ...]  # that count, as the protocol has them
+    candidates: tuple[Candidate, ...]
+    elsewhere: Mapping[str, tuple[Candidate, ...]]  # cell -> runs of the same row and repeat on the other cells
+
+    def replicate(self, run: Run) -> str:
+        """By what a row's values on all columns are matched: the run, or where each cell has its own runs the seed."""
+        if self.is_search:
+            return f"repeat {self.repeat}"
+        if not self.cell:
+            return run.id
+        same = [c.run.id for c in self.candidates if c.run.seed == run.seed]
+        return f"seed {run.seed}" + (f" ({same.index(run.id) + 1})" if len(same) > 1 else "")
+
+    @property
+    def title(self) -> str:
+        """In messages."""
+        where = f" on {self.cell}" if self.cell else ""
+        return f"{self.algorithm}{where}{f' repeat {self.repeat}' if self.is_search else ''}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which run stands for a pool on a set, and at which steps."""
+
+    run: str  # its id
+    set: str
+    steps: tuple[int, ...]
+
+
+def pools_of(
+    runs: Sequence[Run], histories: Mapping[str, History], columns: Sequence[Column], is_search: bool
+) -> list[Pool]:
+    """The pools of these runs, in the order of rows, cells and repeats. A model that is only tested is on each cell."""
+    found: dict[tuple[str, str, str], list[Candidate]] = {}
+    sets: dict[str, list[record.SetRecord]] = {}
+    for column in columns:
+        sets.setdefault(column.cell, []).append(column.entry)
+    for run in runs:
+        for cell in [run.cell] if run.cell in sets else sets if not run.cell else ():
+            candidate = Candidate(run, histories[run.id].on(cell))
+            found.setdefault((run.algorithm, cell, run.repeat if is_search else ""), []).append(candidate)
+    return [
+        Pool(
+            algorithm=algorithm,
+            cell=cell,
+            repeat=repeat,
+            is_search=is_search,
+            sets=tuple(sets[cell]),
+            candidates=tuple(candidates),
+            elsewhere={
+                other: tuple(theirs)
+                for (name, other, number), theirs in found.items()
+                if (name, number) == (algorithm, repeat) and other != cell
+            },
+        )
+        for (algorithm, cell, repeat), candidates in found.items()
+    ]
