@@ -77,6 +77,23 @@ deepaug_augmix,gap_r,45.2
 deepaug_augmix,imagenet_c,53.6
 """
 
+# The unbiased accuracy of two methods on Colored MNIST of two severities (Choi et al.), as if it were an AC score.
+SHADES = """
+citation: "Unbiased accuracies of five runs (an excerpt)"
+suite: toy
+spread: standard_deviation
+ddof: 1
+columns:
+  shades_1: {block: shades, measure: ac_score, unit: "%", higher_is_better: true}
+  shades_hard: {block: shades, measure: ac_score, unit: "%", higher_is_better: true, aliases: [shades_5]}
+"""
+SHADES_CSV = """row,column,value,spread,n
+erm,shades_1,49.87,0.73,5
+erm,shades_hard,80.41,0.96,5
+lff,shades_1,76.17,1.01,5
+lff,shades_hard,86.27,0.75,5
+"""
+
 
 def write(folder: Path, name: str, description: str, numbers: str) -> None:
     (folder / f"{name}.yaml").write_text(description, encoding="utf-8")

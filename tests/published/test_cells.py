@@ -11,7 +11,8 @@ import pytest
 from biasbed import record
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import Failure, UsageError
-from biasbed.published import cells, find, import_runs
+from biasbed.published import cells, description, find, import_runs
+from helpers.commands import ROOT
 from helpers.papers import DOMAINS, DOMAINS_CSV, SHIFTS, SHIFTS_CSV, write
 
 PHOTO = "columns.pacs-photo"
@@ -97,6 +98,12 @@ def test_a_row_becomes_a_tracked_run(folder: Path, tracking: str, capsys: pytest
 def test_an_unknown_paper_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="unknown source 'domain'; did you mean 'domains'"):
         find("domain")
+
+
+def test_the_example_of_the_docs_is_a_description() -> None:
+    text = (ROOT / "docs/published.md").read_text(encoding="utf-8")
+    example = text.split("```yaml\n")[1].split("```")[0]
+    assert len(description.read(example, "example").protocol.sets) == 4
 
 
 # --- what is wrong with a file, in one line ---------------------------------------------------------------------------
