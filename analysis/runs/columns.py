@@ -101,10 +101,15 @@ def _unit(protocol: record.Protocol, entry: record.SetRecord) -> str:
 
 
 def blocks(columns: Iterable[Column]) -> dict[str, tuple[Column, ...]]:
-    """Block -> its columns, in their order. Failure where those of one have no mean: unlike units or directions."""
+    """Block -> the columns whose plain mean is its value, in their order.
+
+    Those of a set, or a derived value, that is called like the block; where there is none all of the block's. Failure
+    where they have no mean: unlike units or directions.
+    """
     found: dict[str, list[Column]] = {}
     for column in columns:
         found.setdefault(column.block, []).append(column)
+    found = {name: [c for c in same if c.entry.name == name] or same for name, same in found.items()}
     for name, same in found.items():
         if len({(column.unit, column.higher_is_better) for column in same}) > 1:
             units = " and ".join(sorted({f"{column.headline} ({column.unit})" for column in same}))

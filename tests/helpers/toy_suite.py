@@ -142,7 +142,7 @@ class Fogs(Suite[Config]):
         config = self.config
         train, test_as = fogs("train", 16), functools.partial(self._set, transforms.fitted(config.image_size))
         validation, clear = test_as("val", fogs("val", 12)), test_as("clear", fogs("clear", 12))
-        fogged = test_as("fogged", fogs("fogged", 8, FOGS), "relative_error", block="fogs")
+        fogged = test_as("fogged", fogs("fogged", 8, FOGS), "relative_error", block="fogged")
         used = [train, *(entry.source for entry in (validation, clear, fogged))]
         return OpenSuite(
             name=self.name,
@@ -176,7 +176,7 @@ def fog_values() -> tuple[Derived, ...]:
     ratio = Derived(
         *("test", "relative_error", "fogged", "error_ratio", inputs), references=REFERENCES, higher_is_better=False
     )
-    return ratio, Derived("test", "accuracy", "fog_mean", "mean", inputs, block="fogs")
+    return ratio, Derived("test", "accuracy", "fog_mean", "mean", inputs, block="fogged")
 
 
 @functools.cache

@@ -91,13 +91,13 @@ def plan(options: EvaluateOptions, given: Mapping[str, Any]) -> Evaluation:
     config = _config(options, given, model)
     suite = suites.open_suite(config)
     sets, misfits = _fitted(suite, model, own, config, _aggregation(options, config))
-    suite = _without(replace(suite, sets=sets), misfits)
+    suite = without_misfits(replace(suite, sets=sets), misfits)
     _check_sizes(model, suite.testing)
     run = _run(options, config, model, suite)
     return Evaluation(config, model, suite, _by_set(observers, suite.testing), run)
 
 
-def _without(suite: OpenSuite, misfits: Mapping[str, str]) -> OpenSuite:
+def without_misfits(suite: OpenSuite, misfits: Mapping[str, str]) -> OpenSuite:
     """The suite, and why sets, and what is derived of them, are left out."""
     kept = derived.derivable(suite.derivations, suite.measured())
     there = dict.fromkeys([*suite.measured(), *(own.metric for own in kept)], 0.0)
@@ -373,7 +373,7 @@ def _metrics(evaluation: Evaluation, found: Decided, pairs: Sequence[ObserverPai
     metrics: dict[str, float] = {}
     for entry, one in zip(suite.testing, found.decisions, strict=True):
         metrics |= dict(measure(entry, one, "test"))
-    metrics |= derived.values(evaluation.run.protocol.derived, metrics, suite.test_domains)
+    metrics |= derived.values(suite.derivations, metrics, suite.test_domains)
     metrics |= {_metric(pair): pair.kappa for pair in pairs}
     if found.images:
         metrics |= {"time/evaluation_seconds": found.seconds, "time/images_per_second": found.images / found.seconds}

@@ -75,6 +75,14 @@ def checked(protocol: record.Protocol, measured: Collection[str]) -> record.Prot
         metric = str(record.MetricName("test", one.headline, one.name))
         if metric not in known:
             raise UsageError(f"{suite} shows {metric} of the set '{one.name}', which nothing gives")
+    for block in dict.fromkeys(column.block for column in protocol.columns if column.block):
+        same = [column for column in protocol.columns if column.block == block]
+        counted = [column for column in same if column.name == block] or same
+        if len({(kinds[c.headline][0], c.higher_is_better) for c in counted}) > 1:
+            what = " and ".join(dict.fromkeys(column.headline for column in counted))
+            raise UsageError(
+                f"{suite}: {what} of the block '{block}' have no common mean: call what stands for the block like it"
+            )
     return protocol
 
 

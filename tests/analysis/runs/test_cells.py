@@ -10,6 +10,7 @@ import pytest
 
 from biasbed import record
 from biasbed.analysis.result import Analysis, compute
+from biasbed.analysis.runs.columns import Column, blocks
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import Failure, UsageError
 from helpers.toy_runs import Recorder
@@ -227,3 +228,14 @@ def test_a_set_that_is_tested_at_other_steps_is_not_applicable_under_the_rule(re
     assert analysis.set_names == ("other",)
     assert "late is not applicable under this rule: not tested at step 1 (tested at 0)" in analysis.notes
     assert analysis_of(recorder, selection="best_epoch").set_names == ("other", "late")
+
+
+def test_a_block_s_value_is_the_column_of_its_name_else_the_mean_of_all() -> None:
+    entries = [record.SetRecord(name, "accuracy", 10, 2, 0.5, block="b") for name in ("one", "two")]
+    ratio = record.SetRecord("b", "mce", 10, 2, 0.0, higher_is_better=False, block="b")
+    columns = [*(Column(entry.name, entry) for entry in entries), Column("b", ratio, unit="ratio")]
+    assert blocks(columns) == {"b": (columns[2],)}
+    assert blocks(columns[:2]) == {"b": tuple(columns[:2])}
+    other = Column("other", dataclasses.replace(ratio, name="other"), unit="ratio")
+    with pytest.raises(Failure, match=r"the columns of 'b' have no common mean: accuracy \(%\) and mce \(ratio\)"):
+        blocks([*columns[:2], other])

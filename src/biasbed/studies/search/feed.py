@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 LOOK = 1.0  # seconds between looks at the searches
+SHARE = 10  # times as long as a look takes is the least until the next: hundreds of searches take their time
 STALE = 5.0  # seconds between looks for trials whose command is gone
 PATIENCE = 600.0  # seconds that the storage may be away
 LOG = "runner.log"  # in the sweep's folder: what the runner says
@@ -210,10 +211,10 @@ class TrialFeed:
         with self._patiently("update"):
             self._look_at_own()
             self._look_for_dead()
-            if time.monotonic() > self.look_again:
-                self.look_again = time.monotonic() + LOOK
+            if (began := time.monotonic()) > self.look_again:
                 found = self.tell_news()
                 self.display.show(lambda: lines(self.plan.study, found, self.plan.workers))
+                self.look_again = time.monotonic() + max(LOOK, SHARE * (time.monotonic() - began))
 
     def tell_news(self) -> list[SearchState]:
         """How the searches stand; what is new is said on the terminal."""
@@ -284,6 +285,8 @@ class TrialFeed:
         self.search_again, limit = time.monotonic() + STALE, self.options.retries
         self.life.give()  # before others are looked for: the storage may just be back
         for search, study in self.studies:
+            if not trials.running(study):
+                continue
             fail_stale_trials(study)
             trials.release_dead(study, limit)
             trials.release_unstamped(study, 2.0 * self.options.heartbeat, limit)

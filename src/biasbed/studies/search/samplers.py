@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from optuna import pruners, samplers
@@ -15,8 +14,7 @@ from biasbed import record
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.distributions import BaseDistribution
-    from optuna.storages import BaseStorage
-    from optuna.trial import FrozenTrial, TrialState
+    from optuna.trial import FrozenTrial
 
 STARTUP = 10  # trials that are drawn at random before a model of the others is worth anything
 PRUNE_AFTER = 5  # trials that end by themselves before any is pruned (Optuna's default)
@@ -32,24 +30,23 @@ class Keyed(BaseSampler):
         """place: of a trial in its search."""
         self.make, self.seed, self.place = make, seed, place
         self.inner = make(seed)
-        self.drawn: Study | None = None  # as the inner sampler sees it
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        self.inner, self.drawn = self.make(_key(self.seed, self.place(trial))), drawn(study)
-        self.inner.before_trial(self.drawn, trial)
+        self.inner = self.make(_key(self.seed, self.place(trial)))
+        self.inner.before_trial(drawn(study), trial)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return self.inner.infer_relative_search_space(self.drawn or study, trial)
+        return self.inner.infer_relative_search_space(drawn(study), trial)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        return self.inner.sample_relative(self.drawn or study, trial, search_space)
+        return self.inner.sample_relative(drawn(study), trial, search_space)
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        return self.inner.sample_independent(self.drawn or study, trial, param_name, param_distribution)
+        return self.inner.sample_independent(drawn(study), trial, param_name, param_distribution)
 
 
 class ByName(samplers.RandomSampler):
@@ -76,19 +73,16 @@ def _key(*parts: int | str) -> int:
 
 
 class _Drawn:
-    """A storage without the trials that ended and have no parameters."""
+    """A study, or its storage, without the trials that ended and have no parameters."""
 
-    def __init__(self, storage: BaseStorage) -> None:
-        self.storage = storage
+    def __init__(self, whole: Any) -> None:
+        self.whole = whole
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.storage, name)
-
-    def get_all_trials(
-        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
-    ) -> list[FrozenTrial]:
-        found = self.storage.get_all_trials(study_id, deepcopy, states)
-        return [trial for trial in found if trial.params or not trial.state.is_finished()]
+        found = getattr(self.whole, name)
+        if name in ("get_trials", "_get_trials", "get_all_trials"):
+            return lambda *given, **named: [t for t in found(*given, **named) if t.params or not t.state.is_finished()]
+        return _Drawn(found) if name == "_storage" else found
 
 
 def drawn(study: Study) -> Study:
@@ -96,9 +90,7 @@ def drawn(study: Study) -> Study:
 
     From a trial without parameters Optuna's samplers conclude that the space is empty.
     """
-    found = copy.copy(study)
-    found._storage = cast("BaseStorage", _Drawn(study._storage))
-    return found
+    return cast("Study", _Drawn(study))
 
 
 def make_sampler(name: str, seed: int, is_conditional: bool, place: Callable[[FrozenTrial], int]) -> BaseSampler:
