@@ -119,10 +119,13 @@ def block_scores(runs: pd.DataFrame, means: pd.DataFrame, columns: Sequence[Colu
         if len(same) > 1:
             own = runs[runs["dataset"].isin([column.name for column in same])]
             for algorithm in means.columns:
-                table = own[own["algorithm"] == algorithm].pivot(index="replicate", columns="dataset", values="score")
+                of_row = own[own["algorithm"] == algorithm]
+                table = of_row.pivot(index="replicate", columns="dataset", values="score")
                 whole = len(table) > 1 and table.shape[1] == len(same) and bool(table.notna().all(axis=None))
                 spread = float(table.mean(axis=1).std()) if whole else math.nan
-                rows.append((algorithm, name, float(matrix[algorithm][name]), spread, len(table)))
+                printed = published_means(of_row)
+                number = int(printed["num_runs"].min()) if len(printed) else len(table)
+                rows.append((algorithm, name, float(matrix[algorithm][name]), spread, number))
     return pd.DataFrame(rows, columns=list(SCORE_COLUMNS)).round(DIGITS)
 
 

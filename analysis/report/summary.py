@@ -71,7 +71,7 @@ def _reproduction(analysis: Analysis) -> list[str]:
 
 
 def _signed(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:+.1f}"
+    return "-" if math.isnan(value) else f"{round(value, 1) + 0.0:+.1f}"  # no -0.0
 
 
 def _regret(analysis: Analysis) -> list[str]:

@@ -40,7 +40,7 @@ class History:
 
     def on(self, cell: str) -> History:
         """The history as it counts on a cell. A published row stands in every cell, with other curves in each."""
-        return self._on.get(cell, self)
+        return self._on.get(cell, History(self.run, (), self.is_settled)) if self._on else self
 
     def told_apart(self, metrics: Mapping[str, Mapping[str, str]]) -> History:
         """The same history, which on these cells has these curves alone: cell -> name of a curve there -> here."""

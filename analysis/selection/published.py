@@ -173,15 +173,14 @@ def join(
     studies: Sequence[PublishedStudy],
     wanted: Sequence[str] | str,
 ) -> tuple[Collection, tuple[Column, ...]]:
-    """One's own runs with the published ones, marked, and the sets that all have.
+    """One's own runs with the published ones, marked, and the sets that any paper of these has.
 
     wanted: algorithms; `erm` stands for one's own and the published one, `erm@biasbed` for that alone. The published
     runs are not among `runs` yet: which of them count depends on the rule (`runs_under`).
     """
+    studies = [study for study in studies if _has_wanted(study, wanted)] or studies
     names = [entry.name for entry in sets]
-    shared = [n for n in names if all(n in {entry.name for entry in study.columns} for study in studies)]
-    if not shared:
-        raise Failure(f"the studies {', '.join(study.name for study in studies)} and these runs share no set")
+    shared = {entry.name for study in studies for entry in study.columns}
     by_rule: dict[str, tuple[Run, ...]] = {}
     for study in studies:
         for rule, runs in study.by_rule.items():
@@ -204,6 +203,10 @@ def _with_summary(column: Column) -> Column:
     """The column with what stands beside published means."""
     entry = dataclasses.replace(column.entry, measures=(*column.measures, *measures.SUMMARY))
     return dataclasses.replace(column, entry=entry)
+
+
+def _has_wanted(study: PublishedStudy, wanted: Sequence[str] | str) -> bool:
+    return any(_is_wanted(run.algorithm + study.mark, wanted) for runs in study.by_rule.values() for run in runs)
 
 
 def _is_wanted(algorithm: str, wanted: Sequence[str] | str) -> bool:

@@ -178,5 +178,5 @@ def card_sentence(frame: pd.DataFrame, alpha: float) -> str:
 WAYS = {
     THEIR_SPREAD: "the published runs' spread",
     OWN_SPREAD: "the spread of one's own runs, as theirs is not told",
-    ROUNDING: "the printed digits and the stated tolerance",
+    ROUNDING: "the printed digits and the tolerance",
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 DOMAINS = """
 citation: "Gulrajani, Lopez-Paz: In Search of Lost Domain Generalization. ICLR 2021 (an excerpt)"
 suite: domains
+training_sets: [pacs, vlcs]
 rules:
   best_validation:
   leave_one_out: {rule: last}
@@ -81,6 +82,7 @@ deepaug_augmix,imagenet_c,53.6
 SHADES = """
 citation: "Unbiased accuracies of five runs (an excerpt)"
 suite: toy
+training_sets: [shades]
 spread: standard_deviation
 ddof: 1
 columns:

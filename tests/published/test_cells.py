@@ -51,7 +51,7 @@ def test_a_standard_error_becomes_the_deviation_with_n_minus_1() -> None:
     ],
 )
 def test_every_spread_is_converted(folder: Path, spread: str, ddof: int, expected: float) -> None:
-    text = f"citation: c\nsuite: s\nspread: {spread}\nddof: {ddof}\ncolumns: {{a: {{}}}}"
+    text = f"citation: c\nsuite: s\ntraining_sets: [t]\nspread: {spread}\nddof: {ddof}\ncolumns: {{a: {{}}}}"
     write(folder, "four", text, "row,column,value,spread,n\nerm,a,50,0.4,4\n")
     assert find("four").runs()[0].further["std_over_runs"]["a"] == pytest.approx(expected)
 

@@ -26,7 +26,7 @@ class PaperWords:
     runs: int | Literal["none"] = setting("none", "of each mean (none: the column n says it; where there is none, one)")
 
     def __post_init__(self) -> None:
-        lacking = [name for name in ("citation", "suite") if not getattr(self, name)]
+        lacking = [name for name in ("citation", "suite", "training_sets") if not getattr(self, name)]
         if lacking:
             raise ValueError(f"lacks {' and '.join(lacking)}")
         if self.runs != "none" and self.runs < 1:

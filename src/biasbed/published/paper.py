@@ -41,7 +41,7 @@ class Paper:
     name: str
     citation: str
     protocol: record.Protocol
-    training_data: Mapping[str, Mapping[str, float]]  # rows that don't train on the protocol's training set alone
+    training_data: Mapping[str, Mapping[str, float]]  # of rows that train on something else too
 
     @property
     def study(self) -> str:
@@ -61,7 +61,8 @@ class Paper:
 
     def tags(self, run: PublishedRun) -> dict[str, str]:
         """The tags of a published run."""
-        everyone = dict.fromkeys(self.protocol.training_sets[:1], 1.0)
+        sets = self.protocol.training_sets
+        everyone = {sets[0]: 1.0} if len(sets) == 1 else {}  # of several, which depends on the column
         tags = {
             record.KIND: "published",
             record.SUITE: self.protocol.suite,

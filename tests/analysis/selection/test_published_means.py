@@ -174,6 +174,13 @@ def test_units_and_errors_are_shown_as_they_are_stored(papers_uri: str) -> None:
     assert np.isnan(scores.loc["resnet50", "imagenet_c"]["std"])
 
 
+def test_a_block_of_means_has_their_number_of_runs_and_no_spread(papers_uri: str) -> None:
+    found = alone(papers_uri, "domains").blocks.set_index(["algorithm", "dataset"]).loc["irm", "pacs"]
+    assert found["mean"] == pytest.approx((84.8 + 76.4 + 96.7 + 76.1) / 4)
+    assert found["num_runs"] == 3
+    assert np.isnan(found["std"])
+
+
 # --- beside one's own -------------------------------------------------------------------------------------------------
 
 
@@ -243,7 +250,19 @@ def test_severities_are_joined_by_the_names_of_cells(beside: Recorder) -> None:
     assert card.loc["lff", "shades_1"]["published_mean"] == 76.17
 
 
-def shifts(**changes: object) -> record.Protocol:
+def test_of_several_papers_each_has_its_own_columns(beside: Recorder) -> None:
+    for domain in PACS:
+        hold_out(beside, "mine", domain, scores=(80.0, 81.0))
+    train(beside, "mine", "shades_1", shades("shades_1"), {"test/ac_score/shades": (50.0, 51.0)})
+    both = own(beside, with_published=True)
+    assert both.set_names == ("pacs-art", "pacs-cartoon", "pacs-photo", "pacs-sketch", "shades_1")
+    assert both.cells["erm@shades", "pacs-art"].mean_text == "-"
+    assert both.cells["erm@domains", "shades_1"].mean_text == "-"
+    assert both.cells["erm@shades", "shades_1"].mean_text == "49.9"
+    one = own(beside, with_published=True, algorithms="mine,irm@domains,erm@domains")
+    assert one.algorithms == ("erm@domains", "irm@domains", "mine")
+    assert one.set_names == ("pacs-art", "pacs-cartoon", "pacs-photo", "pacs-sketch")
+: object) -> record.Protocol:
     sets = (
         record.SetRecord("imagenet_r", "accuracy", 30_000, 200, 1 / 200),
         record.SetRecord("natural_adversarial", "accuracy", 7_500, 200, 1 / 200),
