@@ -262,7 +262,9 @@ def test_of_several_papers_each_has_its_own_columns(beside: Recorder) -> None:
     one = own(beside, with_published=True, algorithms="mine,irm@domains,erm@domains")
     assert one.algorithms == ("erm@domains", "irm@domains", "mine")
     assert one.set_names == ("pacs-art", "pacs-cartoon", "pacs-photo", "pacs-sketch")
-: object) -> record.Protocol:
+
+
+def shifts(**changes: object) -> record.Protocol:
     sets = (
         record.SetRecord("imagenet_r", "accuracy", 30_000, 200, 1 / 200),
         record.SetRecord("natural_adversarial", "accuracy", 7_500, 200, 1 / 200),
