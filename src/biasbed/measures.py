@@ -75,9 +75,11 @@ def shown(name: str, value: float | None) -> str:
     return f"{100 * value:.2f}" if of(name).unit == FRACTION else f"{value:.4f}"
 
 
-def is_better(name: str, value: float, than: float) -> bool:
-    """Whether a value is truly better than another; never so for NaN."""
-    return value > than if of(name).higher_is_better else value < than
+def is_better(value: float, than: float, higher_is_better: bool) -> bool:
+    """Whether a value is truly better than another: NaN never is, and whatever is none is better than NaN."""
+    if math.isnan(than):
+        return not math.isnan(value)
+    return value > than if higher_is_better else value < than
 
 
 def best(name: str, values: Iterable[float]) -> float | None:
@@ -120,9 +122,9 @@ FUNCTIONS: Mapping[str, Callable[[Sequence[float], Sequence[float]], float]] = {
 
 
 def derive(function: str, inputs: Sequence[float | None], references: Sequence[float] = ()) -> float | None:
-    """The derived value; None where an input is missing or no finite number."""
+    """The derived value; None without inputs, and where one is missing or no finite number."""
     known = [value for value in inputs if value is not None and math.isfinite(value)]
-    return FUNCTIONS[function](known, references) if len(known) == len(inputs) else None
+    return FUNCTIONS[function](known, references) if known and len(known) == len(inputs) else None
 
 
 # --- of counts --------------------------------------------------------------------------------------------------------

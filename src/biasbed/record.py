@@ -315,8 +315,15 @@ class Protocol:
         return (*self.sets, *map(_as_set, derived))
 
     def judged(self, test_domains: Collection[str]) -> tuple[SetRecord, ...]:
-        """The columns that a run fills: where domains are held out, of the sets that show one those that do."""
-        return tuple(c for c in self.columns if not (c.domain and test_domains) or c.domain in test_domains)
+        """The columns that a run fills: of sets that show a domain those held out, and what is derived of such."""
+        hidden = {e.name for e in self.sets if e.domain and test_domains and e.domain not in test_domains}
+        lost: set[str] = set()
+        for entry in self.derived:
+            sets = {name: name.rpartition("/")[2].partition(":")[0] for name in entry.inputs_without(test_domains)}
+            if not sets or lost & set(sets) or hidden & set(sets.values()):
+                lost.add(entry.metric)
+        found = (c for c in self.columns if c.name not in hidden)
+        return tuple(c for c in found if str(MetricName("test", c.headline, c.name)) not in lost)
 
     def derivation(self, metric: str) -> Derived | None:
         """How a metric is derived; None where it is measured."""

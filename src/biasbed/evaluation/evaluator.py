@@ -185,6 +185,7 @@ def _named(entry: EvaluationSet, part: _Part, observer: str) -> Decisions:
     """Decisions on all images, in the set's order, by the names of images and classes."""
     order = np.argsort(part.row)
     source, names, rows = entry.source, np.asarray(entry.source.classes, dtype=object), part.row[order]
+    shown = source.shown
     return Decisions(
         observer=observer,
         set=entry.name,
@@ -194,7 +195,7 @@ def _named(entry: EvaluationSet, part: _Part, observer: str) -> Decisions:
         classes=source.classes,
         bias=None if source.bias is None else names[source.bias[rows]],
         group=None if source.group is None else source.group[rows],
-        condition=None if source.condition is None else [source.conditions[c] for c in source.condition[rows].tolist()],
+        condition=None if shown is None else [shown[row] for row in rows],
         confidence=part.top_score[order, 0],
         loss=part.loss[order],
         top=names[part.top[order]],

@@ -66,9 +66,9 @@ class EvaluationRun:
         (folder.path / record.CONFIG_FILE).write_text(yaml.safe_dump(settings))
         (folder.path / record.PROTOCOL_FILE).write_text(self.protocol.to_json())
         experiment = f"biasbed-{self.suite}" if self.experiment == "auto" else self.experiment
-        tracker.start(self.name, experiment, self._tags(), self.settings)
+        tracker.start(self.name, experiment, self.tags(), self.settings)
 
-    def _tags(self) -> dict[str, str]:
+    def tags(self) -> dict[str, str]:
         commit, dirty = code.git_state()
         parameters = {} if self.parameters is None else {record.PARAMETERS: str(self.parameters)}
         return {

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from biasbed import measures, record, suites
+from biasbed import record, suites
 from biasbed.algorithms import recipes
 from biasbed.compute.distributed import Group, failures_named, process_group
 from biasbed.compute.precision import Precision
@@ -74,10 +74,7 @@ def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[s
             report.write(folder.path, found.decisions, pairs)
             finish(tracker, metrics)
     print(report.text(found.decisions, pairs, "set", evaluation.suite.left_out))
-    for entry in run.protocol.derived:
-        if entry.metric in metrics:
-            print(f"{entry.name}: {measures.shown(entry.metric, metrics[entry.metric])}")
-    for line in evaluation.suite.remarks:
+    for line in (*report.derived(evaluation.suite.derivations, metrics), *evaluation.suite.remarks):
         print(line)
     if found.skipped:
         print(f"left out: {len(found.skipped)} images that can't be read, e.g. {min(found.skipped)}")
@@ -94,10 +91,19 @@ def plan(options: EvaluateOptions, given: Mapping[str, Any]) -> Evaluation:
     config = _config(options, given, model)
     suite = suites.open_suite(config)
     sets, misfits = _fitted(suite, model, own, config, _aggregation(options, config))
-    suite = replace(suite, sets=sets, left_out={**suite.left_out, **misfits})
+    suite = without_misfits(replace(suite, sets=sets), misfits)
     _check_sizes(model, suite.testing)
     run = _run(options, config, model, suite)
     return Evaluation(config, model, suite, _by_set(observers, suite.testing), run)
+
+
+def without_misfits(suite: OpenSuite, misfits: Mapping[str, str]) -> OpenSuite:
+    """The suite, and why sets, and what is derived of them, are left out."""
+    kept = derived.derivable(suite.derivations, suite.measured())
+    there = dict.fromkeys([*suite.measured(), *(own.metric for own in kept)], 0.0)
+    gone = [own for own in suite.derivations if own not in kept]
+    lost = {own.metric: f"no {own.metric}: {derived.missing(own, there)}" for own in gone}
+    return replace(suite, derivations=kept, left_out={**suite.left_out, **misfits, **lost})
 
 
 def _aggregation(options: EvaluateOptions, config: Config) -> Aggregation:
@@ -242,7 +248,8 @@ def _by_set(observers: Sequence[Decisions], sets: Sequence[EvaluationSet]) -> di
     for entry in sets:
         if entry.name in found:  # labels that differ are noticed before the work is done
             labels = np.asarray(entry.source.classes, dtype=object)[entry.source.y]
-            itself = Decisions("the set", entry.name, list(entry.source.ids), labels, labels, entry.source.classes)
+            same = (list(entry.source.ids), labels, labels, entry.source.classes)
+            itself = Decisions("the set", entry.name, *same, condition=entry.source.shown)
             consistency([itself, *found[entry.name]])
     return found
 
@@ -362,7 +369,7 @@ def _metrics(evaluation: Evaluation, found: Decided, pairs: Sequence[ObserverPai
     suite, metrics = evaluation.suite, {}
     for entry, one in zip(suite.testing, found.decisions, strict=True):
         metrics |= dict(measure(entry, one, "test"))
-    metrics |= derived.values(evaluation.run.protocol.derived, metrics, suite.test_domains)
+    metrics |= derived.values(suite.derivations, metrics, suite.test_domains)
     metrics |= {_metric(pair): pair.kappa for pair in pairs}
     if found.images:
         metrics |= {"time/evaluation_seconds": found.seconds, "time/images_per_second": found.images / found.seconds}

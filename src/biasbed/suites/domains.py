@@ -8,6 +8,7 @@ tested on all its images. What is held out changes neither the protocol nor the 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +89,7 @@ class Domains(Suite[D]):
     @property
     def data(self) -> str:
         """Identifier of the data set."""
-        return record.slug(self.folder.resolve().name)
+        return record.slug(Path(os.path.abspath(self.folder)).name)  # of a link its own name
 
     @functools.cached_property
     def _folders(self) -> dict[str, Path]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from biasbed import measures, record
 from biasbed.config import Config, layered
 from biasbed.errors import UsageError
-from biasbed.settings import nearest
+from biasbed.settings import flatten, nearest, specs, word
 from biasbed.suites import derived
 
 if TYPE_CHECKING:
@@ -91,11 +91,12 @@ class Suite(Generic[C]):
         """What names the same training data in another command."""
         chosen = [("suite", self.config.suite)]
         train = {} if self.config.train == "auto" else {"train": self.config.train}
-        usual = {"train": "auto", "data_dir": None, "prepared_dir": "auto", **self.usual({**dict(chosen), **train})}
-        for name in ("data_dir", "train", "image_size", "prepared_dir"):
-            value = getattr(self.config, name)
-            if value != usual.get(name) and (name, value) != ("train", "none"):
-                chosen.append((name, str(value)))
+        own = self.usual({"suite": self.config.suite, **train})
+        usual = {**{name: spec.default for name, spec in specs(self.Settings).items()}, **own}
+        for name, value in flatten(self.config).items():
+            names_data = name in ("data_dir", "train", "test_domains", "image_size", "prepared_dir")
+            if (names_data or name.startswith("data.")) and value not in (usual[name], "none"):
+                chosen.append((name, word(value)))
         return tuple(chosen)
 
 
@@ -149,20 +150,27 @@ class OpenSuite:
             training_sets=(self.train_name,),
             validation_sets=tuple(entry.name for entry in self.validation),
             monitor=self.monitor,
-            monitor_higher_is_better=measures.of(self.monitor).higher_is_better,
+            monitor_higher_is_better=self._is_better_higher(self.monitor),
             step_unit=config.unit,
             derived=self.derivations,
         )
-        return derived.checked(found, self._measured())
+        return derived.checked(found, self.measured())
 
     def _recorded(self, entry: EvaluationSet) -> record.SetRecord:
         """A set as analysis knows it; a headline that is derived has its own direction, and no chance level."""
         found = entry.record()
-        own = [d for d in self.derivations if (d.phase, d.measure, d.name) == ("test", found.headline, found.name)]
-        return replace(found, higher_is_better=own[0].higher_is_better, chance=0.0) if own else found
+        headline = str(record.MetricName("test", found.headline, found.name))
+        if headline not in {own.metric for own in self.derivations}:
+            return found
+        return replace(found, higher_is_better=self._is_better_higher(headline), chance=0.0)
 
-    def _measured(self) -> set[str]:
-        """The metrics of all sets."""
+    def _is_better_higher(self, metric: str) -> bool:
+        """Whether more of a metric is better: as it is declared where it is derived, else as its measure has it."""
+        declared = {own.metric: own.higher_is_better for own in self.derivations}
+        return declared.get(metric, measures.of(metric).higher_is_better)
+
+    def measured(self) -> set[str]:
+        """The metrics that its sets give."""
         phases = [("val", entry) for entry in self.validation] + [("test", entry) for entry in self.sets]
         return {metric for phase, entry in phases for metric in derived.metrics_of(entry.record(), phase)}
 

@@ -151,6 +151,7 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         phases={entry.name: [phase for phase, of in members.items() if entry in of] for entry in sets},
         derive=functools.partial(derived.values, job.protocol.derived, test_domains=suite.test_domains),
         monitor=suite.monitor,
+        higher_is_better=job.protocol.monitor_higher_is_better,
         best=job.protocol.best,
         group=group,
         precision=precision,
