@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
+from biasbed.analysis.columns import Column
+from biasbed.analysis.runs.alike import columns_of
 from biasbed.analysis.runs.collect import collect, read_run
-from biasbed.analysis.runs.columns import Column, columns_of
 from biasbed.analysis.runs.run import Collection
 from biasbed.analysis.selection import names, published
 from biasbed.analysis.selection.pools import History

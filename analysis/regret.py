@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from biasbed.analysis.runs.columns import Column
+from biasbed.analysis.columns import Column
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.scores import block_matrix, mean_matrix, published_means, run_table, score_table
 from biasbed.analysis.selection import published

@@ -14,8 +14,8 @@ import pandas as pd
 
 import biasbed
 from biasbed.analysis import regret, scores, spread
+from biasbed.analysis.columns import Column, blocks
 from biasbed.analysis.inputs import AnalysisInputs, gather
-from biasbed.analysis.runs.columns import Column, blocks
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection import published, reproduction
 from biasbed.analysis.selection.pools import History, pools_of

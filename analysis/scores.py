@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 import pandas as pd
 
 from biasbed import measures, record
-from biasbed.analysis.runs.columns import Column, blocks
+from biasbed.analysis.columns import Column, blocks
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection.select import Missing
 from biasbed.analysis.statistics.friedman import DIGITS

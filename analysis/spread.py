@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis.runs.columns import Column, headline
+from biasbed.analysis.columns import Column, headline
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.rules import Rule

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from biasbed import record
+from biasbed.analysis.columns import Column, unit_of
 from biasbed.analysis.runs.run import Run, Scope, TrainedOn
 from biasbed.errors import Failure
 
@@ -140,3 +141,23 @@ def _describe(store: RunStore, runs: Sequence[Run]) -> str:
     start = "" if protocol.start == record.SCRATCH else f" from {protocol.start}"
     trained = f"trained on {', '.join(protocol.training_sets)}{start}"
     return f"{trained}, tested on {', '.join(s.name for s in protocol.sets)}"
+
+
+def columns_of(cells: Iterable[TrainedOn]) -> tuple[Column, ...]:
+    """A column per cell and set that its runs are judged on. Failure where two have one name.
+
+    Without cells a column is called like its set; with them like its cell, and like both where a cell has several.
+    """
+    found: dict[str, Column] = {}
+    for cell in cells:
+        judged = cell.protocol.judged(cell.test_domains)
+        for entry in judged:
+            name = entry.name if len(judged) > 1 or not cell.name else cell.name
+            name = name if name.startswith(cell.name) else f"{cell.name}-{name}"
+            column = Column(name, entry, cell.name, unit_of(cell.protocol, entry))
+            if name in found:
+                raise Failure(
+                    f"two columns of the score table would be called '{name}': call one of the cells otherwise"
+                )
+            found[name] = column
+    return tuple(found.values())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from biasbed import record
-from biasbed.analysis.runs.columns import Column
+from biasbed.analysis.columns import Column
 from biasbed.analysis.runs.run import Run
 
 

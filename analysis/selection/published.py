@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from biasbed import measures, record
-from biasbed.analysis.runs.alike import read_protocol
+from biasbed.analysis.columns import Column
+from biasbed.analysis.runs.alike import columns_of, read_protocol
 from biasbed.analysis.runs.collect import PUBLISHED_MARK, published_by_rule, read_run
-from biasbed.analysis.runs.columns import Column, columns_of
 from biasbed.analysis.runs.run import Collection, Run, TrainedOn
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.rules import Rule

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from biasbed import measures, record
-from biasbed.analysis.runs.columns import Column
+from biasbed.analysis.columns import Column
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.published import PublishedStudy, under

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from biasbed import record
-from biasbed.analysis.runs.columns import headline
+from biasbed.analysis.columns import headline
 from biasbed.analysis.selection.pools import Candidate, Choice, History, Pool
 from biasbed.errors import Failure, UsageError
 from biasbed.registry import Registry

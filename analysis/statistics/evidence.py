@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from biasbed.analysis.runs.columns import Column
+from biasbed.analysis.columns import Column
 from biasbed.analysis.statistics import bayesian, bootstrap, pairs, per_set, planner, power, simulation, stability
 from biasbed.analysis.statistics.friedman import RankTests, difference, orient
 

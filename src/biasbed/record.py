@@ -252,8 +252,7 @@ class SetRecord:
 class Derived:
     """A value that follows from others of the same evaluation: `<phase>/<measure>/<name>`.
 
-    Where `name` is a set's, it is a measure of that set, and may be its headline; else one in `test` is a column of
-    its own. Computed by `measures.derive` wherever it is needed.
+    Where `name` is a set's, it may be that set's headline; else one in `test` is a column. See `measures.derive`.
     """
 
     phase: str  # val or test
@@ -273,9 +272,7 @@ class Derived:
 
     def inputs_without(self, test_domains: Collection[str]) -> tuple[str, ...]:
         """The inputs that count where these domains are held out."""
-        if not self.training:
-            return self.inputs
-        pairs = zip(self.inputs, self.training, strict=True)
+        pairs = zip(self.inputs, self.training or [""] * len(self.inputs), strict=True)
         return tuple(name for name, domain in pairs if domain not in test_domains)
 
 

@@ -57,10 +57,11 @@ FLOORS = (
     ("report",),
     ("result",),
     ("regret",),
-    ("scores", "spread"),
+    ("inputs", "scores", "spread"),
     ("selection",),
     ("runs",),
     ("statistics",),
+    ("columns",),
     ("options",),
 )
 

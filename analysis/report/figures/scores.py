@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from biasbed import measures
+from biasbed.analysis.columns import Column
 from biasbed.analysis.report.figures.style import CHANCE, GREY, LIGHT, WARNING, legend, look
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.runs.columns import Column
 
 # --- scores -----------------------------------------------------------------------------------------------------------
 

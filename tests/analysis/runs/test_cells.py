@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from biasbed import record
+from biasbed.analysis.columns import Column, blocks
 from biasbed.analysis.result import Analysis, compute
-from biasbed.analysis.runs.columns import Column, blocks
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import Failure, UsageError
 from helpers.toy_runs import Recorder

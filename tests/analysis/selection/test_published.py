@@ -12,9 +12,9 @@ import pytest
 
 from biasbed import record
 from biasbed.analysis import frames, load
+from biasbed.analysis.columns import Column
 from biasbed.analysis.report import summary, tables
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.runs.columns import Column
 from biasbed.analysis.selection import published
 from biasbed.analysis.selection.reproduction import AGREES, DIFFERS
 from biasbed.errors import Failure, UsageError

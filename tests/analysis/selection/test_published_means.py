@@ -264,12 +264,12 @@ def test_of_several_papers_each_has_its_own_columns(beside: Recorder) -> None:
     assert one.set_names == ("pacs-art", "pacs-cartoon", "pacs-photo", "pacs-sketch")
 
 
-def shifts() -> record.Protocol:
+def shifts(**changes: object) -> record.Protocol:
     sets = (
         record.SetRecord("imagenet_r", "accuracy", 30_000, 200, 1 / 200),
         record.SetRecord("natural_adversarial", "accuracy", 7_500, 200, 1 / 200),
     )
-    return record.Protocol("shifts", sets, ("imagenet",), ("val",), monitor="val/accuracy/val")
+    return record.Protocol("shifts", sets, ("imagenet",), ("val",), monitor="val/accuracy/val", **changes)
 
 
 def test_names_of_ones_own_and_errors_that_were_printed(beside: Recorder) -> None:

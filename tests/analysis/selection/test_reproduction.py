@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from biasbed import record
-from biasbed.analysis.runs.columns import Column
+from biasbed.analysis.columns import Column
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.pools import History

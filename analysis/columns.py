@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from biasbed import measures, record
 from biasbed.errors import Failure
-
-if TYPE_CHECKING:
-    from biasbed.analysis.runs.run import TrainedOn
 
 
 @dataclass(frozen=True)
@@ -75,27 +71,7 @@ def headline(entry: record.SetRecord) -> record.MetricName:
     return record.MetricName("test", entry.headline, entry.name)
 
 
-def columns_of(cells: Iterable[TrainedOn]) -> tuple[Column, ...]:
-    """A column per cell and set that its runs are judged on. Failure where two have one name.
-
-    Without cells a column is called like its set; with them like its cell, and like both where a cell has several.
-    """
-    found: dict[str, Column] = {}
-    for cell in cells:
-        judged = cell.protocol.judged(cell.test_domains)
-        for entry in judged:
-            name = entry.name if len(judged) > 1 or not cell.name else cell.name
-            name = name if name.startswith(cell.name) else f"{cell.name}-{name}"
-            column = Column(name, entry, cell.name, _unit(cell.protocol, entry))
-            if name in found:
-                raise Failure(
-                    f"two columns of the score table would be called '{name}': call one of the cells otherwise"
-                )
-            found[name] = column
-    return tuple(found.values())
-
-
-def _unit(protocol: record.Protocol, entry: record.SetRecord) -> str:
+def unit_of(protocol: record.Protocol, entry: record.SetRecord) -> str:
     derived = protocol.derivation(str(headline(entry)))
     return entry.unit or (measures.of(entry.headline).unit if derived is None else derived.unit)
 
@@ -115,8 +91,3 @@ def blocks(columns: Iterable[Column]) -> dict[str, tuple[Column, ...]]:
             units = " and ".join(sorted({f"{column.headline} ({column.unit})" for column in same}))
             raise Failure(f"the columns of '{name}' have no common mean: {units}; choose sets= of one kind")
     return {name: tuple(same) for name, same in found.items()}
-
-
-def units(columns: Sequence[Column]) -> Mapping[str, str]:
-    """Column -> unit."""
-    return {column.name: column.unit for column in columns}
