@@ -143,6 +143,11 @@ def _runs_in(
     if row != algorithms.identifier(own["algorithm"]):
         words["row"] = row
     job, runs = runs_of(words, table.seeds, launcher)
+    chosen = table.chosen.get(row, {})
+    if table.chosen_by and chosen and cell.name not in chosen:
+        raise UsageError(
+            f"the sweep '{table.chosen_by['study']}' was made in the cells {', '.join(chosen)}: leave them so"
+        )
     return job.config, runs
 
 
