@@ -366,11 +366,9 @@ def _kept(path: Path, entry: EvaluationSet, observer: str, skip: bool) -> Decisi
     except UsageError:  # damaged: they are made again
         return None
     is_whole = one.label_map == entry.label_map.name and (skip or list(one.images) == list(entry.source.ids))
-    if not is_whole:
-        return None
-    return replace(
-        one, observer=observer, set=entry.name, classes=entry.source.classes, preprocessing=entry.preprocessing
-    )
+    classes, words = entry.source.classes, entry.preprocessing
+    own = replace(one, observer=observer, set=entry.name, classes=classes, preprocessing=words)
+    return own if is_whole else None
 
 
 def _metrics(evaluation: Evaluation, found: Decided, pairs: Sequence[ObserverPair]) -> dict[str, float]:
