@@ -249,7 +249,7 @@ def test_other_settings_under_the_name_of_a_row_in_a_cell_are_refused(tracking: 
     for place, name in ((("big", "art"), "big-art"), (("erm", ""), "erm"), (("net", "art"), "net-art")):
         with pytest.raises(UsageError, match=f"'mine' has finished runs of {name} with other settings or data"):
             refuse_mixture(tracking, "mine", "domains", {**hashes, place: "7"})
-    assert set(finished_runs(tracking, "mine")) == {"1", "2", "3"}
+    assert set(finished_runs(tracking, "mine")) == {("big-art", "1"), ("erm", "2"), ("net-art", "3")}
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------

@@ -366,12 +366,14 @@ def _kept(path: Path, entry: EvaluationSet, observer: str, skip: bool) -> Decisi
     except UsageError:  # damaged: they are made again
         return None
     is_whole = one.label_map == entry.label_map.name and (skip or list(one.images) == list(entry.source.ids))
-    own = {"set": entry.name, "classes": entry.source.classes, "preprocessing": entry.preprocessing}
-    return replace(one, observer=observer, **own) if is_whole else None
+    classes, words = entry.source.classes, entry.preprocessing
+    own = replace(one, observer=observer, set=entry.name, classes=classes, preprocessing=words)
+    return own if is_whole else None
 
 
 def _metrics(evaluation: Evaluation, found: Decided, pairs: Sequence[ObserverPair]) -> dict[str, float]:
-    suite, metrics = evaluation.suite, {}
+    suite = evaluation.suite
+    metrics: dict[str, float] = {}
     for entry, one in zip(suite.testing, found.decisions, strict=True):
         metrics |= dict(measure(entry, one, "test"))
     metrics |= derived.values(suite.derivations, metrics, suite.test_domains)

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 Records = Sequence[Mapping[str, Any]]  # of a journal: {"step", "timestamp", "metrics"}
 
 
+def place_of(row: str, cell: str) -> str:
+    """A row in a cell, as one name."""
+    return "-".join(filter(None, (row, cell)))
+
+
 @dataclass(frozen=True)
 class PlannedRun:
     """One training of a study, or one test of a model that is trained already."""
@@ -57,7 +62,12 @@ class PlannedRun:
     @property
     def place(self) -> str:
         """Row and cell, of which all seeds are runs."""
-        return "-".join(filter(None, (self.row, self.cell)))
+        return place_of(self.row, self.cell)
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What is the same on all machines: place and key. One training under another name is another run."""
+        return self.place, self.run_key
 
     def folder(self) -> RunFolder:
         """Where it is trained, or has been."""
@@ -275,11 +285,11 @@ class Finished:
     metrics: Mapping[str, float]  # the last value of each
 
 
-def standing(run: PlannedRun, finished: Mapping[str, Finished]) -> RunStatus:
-    """How far a run is. finished: the study's finished runs on the server, by run key."""
+def standing(run: PlannedRun, finished: Mapping[tuple[str, str], Finished]) -> RunStatus:
+    """How far a run is. finished: the study's finished runs on the server, by their identity."""
     folder = run.folder()
-    if not folder.is_done and run.run_key in finished:
-        last = _seconds(finished[run.run_key].metrics)
+    if not folder.is_done and run.identity in finished:
+        last = _seconds(finished[run.identity].metrics)
         return RunStatus("done", run.total, per_unit=last / run.cadence or None)
     records = folder.read_journal()
     reached = run.reached(records)
@@ -298,7 +308,7 @@ def standing(run: PlannedRun, finished: Mapping[str, Finished]) -> RunStatus:
     return RunStatus(state, reached, best, per_unit, holder or error)
 
 
-def survey(plan: StudyPlan, finished: Mapping[str, Finished]) -> list[tuple[PlannedRun, RunStatus]]:
+def survey(plan: StudyPlan, finished: Mapping[tuple[str, str], Finished]) -> list[tuple[PlannedRun, RunStatus]]:
     """Every run with how far it is."""
     return [(run, standing(run, finished)) for run in plan.runs]
 

@@ -120,7 +120,7 @@ def _named(value: Any, where: str) -> Mapping[str, Any]:
 
 
 def _rows(value: Any) -> dict[str, Words]:
-    found = {}
+    found: dict[str, Words] = {}
     for name, own in _named(value, "rows").items():
         entries = own if isinstance(own, dict) else {}
         how = {key: entries[key] for key in ("algorithm", "model") if key in entries}
