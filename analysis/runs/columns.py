@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from biasbed import measures, record
+from biasbed.analysis.statistics.layout import Layout
 from biasbed.errors import Failure
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ class Column:
     def scale(self) -> float:
         """What turns a stored value into the one that is shown."""
         return 100.0 if self.unit == measures.FRACTION else 1.0
+
+    @property
+    def digits(self) -> int:
+        """After the point, where it is shown: what is no percentage may be a ratio around 1."""
+        return 1 if self.unit in (measures.FRACTION, measures.of("loss").unit) else 3
 
     @property
     def block(self) -> str:
@@ -111,6 +117,11 @@ def blocks(columns: Iterable[Column]) -> dict[str, tuple[Column, ...]]:
     return {name: tuple(same) for name, same in found.items()}
 
 
-def units(columns: Sequence[Column]) -> Mapping[str, str]:
-    """Column -> unit."""
-    return {column.name: column.unit for column in columns}
+def layout(columns: Iterable[Column]) -> Layout:
+    """The same for statistics, which know blocks and columns by name."""
+    found = blocks(columns)
+    return Layout(
+        blocks={name: tuple(column.name for column in same) for name, same in found.items()},
+        units={name: same[0].unit for name, same in found.items()},
+        lower=frozenset(name for name, same in found.items() if not same[0].higher_is_better),
+    )
