@@ -37,8 +37,9 @@ class Comparison:
 
     tags: Mapping[str, str]  # by which MLflow finds them; their study, kind and protocol among them
     protocol: record.Protocol
-    algorithms: tuple[str, ...]
+    algorithms: tuple[str, ...]  # or rows of a study, where runs say what they are one of
     experiments: Mapping[str, int]  # id -> how many of the runs are there; the first run's first
+    by: str = record.ALGORITHM  # tag of these names
     settings: tuple[str, ...] = ()  # parameters in which a method's runs differ by design, as trials do
 
     @property
@@ -102,10 +103,10 @@ class Comparison:
             "columnWidths": {NAME: 240, **{name: _width(name) for name in columns}},
             "groupBy": {
                 "aggregateFunction": "average",
-                "groupByKeys": [{"mode": "tag", "groupByData": record.ALGORITHM}],
+                "groupByKeys": [{"mode": "tag", "groupByData": self.by}],
             },
             # Of trials the best one is looked for, and a mean of their parameters means nothing.
-            "groupsExpanded": {f"tag.{record.ALGORITHM}.{name}": self.is_search for name in self.algorithms},
+            "groupsExpanded": {f"tag.{self.by}.{name}": self.is_search for name in self.algorithms},
             "useGroupedValuesInCharts": True,
             "runsHiddenMode": "SHOW_ALL",
             "viewMaximized": False,
@@ -207,10 +208,12 @@ def _of_runs(uri: str, tags: Mapping[str, str], runs: list[Any]) -> Comparison:
         protocol = record.Protocol.from_json(text or "")
     except ValueError as error:
         raise Failure(f"run {runs[0].info.run_id} has no {record.PROTOCOL_FILE} that could be read: {error}") from None
+    by = record.ROW if all(record.ROW in run.data.tags for run in runs) else record.ALGORITHM
     return Comparison(
         tags=tags,
         protocol=protocol,
-        algorithms=tuple(dict.fromkeys(run.data.tags.get(record.ALGORITHM, "") for run in runs)),
+        algorithms=tuple(dict.fromkeys(run.data.tags.get(by, "") for run in runs)),
+        by=by,
         experiments=Counter(run.info.experiment_id for run in runs),
         settings=_searched(runs) if tags[record.KIND] == "trial" else (),
     )
