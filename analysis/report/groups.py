@@ -13,16 +13,12 @@ AVERAGE = "Avg"
 
 
 @dataclass(frozen=True)
-class Group:
+class ColumnGroup:
     """The columns of one block, as a table shows them."""
 
     block: str
     columns: tuple[Column, ...]
-
-    @property
-    def wide(self) -> bool:
-        """Whether it has an average beside its columns."""
-        return len(self.columns) > 1
+    wide: bool  # whether it has an average beside its columns: one of them may stand for the block
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -48,12 +44,16 @@ def unit_of(column: Column) -> str:
     return "" if column.unit in UNIT_WORDS else f" ({column.unit})"
 
 
-def groups(analysis: Analysis) -> list[Group]:
+def groups(analysis: Analysis) -> list[ColumnGroup]:
     """Every block in display order."""
-    return [Group(name, same) for name, same in blocks(analysis.sets).items()]
+    found: dict[str, list[Column]] = {}
+    for column in analysis.sets:
+        found.setdefault(column.block, []).append(column)
+    counted = blocks(analysis.sets)
+    return [ColumnGroup(name, tuple(same), len(counted[name]) > 1) for name, same in found.items()]
 
 
-def above(found: Sequence[Group]) -> list[tuple[str, int]]:
+def above(found: Sequence[ColumnGroup]) -> list[tuple[str, int]]:
     """Names above the heads, each over so many columns; empty without blocks of several."""
     if not any(group.wide for group in found):
         return []

@@ -27,6 +27,8 @@ from biasbed.training.resolve import resolve
 from helpers.commands import ROOT
 from helpers.domain_tree import make_domains
 from helpers.fake_runs import FakeLauncher, train
+from helpers.runs import all_runs
+from helpers.small_study import Forked
 
 QUICK = {"image_size": 16, "epochs": 1, "batch_size": 4, "device": "cpu", "nproc": 1, "workers": 0, "log_model": "no"}
 QUIET = {"tracking": "offline", "device": "cpu", "nproc": 1}
@@ -298,3 +300,46 @@ def test_a_ledger_from_before_there_were_rows_is_read_still(tmp_path: Path) -> N
     shown = [[entry[name] for name in ("run", "row", "cell", "algorithm", "seed")] for entry in (net, erm)]
     assert shown == [["net-art", "net", "art", "erm", ""], ["erm-seed7", "erm", "", "erm", "7"]]
     assert erm["device_hours"] == "1.75"
+
+
+# --- the whole --------------------------------------------------------------------------------------------------------
+
+
+def test_a_study_of_rows_and_cells_from_start_to_end(
+    table: Callable[..., Path],
+    data: Path,
+    tracking: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A training and a test per held-out domain, all under the study's run; then nothing is left, here or elsewhere."""
+    monkeypatch.setattr(benchmark, "open_launcher", Forked)
+    own = {name: rows(data)[name] for name in ("fast", "net")}
+    settings = {**QUICK, "data_dir": str(data), "train": "Other"}
+    path = table(rows=own, cells=None, settings=settings, seeds=0)
+    command = ["benchmark", "--table", str(path), "--test_domains", "each", "--workers", "2"]
+    assert cli.main(command) == 0
+    names = ["fast-other-day-seed0", "net-other-day", "fast-other-night-seed0", "net-other-night"]
+    found = {run.info.run_name: run for run in all_runs(tracking, study="mine")}
+    parent = found.pop("study-mine")
+    assert sorted(found) == sorted(names)
+    for name, run in found.items():
+        tags, (row, cell) = run.data.tags, re.match("(fast|net)-(other-[a-z]+)", name).groups()  # type: ignore[union-attr]
+        assert (run.info.status, tags["mlflow.parentRunId"]) == ("FINISHED", parent.info.run_id)
+        assert (tags["biasbed.row"], tags["biasbed.cell"]) == (row, cell)
+        assert tags["biasbed.test_domains"] == cell.removeprefix("other-")
+        assert tags["biasbed.kind"] == ("train" if row == "fast" else "evaluate")
+        assert f"test/accuracy/{cell}" in run.data.metrics
+        assert tags["biasbed.parameters"] == ("4906818" if row == "fast" else "343842")
+    assert len({run.data.tags["biasbed.tested"] for run in found.values()}) == 1, "tested alike"
+    with (tmp_path / "home" / "studies" / "mine" / "ledger.csv").open() as file:
+        assert [entry["run"] for entry in csv.DictReader(file)] == names
+    capsys.readouterr()
+    assert cli.main(command) == 0
+    assert capsys.readouterr().err.splitlines()[0] == "mine: 4 runs; nothing is left to train"
+    kept = str(tmp_path / "home" / "studies" / "mine" / "table.yaml")
+    assert cli.main(["benchmark", "--table", kept, "--dry_run", "yes", "--output_dir", str(tmp_path / "other")]) == 0
+    assert "4 runs: 4 done" in capsys.readouterr().out
+    assert cli.main([*command, "--data.val_fraction", "0.4"]) == 2
+    assert "finished runs of fast-other-day with other settings or data" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from biasbed import record
 from biasbed.config import Config
@@ -22,9 +22,6 @@ from biasbed.tracking.comparison import offer_study
 from biasbed.tracking.folder import make, mapping
 from biasbed.tracking.server import experiment_id, find_runs, guarded, resolve_uri, writer
 from biasbed.tracking.tracker import PARENT, take_run_id
-
-if TYPE_CHECKING:
-    from mlflow.entities import Run
 
 # In a study's folder: how it stands; what it is, of which only one is there; what it cost; what a sweep has besides.
 NOTE, TABLE, SWEPT, LEDGER = "study.json", "table.yaml", "sweep.yaml", "ledger.csv"
@@ -44,7 +41,7 @@ def finished_runs(uri: str, study: str, **tags: str) -> dict[tuple[str, str], Fi
     return found
 
 
-def _row_and_cell(run: Run) -> tuple[str, str]:
+def _row_and_cell(run: Any) -> tuple[str, str]:
     """Of a run on the server; before there were rows, each method was one."""
     tags = run.data.tags
     return tags.get(record.ROW, tags.get(record.ALGORITHM, "")), tags.get(record.CELL, "")

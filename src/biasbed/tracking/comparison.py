@@ -38,7 +38,7 @@ class Comparison:
 
     tags: Mapping[str, str]  # by which MLflow finds them; their study, kind and protocol among them
     protocol: record.Protocol
-    algorithms: tuple[str, ...]
+    algorithms: tuple[str, ...]  # or rows of a study, where runs say what they are one of
     experiments: Mapping[str, int]  # id -> how many of the runs are there; the first run's first
     rows: str = record.ROW  # tag of what is compared; runs from before have their method's only
     settings: tuple[str, ...] = ()  # parameters in which a method's runs differ by design, as trials do
