@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from biasbed import measures, record
+from biasbed.analysis.statistics.layout import Layout
 from biasbed.errors import Failure
 
 
@@ -27,6 +28,11 @@ class Column:
     def scale(self) -> float:
         """What turns a stored value into the one that is shown."""
         return 100.0 if self.unit == measures.FRACTION else 1.0
+
+    @property
+    def digits(self) -> int:
+        """After the point, where it is shown: what is no percentage may be a ratio around 1."""
+        return 1 if self.unit in (measures.FRACTION, measures.of("loss").unit) else 3
 
     @property
     def block(self) -> str:
@@ -91,3 +97,13 @@ def blocks(columns: Iterable[Column]) -> dict[str, tuple[Column, ...]]:
             units = " and ".join(sorted({f"{column.headline} ({column.unit})" for column in same}))
             raise Failure(f"the columns of '{name}' have no common mean: {units}; choose sets= of one kind")
     return {name: tuple(same) for name, same in found.items()}
+
+
+def layout(columns: Iterable[Column]) -> Layout:
+    """The same for statistics, which know blocks and columns by name."""
+    found = blocks(columns)
+    return Layout(
+        blocks={name: tuple(column.name for column in same) for name, same in found.items()},
+        units={name: same[0].unit for name, same in found.items()},
+        lower=frozenset(name for name, same in found.items() if not same[0].higher_is_better),
+    )

@@ -6,15 +6,16 @@ import importlib.metadata
 import math
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 import biasbed
+from biasbed import measures
 from biasbed.analysis import regret, scores, spread
-from biasbed.analysis.columns import Column, blocks
+from biasbed.analysis.columns import Column, blocks, layout
 from biasbed.analysis.inputs import AnalysisInputs, gather
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection import published, reproduction
@@ -42,16 +43,17 @@ class Cell:
     num_runs: int
     best: bool  # no other mean of the set prints better
     dagger: bool  # the algorithm trained on data of the set's maker
-    interval: tuple[float, float]  # scores.binomial_interval
+    interval: tuple[float, float] = (math.nan, math.nan)  # scores.binomial_interval
+    digits: int = 1  # after the point
 
     @property
     def mean_text(self) -> str:
-        return number(self.mean)
+        return number(self.mean, self.digits)
 
     @property
     def std_text(self) -> str:
         """Empty for a single run."""
-        return "" if math.isnan(self.std) else number(self.std)
+        return "" if math.isnan(self.std) else number(self.std, self.digits)
 
     @property
     def interval_text(self) -> str:
@@ -60,9 +62,24 @@ class Cell:
         return "" if math.isnan(low) else f"{number(low)} to {number(high)}"
 
 
-def number(value: float) -> str:
-    """A score as it is printed: one digit after the point, a dash where there is none."""
-    return "-" if math.isnan(value) else f"{value:.1f}"
+def number(value: float, digits: int = 1) -> str:
+    """A score as it is printed; a dash where there is none."""
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def _cells(
+    table: pd.DataFrame, columns: Mapping[str, Column], daggers: frozenset[tuple[str, str]]
+) -> dict[tuple[str, str], Cell]:
+    """(algorithm, dataset) -> what is printed of a score table. columns: dataset -> how it is measured."""
+    means = table.groupby("dataset")["mean"]
+    best = {str(name): float(m.max() if columns[str(name)].higher_is_better else m.min()) for name, m in means}
+    cells = {}
+    for algorithm, dataset, mean, std, num_runs in table.itertuples(index=False, name=None):
+        digits = columns[dataset].digits
+        is_best = not math.isnan(mean) and number(mean, digits) == number(best[dataset], digits)
+        dagger = (algorithm, dataset) in daggers
+        cells[algorithm, dataset] = Cell(float(mean), float(std), int(num_runs), is_best, dagger, digits=digits)
+    return cells
 
 
 def scores_by_run(runs: pd.DataFrame) -> dict[tuple[str, str], float]:
@@ -70,6 +87,7 @@ def scores_by_run(runs: pd.DataFrame) -> dict[tuple[str, str], float]:
     return dict(zip(zip(runs["run_id"], runs["dataset"], strict=True), runs["score"].astype(float), strict=True))
 
 
+UNIT_WORDS = {measures.FRACTION: "percent", measures.of("loss").unit: "nats"}
 LIBRARIES = ("mlflow", "pandas", "scipy", "scikit-posthocs", "matplotlib")
 
 
@@ -126,32 +144,40 @@ class Analysis:
 
     @cached_property
     def cells(self) -> dict[tuple[str, str], Cell]:
-        """The score table by (algorithm, set)."""
-        entries = {entry.name: entry for entry in self.sets}
-        means = self.scores.groupby("dataset")["mean"]
-        best = {
-            str(name): number(float(m.max() if entries[str(name)].higher_is_better else m.min())) for name, m in means
+        """The score table by (algorithm, column)."""
+        columns = {entry.name: entry for entry in self.sets}
+        found = _cells(self.scores, columns, self.daggers)
+        return {
+            place: replace(cell, interval=scores.binomial_interval(cell.mean, columns[place[1]]))
+            for place, cell in found.items()
         }
-        cells = {}
-        for algorithm, dataset, mean, std, num_runs in self.scores.itertuples(index=False, name=None):
-            is_best = number(float(mean)) == best[dataset]
-            dagger = (algorithm, dataset) in self.daggers
-            interval = scores.binomial_interval(float(mean), entries[dataset])
-            cells[algorithm, dataset] = Cell(float(mean), float(std), int(num_runs), is_best, dagger, interval)
-        return cells
+
+    @cached_property
+    def averages(self) -> dict[tuple[str, str], Cell]:
+        """The means of the blocks that have several columns, by (algorithm, block)."""
+        of_block = blocks(self.sets)
+        of_column = {column.name: column.block for column in self.sets}
+        daggers = frozenset((algorithm, of_column[name]) for algorithm, name in self.daggers)
+        return _cells(self.blocks, {name: same[0] for name, same in of_block.items()}, daggers)
 
     @property
     def units(self) -> str:
         """What the scores are measured in, in words."""
-        units = {entry.unit for entry in self.sets}
-        if len(units) > 1:
+        units = list(dict.fromkeys(entry.unit for entry in self.sets))
+        if len(units) == 1:
+            return UNIT_WORDS.get(units[0], units[0])
+        if set(units) == set(UNIT_WORDS):
             return "percent, losses in nats"
-        return "nats" if units == {"nats"} else "percent"
+        listed = [f"{entry.name} in {UNIT_WORDS.get(entry.unit, entry.unit)}" for entry in self.sets]
+        others = [text for text, entry in zip(listed, self.sets, strict=True) if entry.unit != measures.FRACTION]
+        return ", ".join(["percent", *others] if len(others) < len(listed) else others)
 
     @property
     def title(self) -> str:
         scope = self.collection.scope
-        return f"suite {scope.suite}, study {scope.study}, protocol {scope.protocol[:8]}"
+        number = len({run.protocol for run in self.collection.own})
+        protocol = f"{number} protocols" if number > 1 else f"protocol {scope.protocol[:8]}"
+        return f"suite {scope.suite}, study {scope.study}, {protocol}"
 
     @property
     def runs_sentence(self) -> str:
@@ -159,7 +185,9 @@ class Analysis:
         c = self.collection
         counts = [f"{len(c.own)} {c.scope.kind}"] if c.own else []
         counts += [f"{len(c.runs) - len(c.own)} published"] if len(c.own) < len(c.runs) else []
-        text = f"{' and '.join(counts)} runs of {len(c.algorithms)} algorithms on {len(self.sets)} sets"
+        known = layout(self.sets)
+        sets = f"{len(self.sets)} columns of {len(known.blocks)} data sets" if known.wide else f"{len(self.sets)} sets"
+        text = f"{' and '.join(counts)} runs of {len(c.algorithms)} algorithms on {sets}"
         others = [f"{count} {status.lower()}" for status, count in sorted(c.not_finished.items())]
         others += [f"{len(c.duplicates)} duplicate"] if c.duplicates else []
         return text + (f"; not counted: {', '.join(others)}" if others else "")
@@ -196,7 +224,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     comparisons = compare_settings(table, sets, daggers, options.alpha)
     chosen = regret.scores_under(rule, selected, collection.runs, sets, monitor, exempt)
     rules = regret.under_every_rule(chosen, collection, histories, sets, options.n, exempt)
-    found = evidence.gather(comparisons, runs, sets, regret.matrices(rules, sets), options)
+    found = evidence.gather(comparisons, runs, layout(sets), regret.matrices(rules, sets), options)
     notes += [found.skipped] if found.skipped else []
     return Analysis(
         options=options,
@@ -248,20 +276,19 @@ def compare_settings(
     Where some row can't have a block: the tests are on the blocks that all rows have, and of the rows that have all.
     """
     matrix = scores.block_matrix(scores.mean_matrix(table), sets)
-    of_block = blocks(sets)
-    lower = [name for name, same in of_block.items() if not same[0].higher_is_better]
+    of_block, known = blocks(sets), layout(sets)
+    about: dict[str, Any] = dict(alpha=alpha, lower_is_better=sorted(known.lower), noun=known.noun)
     lacking = [str(name) for name in matrix.index[matrix.isna().any(axis=1)]]
-    comparisons = [friedman.compare(matrix, alpha, lower_is_better=lower, left_out=lacking)]
+    comparisons = [friedman.compare(matrix, **about, left_out=lacking)]
     whole = matrix.dropna(axis=1)
     if lacking and whole.shape[1]:
-        comparisons.append(friedman.compare(whole, alpha, lower_is_better=lower, setting=friedman.COMPLETE))
+        comparisons.append(friedman.compare(whole, **about, setting=friedman.COMPLETE))
     touched = {name for _, name in daggers}
     left_out = [name for name, same in of_block.items() if any(column.name in touched for column in same)]
     left_out = [name for name in left_out if name not in lacking]
     if left_out:
         others = [*lacking, *left_out]
-        strict = friedman.compare(matrix, alpha, lower_is_better=lower, setting=friedman.STRICT, left_out=others)
-        comparisons.append(strict)
+        comparisons.append(friedman.compare(matrix, **about, setting=friedman.STRICT, left_out=others))
     return tuple(comparisons)
 
 

@@ -225,10 +225,10 @@ def identical_runs_note(runs: pd.DataFrame) -> list[str]:
 
 def shared_images_note(sets: Sequence[Column]) -> list[str]:
     """Sets made from the same images are not independent blocks, which the tests assume."""
-    by_source: dict[str, list[str]] = {}
+    by_source: dict[str, dict[str, None]] = {}  # the blocks: within one, columns need not be independent
     for entry in sets:
         if entry.source_images:
-            by_source.setdefault(entry.source_images, []).append(entry.name)
+            by_source.setdefault(entry.source_images, {})[entry.block] = None
     return [
         f"{', '.join(names)} show the same images ({source}): the tests take sets for independent, and these are not"
         for source, names in by_source.items()

@@ -22,6 +22,7 @@ import pandas as pd
 from biasbed.analysis.statistics import bayesian, bootstrap, permutation, simulation
 from biasbed.analysis.statistics import per_set as persets
 from biasbed.analysis.statistics.exact import Array
+from biasbed.analysis.statistics.layout import each, single
 from biasbed.analysis.statistics.pairs import hodges_lehmann, pairs
 
 ALPHA = 0.05
@@ -145,11 +146,11 @@ def coverage(
             luck = generator.normal(0, LUCK, (num_runs, 1))
             values = interactions[:, position] + luck + generator.normal(0, 0.5, (num_runs, num_sets))
             runs[name] = pd.DataFrame(values)
-        draws = bootstrap.resample(runs, replicates)
-        frame = bootstrap.improvements(runs, draws, ALPHA, (("a", "b"),)).iloc[0]
+        rows, layout = {name: single(frame) for name, frame in runs.items()}, each(runs["a"])
+        draws = bootstrap.resample(rows, layout, replicates)
+        frame = bootstrap.improvements(rows, layout, draws, ALPHA, (("a", "b"),)).iloc[0]
         widened.append(frame["bootstrap_low"] <= 0 <= frame["bootstrap_high"])
-        cells = [bootstrap.cell_means(runs[name], draws.runs[name]) for name in "ab"]
-        means = ((cells[0] - cells[1]) * draws.sets).sum(axis=1) / num_sets
+        means = draws.mean(np.subtract(*(bootstrap.column_means(rows[name], draws.runs[name]) for name in "ab")))
         low, high = np.quantile(means, [ALPHA / 2, 1 - ALPHA / 2])
         plain.append(low <= 0 <= high)
         d = (runs["a"].mean() - runs["b"].mean()).to_numpy()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from biasbed.analysis.report import words
-from biasbed.analysis.result import Analysis
+from biasbed.analysis.result import Analysis, Cell
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class ReportTable:
     oracle: bool  # selected on the test images
     file: str = ""  # the CSV with the same numbers and more
     ids: tuple[str, ...] = ()  # anchors of the rows
+    above: tuple[tuple[str, int], ...] = ()  # over the head: names, each over so many columns
 
 
 class Links:
@@ -47,6 +48,10 @@ class Links:
     def algorithm(self, name: str) -> TableCell:
         """The name, leading to its runs."""
         return TableCell(name, href=f"#{self.algorithms[name]}", left=True)
+
+    def to_run(self, run_id: str | None) -> str:
+        """The link to a run's line under provenance; empty where there is none."""
+        return f"#{self.runs[run_id]}" if run_id else ""
 
     def run(self, run_id: str, text: str = "") -> TableCell:
         """A run by its id's first digits, leading to its line under provenance."""
@@ -65,6 +70,19 @@ def decimal(value: float, digits: int = 1, **look: Any) -> TableCell:
     if math.isinf(value):
         return TableCell("∞" if value > 0 else "-∞", value=value, **look)
     return TableCell(f"{round(value, digits) + 0.0:.{digits}f}", value=value, **look)  # no -0.0
+
+
+def score(cell: Cell, **look: Any) -> TableCell:
+    """A mean with its deviation, marked where it is the best of its column or has a dagger."""
+    return TableCell(
+        cell.mean_text,
+        value=-math.inf if math.isnan(cell.mean) else cell.mean,
+        small=f"±{cell.std_text}" if cell.std_text else "",
+        below=cell.interval_text,
+        bold=cell.best,
+        dagger=cell.dagger,
+        **look,
+    )
 
 
 def interval(value: float, low: float, high: float, digits: int = 1) -> TableCell:

@@ -8,12 +8,13 @@ import pandas as pd
 
 from biasbed.analysis import scores
 from biasbed.analysis.report import words
-from biasbed.analysis.report.findings import CHANGES, MOST, TEST_NAMES, count, listing, points, procedure
+from biasbed.analysis.report.findings import MOST, TEST_NAMES, changes, procedure
 from biasbed.analysis.report.verdicts import Overturned, asked, claims, firm, overturned
+from biasbed.analysis.report.words import count, listing, points
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import planner, stability
 from biasbed.analysis.statistics.evidence import Limits
-from biasbed.analysis.statistics.friedman import ALL_SETS, RankTests
+from biasbed.analysis.statistics.friedman import RankTests
 
 # --- what weakens it --------------------------------------------------------------------------------------------------
 
@@ -55,14 +56,15 @@ def flippable(analysis: Analysis, comparison: RankTests) -> list[str]:
     tried = own_checks[own_checks["claims"] > 0].drop_duplicates("change")
     if tried.empty:
         return []
+    named = changes(analysis)
     numbers = {str(row["change"]): (int(row["variants"]), int(row["not_testable"])) for _, row in tried.iterrows()}
-    lines = [f"Tried: {listing(_tried(change, number) for change, (number, _) in numbers.items())}."]
+    lines = [f"Tried: {listing(_number(named[change].tried, number) for change, (number, _) in numbers.items())}."]
     lines += [
-        f"Of these, {lost} of the kind '{CHANGES[change].kind}' could not be: nothing is left to test."
+        f"Of these, {lost} of the kind '{named[change].kind}' could not be: nothing is left to test."
         for change, (_, lost) in numbers.items()
         if lost
     ]
-    lines += _untried(own_checks)
+    lines += _untried(analysis, own_checks)
     found = overturned(analysis.evidence.flips, comparison.setting)
     changed = {(one.test, frozenset((one.a, one.b))): one for one in found}
     if comparison.pair is not None and not comparison.significant:
@@ -82,7 +84,11 @@ def flippable(analysis: Analysis, comparison: RankTests) -> list[str]:
     if len(shaky) > MOST:
         lines.append(f"Further conclusions that do not survive everything: {len(shaky) - MOST}; the table has them.")
     new = len(
-        {frozenset((one.a, one.b)) for one in found if one.before == stability.SAME and asked(analysis, (one.a, one.b))}
+        {
+            frozenset((one.a, one.b))
+            for one in found
+            if one.before == stability.SAME and asked(analysis, comparison, (one.a, one.b))
+        }
     )
     if new and comparison.pair is None:
         lines.append(
@@ -91,11 +97,11 @@ def flippable(analysis: Analysis, comparison: RankTests) -> list[str]:
     return lines
 
 
-def _untried(checks: pd.DataFrame) -> list[str]:
+def _untried(analysis: Analysis, checks: pd.DataFrame) -> list[str]:
     """Which changes leave too little for which test, so that its conclusions were not tried against them."""
-    blind = checks[checks["claims"] == 0]
+    blind, named = checks[checks["claims"] == 0], changes(analysis)
     return [
-        f"Could not be tried: {listing(CHANGES[change].kind for change in rows['change'])}, for the "
+        f"Could not be tried: {listing(named[change].kind for change in rows['change'])}, for the "
         f"conclusions of {TEST_NAMES[str(test)]}; too little is left to test."
         for test, rows in blind.groupby("test", sort=False)
     ]
@@ -114,8 +120,8 @@ def _claim(test: str, better: str, worse: str) -> str:
     return f"{better} before {worse} by {TEST_NAMES[test]}"
 
 
-def _tried(change: str, number: int) -> str:
-    return CHANGES[change].tried.format(number).replace("(s)", "s" * (number != 1))
+def _number(tried: str, number: int) -> str:
+    return tried.format(number).replace("(s)", "s" * (number != 1))
 
 
 def change_text(analysis: Analysis, change: str, what: str) -> str:
@@ -123,7 +129,7 @@ def change_text(analysis: Analysis, change: str, what: str) -> str:
     named = {run.id: f"{run.algorithm} seed {run.seed}" for run in analysis.collection.runs}
     oracles = analysis.selection.loc[analysis.selection["oracle"].astype(bool), "rule"]
     oracle = " (ORACLE)" if change == "selection_rule" and what in set(oracles) else ""
-    return CHANGES[change].made.format(named.get(what, what)) + oracle
+    return changes(analysis)[change].made.format(named.get(what, what)) + oracle
 
 
 def _survival(conclusion: str, one: Overturned | None, analysis: Analysis) -> str:
@@ -156,8 +162,8 @@ def unseen(analysis: Analysis) -> list[str]:
     skipped = analysis.evidence.skipped
     lines = [f"What these tests could have missed is not known: {skipped}."] if skipped and _tested(analysis) else []
     for limits in analysis.evidence.limits:
-        where = "" if limits.setting == ALL_SETS else f"Strict setting ({limits.num_sets} sets): "
-        found = [f"{limits.nemenyi.sentence}.", *detectable(limits)]
+        where = words.setting_of(limits)
+        found = [f"{limits.nemenyi.sentence}.", *detectable(analysis, limits)]
         lines += [where + line if where else line[0].upper() + line[1:] for line in found]
     for limits in analysis.evidence.limits[:1]:
         needed = limits.smallest_num_runs
@@ -178,15 +184,16 @@ def _pairs_on_a_set(analysis: Analysis) -> bool:
     return bool((analysis.evidence.set_pairs["smallest_p"].astype(float) < analysis.alpha).any())
 
 
-def detectable(limits: Limits) -> list[str]:
+def detectable(analysis: Analysis, limits: Limits) -> list[str]:
     """Which differences the design finds; begun in lower case, as a setting's name may stand before."""
     lines = []
     seen = [entry for entry in limits.detectable if entry.possible]
     blind = [procedure(entry.procedure) for entry in limits.detectable if not entry.possible]
     target = f"{planner.TARGET:.0%}"
-    runs = f"{limits.num_sets} sets and {limits.num_runs:.3g} run(s) of each algorithm"
+    run, unit = words.repeated(analysis), words.unit(analysis)
+    runs = f"{limits.num_sets} {limits.nemenyi.noun}s and {limits.num_runs:.3g} {run}(s) of each algorithm"
     if seen:
-        needed = " or ".join(f"{entry.difference:.2g} points ({procedure(entry.procedure)})" for entry in seen)
+        needed = " or ".join(f"{entry.difference:.2g} {unit} ({procedure(entry.procedure)})" for entry in seen)
         others = "the other" if limits.num_algorithms == 2 else "all others"
         lines.append(
             f"to be found with a probability of {target} on {runs}, one algorithm must be better than {others} by "
@@ -199,8 +206,8 @@ def detectable(limits: Limits) -> list[str]:
         )
     if math.isfinite(limits.pair_alone) and limits.num_algorithms > 2:
         lines.append(
-            f"even compared alone, half of the pairs here take {limits.pair_alone:.2g} points or more, given how "
-            "their differences vary over the sets."
+            f"even compared alone, half of the pairs here take {limits.pair_alone:.2g} {unit} or more, given how "
+            f"their differences vary over the {limits.nemenyi.noun}s."
         )
     return lines
 
@@ -210,14 +217,16 @@ def planned(analysis: Analysis) -> list[str]:
     plan = analysis.evidence.plan
     if plan is None:
         return []
-    wanted = points(analysis.options.difference)
-    largest = f"{plan['num_sets'].max()} sets and {plan['num_runs'].max()} runs"
+    wanted = points(analysis, analysis.options.difference)
+    sets, run = f"{analysis.comparisons[0].noun}s", words.repeated(analysis)
+    largest = f"{plan['num_sets'].max()} {sets} and {plan['num_runs'].max()} {run}s"
     lines = []
     for name in dict.fromkeys(plan["procedure"]):
         best = planner.cheapest(plan, name)
         if best is None:
             lines.append(f"{procedure(name)}: no design of up to {largest} shows {wanted}.")
         else:
-            runs = count(best[1], "run")
-            lines.append(f"{procedure(name)}: {wanted} take {best[0]} sets with {runs} of each algorithm.")
+            lines.append(
+                f"{procedure(name)}: {wanted} take {best[0]} {sets} with {count(best[1], run)} of each algorithm."
+            )
     return lines

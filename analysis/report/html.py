@@ -12,7 +12,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from biasbed.analysis.report import cells, doubts, findings, html_tables, provenance, words
+from biasbed.analysis.columns import blocks
+from biasbed.analysis.report import cells, compared, doubts, findings, html_tables, provenance, words
 from biasbed.analysis.report.figures.style import STYLE
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
@@ -42,7 +43,8 @@ def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
         "policy": _policy(),
         "verdict": findings.verdict(analysis),
         "caveats": findings.caveats(analysis),
-        "compared": findings.compared(analysis),
+        "compared": compared.sentences(analysis),
+        "title": _title(analysis),
         "settings": [_setting(analysis, comparison, links, folder) for comparison in analysis.comparisons],
         "on_single_sets": findings.on_single_sets(analysis),
         "weaknesses": doubts.weaknesses(analysis),
@@ -51,8 +53,16 @@ def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
         "tables": html_tables.whole(analysis, links),
         "runs": provenance.run_tables(analysis, links),
         "facts": provenance.facts(analysis),
-        "terms": words.TERMS,
+        "terms": words.terms(analysis),
     }
+
+
+def _title(analysis: Analysis) -> str:
+    """How much is compared."""
+    number = words.count(len(analysis.sets), "evaluation set")
+    if analysis.comparisons[0].noun == "data set":
+        number = words.count(len(blocks(analysis.sets)), "data set")
+    return f"{analysis.collection.scope.suite}: {words.count(len(analysis.algorithms), 'algorithm')} on {number}"
 
 
 def _setting(analysis: Analysis, comparison: RankTests, links: cells.Links, folder: Path) -> Mapping[str, Any]:
@@ -60,7 +70,7 @@ def _setting(analysis: Analysis, comparison: RankTests, links: cells.Links, fold
     pictures = _Pictures(folder)
     return {
         "title": words.setting_title(comparison),
-        "about": words.setting_sentence(comparison),
+        "about": words.setting_sentence(analysis, comparison),
         "significant": comparison.significant,
         "concluded": findings.concluded(analysis, comparison),
         "sure": findings.sure(analysis, comparison),

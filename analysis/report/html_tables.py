@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from biasbed.analysis.report import doubts, words
-from biasbed.analysis.report.cells import Links, ReportTable, TableCell, decimal, interval, p_entry, text
+from biasbed.analysis.columns import blocks
+from biasbed.analysis.report import described, doubts, groups, words
+from biasbed.analysis.report.cells import Links, ReportTable, TableCell, decimal, interval, p_entry, score, text
 from biasbed.analysis.report.findings import TEST_NAMES, procedure
 from biasbed.analysis.report.verdicts import Verdict, overturned, verdicts
 from biasbed.analysis.result import Analysis, number
 from biasbed.analysis.selection.reproduction import card_sentence
+from biasbed.analysis.selection.rules import RULES
 from biasbed.analysis.statistics import bootstrap, stability
 from biasbed.analysis.statistics.friedman import RankTests
 
@@ -21,7 +23,10 @@ from biasbed.analysis.statistics.friedman import RankTests
 def whole(analysis: Analysis, links: Links) -> Mapping[str, Any]:
     """The tables that are not of one setting; None where there is nothing to show."""
     return {
+        "rows": described.rows(analysis, links),
+        "cells": described.cells(analysis),
         "scores": scores(analysis, links),
+        "averages": averages(analysis, links),
         "deviations": deviations(analysis, links),
         "sets": per_set(analysis),
         "card": card(analysis, links),
@@ -35,24 +40,15 @@ def whole(analysis: Analysis, links: Links) -> Mapping[str, Any]:
 
 def scores(analysis: Analysis, links: Links) -> ReportTable:
     """The score table; every cell leads to the algorithm's runs."""
+    found = groups.groups(analysis)
     rows = []
     for algorithm in analysis.algorithms:
-        cells = [links.algorithm(algorithm)]
-        for name in analysis.set_names:
-            cell = analysis.cells[algorithm, name]
-            cells.append(
-                TableCell(
-                    cell.mean_text,
-                    value=cell.mean,
-                    href=f"#{links.algorithms[algorithm]}",
-                    small=f"±{cell.std_text}" if cell.std_text else "",
-                    below=cell.interval_text,
-                    bold=cell.best,
-                    dagger=cell.dagger,
-                )
-            )
-        rows.append(tuple(cells))
-    caption = f"Mean ± standard deviation between runs (n - 1), in {analysis.units}. Bold: best of the column."
+        cells = [cell for group in found for cell in group.cells(analysis, algorithm)]
+        link = f"#{links.algorithms[algorithm]}"
+        rows.append((links.algorithm(algorithm), *(score(cell, href=link) for cell in cells)))
+    run = words.repeated(analysis)
+    caption = f"Mean ± standard deviation between {run}s (n - 1), in {analysis.units}. Bold: best of the column."
+    caption += groups.caption(analysis)
     if any(cell.interval_text for cell in analysis.cells.values()):
         caption += (
             " Below: where a single model's accuracy lies (95 %, Wilson), given how many images the set has. A number "
@@ -60,21 +56,36 @@ def scores(analysis: Analysis, links: Links) -> ReportTable:
         )
     if analysis.daggers:
         caption += " Underlined†: the algorithm trained on data of the maker of this set."
-    return ReportTable(caption, ("algorithm", *analysis.set_names), tuple(rows), analysis.rule.oracle, "scores.csv")
+    caption += words.not_applicable(analysis)
+    head = ("algorithm", *(name for group in found for name in group.heads))
+    above = (("", 1), *groups.above(found)) if groups.above(found) else ()
+    file = "scores.csv, blocks.csv" if above else "scores.csv"
+    return ReportTable(caption, head, tuple(rows), analysis.rule.oracle, file, above=above)
+
+
+def averages(analysis: Analysis, links: Links) -> ReportTable | None:
+    """A value for each data set, and the mean over them."""
+    found = groups.averages(analysis)
+    if found is None:
+        return None
+    rows = []
+    for algorithm, cells in found.rows.items():
+        link = f"#{links.algorithms[algorithm]}"
+        over = [decimal(found.means[algorithm], analysis.sets[0].digits, bold=False)] if found.means else []
+        rows.append((links.algorithm(algorithm), *(score(cell, href=link) for cell in cells), *over))
+    caption = f"Averages of the data sets, in {analysis.units}. Bold: best of the column.{groups.caption(analysis)}"
+    caption += " Last: the mean over the data sets." if found.means else ""
+    head = ("algorithm", *found.heads, *([groups.AVERAGE] if found.means else []))
+    caption += words.not_applicable(analysis)
+    return ReportTable(caption, head, tuple(rows), analysis.rule.oracle, "blocks.csv, scores.csv")
 
 
 def deviations(analysis: Analysis, links: Links) -> ReportTable | None:
     """Mean and the deviation over runs and epochs together (`spread`), beside that between runs."""
     found = {(row["algorithm"], row["dataset"]): row for row in analysis.spread.to_dict("records")}
     rows = []
-    for algorithm in [a for a in analysis.algorithms if all((a, name) in found for name in analysis.set_names)]:
-        of_sets = [found[algorithm, name] for name in analysis.set_names]
-        cells = [
-            decimal(
-                row["mean"], small=f"±{number(row['std_pooled'])}", below=f"runs ±{number(row['std_between_runs'])}"
-            )
-            for row in of_sets
-        ]
+    for algorithm in [a for a in analysis.algorithms if any((a, name) in found for name in analysis.set_names)]:
+        cells = [_deviation(found.get((algorithm, column.name)), column.digits) for column in analysis.sets]
         rows.append((links.algorithm(algorithm), *cells))
     caption = (
         f"The same means ± the standard deviation over runs and epochs together, in {analysis.units}: the root of the "
@@ -83,6 +94,13 @@ def deviations(analysis: Analysis, links: Links) -> ReportTable | None:
     )
     head = ("algorithm", *analysis.set_names)
     return ReportTable(caption, head, tuple(rows), analysis.rule.oracle, "spread.csv") if rows else None
+
+
+def _deviation(row: Mapping[Any, Any] | None, digits: int) -> TableCell:
+    if row is None:
+        return decimal(math.nan)
+    pooled, between = number(row["std_pooled"], digits), number(row["std_between_runs"], digits)
+    return decimal(row["mean"], digits, small=f"±{pooled}", below=f"runs ±{between}")
 
 
 def per_set(analysis: Analysis) -> ReportTable | None:
@@ -144,11 +162,23 @@ def regret(analysis: Analysis, links: Links) -> ReportTable | None:
         cells = [decimal(row["regret"], below=f"rank {row['average_rank']:.2f}") for row in of_rules]
         rows.append((links.algorithm(algorithm), *cells))
     caption = (
-        "What each selection rule costs: points behind each set's own best epoch, mean over the sets; below, the "
-        "average rank under the rule."
+        f"What each selection rule costs: {words.unit(analysis)} behind each set's own best epoch, mean over the sets; "
+        "below, the average rank under the rule."
     )
+    caption += _labels_needed(analysis, rules)
     head = ("algorithm", *(f"{rule} (ORACLE)" if oracle else rule for rule, oracle in rules.items()))
     return ReportTable(caption, head, tuple(rows), True, "regret.csv")
+
+
+def _labels_needed(analysis: Analysis, rules: Iterable[str]) -> str:
+    """What rules look at besides validation, with a blank before it; empty where none does."""
+    needed: dict[str, list[str]] = {}
+    for name in rules:
+        rule = analysis.rule if name == analysis.rule.name else RULES.load(name) if name in RULES else None
+        for labels in rule.needs if rule else ():
+            needed.setdefault(labels, []).append(name)
+    parts = [f"{words.listing(names)} need{'s' * (len(names) == 1)} {what}" for what, names in needed.items()]
+    return f" {'; '.join(parts)}." if parts else ""
 
 
 def _skipped_rules(analysis: Analysis) -> list[str]:
@@ -167,14 +197,17 @@ def gap(analysis: Analysis, links: Links) -> ReportTable | None:
     own = {(row["algorithm"], row["dataset"]): row for row in known[known["rule"] == rule].to_dict("records")}
     rows = []
     for algorithm in analysis.algorithms:
-        if any((algorithm, name) not in own for name in analysis.set_names):
+        if all((algorithm, name) not in own for name in analysis.set_names):
             continue
-        of_sets = [own[algorithm, name] for name in analysis.set_names]
-        cells = [decimal(row["gap"], below=number(row["mean"])) for row in of_sets]
+        of_sets = [(own.get((algorithm, c.name)), c.digits) for c in analysis.sets]
+        cells = [
+            decimal(math.nan) if row is None else decimal(row["gap"], n, below=number(row["mean"], n))
+            for row, n in of_sets
+        ]
         rows.append((links.algorithm(algorithm), *cells))
     caption = (
-        f"{rule} against the oracle: by how many points each set's own best epoch, chosen on the test images, is "
-        f"better; below, the score under {rule}."
+        f"{rule} against the oracle: by how many {words.unit(analysis)} each set's own best epoch, chosen on the test "
+        f"images, is better; below, the score under {rule}."
     )
     return ReportTable(caption, ("algorithm", *analysis.set_names), tuple(rows), True, "selection.csv")
 
@@ -187,14 +220,15 @@ def power(analysis: Analysis) -> ReportTable | None:
         for entry in limits.detectable:
             found = rates.get(entry.procedure)
             false = words.rate_text(found.rate) if found else "-"
-            sizes = (TableCell(str(entry.smallest_num_sets), value=entry.smallest_num_sets), decimal(entry.difference))
+            fewest = TableCell(str(entry.smallest_num_sets), value=entry.smallest_num_sets)
+            sizes = (fewest, decimal(entry.difference, analysis.sets[0].digits))
             rows.append((text(procedure(entry.procedure)), text(limits.setting), *sizes, TableCell(false)))
     if not rows:
         return None
     caption = (
         "What each test could have found: the fewest sets on which it can reject at all, the lead over all others in "
-        "points that it finds in 80 % of the cases on these sets and runs (∞: none), and how often it finds something "
-        "among equal methods whose runs differ as these do, with the 95 % interval of that simulation."
+        f"{words.unit(analysis)} that it finds in 80 % of the cases on these sets and runs (∞: none), and how often it "
+        "finds something among equal methods whose runs differ as these do, with the 95 % interval of that simulation."
     )
     head = ("test", "sets", "fewest sets", "detectable", "false positives")
     return ReportTable(caption, head, tuple(rows), analysis.rule.oracle, "power.json")
@@ -241,63 +275,58 @@ def ranks(analysis: Analysis, comparison: RankTests, links: Links) -> ReportTabl
     frame = analysis.evidence.intervals
     own = frame[(frame["setting"] == comparison.setting) & (frame["dataset"] == bootstrap.OVER_SETS)]
     means = {row["algorithm"]: row for row in own.to_dict("records")}
-    sets = [name for name in analysis.set_names if name in comparison.sets]
+    sets = [name for name in blocks(analysis.sets) if name in comparison.sets]
+    digits = analysis.sets[0].digits
     rows = []
     for name, average in comparison.mean_ranks.items():
         cells = [decimal(average, 2, bold=True)]
         if means:
-            cells.append(interval(means[name]["mean"], means[name]["low"], means[name]["high"]))
+            cells.append(interval(means[name]["mean"], means[name]["low"], means[name]["high"], digits))
         cells += [TableCell(f"{value:g}", value=value) for value in comparison.ranks.loc[sets, name].astype(float)]
         rows.append((links.algorithm(name), *cells))
     caption = "Ranks, 1 is best; equal scores share their mean rank."
     if means:
         caption += (
-            f" Mean over sets with its {words.percent(1 - comparison.alpha)} interval by bootstrap over sets and runs."
+            f" Mean over {comparison.noun}s with its {words.percent(1 - comparison.alpha)} interval by bootstrap over "
+            f"{comparison.noun}s{', their columns' * (comparison.noun != 'set')} and runs."
         )
-    head = ("algorithm", "average rank", *(("mean over sets",) if means else ()), *sets)
+    head = ("algorithm", "average rank", *((f"mean over {comparison.noun}s",) if means else ()), *sets)
     return ReportTable(caption, head, tuple(rows), analysis.rule.oracle, "ranks.csv")
 
 
 def pair_table(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict], links: Links) -> ReportTable:
     """Every pair with the size of its difference and what each test says."""
-    rope = analysis.options.rope
-    nemenyi = comparison.nemenyi is not None
+    rope, digits = analysis.options.rope, analysis.sets[0].digits
+    nemenyi, practical = comparison.nemenyi is not None, not math.isnan(pairs[0].alike)
     rows = []
     for pair in pairs:
+        in_practice = TableCell(pair.practical or "undecided", value=pair.better, below=_probability(pair))
         cells = [
             links.algorithm(pair.a),
             links.algorithm(pair.b),
-            interval(pair.difference, pair.low, pair.high),
+            interval(pair.difference, pair.low, pair.high, digits),
             TableCell(f"{pair.wins}-{pair.losses}-{pair.ties}", value=pair.wins - pair.losses),
             p_entry(pair.p_holm, analysis.alpha, pair.wilcoxon),
             *([p_entry(pair.nemenyi_p, analysis.alpha, pair.nemenyi)] if nemenyi else []),
             interval(pair.improvement, pair.improvement_low, pair.improvement_high, 2),
-            TableCell(pair.practical or "undecided", value=pair.better, below=_probability(pair)),
-            decimal(pair.detectable),
+            *([in_practice] if practical else []),
+            decimal(pair.detectable, digits),
         ]
         rows.append(tuple(cells))
+    bayes = (
+        f"in practice, where ±{rope:g} point{'s' * (rope != 1)} count as alike, by the Bayesian test of this pair "
+        "alone, which errs more often than the others; "
+    )
     caption = (
-        f"Pairs: mean difference a - b over {len(comparison.sets)} sets in points with its "
-        f"{words.percent(1 - comparison.alpha)} bootstrap interval; sets on which a is better, worse, "
+        f"Pairs: mean difference a - b over {comparison.size} in {words.unit(analysis)} with its "
+        f"{words.percent(1 - comparison.alpha)} bootstrap interval; {comparison.noun}s on which a is better, worse, "
         "equal; exact Wilcoxon p with Holm's correction"
         f"{', Nemenyi p' * nemenyi} (bold: significant, under a significant omnibus test only); probability that a run "
-        f"of a beats a run of b; in practice, where ±{rope:g} point{'s' * (rope != 1)} count as alike, by the "
-        "Bayesian test of this pair alone, which errs more often than the others; and the difference that a test of "
-        "this pair alone would find in 80 % of the cases."
+        f"of a beats a run of b; {bayes * practical}and the difference that a test of this pair alone would find in "
+        "80 % of the cases."
     )
-    head = [
-        "a",
-        "b",
-        "difference",
-        "sets +-=",
-        "p Wilcoxon",
-        "p Nemenyi",
-        "a beats b",
-        "in practice (Bayes)",
-        "detectable",
-    ]
-    if not nemenyi:
-        head.remove("p Nemenyi")
+    head = ["a", "b", "difference", f"{comparison.noun}s +-=", "p Wilcoxon", *(["p Nemenyi"] if nemenyi else [])]
+    head += ["a beats b", *(["in practice (Bayes)"] if practical else []), "detectable"]
     return ReportTable(
         caption, tuple(head), tuple(rows), analysis.rule.oracle, "effects.csv, wilcoxon_holm.csv, bayesian.csv"
     )

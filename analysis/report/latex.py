@@ -8,8 +8,11 @@ from pathlib import Path
 
 from biasbed.analysis import regret
 from biasbed.analysis.report import words
+from biasbed.analysis.report.compared import repeats
+from biasbed.analysis.report.groups import AVERAGE, Averages, Group, above, averages, groups
+from biasbed.analysis.report.groups import caption as group_caption
 from biasbed.analysis.report.verdicts import Verdict, verdicts
-from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
+from biasbed.analysis.result import Analysis, Cell, number
 from biasbed.analysis.statistics.friedman import RankTests
 
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -22,19 +25,23 @@ DAGGER_TEXT = r"\textsuperscript{$\dagger$}~underlined: the algorithm trained on
 def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Writes all LaTeX tables and returns file name -> one line that says what it is."""
     (folder / "tables").mkdir(exist_ok=True)
+    run = words.repeated(analysis)
     tables = {
         "tables/scores.tex": (score_table(analysis), "scores of the algorithms on the sets, LaTeX"),
-        "tables/runs.tex": (run_table(analysis), "score of every run, for an appendix, LaTeX"),
+        "tables/runs.tex": (run_table(analysis), f"score of every {run}, for an appendix, LaTeX"),
     }
+    found = averages(analysis)
+    if found is not None:
+        tables["tables/averages.tex"] = (average_table(analysis, found), "averages of the data sets, LaTeX")
     if any(len(comparison.ranks) for comparison in analysis.comparisons):
         tables["tables/ranks.tex"] = (rank_table(analysis), "average ranks and omnibus test, LaTeX")
     for comparison in analysis.comparisons:
         if comparison.nemenyi is not None:
-            description = f"p-values of Nemenyi's test, {comparison.setting} sets, LaTeX"
+            description = f"p-values of Nemenyi's test, {words.setting_file(comparison)}, LaTeX"
             tables[f"tables/nemenyi{comparison.suffix}.tex"] = (nemenyi_table(analysis, comparison), description)
         pairs = verdicts(analysis, comparison)
         if pairs:
-            description = f"differences of all pairs with intervals and tests, {comparison.setting} sets, LaTeX"
+            description = f"differences of all pairs with intervals and tests, {words.setting_file(comparison)}, LaTeX"
             tables[f"tables/pairs{comparison.suffix}.tex"] = (pair_table(analysis, comparison, pairs), description)
     if len(analysis.spread):
         tables["tables/spread.tex"] = (spread_table(analysis), "scores with deviations over runs and epochs, LaTeX")
@@ -52,14 +59,52 @@ def escape(text: str) -> str:
 
 def score_table(analysis: Analysis) -> str:
     """Algorithms x sets, mean +- std over runs; best bold, sets of the training data's maker underlined."""
+    found = groups(analysis)
     rows = [
-        [escape(algorithm), *(_cell(analysis.cells[algorithm, name]) for name in analysis.set_names)]
+        [escape(algorithm), *(_cell(cell) for group in found for cell in group.cells(analysis, algorithm))]
         for algorithm in analysis.algorithms
     ]
-    caption = f"Scores in {analysis.units}, mean $\\pm$ standard deviation between runs ({_provenance(analysis)}). "
-    caption += "Best in bold. "
+    caption = f"Scores in {analysis.units}, mean $\\pm$ standard deviation between {words.repeated(analysis)}s "
+    caption += f"({_provenance(analysis)}). Best in bold. {_of_averages(analysis)}"
     caption += DAGGER_TEXT if analysis.daggers else ""
-    return _by_set(analysis, rows, caption, "scores")
+    body = _tabular(_heads(found), rows, "l" + "r" * (len(rows[0]) - 1))
+    return _float(body, caption + _dashes(analysis), "scores", packages="booktabs, graphicx")
+
+
+def average_table(analysis: Analysis, found: Averages) -> str:
+    """Algorithms x data sets, and the mean over these, as DomainBed prints it."""
+    rows = [
+        [escape(name), *map(_cell, cells), *([number(found.means[name])] if found.means else [])]
+        for name, cells in found.rows.items()
+    ]
+    heads = [*found.heads, *([AVERAGE] if found.means else [])]
+    header = ["", *(rf"\rotatebox{{60}}{{{escape(name)}}}" for name in heads)]
+    caption = f"Averages in {analysis.units} ({_provenance(analysis)}). Best in bold. {_of_averages(analysis)}"
+    caption += "Last: mean over the data sets. " if found.means else ""
+    body = _tabular(header, rows, "l" + "r" * len(heads))
+    return _float(body, caption + _dashes(analysis), "averages", packages="booktabs, graphicx")
+
+
+def _heads(found: Sequence[Group]) -> list[str]:
+    """The names of columns, and above them those of data sets that have several, each over a rule."""
+    heads = ["", *(rf"\rotatebox{{60}}{{{escape(name)}}}" for group in found for name in group.heads)]
+    if above(found):
+        names, rules, column = [""], [], 2
+        for name, width in above(found):
+            names.append(rf"\multicolumn{{{width}}}{{c}}{{{escape(name)}}}")
+            rules += [rf"\cmidrule(lr){{{column}-{column + width - 1}}}"] if name else []
+            column += width
+        heads[0] = " & ".join(names) + r" \\ " + " ".join(rules) + "\n"
+    return heads
+
+
+def _of_averages(analysis: Analysis) -> str:
+    return escape(group_caption(analysis)).replace("±", r"$\pm$") + " " if group_caption(analysis) else ""
+
+
+def _dashes(analysis: Analysis) -> str:
+    """What a dash means."""
+    return escape(words.not_applicable(analysis)) + " " if analysis.not_applicable else ""
 
 
 def spread_table(analysis: Analysis) -> str:
@@ -108,28 +153,30 @@ def _plus_minus(mean: float, std: float) -> str:
 def rank_table(analysis: Analysis) -> str:
     """Average ranks, and below them the omnibus test of each setting."""
     comparisons = [comparison for comparison in analysis.comparisons if len(comparison.ranks)]
-    header = ["", *(f"{c.setting} ({len(c.sets)} sets)" for c in comparisons)]
-    order = comparisons[0].mean_ranks
-    rows = [[escape(name), *(f"{c.mean_ranks[name]:.2f}" for c in comparisons)] for name in order]
+    header = ["", *(f"{c.setting} ({c.size})" for c in comparisons)]
+    order = dict.fromkeys(name for c in comparisons for name in c.mean_ranks)
+    ranks = [c.mean_ranks for c in comparisons]
+    rows = [[escape(name), *(f"{own[name]:.2f}" if name in own else "--" for own in ranks)] for name in order]
     footer = [["$p$", *(_omnibus_p(c) for c in comparisons)]]
     if any(c.reach and c.reach.critical_difference for c in comparisons):
         differences = [c.reach.critical_difference if c.reach else None for c in comparisons]
         footer.append(["critical difference", *("--" if d is None else f"{d:.2f}" for d in differences)])
     caption = f"Average ranks, 1 is best ({_provenance(analysis)}). $p$: {_test_name(comparisons[0])}. "
+    pools = [f"{c.setting}: {pool}" for c in comparisons if (pool := words.pool(c))]
+    caption += f"{escape('; '.join(pools))}. " if pools else ""
     body = _tabular(header, rows, "l" + "r" * len(comparisons), footer)
     return _float(body, caption, "ranks", packages="booktabs")
 
 
 def nemenyi_table(analysis: Analysis, comparison: RankTests) -> str:
     """p-values of all pairs, upper triangle; significant ones bold where the omnibus test is."""
-    names = analysis.algorithms
+    names = [name for name in analysis.algorithms if name in comparison.algorithms]
     rows = []
     for i, a in enumerate(names):
         cells = [_p_cell(comparison.p(a, b), comparison) if j > i else "" for j, b in enumerate(names)]
         rows.append([escape(a), *cells])
     caption = (
-        f"Nemenyi's test, $p$-values on {len(comparison.sets)} sets ({_provenance(analysis)}). "
-        f"Bold: below {comparison.alpha:g}. "
+        f"Nemenyi's test, $p$-values on {comparison.size} ({_provenance(analysis)}). Bold: below {comparison.alpha:g}. "
     )
     if not comparison.significant:
         caption += "The omnibus test is not significant, so no pair may be called different and none is bold. "
@@ -141,12 +188,13 @@ def nemenyi_table(analysis: Analysis, comparison: RankTests) -> str:
 def pair_table(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) -> str:
     """Every pair's mean difference with its interval and what the tests say, over as many pages as it takes."""
     head = ["$a$", "$b$", "$a-b$", "interval", "wins", "$p$", "$a>b$"]
+    digits = analysis.sets[0].digits
     rows = [
         [
             escape(pair.a),
             escape(pair.b),
-            f"{pair.difference:.1f}",
-            "--" if math.isnan(pair.low) else f"{pair.low:.1f} to {pair.high:.1f}",
+            f"{pair.difference:.{digits}f}",
+            "--" if math.isnan(pair.low) else f"{pair.low:.{digits}f} to {pair.high:.{digits}f}",
             f"{pair.wins}/{pair.num_sets}",
             _bold(words.short_p(pair.p_holm, comparison.alpha).replace("<", "$<$"), pair.wilcoxon),
             f"{pair.improvement:.2f}",
@@ -154,23 +202,22 @@ def pair_table(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdic
         for pair in pairs
     ]
     caption = (
-        f"Pairs on {len(comparison.sets)} sets ({_provenance(analysis)}): mean difference in points with its "
-        rf"{100 * (1 - comparison.alpha):g}\,\% bootstrap interval, sets on which $a$ is better, exact Wilcoxon "
-        "$p$ with Holm's correction (bold: significant, under a significant omnibus test), and how often a run of $a$ "
-        "beats a run of $b$. "
+        f"Pairs on {comparison.size} ({_provenance(analysis)}): mean difference in {words.unit(analysis)} with its "
+        rf"{100 * (1 - comparison.alpha):g}\,\% bootstrap interval, {comparison.noun}s on which $a$ is better, exact "
+        "Wilcoxon $p$ with Holm's correction (bold: significant, under a significant omnibus test), and how often a "
+        "run of $a$ beats a run of $b$. "
     )
     return _long(head, rows, "llrrrrr", caption, f"pairs-{comparison.setting}", "booktabs, longtable")
 
 
 def run_table(analysis: Analysis) -> str:
-    """Every run's scores, over as many pages as it takes."""
-    scores = scores_by_run(analysis.runs)
+    """Every replicate's scores, over as many pages as it takes."""
     head = ["algorithm", "seed", *(rf"\rotatebox{{60}}{{{escape(name)}}}" for name in analysis.set_names)]
     rows = []
-    for run in analysis.shown_runs:
-        values = [number(scores.get((run.id, name), math.nan)) for name in analysis.set_names]
-        rows.append([escape(run.algorithm), escape(f"{run.seed} {run.test_domains}"), *values])
-    caption = f"Scores in {analysis.units} of every run ({_provenance(analysis)}). "
+    for one in repeats(analysis):
+        values = [number(one.scores.get(c.name, math.nan), c.digits) for c in analysis.sets]
+        rows.append([escape(one.algorithm), escape(one.name), *values])
+    caption = f"Scores in {analysis.units} of every {words.repeated(analysis)} ({_provenance(analysis)}). "
     columns = "ll" + "r" * len(analysis.set_names)
     return _long(head, rows, columns, caption, "runs", "booktabs, longtable, graphicx")
 

@@ -12,7 +12,9 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from biasbed.analysis.report import words
 from biasbed.analysis.report.cells import Links, ReportTable, TableCell, decimal, text
+from biasbed.analysis.report.compared import repeats
 from biasbed.analysis.result import Analysis, scores_by_run
 from biasbed.analysis.runs.run import Run
 from biasbed.settings import word
@@ -23,10 +25,11 @@ PLACES = ("output_dir", "experiment", "tracking_uri")  # options that say where,
 def facts(analysis: Analysis) -> Mapping[str, str]:
     """What one must know to do it again."""
     scope = analysis.collection.scope
+    protocols = _protocols(analysis)
     found = {
         "Runs": analysis.runs_sentence,
         "Suite, study": f"{scope.suite}, {scope.study}",
-        "Protocol": scope.protocol,
+        "Protocol" + "s" * (len(protocols) > 1): ", ".join(protocols),
         "Tracking server": analysis.tracking_uri,
         "Significance level": f"{analysis.alpha:g}",
         "This analysis again": command(analysis),
@@ -36,31 +39,60 @@ def facts(analysis: Analysis) -> Mapping[str, str]:
     return found | ({"Source": "; ".join(sources)} if sources else {})
 
 
+def _protocols(analysis: Analysis) -> list[str]:
+    """Hashes: of one's own runs, or where all are published, of those."""
+    return sorted({run.protocol for run in analysis.collection.own or analysis.collection.runs})
+
+
 def command(analysis: Analysis) -> str:
     """The command that computes the same from the same runs; suite and study are named, defaults are not."""
     scope = analysis.collection.scope
-    words = {"suite": scope.suite, "study": scope.study, "protocol": scope.protocol}
+    named = {"suite": scope.suite, "study": scope.study}
+    protocols = _protocols(analysis)
+    named |= {"protocol": protocols[0]} if len(protocols) == 1 else {}  # one alone would leave out the others' runs
     for option in dataclasses.fields(analysis.options):
         value = getattr(analysis.options, option.name)
-        if option.name not in (*PLACES, *words) and value != option.default:
-            words[option.name] = word(value)
+        if option.name not in (*PLACES, *named) and value != option.default:
+            named[option.name] = word(value)
     return " ".join(
-        ["mlflow run . -e analyze", *(f"-P {shlex.quote(f'{name}={value}')}" for name, value in words.items())]
+        ["mlflow run . -e analyze", *(f"-P {shlex.quote(f'{name}={value}')}" for name, value in named.items())]
     )
 
 
 def run_tables(analysis: Analysis, links: Links) -> Mapping[str, Any]:
     """Scores of every run, its origin, and the same of runs that do not count."""
     c = analysis.collection
-    caption = f"Every run's scores in {analysis.units}, at the {c.protocol.step_unit} that the selection rule picks."
+    run, step = words.repeated(analysis), c.protocol.step_unit
+    caption = f"Every {run}'s scores in {analysis.units}, at the {step} that the selection rule picks."
     other = "Finished runs that do not count, as another run has the same configuration, data and seed."
+    if run == "run":
+        scores = _scores(analysis, links, analysis.shown_runs, analysis.runs, caption, "runs.csv", anchors=True)
+    else:
+        scores = _replicates(analysis, links, f"{caption} A number leads to its run.")
+    chosen = set(analysis.runs["run_id"])
+    listed = [one for one in analysis.shown_runs if one.id in chosen or not c.is_search]
     return {
-        "scores": _scores(analysis, links, analysis.shown_runs, analysis.runs, caption, "runs.csv", anchors=True),
+        "scores": scores,
         "duplicates": _scores(analysis, links, c.duplicates, analysis.duplicates, other, "duplicates.csv")
         if c.duplicates
         else None,
-        "origin": _origin(analysis, links, [*analysis.shown_runs, *c.duplicates]),
+        "origin": _origin(analysis, links, [*listed, *c.duplicates]),
     }
+
+
+def _replicates(analysis: Analysis, links: Links, caption: str) -> ReportTable:
+    """A line for each replicate, whose scores are those of a run on each cell."""
+    rows, ids, seen = [], [], set()
+    for one in repeats(analysis):
+        values = [
+            decimal(one.scores.get(c.name, math.nan), c.digits, href=links.to_run(one.runs.get(c.name)))
+            for c in analysis.sets
+        ]
+        rows.append((text(one.algorithm), text(one.name), *values))
+        ids.append(links.algorithms[one.algorithm] if one.algorithm not in seen else "")
+        seen.add(one.algorithm)
+    head = ("algorithm", words.repeated(analysis), *(c.name for c in analysis.sets))
+    return ReportTable(caption, head, tuple(rows), analysis.rule.oracle, "runs.csv", tuple(ids))
 
 
 def _scores(
@@ -76,7 +108,7 @@ def _scores(
     spans = _spans(table)
     rows, ids, seen = [], [], set()
     for run in runs:
-        values = [decimal(scores.get((run.id, name), math.nan)) for name in analysis.set_names]
+        values = [decimal(scores.get((run.id, c.name), math.nan), c.digits) for c in analysis.sets]
         seed = TableCell(
             f"{run.seed} {run.test_domains}".strip(), value=float(run.seed) if run.seed.isdigit() else None
         )
@@ -103,6 +135,7 @@ def _origin(analysis: Analysis, links: Links, runs: Sequence[Run]) -> ReportTabl
     """Id, name and link of every run, and the code, settings and images behind it; columns without entries left out."""
     columns = {
         "algorithm": [text(run.algorithm) for run in runs],
+        "cell": [text(run.cell) for run in runs],
         "seed": [TableCell(run.seed, value=float(run.seed) if run.seed.isdigit() else None) for run in runs],
         "name": [text(run.name) for run in runs],
         "finished": [text(_day(run.ended)) for run in runs],

@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 
-from biasbed.analysis.report import doubts, findings, words
+from biasbed.analysis.report import doubts, findings, groups, words
 from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
 from biasbed.analysis.selection import reproduction
 from biasbed.analysis.statistics.friedman import RankTests
@@ -26,7 +26,7 @@ def render(analysis: Analysis) -> str:
         parts.append("Notes\n" + _wrapped(analysis.notes, bullet="! "))
     if len(analysis.duplicates):
         parts.append("Finished runs that do not count\n" + _duplicates(analysis))
-    parts.append(_scores(analysis))
+    parts += [_scores(analysis), *_averages(analysis)]
     parts += _reproduction(analysis) + _regret(analysis)
     parts += [_comparison(analysis, comparison) for comparison in analysis.comparisons]
     plan = doubts.planned(analysis)
@@ -44,14 +44,29 @@ def _wrapped(lines: Sequence[str], indent: int = 2, bullet: str = "") -> str:
 
 def _scores(analysis: Analysis) -> str:
     """Score table: mean +- std; a dagger where the set's maker made training data."""
+    found = groups.groups(analysis)
     rows = [
-        [algorithm, *(_cell(analysis.cells[algorithm, name]) for name in analysis.set_names)]
+        [algorithm, *(_cell(cell) for group in found for cell in group.cells(analysis, algorithm))]
         for algorithm in analysis.algorithms
     ]
-    text = f"Scores, {analysis.units}: mean ± standard deviation between runs\n" + table(
-        ["", *analysis.set_names], rows
-    )
-    return text + (f"\n  † {words.DAGGER_SENTENCE}" if analysis.daggers else "")
+    text = f"Scores, {analysis.units}: mean ± standard deviation between {words.repeated(analysis)}s\n"
+    text += table(["", *(name for group in found for name in group.full_heads)], rows)
+    text += f"\n  † {words.DAGGER_SENTENCE}" if analysis.daggers else ""
+    below = [line.strip() for line in (groups.caption(analysis), words.not_applicable(analysis)) if line]
+    return text + (f"\n{_wrapped(below)}" if below else "")
+
+
+def _averages(analysis: Analysis) -> list[str]:
+    """The averages of data sets, where there are several."""
+    found = groups.averages(analysis)
+    if found is None:
+        return []
+    rows = [
+        [name, *map(_cell, cells), *([number(found.means[name], analysis.sets[0].digits)] if found.means else [])]
+        for name, cells in found.rows.items()
+    ]
+    heads = ["", *found.heads, *([groups.AVERAGE] if found.means else [])]
+    return [f"Averages of the data sets, {analysis.units}\n" + table(heads, rows)]
 
 
 def _reproduction(analysis: Analysis) -> list[str]:
@@ -84,7 +99,8 @@ def _regret(analysis: Analysis) -> list[str]:
     header = ["", *(f"{rule} (ORACLE)" if rule in oracles else str(rule) for rule in means)]
     rows = [[str(name), *map(number, values)] for name, values in zip(means.index, means.to_numpy(), strict=True)]
     return [
-        "Regret of selection rules, points: behind each set's own best epoch, mean over sets\n" + table(header, rows)
+        f"Regret of selection rules, {words.unit(analysis)}: behind each set's own best epoch, mean over sets\n"
+        + table(header, rows)
     ]
 
 
@@ -94,7 +110,8 @@ def _cell(cell: Cell) -> str:
 
 def _comparison(analysis: Analysis, comparison: RankTests) -> str:
     parts = [words.setting_title(comparison)]
-    before = [words.setting_sentence(comparison)] if comparison.left_out else []
+    about = words.setting_sentence(analysis, comparison)
+    before = [about] if about else []
     if comparison.reach is not None:
         ranks = [[name, f"{value:.2f}"] for name, value in comparison.mean_ranks.items()]
         parts += [_wrapped(before)] if before else []
@@ -111,7 +128,7 @@ def _duplicates(analysis: Analysis) -> str:
     scores = scores_by_run(analysis.duplicates)
     rows = []
     for run in analysis.collection.duplicates:
-        values = [number(scores.get((run.id, name), math.nan)) for name in analysis.set_names]
+        values = [number(scores.get((run.id, c.name), math.nan), c.digits) for c in analysis.sets]
         rows.append([f"{run.algorithm} seed {run.seed} {run.id[:8]}", *values])
     return table(["", *analysis.set_names], rows)
 

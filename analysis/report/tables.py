@@ -11,11 +11,14 @@ from typing import Any
 import pandas as pd
 
 from biasbed.analysis import scores
+from biasbed.analysis.columns import blocks
+from biasbed.analysis.report import compared, words
 from biasbed.analysis.report.doubts import detectable
+from biasbed.analysis.report.verdicts import main
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import planner
 from biasbed.analysis.statistics.evidence import limits_fields
-from biasbed.analysis.statistics.friedman import RankTests
+from biasbed.analysis.statistics.friedman import STRICT, RankTests
 
 SCORE_DIGITS = 6  # of what is written; the tests use all digits
 FLOAT_FORMAT = "%.10g"
@@ -41,8 +44,16 @@ def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
             scores.with_intervals(analysis.scores, analysis.sets),
             "mean and standard deviation over runs of each algorithm on each set, and what the set's size leaves open",
         ),
-        "ranks.csv": (rank_rows(analysis), "rank of each algorithm on each set, and its average"),
     }
+    ranks = rank_rows(analysis)
+    if len(ranks):
+        tables["ranks.csv"] = (ranks, "rank of each algorithm on each set, and its average")
+    if len(analysis.blocks):
+        about = "the same of the data sets that have several columns: mean over columns, deviation over replicates"
+        tables["blocks.csv"] = (analysis.blocks.round(SCORE_DIGITS), about)
+    tables["rows.csv"] = (compared.rows(analysis), "what every algorithm is, with the settings in which they differ")
+    if len(analysis.choices):
+        tables["choices.csv"] = (analysis.choices, "which run every rule chose, and at which steps")
     if len(analysis.duplicates):
         duplicates = run_rows(analysis, analysis.duplicates)
         tables["duplicates.csv"] = (duplicates, "like runs.csv, of finished runs that do not count")
@@ -74,6 +85,8 @@ def run_rows(analysis: Analysis, runs: pd.DataFrame) -> pd.DataFrame:
         for name in ("kind", "suite", "study", "protocol")
     }
     frame = runs.assign(**scope, rule=analysis.rule.name, oracle=analysis.rule.oracle)
+    if words.repeated(analysis) == "run":
+        frame = frame.drop(columns=["cell", "replicate"])  # they would say nothing
     first = [*scope, "algorithm", "seed", "test_domains", "dataset", "rule", "oracle"]
     return frame[[*first, *(name for name in frame if name not in first)]].round(SCORE_DIGITS)
 
@@ -85,13 +98,13 @@ def rank_rows(analysis: Analysis) -> pd.DataFrame:
         if not len(comparison.ranks):
             continue
         ranks = comparison.ranks.T.loc[list(comparison.mean_ranks)]
-        ranks = ranks.reindex(columns=list(analysis.set_names))
+        ranks = ranks.reindex(columns=list(blocks(analysis.sets)))
         ranks.insert(0, "average_rank", list(comparison.mean_ranks.values()))
         ranks.insert(1, "num_sets", len(comparison.sets))
         ranks.insert(0, "algorithm", ranks.index)
         ranks.insert(0, "setting", comparison.setting)
         parts.append(ranks.reset_index(drop=True))
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
 def nemenyi_rows(analysis: Analysis) -> pd.DataFrame:
@@ -139,14 +152,16 @@ def _tests(analysis: Analysis) -> list[tuple[str, dict[str, Any], str]]:
 
 
 def _power(analysis: Analysis) -> list[tuple[str, dict[str, Any], str]]:
-    found, main = analysis.evidence, analysis.comparisons[0]
+    found = analysis.evidence
     if not found.limits:
         return []
     content: dict[str, Any] = {"rule": analysis.rule.name, "oracle": analysis.rule.oracle}
     for limits in found.limits:
-        content[limits.setting] = limits_fields(limits, analysis.alpha) | {"sentence": " ".join(detectable(limits))}
+        content[limits.setting] = limits_fields(limits, analysis.alpha) | {
+            "sentence": " ".join(detectable(analysis, limits))
+        }
     if found.plan is not None:
-        names = planner.procedures(len(main.algorithms), analysis.alpha)
+        names = planner.procedures(len(main(analysis).algorithms), analysis.alpha)
         cheapest = {name: planner.cheapest(found.plan, name) for name in names}
         content["plan"] = {
             "difference": float(found.plan["difference"].iloc[0]),
@@ -159,16 +174,17 @@ def _power(analysis: Analysis) -> list[tuple[str, dict[str, Any], str]]:
 
 
 def _omnibus(analysis: Analysis) -> list[tuple[str, dict[str, Any], str]]:
-    main = analysis.comparisons[0]
-    strict = analysis.comparisons[1] if len(analysis.comparisons) > 1 else None
-    about = {"rule": analysis.rule.name, "oracle": analysis.rule.oracle, "algorithms": list(main.algorithms)}
-    if main.friedman is not None:
-        content = about | friedman_fields(main) | {"strict": friedman_fields(strict) if strict else None}
-        return [("friedman.json", content, "Friedman's test with Iman and Davenport's correction")]
-    if main.pair is not None:
-        content = about | pair_fields(main) | {"strict": pair_fields(strict) if strict else None}
-        return [("paired_tests.json", content, "exact Wilcoxon signed-rank and sign test of the two algorithms")]
-    return []
+    whole, *others = analysis.comparisons
+    about = {"rule": analysis.rule.name, "oracle": analysis.rule.oracle, "algorithms": list(whole.algorithms)}
+    found = []
+    for name, fields, kind, description in (
+        ("friedman.json", friedman_fields, "friedman", "Friedman's test with Iman and Davenport's correction"),
+        ("paired_tests.json", pair_fields, "pair", "exact Wilcoxon signed-rank and sign test of the two algorithms"),
+    ):
+        if any(getattr(comparison, kind) is not None for comparison in analysis.comparisons):
+            settings = {STRICT: None} | {other.setting: fields(other) for other in others}
+            found.append((name, about | fields(whole) | settings, description))
+    return found
 
 
 def friedman_fields(comparison: RankTests) -> dict[str, Any]:

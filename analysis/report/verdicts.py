@@ -11,7 +11,7 @@ import pandas as pd
 
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import stability
-from biasbed.analysis.statistics.friedman import DIGITS, RankTests
+from biasbed.analysis.statistics.friedman import DIGITS, STRICT, RankTests
 
 SIDES = {"a better": "better", "b better": "worse", "equivalent": "alike"}
 
@@ -20,7 +20,7 @@ SIDES = {"a better": "better", "b better": "worse", "equivalent": "alike"}
 class Verdict:
     """One pair on one choice of sets. `a` is the one with the higher mean, or any against the control `b`.
 
-    Differences are a - b in points, positive where a is better, also on sets where lower is better.
+    Differences are a - b in the scores' unit, positive where a is better, also on sets where lower is better.
     """
 
     a: str
@@ -39,7 +39,7 @@ class Verdict:
     improvement: float  # probability that a run of a beats a run of b
     improvement_low: float
     improvement_high: float
-    better: float  # Bayesian: a better by more than the rope, alike, worse
+    better: float  # Bayesian: a better by more than the rope, alike, worse; NaN where scores are no percentages
     alike: float
     worse: float
     practical: str  # better, alike or worse where that is more probable than 1 - alpha; else empty
@@ -52,15 +52,27 @@ class Verdict:
         return self.nemenyi or self.wilcoxon
 
 
+def main(analysis: Analysis) -> RankTests:
+    """The comparison that the headline is about: of all algorithms, if they have sets in common."""
+    pools = [comparison for comparison in analysis.comparisons if comparison.setting != STRICT]
+    return next((comparison for comparison in pools if not comparison.skipped), pools[0])
+
+
+def control_of(analysis: Analysis, comparison: RankTests) -> str:
+    """The control that a comparison has; `none`: all pairs are compared."""
+    control = analysis.options.control
+    return control if control in comparison.algorithms else "none"
+
+
 def verdicts(analysis: Analysis, comparison: RankTests) -> list[Verdict]:
     """All pairs of one setting, the largest difference first; empty where there are no effects (one unit is needed)."""
     found = analysis.evidence
     keys = ["setting", "a", "b"]
     rows = found.effects.merge(found.wilcoxon[[*keys, "p_holm", "significant"]], on=keys)
-    rows = rows.merge(found.bayesian[[*keys, "p_a", "p_rope", "p_b", "verdict"]], on=keys)
+    rows = rows.merge(found.bayesian[[*keys, "p_a", "p_rope", "p_b", "verdict"]], on=keys, how="left")
     rows = rows.merge(found.pool[[*keys, "depends_on_pool"]], on=keys, how="left")
     rows = rows[rows["setting"] == comparison.setting]
-    turn = analysis.options.control == "none"
+    turn = control_of(analysis, comparison) == "none"
     pairs = [_verdict(row, comparison, turn) for row in rows.to_dict("records")]
     return sorted(pairs, key=lambda pair: -pair.difference)
 
@@ -143,16 +155,16 @@ def claims(analysis: Analysis, comparison: RankTests) -> list[tuple[str, str, st
     order = list(comparison.mean_ranks)
     found = []
     for test, pairs in (
-        (stability.NEMENYI, [pair for pair in _nemenyi(comparison) if asked(analysis, pair)]),
+        (stability.NEMENYI, [pair for pair in _nemenyi(comparison) if asked(analysis, comparison, pair)]),
         (stability.WILCOXON, _wilcoxon(analysis, comparison)),
     ):
         found += [(test, a, b) for a, b in sorted(pairs, key=lambda pair: (order.index(pair[0]), order.index(pair[1])))]
     return found
 
 
-def asked(analysis: Analysis, pair: Iterable[str]) -> bool:
+def asked(analysis: Analysis, comparison: RankTests, pair: Iterable[str]) -> bool:
     """Whether the pair is among those compared: with a control only its own, though the files have Nemenyi's of all."""
-    return analysis.options.control in ("none", *pair)
+    return control_of(analysis, comparison) in ("none", *pair)
 
 
 def mean_lead(analysis: Analysis, comparison: RankTests, better: str, worse: str) -> float:

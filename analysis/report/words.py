@@ -3,25 +3,103 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 
+from biasbed import measures
+from biasbed.analysis import scores
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.statistics.friedman import ALL_SETS, Friedman, RankTests
+from biasbed.analysis.statistics.evidence import Limits
+from biasbed.analysis.statistics.friedman import COMPLETE, STRICT, Friedman, RankTests
 from biasbed.analysis.statistics.planner import Rate
+
+# --- nouns ------------------------------------------------------------------------------------------------------------
+
+
+def count(number: int, noun: str) -> str:
+    """`1 set`, `2 sets`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def listing(names: Iterable[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *first, last = list(names)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def repeated(analysis: Analysis) -> str:
+    """What an algorithm has several of: runs, or replicates where a cell, or a search, has runs of its own."""
+    collection = analysis.collection
+    return "replicate" if collection.is_search or any(cell.name for cell in collection.cells) else "run"
+
+
+def points(analysis: Analysis, value: float) -> str:
+    """A difference of scores."""
+    return f"{value:.1f} {unit(analysis)}" if abs(value) >= 0.1 else f"{value:.2g} {unit(analysis)}"
+
+
+def unit(analysis: Analysis) -> str:
+    """What differences of scores are measured in: points of a percentage, or what the scores are."""
+    found = analysis.sets[0].unit
+    return "points" if found == measures.FRACTION else found
+
+
+# --- settings of the tests --------------------------------------------------------------------------------------------
 
 
 def setting_title(comparison: RankTests) -> str:
     """Heading of one choice of sets."""
-    if comparison.setting == ALL_SETS:
-        return f"All {len(comparison.sets)} sets"
-    return f"Strict setting, {len(comparison.sets)} sets"
+    if comparison.setting == STRICT:
+        return f"Strict setting, {comparison.size}"
+    title = pool(comparison)
+    return f"{title[0].upper()}{title[1:]}" if title else f"All {comparison.size}"
 
 
-def setting_sentence(comparison: RankTests) -> str:
-    """What the strict setting leaves out; empty for all sets."""
-    if comparison.setting == ALL_SETS:
-        return ""
-    left_out = ", ".join(comparison.left_out)
-    return f"Left out: {left_out}, made by the maker of data that some compared algorithm trained on."
+def pool(comparison: RankTests) -> str:
+    """What is compared with what, where some algorithm can't have every set; else empty."""
+    number = len(comparison.algorithms)
+    if comparison.setting == COMPLETE:
+        whole = f"all {count(len(comparison.sets), comparison.noun)}"
+        return f"the {number} algorithms that have {whole}" if number > 1 else f"the one algorithm that has {whole}"
+    if comparison.left_out and comparison.setting != STRICT:
+        return f"the {count(len(comparison.sets), comparison.noun)} that all {number} algorithms have"
+    return ""
+
+
+def setting_sentence(analysis: Analysis, comparison: RankTests) -> str:
+    """What a setting leaves out; empty where that is nothing."""
+    whole = analysis.comparisons[0]
+    size = f"({count(len(comparison.algorithms), 'algorithm')} x {count(len(comparison.sets), comparison.noun)})"
+    if comparison.setting == COMPLETE:
+        others = ", ".join(name for name in whole.algorithms if name not in comparison.algorithms)
+        return f"Left out: {others}, not applicable on some {comparison.noun} {size}."
+    lacking = f"{', '.join(whole.left_out)}, on which some algorithm is not applicable {size}"
+    if comparison.setting != STRICT:
+        return f"Left out: {lacking}." if whole.left_out else ""
+    touched = ", ".join(name for name in comparison.left_out if name not in whole.left_out)
+    others = f"; and {lacking}" if whole.left_out else ""
+    return f"Left out: {touched}, made by the maker of data that some compared algorithm trained on{others}."
+
+
+def setting_of(limits: Limits) -> str:
+    """A setting before a sentence on its limits; empty for all sets."""
+    size = f"{limits.num_sets} {limits.nemenyi.noun}s"
+    named = {STRICT: f"Strict setting ({size}): ", COMPLETE: f"Algorithms that have all {size}: "}
+    return named.get(limits.setting, "")
+
+
+def setting_file(comparison: RankTests) -> str:
+    """A setting in the line that says what a file is."""
+    noun = f"{comparison.noun}s"
+    return f"algorithms that have all {noun}" if comparison.setting == COMPLETE else f"{comparison.setting} {noun}"
+
+
+def not_applicable(analysis: Analysis) -> str:
+    """What a dash in a score table means, as a sentence with a blank before it; empty without any."""
+    notes = scores.not_applicable_notes(analysis.not_applicable)
+    return f" -: {'; '.join(notes)}." if notes else ""
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def p_value(p: float) -> str:
@@ -66,7 +144,7 @@ def statistics(comparison: RankTests) -> list[str]:
     if test is None:
         return []
     f = f"{test.f:.4f}" if math.isfinite(test.f) else "infinite"
-    few = "" if test.permutation_p is None else f": on {len(comparison.sets)} sets F does not follow its distribution"
+    few = "" if test.permutation_p is None else f": on {comparison.size} F does not follow its distribution"
     return [
         f"Friedman: chi-square = {test.chi2:.3f}, {test.chi2_dof} degrees of freedom, p {p_value(test.chi2_p)}; "
         f"Kendall's W = {test.kendall_w:.2f}.",
@@ -79,13 +157,14 @@ def omnibus(comparison: RankTests) -> str:
     test = comparison.friedman
     if test is None:
         return ""
-    f = f"F = {test.f:.2f}" if math.isfinite(test.f) else "F, which is infinite, as every set ranks them alike"
+    infinite = f"F, which is infinite, as every {comparison.noun} ranks them alike"
+    f = f"F = {test.f:.2f}" if math.isfinite(test.f) else infinite
     how = f"Iman and Davenport's {f}" if test.permutation_p is None else "permutation of the ranks"
     numbers = f"Friedman's test by {how}, {friedman_p(test)}"
     if comparison.significant:
-        return f"Over these {len(comparison.sets)} sets the algorithms differ ({numbers})."
+        return f"Over these {comparison.size} the algorithms differ ({numbers})."
     return (
-        f"Over these {len(comparison.sets)} sets it is not shown that the algorithms differ ({numbers}), so no pair is "
+        f"Over these {comparison.size} it is not shown that the algorithms differ ({numbers}), so no pair is "
         "called different. That is no evidence that they are equal."
     )
 
@@ -101,7 +180,8 @@ def of_two(comparison: RankTests) -> list[str]:
         verdict += "That is no evidence that they are equal."
     return [
         "Two algorithms: exact paired tests in place of Friedman and Nemenyi, which need three.",
-        f"{test.a} against {test.b}: better on {test.wins} sets, worse on {test.losses}, equal on {test.ties}.",
+        f"{test.a} against {test.b}: better on {test.wins} {comparison.noun}s, worse on {test.losses}, equal on "
+        f"{test.ties}.",
         f"Wilcoxon signed-rank: rank sum {test.rank_sum:g}, exact two-sided p {p_value(test.wilcoxon_p)}.",
         f"Sign test: exact two-sided p {p_value(test.sign_p)}.",
         verdict,
@@ -143,3 +223,23 @@ TERMS = {
     "strict setting": "the same tests without the sets whose maker also made some algorithm's training data",
     "protocol": "suite, training data, evaluation sets and monitor; runs are compared only within one",
 }
+
+CELL_TERMS = {
+    "data set": "the block that the tests count: all domains, severities and conditions of one data set, as their "
+    "plain mean; where a data set has several columns, each stands in the tables beside their average",
+    "cell": "what a run trains on: data set and severity, held-out domains; each cell takes a training of its own",
+    "replicate": "one algorithm's runs with one seed, or chosen from one repeat of a search, on all cells",
+    "not applicable": "the method needs what the cell's training data don't have; tests are on the pool of algorithms "
+    "and sets that they name",
+}
+
+
+def terms(analysis: Analysis) -> Mapping[str, str]:
+    """The glossary; of cells and blocks where there are any."""
+    shown = {
+        "data set": analysis.comparisons[0].noun == "data set",
+        "cell": repeated(analysis) == "replicate",
+        "replicate": repeated(analysis) == "replicate",
+        "not applicable": bool(analysis.not_applicable),
+    }
+    return TERMS | {name: CELL_TERMS[name] for name, wanted in shown.items() if wanted}

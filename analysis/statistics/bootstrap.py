@@ -1,8 +1,11 @@
-"""How sure is a mean over sets and runs? Both are resampled: other sets, other seeds.
+"""How sure is a mean over sets and runs? All levels are resampled: other sets, other columns of one, other seeds.
 
-A run is tested on every set, so runs and sets cross: a resample draws sets, and for every algorithm runs, each run with
-its scores on all sets (Owen 2007). All algorithms share the drawn sets, so differences are paired. Percentile intervals
-over few sets are too short; they are widened as Hesterberg (2015, section 5.3 of the long version) proposes.
+The levels are block, column (a cell, a domain), run. A resample draws blocks; within a block of several columns, each
+time that it is drawn, columns; and for every algorithm runs. A run is tested on every column of its cell, so runs and
+these columns cross: each run comes with its scores on all of them (Owen 2007). Runs of different cells are different
+trainings, and are drawn by themselves. All algorithms share the drawn blocks and columns, so differences are paired.
+Percentile intervals over few units are too short; they are widened as Hesterberg (2015, section 5.3 of the long
+version) proposes.
 
 Sources: Agarwal et al. 2021 (probability of improvement); Bouthillier et al. 2021 (vary every source of noise).
 """
@@ -10,13 +13,14 @@ Sources: Agarwal et al. 2021 (probability of improvement); Bouthillier et al. 20
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from biasbed.analysis.statistics.exact import Array
+from biasbed.analysis.statistics.layout import Layout, RowScores
 from biasbed.analysis.statistics.pairs import Pairs
 
 SEED = 0
@@ -29,67 +33,104 @@ IMPROVEMENT_COLUMNS = (
 OVER_SETS = "(mean over sets)"  # the dataset of a row that is about all of them
 
 
+def over_columns(block: str) -> str:
+    """The dataset of a row that is about all columns of a block."""
+    return f"(mean over {block})"
+
+
 @dataclass(frozen=True)
 class Resamples:
-    """How often each set and each run was drawn: replicates x sets, and per algorithm replicates x runs."""
+    """How often everything was drawn, a row for each resample."""
 
-    sets: Array
-    runs: Mapping[str, Array]
+    blocks: Array  # resamples x blocks
+    columns: Array  # resamples x columns: a column's part in its block's draws; all of them where it is the only one
+    within: Mapping[str, Array]  # block of several columns -> resamples x its columns, if the block stands by itself
+    runs: Mapping[str, tuple[Array, ...]]  # algorithm -> resamples x runs for each element of `RowScores.together`
+
+    def mean(self, values: Array) -> Array:
+        """The mean over the drawn blocks and columns of values (resamples x columns), for each resample."""
+        result: Array = (np.ascontiguousarray(values) * self.columns).sum(axis=1) / self.blocks.sum(axis=1)
+        return result
 
 
-def resample(runs: Mapping[str, pd.DataFrame], replicates: int) -> Resamples:
-    """Draws for `runs` (algorithm -> runs x sets), the same for the same shapes and names in the same order."""
+def resample(rows: Mapping[str, RowScores], layout: Layout, number: int) -> Resamples:
+    """Draws for these rows, the same for the same shapes and names in the same order."""
     generator = np.random.default_rng(SEED)
-    num_sets = next(iter(runs.values())).shape[1]
-    sets = _counts(generator, num_sets, replicates)
-    return Resamples(sets, {name: _counts(generator, len(frame), replicates) for name, frame in runs.items()})
+    blocks = _counts(generator, len(layout.blocks), number)
+    runs = {
+        name: tuple(_counts(generator, len(row.part(columns)), number) for columns in row.together)
+        for name, row in rows.items()
+    }
+    parts = []
+    for position, names in enumerate(layout.blocks.values()):
+        drawn = blocks[:, position]
+        parts.append(_within(generator, drawn, len(names)) if len(names) > 1 else drawn[:, None])
+    alone = {block: _within(generator, np.ones(number), len(names)) for block, names in layout.wide.items()}
+    return Resamples(blocks, np.ascontiguousarray(np.concatenate(parts, axis=1)), alone, runs)
 
 
-def intervals(runs: Mapping[str, pd.DataFrame], draws: Resamples, alpha: float) -> pd.DataFrame:
-    """`INTERVAL_COLUMNS`: for each algorithm its mean on every set (over runs) and over all sets (over sets and runs).
+def _within(generator: np.random.Generator, drawn: Array, size: int) -> Array:
+    """Columns of a block that is drawn so often, `size` of them each time, as parts of its draws: resamples x size."""
+    counts = generator.multinomial(drawn.astype("int64") * size, np.full(size, 1 / size))
+    return counts.astype("float64") / size
 
-    runs: algorithm -> runs x sets, NaN where a run has no score. Intervals of a single run are empty on a set, and
-    over sets they miss the spread of runs.
+
+def intervals(rows: Mapping[str, RowScores], layout: Layout, draws: Resamples, alpha: float) -> pd.DataFrame:
+    """`INTERVAL_COLUMNS`: each algorithm's mean over all blocks, of each block of several columns, of each column.
+
+    What stands above is not resampled: of a column runs alone, of a block its columns and runs. A row without some
+    column has no mean over what contains it. Intervals of a single run are empty on a column, and above they miss the
+    spread of runs.
     """
-    rows = []
-    for name, frame in runs.items():
-        cells = cell_means(frame, draws.runs[name])
-        ids = frame.index.to_numpy()
-        over_sets = (cells * draws.sets).sum(axis=1) / draws.sets.sum(axis=1)
-        num_sets = frame.shape[1]
-        bounds = interval(over_sets, alpha, num_sets) if num_sets > 1 else (math.nan, math.nan)
-        rows.append((name, OVER_SETS, float(frame.mean().mean()), *bounds, len(frame), " ".join(map(str, ids))))
-        for position, dataset in enumerate(frame):
-            present = frame[dataset].notna().to_numpy()
-            number = int(present.sum())
-            bounds = interval(cells[:, position], alpha, number) if number > 1 else (math.nan, math.nan)
-            mean = float(frame[dataset].mean())
-            rows.append((name, str(dataset), mean, *bounds, number, " ".join(map(str, ids[present]))))
-    return pd.DataFrame(rows, columns=list(INTERVAL_COLUMNS))
+    found: list[tuple[object, ...]] = []
+    for name, row in rows.items():
+        means = pd.DataFrame(column_means(row, draws.runs[name]), columns=list(row.columns))
+        observed = row.scores.mean()
+        if set(layout.columns) <= set(means):
+            over = draws.mean(means[list(layout.columns)].to_numpy())
+            mean = float(layout.reduced(observed).mean())
+            found.append((name, OVER_SETS, mean, *interval(over, alpha, len(layout.blocks)), *_behind(row)))
+        for block, columns in layout.wide.items():
+            if set(columns) <= set(means):
+                over = (means[list(columns)].to_numpy() * draws.within[block]).sum(axis=1)
+                bounds = interval(over, alpha, len(columns))
+                mean = float(observed[list(columns)].mean())
+                found.append((name, over_columns(block), mean, *bounds, *_behind(row.of(columns))))
+        for column in row.columns:
+            number = int(row.scores[column].notna().sum())
+            bounds = interval(means[column].to_numpy(), alpha, number)
+            found.append((name, column, float(observed[column]), *bounds, number, " ".join(row.ids([column]))))
+    return pd.DataFrame(found, columns=list(INTERVAL_COLUMNS))
 
 
-def improvements(runs: Mapping[str, pd.DataFrame], draws: Resamples, alpha: float, family: Pairs) -> pd.DataFrame:
+def _behind(row: RowScores) -> tuple[int, str]:
+    """Number of replicates, and the runs."""
+    return len(row.scores), " ".join(row.ids(row.columns))
+
+
+def improvements(
+    rows: Mapping[str, RowScores], layout: Layout, draws: Resamples, alpha: float, family: Pairs
+) -> pd.DataFrame:
     """`IMPROVEMENT_COLUMNS`: of every pair the interval of the mean difference and the probability of improvement.
 
-    That is the probability that a run of a beats a run of b on a set, averaged over sets; equal scores count half
-    (Agarwal et al. 2021, section 4.3). Higher scores are better.
+    That is the probability that a run of a beats a run of b on a column, averaged over the columns of a block and then
+    over blocks; equal scores count half (Agarwal et al. 2021, section 4.3). Higher scores are better.
     """
-    cells = {name: cell_means(frame, draws.runs[name]) for name, frame in runs.items()}
-    total = draws.sets.sum(axis=1)
-    rows = []
+    means = {name: column_means(row, draws.runs[name]) for name, row in rows.items()}
+    once = {name: tuple(np.ones((1, len(row.part(columns)))) for columns in row.together) for name, row in rows.items()}
+    found = []
     for a, b in family:
-        difference = ((cells[a] - cells[b]) * draws.sets).sum(axis=1) / total
-        wins = _win_rates(runs[a], runs[b], draws.runs[a], draws.runs[b])
-        observed = _win_rates(runs[a], runs[b], np.ones((1, len(runs[a]))), np.ones((1, len(runs[b]))))
-        improvement = (wins * draws.sets).sum(axis=1) / total
-        num_sets = cells[a].shape[1]
-        bounds = interval(difference, alpha, num_sets)
-        rows.append((a, b, *bounds, float(observed.mean()), *interval(improvement, alpha, num_sets)))
-    return pd.DataFrame(rows, columns=list(IMPROVEMENT_COLUMNS))
+        difference = draws.mean(means[a] - means[b])
+        improvement = draws.mean(_win_rates(rows[a], rows[b], draws.runs[a], draws.runs[b]))
+        observed = pd.Series(_win_rates(rows[a], rows[b], once[a], once[b])[0], index=list(layout.columns))
+        bounds = interval(difference, alpha, len(layout.blocks))
+        rate = float(layout.reduced(observed).to_numpy().mean())
+        found.append((a, b, *bounds, rate, *interval(improvement, alpha, len(layout.blocks))))
+    return pd.DataFrame(found, columns=list(IMPROVEMENT_COLUMNS))
 
 
 def interval(replicates: Array, alpha: float, size: int) -> tuple[float, float]:
-    """The percentile interval of 1 - alpha, widened for a sample of `size` units.
+    """The percentile interval of 1 - alpha, widened for a sample of `size` units; NaNs for less than two.
 
     The percentile interval is short by the factor sqrt((n-1)/n) and takes normal quantiles for Student's; the level
     alpha/2 becomes Phi(-sqrt(n/(n-1)) t_(n-1, 1-alpha/2)) (Hesterberg 2015).
@@ -104,13 +145,21 @@ def interval(replicates: Array, alpha: float, size: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _counts(generator: np.random.Generator, size: int, replicates: int) -> Array:
-    """How often each of `size` units is drawn in `size` draws: replicates x size."""
-    return generator.multinomial(size, np.full(size, 1 / size), replicates).astype("float64")
+def _counts(generator: np.random.Generator, size: int, number: int) -> Array:
+    """How often each of `size` units is drawn in `size` draws: resamples x size."""
+    return generator.multinomial(size, np.full(size, 1 / size), number).astype("float64")
+
+
+def column_means(row: RowScores, counts: Sequence[Array]) -> Array:
+    """Resamples x columns: means over the drawn runs; over all runs where no drawn run has a score there."""
+    found: dict[str, Array] = {}
+    for columns, drawn in zip(row.together, counts, strict=True):
+        found |= dict(zip(columns, cell_means(row.part(columns), drawn).T, strict=True))
+    return np.stack([found[name] for name in row.columns], axis=1)
 
 
 def cell_means(frame: pd.DataFrame, counts: Array) -> Array:
-    """Replicates x sets: means over the drawn runs; over all runs where no drawn run has a score on the set."""
+    """The same of runs that all have the same columns."""
     values = frame.to_numpy(dtype="float64")
     present = np.isfinite(values)
     number = counts @ present
@@ -118,14 +167,25 @@ def cell_means(frame: pd.DataFrame, counts: Array) -> Array:
     return np.where(number > 0, sums / np.where(number > 0, number, 1.0), np.nanmean(values, axis=0))
 
 
-def _win_rates(a: pd.DataFrame, b: pd.DataFrame, counts_a: Array, counts_b: Array) -> Array:
-    """Replicates x sets: how often a drawn run of a beats a drawn run of b; 1/2 where no pair was drawn."""
-    rates = np.empty((len(counts_a), a.shape[1]))
-    for position, dataset in enumerate(a):
-        x, y = a[dataset].to_numpy(dtype="float64"), b[dataset].to_numpy(dtype="float64")
-        in_x, in_y = np.isfinite(x), np.isfinite(y)
-        wins = np.where(in_x[:, None] & in_y, np.heaviside(np.round(x[:, None] - y, 9), 0.5), 0.0)
-        number = (counts_a @ in_x) * (counts_b @ in_y)
-        sums = np.einsum("ri,ri->r", counts_a @ wins, counts_b)
-        rates[:, position] = np.where(number > 0, sums / np.where(number > 0, number, 1.0), 0.5)
-    return rates
+def _win_rates(a: RowScores, b: RowScores, counts_a: Sequence[Array], counts_b: Sequence[Array]) -> Array:
+    """Resamples x columns: how often a drawn run of a beats a drawn run of b; 1/2 where no pair was drawn."""
+    of_a, of_b = _by_column(a, counts_a), _by_column(b, counts_b)
+    return np.stack([_win_rate(*of_a[name], *of_b[name]) for name in of_a], axis=1)
+
+
+def _by_column(row: RowScores, counts: Sequence[Array]) -> dict[str, tuple[Array, Array]]:
+    """Column -> the runs' scores and how often each run is drawn."""
+    found: dict[str, tuple[Array, Array]] = {}
+    for columns, drawn in zip(row.together, counts, strict=True):
+        part = row.part(columns)
+        found |= {name: (part[name].to_numpy(dtype="float64"), drawn) for name in columns}
+    return {str(name): found[name] for name in row.columns}
+
+
+def _win_rate(x: Array, counts_x: Array, y: Array, counts_y: Array) -> Array:
+    in_x, in_y = np.isfinite(x), np.isfinite(y)
+    wins = np.where(in_x[:, None] & in_y, np.heaviside(np.round(x[:, None] - y, 9), 0.5), 0.0)
+    number = (counts_x @ in_x) * (counts_y @ in_y)
+    sums = np.einsum("ri,ri->r", counts_x @ wins, counts_y)
+    result: Array = np.where(number > 0, sums / np.where(number > 0, number, 1.0), 0.5)
+    return result

@@ -1,7 +1,8 @@
 """Everything beyond the omnibus and Nemenyi tests, as tidy frames: one for each CSV file of the same columns.
 
-Computed once, for all sets and for the strict setting; docs/analysis.md describes every column. Differences are a - b,
-turned round on sets where lower is better, so positive always means that a is better.
+Computed once, for every setting of the tests; docs/analysis.md describes every column. What is said over sets takes
+blocks (`layout`): where a set has several columns, their mean. Differences are a - b, turned round on sets where lower
+is better, so positive always means that a is better.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from biasbed.analysis.columns import Column
+from biasbed import measures
 from biasbed.analysis.statistics import bayesian, bootstrap, pairs, per_set, planner, power, simulation, stability
 from biasbed.analysis.statistics.friedman import RankTests, difference, orient
+from biasbed.analysis.statistics.layout import Layout, RowScores, rows_of
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -36,7 +38,7 @@ class Limits:
     setting: str
     num_sets: int
     num_algorithms: int
-    num_runs: float  # harmonic mean over the algorithms: a mean's variance goes with 1/R
+    num_runs: float  # replicates, harmonic mean over the algorithms: a mean's variance goes with 1/R
     nemenyi: power.DesignLimits
     smallest_num_runs: int  # at which a pair can differ on one set (Mann-Whitney with Holm)
     model: simulation.VarianceModel
@@ -51,10 +53,10 @@ class Limits:
 class PairwiseResults:
     """Frames with the columns of their modules and `setting` before them, where there are settings."""
 
-    skipped: str  # why there is nothing over sets; empty where there is
+    skipped: str  # why nothing is said of sizes over sets; empty where it is
     wilcoxon: pd.DataFrame
     effects: pd.DataFrame
-    bayesian: pd.DataFrame
+    bayesian: pd.DataFrame  # of percent only, in which the region of practical equivalence is given
     intervals: pd.DataFrame
     sets: pd.DataFrame  # Kruskal-Wallis
     set_pairs: pd.DataFrame  # Mann-Whitney
@@ -68,77 +70,84 @@ class PairwiseResults:
 def gather(
     comparisons: Sequence[RankTests],
     runs: pd.DataFrame,
-    sets: Sequence[Column],
+    layout: Layout,
     rules: Mapping[str, pd.DataFrame],
     options: AnalyzeOptions,
 ) -> PairwiseResults:
-    """All of it, from the run table (`scores.run_table`) and the mean matrices of further selection rules."""
-    lower = [entry.name for entry in sets if not entry.higher_is_better]
-    units = sorted({entry.unit for entry in sets})
+    """All of it, from the run table (`scores.run_table`) and the block matrices of further selection rules."""
+    units = sorted(set(layout.units.values()))
     skipped = ""
     if len(units) > 1:
-        skipped = f"the sets are measured in {' and '.join(units)}: differences can't be compared or averaged over sets"
+        noun = f"{layout.noun}s"
+        skipped = f"the {noun} are measured in {' and '.join(units)}: differences can't be compared or averaged over "
+        skipped += noun
+    rows = rows_of(runs, layout.columns)
     parts = [
-        _Setting(comparison, run_matrices(runs, comparison), lower, rules, options)
+        _Setting(comparison, rows, layout, rules, options)
         for comparison in comparisons
         if not comparison.skipped and not skipped
     ]
-    raw = run_matrices(runs, comparisons[0])
-    family = pairs.pairs(comparisons[0].algorithms, _control(options, comparisons[0]))
-    by_set = per_set.per_set(_oriented(raw, lower), options.alpha, family)
+    by_set = per_set.per_set(*_on_columns(comparisons[0], rows, layout, options))
     found = [(part.name, *part.flips()) for part in parts]
     return PairwiseResults(
         skipped=skipped,
         wilcoxon=_stack(parts, _Setting.wilcoxon, [*pairs.TEST_COLUMNS, "omnibus_significant", "significant"]),
         effects=_concat([(part.name, part.effects) for part in parts], EFFECT_COLUMNS),
-        bayesian=_stack(parts, _Setting.bayesian, bayesian.COLUMNS),
-        intervals=_intervals(comparisons, runs, lower, options, over_sets=not skipped),
+        bayesian=_stack([p for p in parts if p.in_points], _Setting.bayesian, bayesian.COLUMNS),
+        intervals=_intervals(comparisons, rows, layout, options, over_sets=not skipped),
         sets=by_set[0],
         set_pairs=by_set[1],
         flips=_concat([(name, flips) for name, flips, _ in found], stability.FLIP_COLUMNS),
         checks=_concat([(name, checks) for name, _, checks in found], stability.CHECK_COLUMNS),
         pool=_stack([p for p in parts if len(p.scores.columns) > 2], _Setting.pool, stability.POOL_COLUMNS),
         limits=tuple(part.limits() for part in parts),
-        plan=parts[0].plan() if parts and options.plan else None,
+        plan=parts[0].plan() if parts and options.plan and parts[0].in_points else None,
     )
 
 
-def run_matrices(runs: pd.DataFrame, comparison: RankTests) -> dict[str, pd.DataFrame]:
-    """Algorithm -> runs x sets of the comparison (NaN where a run has no score), from the run table."""
-    frames = {}
-    for name in comparison.algorithms:
-        own = runs[runs["algorithm"] == name]
-        matrix = own.pivot(index="run_id", columns="dataset", values="score")
-        frames[name] = matrix.reindex(index=own["run_id"].unique(), columns=list(comparison.sets))
-    return frames
-
-
-def _oriented(runs: Mapping[str, pd.DataFrame], lower: Sequence[str]) -> dict[str, pd.DataFrame]:
-    return {name: orient(frame.T, lower).T for name, frame in runs.items()}
+def _on_columns(
+    whole: RankTests, rows: Mapping[str, RowScores], layout: Layout, options: AnalyzeOptions
+) -> tuple[dict[str, pd.DataFrame], float, pairs.Pairs]:
+    """What `per_set` takes: the tests over runs look at each column, whatever block it is in."""
+    columns = list(layout.columns)
+    oriented = layout.oriented({name: rows[name] for name in whole.algorithms})
+    frames = {name: row.scores.reindex(columns=columns) for name, row in oriented.items()}
+    return frames, options.alpha, pairs.pairs(whole.algorithms, _control(options, whole))
 
 
 def _control(options: AnalyzeOptions, comparison: RankTests) -> str | None:
-    """The control of the pairwise tests; one algorithm has nothing to be compared with."""
-    return options.control if options.control != "none" and len(comparison.algorithms) > 1 else None
+    """The control of the pairwise tests; one algorithm has nothing to be compared with.
+
+    Where the control can't have every set, those that can are compared in all pairs.
+    """
+    return options.control if options.control in comparison.algorithms and len(comparison.algorithms) > 1 else None
 
 
 class _Setting:
-    """One comparison with what its parts share. Scores and runs are oriented: higher is better."""
+    """One comparison with what its parts share. All scores are oriented: higher is better."""
 
     def __init__(
         self,
         comparison: RankTests,
-        runs: Mapping[str, pd.DataFrame],
-        lower: Sequence[str],
+        rows: Mapping[str, RowScores],
+        layout: Layout,
         rules: Mapping[str, pd.DataFrame],
         options: AnalyzeOptions,
     ) -> None:
         self.comparison, self.options = comparison, options
         self.name = comparison.setting
-        self.runs = _oriented(runs, lower)
-        self.scores = pd.DataFrame({name: frame.mean() for name, frame in self.runs.items()})
-        self.rules = {rule: orient(other.loc[list(comparison.sets)], lower) for rule, other in rules.items()}
+        self.layout, self.rows = _of(comparison, rows, layout)
+        self.rows = self.layout.oriented(self.rows)
+        self.scores = pd.DataFrame({name: self.layout.reduced(row.scores.mean()) for name, row in self.rows.items()})
+        self.runs = {name: self.layout.means(row.scores) for name, row in self.rows.items()}  # replicates x sets
+        places = list(comparison.sets), list(comparison.algorithms)
+        self.rules = {rule: orient(other.loc[places], sorted(layout.lower)) for rule, other in rules.items()}
         self.control = _control(options, comparison)
+
+    @property
+    def in_points(self) -> bool:
+        """Whether scores are percentages, of which the options `rope` and `difference` speak."""
+        return set(self.layout.units.values()) == {measures.FRACTION}
 
     def wilcoxon(self) -> pd.DataFrame:
         frame = pairs.compare_pairs(self.scores, self.control)
@@ -148,9 +157,9 @@ class _Setting:
     @cached_property
     def effects(self) -> pd.DataFrame:
         frame = pairs.effects(self.scores, self.options.alpha, self.control)
-        draws = bootstrap.resample(self.runs, self.options.bootstrap)
+        draws = bootstrap.resample(self.rows, self.layout, self.options.bootstrap)
         family = pairs.pairs(self.comparison.algorithms, self.control)
-        improvements = bootstrap.improvements(self.runs, draws, self.options.alpha, family)
+        improvements = bootstrap.improvements(self.rows, self.layout, draws, self.options.alpha, family)
         frame = frame.merge(improvements, on=["a", "b"], validate="one_to_one")
         differences = [difference(self.scores, a, b) for a, b in family]
         for column, level in (
@@ -165,7 +174,8 @@ class _Setting:
 
     def flips(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         alpha = self.options.alpha
-        changed = stability.variants(self.scores, self.runs, self.rules, alpha)
+        columns = {name: row.scores for name, row in self.rows.items()}
+        changed = stability.variants(self.scores, columns, self.rules, alpha, self.layout.reduced)
         return stability.flips(self.scores, alpha, changed, self.control)
 
     def pool(self) -> pd.DataFrame:
@@ -182,7 +192,7 @@ class _Setting:
             num_sets=num_sets,
             num_algorithms=num_algorithms,
             num_runs=num_runs,
-            nemenyi=power.reach(num_algorithms, num_sets, alpha),
+            nemenyi=power.reach(num_algorithms, num_sets, alpha, self.comparison.noun),
             smallest_num_runs=power.smallest_num_runs_mann_whitney(family, alpha),
             model=model,
             detectable=tuple(planner.detectable(model, *design)),
@@ -197,26 +207,39 @@ class _Setting:
         return planner.plan(model, self.options.difference, self.options.alpha)
 
 
+def _of(comparison: RankTests, rows: Mapping[str, RowScores], layout: Layout) -> tuple[Layout, dict[str, RowScores]]:
+    """The blocks and the rows of a comparison."""
+    own = layout.of(comparison.sets)
+    return own, {name: rows[name].of(own.columns) for name in comparison.algorithms}
+
+
 def _intervals(
     comparisons: Sequence[RankTests],
-    runs: pd.DataFrame,
-    lower: Sequence[str],
+    rows: Mapping[str, RowScores],
+    layout: Layout,
     options: AnalyzeOptions,
     over_sets: bool,
 ) -> pd.DataFrame:
     """Intervals as scores are shown, so not turned round: means over sets only where all point the same way."""
     frames = []
     for position, comparison in enumerate(comparisons):
-        if not comparison.sets:
-            continue
-        matrices = run_matrices(runs, comparison)
-        draws = bootstrap.resample(matrices, options.bootstrap)
-        frame = bootstrap.intervals(matrices, draws, options.alpha)
+        same_way = len({name in layout.lower for name in comparison.sets}) == 1
+        frame = _intervals_of(*_of(comparison, rows, layout), options)
         is_mean = frame["dataset"] == bootstrap.OVER_SETS
-        same_way = len({name in lower for name in comparison.sets}) == 1
         keep = is_mean & (over_sets and same_way)
-        frames.append((comparison.setting, frame[keep | ~is_mean if position == 0 else keep]))
+        if position == 0 and comparison.left_out:  # sets and columns that some rows don't have
+            every = _intervals_of(layout, {name: rows[name] for name in comparison.algorithms}, options)
+            frames.append((comparison.setting, every[every["dataset"] != bootstrap.OVER_SETS]))
+        elif position == 0:
+            keep |= ~is_mean
+        frames.append((comparison.setting, frame[keep]))
     return _concat(frames, bootstrap.INTERVAL_COLUMNS)
+
+
+def _intervals_of(layout: Layout, rows: Mapping[str, RowScores], options: AnalyzeOptions) -> pd.DataFrame:
+    if not layout.blocks:
+        return pd.DataFrame(columns=list(bootstrap.INTERVAL_COLUMNS))
+    return bootstrap.intervals(rows, layout, bootstrap.resample(rows, layout, options.bootstrap), options.alpha)
 
 
 def _median(differences: pd.Series[float]) -> float:

@@ -1,7 +1,8 @@
 """Are the algorithms different, and which? Friedman with Iman-Davenport and Nemenyi, or two paired tests for two.
 
-Blocks are evaluation sets, never seeds or epochs. Every matrix is checked here before a library sees it: libraries
-drop incomplete sets, rank infinity first or compare numbers as words, all without a word (docs/analysis.md).
+Blocks are evaluation sets, or data sets of several columns, never seeds or epochs. Every matrix is checked here before
+a library sees it: libraries drop incomplete sets, rank infinity first or compare numbers as words, all without a word
+(docs/analysis.md).
 
 Sources: Friedman 1937; Iman and Davenport 1980; Nemenyi 1963; Demsar 2006; for two algorithms see `exact`.
 """
@@ -19,9 +20,9 @@ import pandas as pd
 from biasbed.analysis.statistics import exact, permutation, power
 from biasbed.errors import Failure
 
-ALL_SETS = "all"
-STRICT = "strict"
-COMPLETE = "complete"
+ALL_SETS = "all"  # every set that all algorithms can have
+COMPLETE = "complete"  # where some can't have some set: the algorithms that have all
+STRICT = "strict"  # no set made by the maker of some algorithm's training data
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,7 @@ class PairTest:
 class RankTests:
     """All tests on one choice of sets."""
 
-    setting: str  # all; complete: of the algorithms that have all sets, where some can't; or strict: no set made by the
-    # maker of some algorithm's training data
+    setting: str  # one of the three above
     algorithms: tuple[str, ...]
     sets: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -80,6 +80,12 @@ class RankTests:
     nemenyi: pd.DataFrame | None = None  # algorithms x algorithms, p-values
     pair: PairTest | None = None
     reach: power.DesignLimits | None = None
+    noun: str = "set"  # what a block is called: a set, or a data set of several columns
+
+    @property
+    def size(self) -> str:
+        """`10 sets`, `3 data sets`."""
+        return f"{len(self.sets)} {self.noun}s"
 
     @property
     def mean_ranks(self) -> dict[str, float]:
@@ -137,15 +143,15 @@ def check_scores(scores: pd.DataFrame) -> None:
         raise Failure(f"the tests need a finite score in every cell; {len(bad)} have none: {', '.join(bad)}")
 
 
-def why_not_testable(scores: pd.DataFrame) -> str:
-    """Why a valid matrix is too small or too even for any test; empty where it is not."""
+def why_not_testable(scores: pd.DataFrame, noun: str = "set") -> str:
+    """Why a valid matrix is too small or too even for any test; empty where it is not. noun: what a row is called."""
     num_sets, num_algorithms = scores.shape
     if num_algorithms < 2:
         return f"tests need at least two algorithms and there is one ({scores.columns[0]})"
     if num_sets < 2:
-        return f"tests need at least two sets and there is one ({scores.index[0]})"
+        return f"tests need at least two {noun}s and there is one ({scores.index[0]})"
     if (scores.round(DIGITS).nunique(axis=1) == 1).all():
-        return "all algorithms have the same score on every set: there is nothing to test"
+        return f"all algorithms have the same score on every {noun}: there is nothing to test"
     return ""
 
 
@@ -230,23 +236,28 @@ def compare(
     lower_is_better: Sequence[str] = (),
     setting: str = ALL_SETS,
     left_out: Sequence[str] = (),
+    noun: str = "set",
 ) -> RankTests:
-    """All tests that the matrix (rows: sets, columns: algorithms) allows, or the reason why there are none."""
+    """All tests that the matrix (rows: sets, columns: algorithms) allows, or the reason why there are none.
+
+    noun: what a row is called in sentences.
+    """
     scores = scores.rename(index=str, columns=str)
     sets = [name for name in scores.index if name not in left_out]
     algorithms = tuple(scores.columns)
     scores = scores.loc[sets]
     base: dict[str, Any] = dict(setting=setting, algorithms=algorithms, sets=tuple(sets), left_out=tuple(left_out))
+    base |= dict(alpha=alpha, noun=noun)
     if not sets:
         empty = pd.DataFrame(columns=list(algorithms), dtype="float64")
-        return RankTests(**base, alpha=alpha, ranks=empty, skipped="no set is left to compare on")
+        return RankTests(**base, ranks=empty, skipped=f"no {noun} is left to compare on")
     check_scores(scores)
     ranks = rank(scores, lower_is_better)
-    base |= dict(alpha=alpha, ranks=ranks)
-    reason = why_not_testable(scores)
+    base |= dict(ranks=ranks)
+    reason = why_not_testable(scores, noun)
     if reason:
         return RankTests(**base, skipped=reason)
-    base["reach"] = power.reach(len(algorithms), len(sets), alpha)
+    base["reach"] = power.reach(len(algorithms), len(sets), alpha, noun)
     if len(algorithms) == 2:
         return RankTests(**base, pair=compare_two(scores, lower_is_better))
     return RankTests(**base, friedman=friedman(ranks), nemenyi=nemenyi(scores, lower_is_better))

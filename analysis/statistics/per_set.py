@@ -31,8 +31,9 @@ PAIR_COLUMNS = (
 def per_set(runs: Mapping[str, pd.DataFrame], alpha: float, family: Pairs) -> tuple[pd.DataFrame, pd.DataFrame]:
     """`SET_COLUMNS`: Kruskal-Wallis on every set, and `PAIR_COLUMNS`: Mann-Whitney of every pair on every set.
 
-    runs: algorithm -> runs x sets, higher is better, NaN where a run has no score. Kruskal-Wallis is corrected by Holm
-    over the sets, Mann-Whitney by Holm over the pairs of one set.
+    runs: algorithm -> runs x sets, higher is better, NaN where a run has no score. An algorithm without any on a set
+    can't have one there, and is not compared there. Kruskal-Wallis is corrected by Holm over the sets, Mann-Whitney by
+    Holm over the pairs of one set.
     """
     datasets = [str(name) for name in next(iter(runs.values()))]
     omnibus = pd.DataFrame([_kruskal(runs, dataset) for dataset in datasets], columns=list(SET_COLUMNS[:-3]))
@@ -48,8 +49,9 @@ def per_set(runs: Mapping[str, pd.DataFrame], alpha: float, family: Pairs) -> tu
 
 
 def _samples(runs: Mapping[str, pd.DataFrame], dataset: str) -> dict[str, Array]:
-    """Every algorithm's scores on a set, rounded so that a tie is a tie."""
-    return {name: frame[dataset].dropna().round(9).to_numpy(dtype="float64") for name, frame in runs.items()}
+    """The scores on a set of every algorithm that has any, rounded so that a tie is a tie."""
+    found = {name: frame[dataset].dropna().round(9).to_numpy(dtype="float64") for name, frame in runs.items()}
+    return {name: values for name, values in found.items() if len(values)}
 
 
 def _why_not(runs: Mapping[str, pd.DataFrame], dataset: str) -> str:
@@ -100,9 +102,10 @@ def _pair_rows(
     runs: Mapping[str, pd.DataFrame], dataset: str, alpha: float, family: Pairs, allowed: bool
 ) -> list[tuple[object, ...]]:
     """The Mann-Whitney tests of one set; none where its omnibus test was skipped."""
-    if _why_not(runs, dataset):
-        return []
     samples = _samples(runs, dataset)
+    family = tuple(pair for pair in family if set(pair) <= set(samples))
+    if _why_not(runs, dataset) or not family:
+        return []
     p = np.array([exact.rank_sum(samples[a], samples[b]) for a, b in family])
     rows: list[tuple[object, ...]] = []
     for (a, b), raw, corrected in zip(family, p.tolist(), exact.holm(p).tolist(), strict=True):

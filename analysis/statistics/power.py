@@ -19,6 +19,7 @@ class DesignLimits:
     smallest_num_sets: int  # at which anything can be significant
     critical_difference: float | None = None  # in ranks; None for two algorithms
     largest_difference: float | None = None  # the largest possible difference of average ranks
+    noun: str = "set"  # what a block is called
 
     @property
     def possible(self) -> bool:
@@ -27,20 +28,21 @@ class DesignLimits:
 
     @property
     def sentence(self) -> str:
-        k, n = self.num_algorithms, self.num_sets
+        k, n = self.num_algorithms, f"{self.num_sets} {self.noun}s"
+        few = f"{self.smallest_num_sets} {self.noun}s"
         if self.critical_difference is None:
-            limit = f"two algorithms can differ significantly from {self.smallest_num_sets} sets on"
+            limit = f"two algorithms can differ significantly from {few} on"
             verdict = "" if self.possible else ", so no outcome could have been significant"
-            return f"{limit}; here there are {n}{verdict}"
+            return f"{limit}; here there are {self.num_sets}{verdict}"
         text = (
-            f"with {k} algorithms on {n} sets, two average ranks must differ by {self.critical_difference:.2f} to be "
+            f"with {k} algorithms on {n}, two average ranks must differ by {self.critical_difference:.2f} to be "
             f"told apart; the largest possible difference is {self.largest_difference:.0f}"
         )
         if not self.possible:
-            return f"{text}, so no pair could have been told apart: that takes at least {self.smallest_num_sets} sets"
+            return f"{text}, so no pair could have been told apart: that takes at least {few}"
         share = self.critical_difference / (k - 1)
         weak = f", of which that is {share:.0%}" if share > 0.6 else ""
-        return f"{text}{weak} (at least {self.smallest_num_sets} sets are needed to tell any pair of {k} apart)"
+        return f"{text}{weak} (at least {few} are needed to tell any pair of {k} apart)"
 
 
 @cache
@@ -60,14 +62,17 @@ def critical_difference(num_algorithms: int, num_sets: int, alpha: float) -> flo
     return nemenyi_quantile(k, alpha) * math.sqrt(k * (k + 1) / (6 * num_sets))
 
 
-def reach(num_algorithms: int, num_sets: int, alpha: float) -> DesignLimits:
-    """What this design can show: against the Nemenyi test, for two algorithms the exact Wilcoxon and sign tests."""
+def reach(num_algorithms: int, num_sets: int, alpha: float, noun: str = "set") -> DesignLimits:
+    """What this design can show: against the Nemenyi test, for two algorithms the exact Wilcoxon and sign tests.
+
+    noun: what a block is called in sentences.
+    """
     k = num_algorithms
     if k < 3:
-        return DesignLimits(k, num_sets, alpha, smallest_num_sets_wilcoxon(1, alpha))
+        return DesignLimits(k, num_sets, alpha, smallest_num_sets_wilcoxon(1, alpha), noun=noun)
     cd = critical_difference(k, num_sets, alpha)
     smallest = _first_above(nemenyi_quantile(k, alpha) ** 2 * k * (k + 1) / (6 * (k - 1) ** 2))
-    return DesignLimits(k, num_sets, alpha, max(2, smallest), cd, float(k - 1))
+    return DesignLimits(k, num_sets, alpha, max(2, smallest), cd, float(k - 1), noun)
 
 
 def smallest_num_sets_wilcoxon(num_tests: int, alpha: float) -> int:

@@ -53,15 +53,17 @@ class VarianceModel:
 def estimate(scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame]) -> VarianceModel:
     """The model behind a score table (sets x algorithms) and its runs (algorithm -> runs x sets), by mean squares.
 
-    Only runs with a score on every set are used for the runs' part. Where no algorithm has two of them it is NaN, and
-    the interactions contain it.
+    A run may be a replicate, and a set a block of several columns: its mean over them counts. Only runs with a score on
+    every set are used for the runs' part. Where no algorithm has two of them it is NaN, and the interactions contain
+    it.
     """
     matrix = scores.to_numpy(dtype="float64")
     num_sets, num_algorithms = matrix.shape
     residuals = matrix - matrix.mean(axis=0) - matrix.mean(axis=1, keepdims=True) + matrix.mean()
     # Unbiased for the variance: N k residuals have (N-1)(k-1) degrees of freedom.
     residuals *= math.sqrt(num_sets * num_algorithms / ((num_sets - 1) * (num_algorithms - 1)))
-    complete = [frame.dropna().to_numpy(dtype="float64") for frame in runs.values()]
+    # Contiguous: how a frame lies in memory decides in which order it is summed, and so the last digits.
+    complete = [np.ascontiguousarray(frame.dropna(), dtype="float64") for frame in runs.values()]
     run, noise = _run_variance([frame for frame in complete if len(frame) > 1])
     per_mean = noise**2 * float(np.mean([1 / len(frame) for frame in runs.values()]))
     total = float(np.mean(residuals**2))

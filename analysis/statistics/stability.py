@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,16 +94,24 @@ def _verdict(a: str, b: str, lead: float, significant: bool) -> str:
 
 
 def variants(
-    scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame], rules: Mapping[str, pd.DataFrame], alpha: float
+    scores: pd.DataFrame,
+    runs: Mapping[str, pd.DataFrame],
+    rules: Mapping[str, pd.DataFrame],
+    alpha: float,
+    reduced: Callable[[pd.Series[float]], pd.Series[float]] = lambda means: means,
 ) -> Iterator[Variant]:
-    """Everything that is changed. runs: algorithm -> runs x sets; rules: further selection rules' score matrices."""
+    """Everything that is changed. rules: further selection rules' score matrices.
+
+    runs: algorithm -> replicates x columns; reduced: makes a value for each set from one for each column, where a set
+    has several.
+    """
     for name in scores:
         yield Variant("leave_one_algorithm_out", str(name), scores.drop(columns=[name]), alpha)
     for name in scores.index:
         yield Variant("leave_one_set_out", str(name), scores.drop(index=[name]), alpha)
     for name, frame in runs.items():
         for run_id in frame.index:
-            means = frame.drop(index=run_id).mean()
+            means = reduced(frame.drop(index=run_id).mean())
             if means.notna().all():  # never an empty cell: an algorithm's only run stays
                 yield Variant("one_run_less", str(run_id), scores.assign(**{name: means}), alpha)
     for rule, other in rules.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,12 +61,17 @@ class Recorder:
         metrics: Mapping[str, Sequence[float]] | None = None,
         training_data: Mapping[str, float] | None = None,
         protocol_file: str | None = "",
+        row: str = "",
+        cell: str = "",
+        test_domains: Sequence[str] = (),
+        needs: Sequence[str] = (),
+        provides: Sequence[str] = (),
         **tags: str,
     ) -> str:
         """Logs a run and returns its id.
 
-        scores: per set the accuracy of each epoch, or one final accuracy for each set of the protocol, reached evenly.
-        protocol_file: what stands in protocol.json (empty: the protocol; None: no file).
+        scores: per set the accuracy of each epoch, or one final accuracy for each set that a run of the cell is judged
+        on, reached evenly. protocol_file: what stands in protocol.json (empty: the protocol; None: no file).
         """
         from mlflow.entities import Metric, Param
 
@@ -78,19 +84,25 @@ class Recorder:
             record.PROTOCOL_HASH: protocol.hash,
             record.ALGORITHM: algorithm,
             record.SEED: str(seed),
-            record.TEST_DOMAINS: "",
+            record.TEST_DOMAINS: ",".join(test_domains),
             record.CONFIG_HASH: config_hash,
-            record.RUN_KEY: record.digest([config_hash, seed]),
+            record.RUN_KEY: record.digest([config_hash, seed, row, cell]),
             record.DATA_FINGERPRINT: "data",
             record.CODE_HASH: f"code-{algorithm}",
             record.GIT_COMMIT: "a" * 40,
             record.GIT_DIRTY: "false",
             record.SCHEMA_TAG: record.SCHEMA,
             record.TRAINING_DATA: record.canonical_json(dict(training_data or {"train": 1.0})),
+            record.NEEDS: ",".join(needs),
+            record.PROVIDES: ",".join(provides),
+            **({record.ROW: row} if row else {}),
+            **({record.CELL: cell} if cell else {}),
         }
-        run = self.client.create_run(self.experiment, tags=base | tags, run_name=f"{algorithm}-seed{seed}")
+        name = "-".join(filter(None, (row or algorithm, cell, f"seed{seed}")))
+        run = self.client.create_run(self.experiment, tags=base | tags, run_name=name)
         values = {"val/accuracy/val": monitor, **(metrics or {})}
-        for name, curve in _curves(scores, protocol, len(monitor)).items():
+        judged = [entry.name for entry in protocol.judged(test_domains) if entry in protocol.sets]
+        for name, curve in _curves(scores, judged, len(monitor)).items():
             values[f"test/accuracy/{name}"] = curve
         if any(entry.name == "cue_conflict" for entry in protocol.sets):
             values["test/shape_bias/cue_conflict"] = [0.2 + 0.1 * seed] * len(monitor)
@@ -117,11 +129,10 @@ class Recorder:
 
 
 def _curves(
-    scores: Mapping[str, Sequence[float]] | Sequence[float], protocol: record.Protocol, num_epochs: int
+    scores: Mapping[str, Sequence[float]] | Sequence[float], names: Sequence[str], num_epochs: int
 ) -> dict[str, Sequence[float]]:
     if isinstance(scores, Mapping):
         return dict(scores)
-    names = [entry.name for entry in protocol.sets]
     ramp = [(epoch + 1) / num_epochs for epoch in range(num_epochs)]
     return {name: [value * part for part in ramp] for name, value in zip(names, scores, strict=True)}
 
@@ -138,3 +149,35 @@ def fill(recorder: Recorder, algorithms: dict[str, tuple[float, ...]], seeds: in
         for seed in range(seeds):
             shifted = [score + 0.01 * seed * (-1) ** i for i, score in enumerate(scores)]
             recorder.train(algorithm, seed, shifted, **values)  # type: ignore[arg-type]
+
+
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+DOMAINS = {"pacs": ("art", "cartoon", "photo", "sketch"), "office": ("amazon", "clip", "real")}
+LEADS = {"erm": 0.0, "irm": 0.03, "mixup": 0.015}
+
+
+def domains(data: str, names: Sequence[str], **changes: Any) -> record.Protocol:
+    """The protocol of a data set of several domains, whatever is held out."""
+    sets = (record.SetRecord(f"{data}-{name}", "accuracy", 200, 7, 1 / 7, ("accuracy",)) for name in names)
+    entries = [dataclasses.replace(s, block=data, domain=n) for s, n in zip(sets, names, strict=True)]
+    values = dict(suite="toy", sets=tuple(entries), training_sets=(data,), validation_sets=("val",))
+    return record.Protocol(**(values | {"monitor": "val/accuracy/val"} | changes))  # type: ignore[arg-type]
+
+
+def fill_cells(
+    recorder: Recorder, data: Mapping[str, Sequence[str]] = DOMAINS, leads: Mapping[str, float] = LEADS, seeds: int = 2
+) -> None:
+    """Every row on each data set with each domain held out, and on `bff`, which has none: `irm` needs several."""
+    for name, lead in leads.items():
+        needs = ("domain",) if name == "irm" else ()
+        for seed in range(seeds):
+            for i, (block, names) in enumerate(data.items()):
+                protocol = domains(block, names)
+                for j, domain in enumerate(names):
+                    score = 0.5 + lead + 0.08 * i + 0.05 * j + 0.004 * ((3 * seed + 5 * j + 7 * len(name)) % 5)
+                    about: dict[str, Any] = dict(cell=f"{block}-{domain}", test_domains=(domain,), needs=needs)
+                    recorder.train(name, seed, (score,), protocol=protocol, provides=("domain",), **about)
+            if not needs:
+                one = make_protocol(("bff",), training_sets=("bff",))
+                recorder.train(name, seed, (0.6 - lead + 0.003 * seed,), protocol=one, cell="bff", provides=("bias",))

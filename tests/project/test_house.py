@@ -60,8 +60,8 @@ FLOORS = (
     ("inputs", "scores", "spread"),
     ("selection",),
     ("runs",),
-    ("statistics",),
     ("columns",),
+    ("statistics",),
     ("options",),
 )
 

@@ -126,6 +126,10 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "no such folder": ({"data_dir": "nowhere", "test_domains": "art"}, "data_dir=nowhere: there is no such folder"),
     "no such data set": ({"train": "pcas", "test_domains": "art"}, "has no such data set; did you mean 'pacs'?"),
     "another suite": ({"suite": "folders", "train": "art", "test_domains": "art"}, "it is one of suite=domains"),
+    "sets": (
+        {"test_domains": "art", "sets": "photo,art"},
+        "sets=photo,art: domains are tested that test_domains= holds out",
+    ),
     "a row": ({"test_domains": "art", "row": "ERM 2"}, "row=ERM 2: should be of a-z, 0-9, _ and -"),
     "a cell": ({"test_domains": "art", "cell": "a/b"}, "cell=a/b: should be of a-z, 0-9, _ and -"),
 }

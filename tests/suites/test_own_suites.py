@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, harmonic_mean
@@ -23,6 +24,7 @@ from biasbed.training.job import Job
 from biasbed.training.resolve import resolve
 from helpers import children, toy_suite
 from helpers.children import Command, one_line
+from helpers.commands import ROOT
 from helpers.domain_tree import make_domains
 from helpers.runs import all_runs, history, run_folders
 from helpers.toy_suite import CLASSES, FOGS, REFERENCES
@@ -184,6 +186,22 @@ def test_a_set_that_does_not_fit_a_model_takes_along_what_is_derived_of_it() -> 
         "no test/accuracy/fog_mean: it is derived of test/accuracy_by_condition/fogged:haze_1, "
     )
     assert without_misfits(suite, {}).derivations == suite.derivations
+
+
+# --- as documented ----------------------------------------------------------------------------------------------------
+
+
+def test_the_suites_that_are_documented_open(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "suites.md").read_text()
+    columns = {}
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)):
+        path = tmp_path / f"own_{number}.py"
+        path.write_text(block)
+        name = re.findall(r"^class (\w+)\(Demo\)", block, flags=re.MULTILINE)[0]
+        config = resolve({"suite": f"{path}:{name}", "image_size": 16})
+        columns[name] = [column.name for column in open_suite(config).protocol(config).columns]
+    assert columns["OneSet"] == ["edge"]
+    assert columns["Outlines"][-2:] == ["outlines", "outlines_gap"]
 
 
 # --- needs ------------------------------------------------------------------------------------------------------------

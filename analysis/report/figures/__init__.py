@@ -9,6 +9,7 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from biasbed.analysis.report import words
 from biasbed.analysis.report.figures import effects, ranks, scores, style
 from biasbed.analysis.report.verdicts import verdicts
 from biasbed.analysis.result import Analysis
@@ -63,13 +64,13 @@ def _all(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
 def _of_setting(analysis: Analysis, comparison: RankTests) -> Iterator[tuple[str, Figure, str]]:
     if comparison.skipped:
         return
-    where = f"{comparison.setting} sets"
+    where = words.setting_file(comparison)
     if comparison.nemenyi is not None:
         figure = ranks.critical_difference(analysis, comparison)
         yield f"critical_difference{comparison.suffix}", figure, f"average ranks and critical difference, {where}"
         yield f"p_values{comparison.suffix}", ranks.p_values(analysis, comparison), f"p-values of all pairs, {where}"
     yield f"ranks{comparison.suffix}", ranks.rank_map(comparison), f"rank of each algorithm on each set, {where}"
-    pairs = verdicts(analysis, comparison)
+    pairs = effects.most(verdicts(analysis, comparison))
     if pairs:
         figure = effects.forest(analysis, comparison, pairs)
         yield f"effects{comparison.suffix}", figure, f"mean difference of every pair with its interval, {where}"

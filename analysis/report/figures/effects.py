@@ -17,6 +17,15 @@ from biasbed.analysis.statistics.friedman import RankTests
 APART, NOT_APART = "#0072B2", "#9a9a9a"
 
 
+MOST = 60  # pairs that are drawn; the table has all
+
+
+def most(pairs: Sequence[Verdict]) -> list[Verdict]:
+    """The pairs that are drawn: of very many those that a test separates, then the largest differences, in order."""
+    first = sorted(pairs, key=lambda pair: (not pair.told_apart, -abs(pair.difference)))[:MOST]
+    return [pair for pair in pairs if pair in first]
+
+
 def forest(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) -> Figure:
     """Mean difference over the sets and its bootstrap interval for every pair; filled where a test separates it.
 
@@ -24,7 +33,8 @@ def forest(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) 
     """
     figure = Figure(figsize=(6.6, 1.15 + 0.21 * len(pairs)), layout="constrained")
     axes = figure.add_subplot()
-    rope = analysis.options.rope
+    unit = words.unit(analysis)
+    rope = analysis.options.rope if unit == "points" else 0
     axes.axvspan(-rope, rope, color="#f0e6c8", lw=0, zorder=0)
     axes.axvline(0, color=GREY, lw=0.8, zorder=1)
     for y, pair in enumerate(pairs):
@@ -38,7 +48,7 @@ def forest(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) 
     axes.grid(axis="x", color="#ececec", lw=0.7)
     axes.set_axisbelow(True)
     level = f"{words.percent(1 - comparison.alpha)}"
-    axes.set_xlabel(f"mean difference over {len(comparison.sets)} sets, points, with {level} bootstrap interval")
+    axes.set_xlabel(f"mean difference over {comparison.size}, {unit}, with {level} bootstrap interval")
     entries: list[Line2D | Patch] = [
         Line2D([], [], color=APART, marker="o", ms=4.5, label="told apart by Nemenyi or Wilcoxon with Holm"),
         Line2D([], [], color=NOT_APART, marker="o", ms=4.5, markerfacecolor="white", label="not told apart"),

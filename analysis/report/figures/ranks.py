@@ -44,7 +44,7 @@ def critical_difference(analysis: Analysis, comparison: RankTests) -> Figure:
         axes.plot(ends, [y, y], color="#3a3a3a", lw=4, solid_capstyle="butt", zorder=1)
     _rank_labels(axes, analysis, comparison, 0.5 + 0.22 * len(groups))
     verdict = "" if comparison.significant else "; omnibus test not significant: no pair is told apart"
-    text = f"{len(comparison.sets)} sets{verdict}"
+    text = f"{comparison.size}{verdict}"
     axes.text(k + 0.28 * (k - 1), -1.15, text, ha="right", va="top", color=GREY, fontsize=8)
     return figure
 
@@ -168,13 +168,18 @@ def _p_text(p: float, alpha: float) -> str:
 # --- ranks ------------------------------------------------------------------------------------------------------------
 
 
+WIDEST = 16.0  # inches of a map, however many sets there are
+LEGIBLE = 0.28  # inches that a rank needs to be read; in narrower cells there is its colour alone
+
+
 def rank_map(comparison: RankTests) -> Figure:
     """The rank of every algorithm on every set, and their average: where an average rank comes from."""
     names, sets = list(comparison.mean_ranks), list(comparison.sets)
     k = len(names)
     values = comparison.ranks[names].T.to_numpy(dtype="float64")
     table = np.column_stack([list(comparison.mean_ranks.values()), np.full(k, math.nan), values])
-    figure = Figure(figsize=(1.9 + 0.44 * (len(sets) + 2), 1.3 + 0.3 * k), layout="constrained")
+    each = min(0.44, WIDEST / len(sets))
+    figure = Figure(figsize=(1.9 + each * (len(sets) + 2), 1.3 + 0.3 * k), layout="constrained")
     axes = figure.add_subplot()
     colours = ListedColormap(np.linspace([0.03, 0.19, 0.42], [0.97, 0.97, 0.97], 64))
     x = np.cumsum([0, 1.35, 0.25, *[1] * len(sets)])
@@ -182,10 +187,12 @@ def rank_map(comparison: RankTests) -> Figure:
     for i, j in np.argwhere(np.isfinite(table)):
         value = float(table[i, j])
         red, green, blue, _ = colours((value - 1) / (k - 1))
+        if j > 0 and each < LEGIBLE:
+            continue
         shown = f"{value:.2f}" if j == 0 else f"{value:g}"
         look_of_text: dict[str, Any] = dict(ha="center", va="center", fontsize=8, weight="bold" if j == 0 else "normal")
         axes.text((x[j] + x[j + 1]) / 2, i + 0.5, shown, color=text_on(red, green, blue), **look_of_text)
     centres = [(x[j] + x[j + 1]) / 2 for j in (0, *range(2, len(sets) + 2))]
     _map_axes(axes, centres, ["average", *sets], names)
-    axes.set_xlabel("rank on each set, 1 is best", fontsize=8, color=GREY)
+    axes.set_xlabel(f"rank on each {comparison.noun}, 1 is best", fontsize=8, color=GREY)
     return figure

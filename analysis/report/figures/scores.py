@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,35 +12,70 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from biasbed import measures
 from biasbed.analysis.columns import Column
 from biasbed.analysis.report.figures.style import CHANCE, GREY, LIGHT, WARNING, legend, look
+from biasbed.analysis.report.groups import Group, groups
 from biasbed.analysis.result import Analysis
 
 # --- scores -----------------------------------------------------------------------------------------------------------
 
 
+MOST_BESIDE = 16  # columns in one line of a figure
+
+
 def scores(analysis: Analysis) -> Figure:
-    """Mean and standard deviation over runs of every algorithm on every set; chance as a grey line."""
-    names = analysis.set_names
-    k = len(analysis.algorithms)
+    """Mean and standard deviation over runs of every algorithm on every column; chance as a grey line.
+
+    Of many columns several lines, data sets whole where they fit.
+    """
+    lines = _lines(groups(analysis))
+    k, longest = len(analysis.algorithms), max(map(len, lines))
     each = max(0.8, 0.11 * k)  # inches for a set: the markers of eleven algorithms lie beside each other
-    figure = Figure(figsize=(max(4.5, each * len(names) + 1.2), 4.0), layout="constrained")
-    axes = figure.add_subplot()
+    height = 4.0 if len(lines) == 1 else 3.0 * len(lines)
+    figure = Figure(figsize=(max(4.5, each * longest + 1.2), height), layout="constrained")
+    grid = figure.subplots(len(lines), 1, squeeze=False)[:, 0]
+    for axes, columns in zip(grid, lines, strict=True):
+        _score_line(axes, analysis, columns)
+        axes.set_xlim(-0.5, longest - 0.5)
+        axes.set_ylabel(_headline_label(columns))
+    legend(figure, *grid)
+    return figure
+
+
+def _lines(found: Sequence[Group]) -> list[list[Column]]:
+    """The columns in lines of one unit and at most `MOST_BESIDE`; a block is parted only where it is longer."""
+    lines: list[list[Column]] = []
+    for unit in dict.fromkeys(group.columns[0].unit for group in found):
+        lines.append([])
+        for group in (group for group in found if group.columns[0].unit == unit):
+            if lines[-1] and len(lines[-1]) + len(group.columns) > MOST_BESIDE:
+                lines.append([])
+            for start in range(0, len(group.columns), MOST_BESIDE):
+                lines += [[]] if start else []
+                lines[-1] += group.columns[start : start + MOST_BESIDE]
+    return lines
+
+
+def _score_line(axes: Axes, analysis: Analysis, columns: Sequence[Column]) -> None:
+    names = [column.name for column in columns]
     table = analysis.scores.set_index(["algorithm", "dataset"])
     for position, algorithm in enumerate(analysis.algorithms):
         colour, _, marker = look(position)
-        rows = table.loc[algorithm].loc[list(names)]
-        x = np.arange(len(names)) + _offset(position, k)
+        rows = table.loc[algorithm].loc[names]
+        x = np.arange(len(names)) + _offset(position, len(analysis.algorithms))
         errors = rows["std"].fillna(0.0)
         axes.errorbar(x, rows["mean"], errors, fmt=marker, ms=4, color=colour, lw=1, label=algorithm)
-    for i, entry in enumerate(analysis.sets):
-        chance = entry.chance * entry.scale
+    for i, chance in enumerate(map(_chance, columns)):
         axes.plot([i - 0.42, i + 0.42], [chance, chance], color=GREY, lw=1, ls=":", label=CHANCE if i == 0 else None)
     _set_axis(axes, names)
-    axes.set_ylabel(_headline_label(analysis.sets))
-    legend(figure, axes)
-    return figure
+    for i in range(1, len(columns)):
+        if columns[i].block != columns[i - 1].block and analysis.comparisons[0].noun == "data set":
+            axes.axvline(i - 0.5, color=GREY, lw=1.0, zorder=0)
+
+
+def _chance(entry: Column) -> float:
+    """What guessing scores; NaN where it is not known, as of a derived value."""
+    return entry.chance * entry.scale if entry.classes else math.nan
 
 
 def _offset(position: int, number: int) -> float:
@@ -55,23 +91,32 @@ def _set_axis(axes: Axes, names: Sequence[str]) -> None:
 
 
 def _headline_label(sets: Sequence[Column]) -> str:
-    headlines = sorted({entry.headline for entry in sets})
-    return ", ".join(f"{name.replace('_', ' ')} ({measures.of(name).unit})" for name in headlines)
+    headlines = sorted({(entry.headline, entry.unit) for entry in sets})
+    return ", ".join(f"{name.replace('_', ' ')} ({unit})" for name, unit in headlines)
 
 
 # --- epochs -----------------------------------------------------------------------------------------------------------
 
 
+MOST_PANELS = 20
+
+
 def epochs(analysis: Analysis) -> Figure:
-    """Every set's headline over epochs: mean over runs, a band of one standard deviation (Kalischek 2023, figure 2)."""
-    number = len(analysis.sets)
+    """Every set's headline over epochs: mean over runs, a band of one standard deviation (Kalischek 2023, figure 2).
+
+    Of very many columns the first of each data set, then no more than fit.
+    """
+    sets = analysis.sets
+    if len(sets) > MOST_PANELS:
+        sets = tuple(group.columns[0] for group in groups(analysis))[:MOST_PANELS]
+    number = len(sets)
     columns = number if number <= 4 else min((4, 3, 5), key=lambda wide: -number % wide)  # fewest empty panels
     rows = -(-number // columns)
     figure = Figure(figsize=(max(4.5, 2.5 * columns), 2.0 * rows + 0.6), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
     panels = list(grid.flat)
     unit = analysis.collection.protocol.step_unit
-    for axes, entry in zip(panels, analysis.sets, strict=False):
+    for axes, entry in zip(panels, sets, strict=False):
         _epoch_panel(axes, analysis, entry)
         axes.set_title(entry.name)
     for axes in panels[number:]:
@@ -80,8 +125,8 @@ def epochs(analysis: Analysis) -> Figure:
         axes.set_xlabel(unit)
         axes.tick_params(labelbottom=True)
     for row in grid:
-        row[0].set_ylabel(_headline_label(analysis.sets))
-    legend(figure, panels[0])
+        row[0].set_ylabel(_headline_label(sets))
+    legend(figure, *panels)
     return figure
 
 
@@ -96,7 +141,7 @@ def _epoch_panel(axes: Axes, analysis: Analysis, entry: Column) -> None:
         mean, spread = groups.mean(), groups.std().fillna(0.0)
         axes.plot(mean.index, mean, color=colour, ls=style, lw=1.3, label=algorithm)
         axes.fill_between(mean.index, mean - spread, mean + spread, color=colour, alpha=0.15, lw=0)
-    axes.axhline(entry.chance * entry.scale, color=GREY, lw=0.8, ls=":", label=CHANCE)
+    axes.axhline(_chance(entry), color=GREY, lw=0.8, ls=":", label=CHANCE)
     axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5, integer=True))
 
 
@@ -136,12 +181,15 @@ def gap_rows(analysis: Analysis) -> pd.DataFrame:
     return table[table["gap"].notna() & ~table["oracle"].astype(bool)]
 
 
+WIDEST = 18.0  # inches
+
+
 def selection_gap(analysis: Analysis, gaps: pd.DataFrame) -> Figure:
     """By how much each set's own best epoch is better than the one that a rule picks, for every algorithm."""
     rules = list(dict.fromkeys(gaps["rule"]))
     names = analysis.set_names
     k = len(analysis.algorithms)
-    width = max(4.8, max(0.8, 0.11 * k) * len(names) + 1.2)
+    width = max(4.8, min(max(0.8, 0.11 * k) * len(names) + 1.2, WIDEST))
     figure = Figure(figsize=(width, 2.3 * len(rules) + 1.2), layout="constrained")
     grid = figure.subplots(len(rules), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
     for axes, rule in zip(grid, rules, strict=True):
@@ -151,7 +199,7 @@ def selection_gap(analysis: Analysis, gaps: pd.DataFrame) -> Figure:
             if algorithm not in table.index:
                 continue  # published: not known under every rule
             x = np.arange(len(names)) + _offset(position, k)
-            axes.plot(x, table.loc[algorithm].loc[list(names)], marker, ms=4.5, color=colour, label=algorithm)
+            axes.plot(x, table.loc[algorithm].reindex(list(names)), marker, ms=4.5, color=colour, label=algorithm)
         axes.axhline(0, color=GREY, lw=0.8)
         axes.grid(axis="y", color="#ececec", lw=0.7)
         axes.set_axisbelow(True)
@@ -159,5 +207,5 @@ def selection_gap(analysis: Analysis, gaps: pd.DataFrame) -> Figure:
         _set_axis(axes, names)
         axes.tick_params(axis="x", labelbottom=axes is grid[-1])
         axes.set_ylabel("gap (points)")
-    legend(figure, grid[0])
+    legend(figure, *grid)
     return figure

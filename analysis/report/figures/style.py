@@ -44,9 +44,9 @@ def mark_oracle(figure: Figure) -> None:
     figure.suptitle(ORACLE, color=WARNING, fontsize=9, **place)
 
 
-def legend(figure: Figure, axes: Axes) -> None:
-    """Below the axes, in as many columns as the figure's width holds."""
-    handles, labels = axes.get_legend_handles_labels()
+def legend(figure: Figure, *panels: Axes) -> None:
+    """Below the axes, of the panel that shows most, in as many columns as the figure's width holds."""
+    handles, labels = max((axes.get_legend_handles_labels() for axes in panels), key=lambda found: len(found[1]))
     if not handles:
         return
     order = sorted(range(len(labels)), key=lambda i: labels[i] == CHANCE)

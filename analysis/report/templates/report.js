@@ -1,6 +1,6 @@
 // Tables are sorted by a click on a column's head, or Enter on it. Without JavaScript they are read as they stand.
 for (const table of document.querySelectorAll("table")) {
-  const heads = [...table.tHead.rows[0].cells];
+  const heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
   heads.forEach((head, column) => {
     head.classList.add("by");
     head.tabIndex = 0;

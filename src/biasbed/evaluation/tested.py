@@ -26,7 +26,6 @@ from biasbed.evaluation.consistency import ObserverPair, consistency, matching_s
 from biasbed.evaluation.decisions import Decisions, write_predictions
 from biasbed.evaluation.evaluator import Evaluator, measure
 from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
-from biasbed.networks.lineage import content_hash
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.settings import build, flatten, specs
 from biasbed.suites import derived, label_maps
@@ -56,7 +55,7 @@ def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[s
 
     An attempt that was cut off goes on in its folder, with the sets that it has not decided on yet.
     """
-    evaluation = plan(options, given)
+    evaluation = plan(options, given, load(options))
     run = evaluation.run
     folder = run.folder(options.resume)
     if folder.is_done:
@@ -81,13 +80,16 @@ def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[s
     return metrics
 
 
-def plan(options: EvaluateOptions, given: Mapping[str, Any]) -> Evaluation:
-    """Everything that can be refused is refused here; UsageError says what is wrong."""
-    observers = _observers(options.compare)
-    own = None if options.label_map == "none" else label_maps.read_own(Path(options.label_map).expanduser())
+def load(options: EvaluateOptions) -> models.TestedModel:
+    """The model that is named, with its outputs named as the user says; UsageError where there is none."""
     model = models.find(options.model, options.weights, options.algorithm)
-    if own is not None:
-        model = _described(model, own)
+    own = _own_maps(options)
+    return model if own is None else _described(model, own)
+
+
+def plan(options: EvaluateOptions, given: Mapping[str, Any], model: models.TestedModel) -> Evaluation:
+    """Everything else that can be refused is refused here; UsageError says what is wrong."""
+    observers, own = _observers(options.compare), _own_maps(options)
     config = _config(options, given, model)
     suite = suites.open_suite(config)
     sets, misfits = _fitted(suite, model, own, config, _aggregation(options, config))
@@ -155,6 +157,10 @@ def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.Te
 
 
 # --- label maps -------------------------------------------------------------------------------------------------------
+
+
+def _own_maps(options: EvaluateOptions) -> label_maps.OwnMaps | None:
+    return None if options.label_map == "none" else label_maps.read_own(Path(options.label_map).expanduser())
 
 
 def _described(model: models.TestedModel, own: label_maps.OwnMaps) -> models.TestedModel:
@@ -276,7 +282,6 @@ def _run(options: EvaluateOptions, config: Config, model: models.TestedModel, su
     shared = {name: values[name] for name in (*EVALUATE_SHARED, "image_size", *own)}
     numbers = {name: shared[name] for name in ("image_size", "precision")}
     numbers |= {name: shared[name] for name, spec in own.items() if spec.identity}
-    weights = content_hash(model.module.state_dict())  # whatever their file is called
     cell = suite.cell if config.cell == "auto" else config.cell
     usual = "-".join(dict.fromkeys(record.slug(word) for word in (model.algorithm, Path(options.model).name[:24])))
     protocol = replace(suite.protocol(config), validation_sets=())
@@ -291,12 +296,12 @@ def _run(options: EvaluateOptions, config: Config, model: models.TestedModel, su
         home=home(config),
         settings={**flatten(options), **shared},
         what={
-            "weights": weights,
+            "weights": model.weights,
             "label_map": _content(options.label_map),
             "categories": _aggregation(options, config),
             **numbers,
         },
-        weights=weights,
+        weights=model.weights,
         code=code.code_hash(type(model.module), suites.load(config.suite)),
         protocol=protocol,
         data=suite.fingerprint,
@@ -361,11 +366,9 @@ def _kept(path: Path, entry: EvaluationSet, observer: str, skip: bool) -> Decisi
     except UsageError:  # damaged: they are made again
         return None
     is_whole = one.label_map == entry.label_map.name and (skip or list(one.images) == list(entry.source.ids))
-    if not is_whole:
-        return None
-    return replace(
-        one, observer=observer, set=entry.name, classes=entry.source.classes, preprocessing=entry.preprocessing
-    )
+    classes, words = entry.source.classes, entry.preprocessing
+    own = replace(one, observer=observer, set=entry.name, classes=classes, preprocessing=words)
+    return own if is_whole else None
 
 
 def _metrics(evaluation: Evaluation, found: Decided, pairs: Sequence[ObserverPair]) -> dict[str, float]:

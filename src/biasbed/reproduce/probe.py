@@ -16,9 +16,10 @@ def describe(words: Mapping[str, str], command: str = "train") -> dict[str, Any]
     """{"tags", "protocol"} of a training, or a test, with these settings; UsageError where it could not start."""
     if command == "evaluate":
         from biasbed.evaluation.command import read
-        from biasbed.evaluation.tested import plan
+        from biasbed.evaluation.tested import load, plan
 
-        run = plan(*read(words)).run
+        options, given = read(words)
+        run = plan(options, given, load(options)).run
         return {"tags": run.tags(), "protocol": json.loads(run.protocol.to_json())}
     try:
         from biasbed.compute.device import settle_device

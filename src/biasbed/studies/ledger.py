@@ -13,8 +13,10 @@ from biasbed.studies.plan import PlannedRun, Records
 from biasbed.system.files import write_whole
 
 HOURS = ("training", "evaluation", "other", "device")
-FIRST = ("run", "row", "cell", "algorithm", "seed", "state", "attempts", "reached", "unit", "processes")
-HEADER = (*FIRST, *(f"{name}_hours" for name in HOURS))
+HEADER = (
+    *("run", "row", "cell", "algorithm", "seed", "state", "attempts", "reached", "unit", "processes"),
+    *(f"{name}_hours" for name in HOURS),
+)
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,15 @@ from biasbed.tracking.folder import RunFolder, folder_for, home
 from biasbed.training.resolve import resolve, run_key
 
 if TYPE_CHECKING:
+    from biasbed.evaluation.models import TestedModel
     from biasbed.training.job import Job
 
 Records = Sequence[Mapping[str, Any]]  # of a journal: {"step", "timestamp", "metrics"}
+
+
+def place_of(row: str, cell: str) -> str:
+    """A row in a cell, as one name."""
+    return "-".join(filter(None, (row, cell)))
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,12 @@ class PlannedRun:
     @property
     def place(self) -> str:
         """Row and cell, of which all seeds are runs."""
-        return "-".join(filter(None, (self.row, self.cell)))
+        return place_of(self.row, self.cell)
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What is the same on all machines: place and key. One training under another name is another run."""
+        return self.place, self.run_key
 
     def folder(self) -> RunFolder:
         """Where it is trained, or has been."""
@@ -102,10 +113,11 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
     with opened_once():
         for row in table.rows:
             refusals: list[str] = []
+            known: dict[str, TestedModel] = {}  # of a row that is tested, its model, which is loaded once
             for place, cell in enumerate(cells):
                 where = " in ".join(filter(None, (row, cell.name)))
                 try:
-                    config, planned = _runs_in(table, row, cell, launcher)
+                    config, planned = _runs_in(table, row, cell, launcher, known)
                 except NotApplicable as error:
                     refusals.append(f"{where}: {error}")
                     continue
@@ -125,7 +137,9 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
     return StudyPlan(table, ordered, configs[0], min(fitting, len(ordered)), tuple(left_out))
 
 
-def _runs_in(table: StudyTable, row: str, cell: StudyCell, launcher: Launcher) -> tuple[Config, Sequence[PlannedRun]]:
+def _runs_in(
+    table: StudyTable, row: str, cell: StudyCell, launcher: Launcher, known: dict[str, TestedModel]
+) -> tuple[Config, Sequence[PlannedRun]]:
     """The config of a row's runs in a cell, and these. UsageError, or NotApplicable, where there can be none."""
     own = table.rows[row]
     if both := sorted(set(own) & set(cell.words)):
@@ -133,12 +147,17 @@ def _runs_in(table: StudyTable, row: str, cell: StudyCell, launcher: Launcher) -
     words = {**table.settings, **own, **cell.words, **table.chosen.get(row, {}).get(cell.name, {})}
     words |= {"suite": registry.settled(table.suite), "study": table.study}
     if "model" in own:
-        config, run = test_of(_of_tests({**words, "row": row}, own), launcher)
+        config, run = test_of(_of_tests({**words, "row": row}, own), launcher, known)
         return config, [run]
     words["algorithm"] = registry.settled(own["algorithm"])
     if row != algorithms.identifier(own["algorithm"]):
         words["row"] = row
     job, runs = runs_of(words, table.seeds, launcher)
+    chosen = table.chosen.get(row, {})
+    if table.chosen_by and chosen and cell.name not in chosen:
+        raise UsageError(
+            f"the sweep '{table.chosen_by['study']}' was made in the cells {', '.join(chosen)}: leave them so"
+        )
     return job.config, runs
 
 
@@ -190,12 +209,19 @@ def runs_of(words: Words, seeds: Sequence[int], launcher: Launcher) -> tuple[Job
     return first, runs
 
 
-def test_of(words: Words, launcher: Launcher) -> tuple[Config, PlannedRun]:
-    """The one run of a row that is only tested, in one cell, and its config. UsageError where it could not start."""
-    from biasbed.evaluation import command, tested
+def test_of(words: Words, launcher: Launcher, known: dict[str, TestedModel]) -> tuple[Config, PlannedRun]:
+    """The one run of a row that is only tested, in one cell, and its config.
+
+    known: the row's model, which is added where it is missing. UsageError where it could not start.
+    """
+    from biasbed.evaluation import command, recorded, tested
 
     options, given = command.read(words)
-    found = tested.plan(options, given)
+    if recorded.files(options.model):
+        raise UsageError(f"model={options.model}: a row is a model, and this is a file of decisions")
+    row = words["row"]
+    known[row] = known.get(row) or tested.load(options)
+    found = tested.plan(options, given, known[row])
     config = launcher.settle(dataclasses.replace(found.config, nproc=1))
     run = found.run
     return config, PlannedRun(
@@ -259,11 +285,11 @@ class Finished:
     metrics: Mapping[str, float]  # the last value of each
 
 
-def standing(run: PlannedRun, finished: Mapping[str, Finished]) -> RunStatus:
-    """How far a run is. finished: the study's finished runs on the server, by run key."""
+def standing(run: PlannedRun, finished: Mapping[tuple[str, str], Finished]) -> RunStatus:
+    """How far a run is. finished: the study's finished runs on the server, by their identity."""
     folder = run.folder()
-    if not folder.is_done and run.run_key in finished:
-        last = _seconds(finished[run.run_key].metrics)
+    if not folder.is_done and run.identity in finished:
+        last = _seconds(finished[run.identity].metrics)
         return RunStatus("done", run.total, per_unit=last / run.cadence or None)
     records = folder.read_journal()
     reached = run.reached(records)
@@ -282,7 +308,7 @@ def standing(run: PlannedRun, finished: Mapping[str, Finished]) -> RunStatus:
     return RunStatus(state, reached, best, per_unit, holder or error)
 
 
-def survey(plan: StudyPlan, finished: Mapping[str, Finished]) -> list[tuple[PlannedRun, RunStatus]]:
+def survey(plan: StudyPlan, finished: Mapping[tuple[str, str], Finished]) -> list[tuple[PlannedRun, RunStatus]]:
     """Every run with how far it is."""
     return [(run, standing(run, finished)) for run in plan.runs]
 

@@ -10,18 +10,21 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
-from biasbed.studies.plan import Finished, PlannedRun
+from biasbed.studies.plan import Finished, PlannedRun, place_of
 from biasbed.system.files import write_whole
 from biasbed.system.processes import Interrupted, ignore_signals, interruptible
 from biasbed.tracking.comparison import offer_study
 from biasbed.tracking.folder import make, mapping
 from biasbed.tracking.server import experiment_id, find_runs, guarded, resolve_uri, writer
 from biasbed.tracking.tracker import PARENT, take_run_id
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
 
 # In a study's folder: how it stands; what it is, of which only one is there; what it cost; what a sweep has besides.
 NOTE, TABLE, SWEPT, LEDGER = "study.json", "table.yaml", "sweep.yaml", "ledger.csv"
@@ -31,13 +34,20 @@ MEMBERS = ("train", "evaluate")  # kinds of a study's runs that make its table
 TIMES = ("time/epoch_seconds", "time/evaluation_seconds")
 
 
-def finished_runs(uri: str, study: str, **tags: str) -> dict[str, Finished]:
-    """The study's finished trainings and tests by run key; of several with one key the first."""
-    found: dict[str, Finished] = {}
+def finished_runs(uri: str, study: str, **tags: str) -> dict[tuple[str, str], Finished]:
+    """The study's finished trainings and tests by `PlannedRun.identity`; of several with one the first."""
+    found: dict[tuple[str, str], Finished] = {}
     for run in find_runs(uri, study=study, **tags):
         if run.data.tags.get(record.KIND) in MEMBERS and run.info.status == "FINISHED":
-            found.setdefault(run.data.tags.get(record.RUN_KEY, ""), Finished(run.info.run_id, run.data.metrics))
+            identity = place_of(*_row_and_cell(run)), run.data.tags.get(record.RUN_KEY, "")
+            found.setdefault(identity, Finished(run.info.run_id, run.data.metrics))
     return found
+
+
+def _row_and_cell(run: Run) -> tuple[str, str]:
+    """Of a run on the server; before there were rows, each method was one."""
+    tags = run.data.tags
+    return tags.get(record.ROW, tags.get(record.ALGORITHM, "")), tags.get(record.CELL, "")
 
 
 def refuse_mixture(
@@ -56,11 +66,11 @@ def refuse_mixture(
         if tags.get(record.SUITE, suite) != suite:
             raise UsageError(f"the study '{study}' is one of the suite {tags[record.SUITE]}: name another with study=")
         if tags.get(record.KIND) in MEMBERS and run.info.status == "FINISHED":
-            row, cell = tags.get(record.ROW, tags.get(record.ALGORITHM, "")), tags.get(record.CELL, "")
-            if hashes.get((row, cell), tags.get(record.CONFIG_HASH)) != tags.get(record.CONFIG_HASH):
+            where = _row_and_cell(run)
+            if hashes.get(where, tags.get(record.CONFIG_HASH)) != tags.get(record.CONFIG_HASH):
                 raise UsageError(
-                    f"the study '{study}' has finished runs of {'-'.join(filter(None, (row, cell)))} with other "
-                    f"settings or data (run {run.info.run_id}): name another with study="
+                    f"the study '{study}' has finished runs of {place_of(*where)} with other settings or data "
+                    f"(run {run.info.run_id}): name another with study="
                 )
 
 
@@ -133,21 +143,25 @@ class StudyRun:
 
     def is_finished(self, run: PlannedRun) -> bool:
         """Whether somebody has finished this run, as far as the server answers."""
-        found: dict[str, Finished] = {}
+        return self._finished(run) is not None
+
+    def _finished(self, run: PlannedRun) -> Finished | None:
+        found: dict[tuple[str, str], Finished] = {}
         self._try(lambda: found.update(finished_runs(self.uri, run.study, run_key=run.run_key)))
-        return bool(found)
+        return found.get(run.identity)
 
     def time_records(self, run: PlannedRun) -> list[dict[str, Any]]:
         """Seconds per evaluation of a run that was finished on another machine, as its journal would have them."""
         steps: dict[int, dict[str, float]] = {}
+        found = self._finished(run)
 
-        def read() -> None:
-            for found in finished_runs(self.uri, run.study, run_key=run.run_key).values():
-                for name in TIMES:
-                    for metric in writer(self.uri).get_metric_history(found.run_id, name):
-                        steps.setdefault(metric.step, {})[name] = metric.value
+        def read(run_id: str) -> None:
+            for name in TIMES:
+                for metric in writer(self.uri).get_metric_history(run_id, name):
+                    steps.setdefault(metric.step, {})[name] = metric.value
 
-        self._try(read)
+        if found is not None:
+            self._try(lambda: read(found.run_id))
         return [{"step": step, "metrics": metrics} for step, metrics in sorted(steps.items())]
 
     def finish(self, status: str) -> None:

@@ -125,9 +125,7 @@ def _rows(value: Any) -> dict[str, Words]:
         entries = own if isinstance(own, dict) else {}
         how = {key: entries[key] for key in ("algorithm", "model") if key in entries}
         if len(how) != 1 or not all(isinstance(entry, str) for entry in how.values()):
-            raise UsageError(
-                f"rows: {name} should have one of algorithm=, which is trained, and model=, which is tested"
-            )
+            raise UsageError(f"rows: {name}: give one of 'algorithm', which is trained, and 'model', which is tested")
         others = {key: entry for key, entry in entries.items() if key not in how}
         found[name] = {**how, **_words(others, f"rows: {name}")}
     return found

@@ -23,7 +23,7 @@ from biasbed.data.folders import FolderSource
 from biasbed.data.listing import reading, scan
 from biasbed.datasets.base import DataSet
 from biasbed.errors import UsageError
-from biasbed.settings import nearest, setting
+from biasbed.settings import nearest, setting, word
 from biasbed.suites.folders import ImageFolder
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, Suite
@@ -118,6 +118,8 @@ class Domains(Suite[D]):
     def open(self) -> OpenSuite:
         """UsageError where folders are missing or empty, or disagree on the classes."""
         config, held_out = self.config, self.config.test_domains
+        if config.sets not in ("auto", "all"):
+            raise UsageError(f"sets={word(config.sets)}: domains are tested that test_domains= holds out")
         for name in held_out:
             if name not in self.domains():
                 words, hint = ",".join(held_out), nearest(name, self.domains())

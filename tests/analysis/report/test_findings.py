@@ -9,7 +9,7 @@ import re
 import pytest
 
 from biasbed.analysis.command import Outcome
-from biasbed.analysis.report import doubts, findings
+from biasbed.analysis.report import compared, doubts, findings
 from biasbed.analysis.report.verdicts import claims, verdicts
 from biasbed.analysis.result import compute
 from biasbed.analysis.runs.store import RunStore
@@ -22,7 +22,7 @@ ALIKE = {"a": (0.5, 0.4) * 3, "b": (0.4, 0.5) * 3, "c": (0.45, 0.45) * 3}
 def everything(analysis: findings.Analysis) -> str:
     """All sentences about all sets."""
     comparison = analysis.comparisons[0]
-    parts = [findings.verdict(analysis), *findings.caveats(analysis), *findings.compared(analysis)]
+    parts = [findings.verdict(analysis), *findings.caveats(analysis), *compared.sentences(analysis)]
     parts += [*findings.concluded(analysis, comparison), *findings.sure(analysis, comparison)]
     parts += [*doubts.flippable(analysis, comparison), *doubts.pool(analysis, comparison)]
     parts += [*findings.on_single_sets(analysis), *doubts.weaknesses(analysis)]
@@ -95,7 +95,10 @@ def test_what_flips_is_named_and_what_survives_too(outcome: Outcome) -> None:
 def test_sets_with_the_same_images_weaken_every_verdict(recorder: Recorder) -> None:
     analysis = analysed(recorder, DIFFERENT)
     assert "same images" not in everything(analysis)
-    sets = tuple(dataclasses.replace(entry, source_images="digits") for entry in analysis.sets)
+    sets = tuple(
+        dataclasses.replace(column, entry=dataclasses.replace(column.entry, source_images="digits"))
+        for column in analysis.sets
+    )
     shared = dataclasses.replace(analysis, sets=sets)
     assert any("same images" in line for line in findings.caveats(shared))
     assert any("same images" in line for line in doubts.weaknesses(shared))

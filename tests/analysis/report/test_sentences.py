@@ -13,7 +13,7 @@ from helpers.sentences.page import Piece, pieces
 from helpers.sentences.studies import ALL, Study
 from helpers.toy_runs import Recorder
 
-QUICK = ("a_winner_of_two_with_a_lower_mean", "mixed_units")
+QUICK = ("a_winner_of_two_with_a_lower_mean", "mixed_units", "data_sets_of_several_columns")
 CASES = [pytest.param(s, id=s.name, marks=[] if s.name in QUICK else [pytest.mark.slow]) for s in ALL]
 
 

@@ -10,6 +10,8 @@ import pytest
 from scipy import stats
 
 from biasbed.analysis.statistics import bootstrap
+from biasbed.analysis.statistics.layout import each, single
+from biasbed.analysis.statistics.pairs import Pairs
 
 PAIR = (("a", "b"),)
 
@@ -28,12 +30,22 @@ def runs(seed: int = 0, num_sets: int = 8, num_runs: int = 6, lead: float = 1.0)
     }
 
 
+def improvements(data: dict[str, pd.DataFrame], number: int, family: Pairs = PAIR) -> pd.DataFrame:
+    rows, layout = {name: single(frame) for name, frame in data.items()}, each(data["a"])
+    return bootstrap.improvements(rows, layout, bootstrap.resample(rows, layout, number), 0.05, family)
+
+
+def intervals(data: dict[str, pd.DataFrame], number: int) -> pd.DataFrame:
+    rows, layout = {name: single(frame) for name, frame in data.items()}, each(data["a"])
+    return bootstrap.intervals(rows, layout, bootstrap.resample(rows, layout, number), 0.05)
+
+
 def test_probability_of_improvement_by_hand() -> None:
     """Agarwal et al. 2021, section 4.3: the mean over sets of the share of pairs of runs that a wins, ties half."""
     a = pd.DataFrame({"x": [1.0, 3.0], "y": [5.0, 5.0]})
     b = pd.DataFrame({"x": [2.0, 2.0, 0.0], "y": [5.0, 6.0, 7.0]})
     pair = {"a": a, "b": b}
-    frame = bootstrap.improvements(pair, bootstrap.resample(pair, 500), 0.05, PAIR)
+    frame = improvements(pair, 500)
     on_x, on_y = (1 + 3) / 6, (0.5 + 0.5) / 6
     assert frame["probability_of_improvement"].iloc[0] == pytest.approx((on_x + on_y) / 2)
 
@@ -41,16 +53,15 @@ def test_probability_of_improvement_by_hand() -> None:
 def test_improvement_is_mann_whitneys_u() -> None:
     data = runs(num_sets=1)
     expected = stats.mannwhitneyu(data["a"]["set0"], data["b"]["set0"]).statistic / 36
-    frame = bootstrap.improvements(data, bootstrap.resample(data, 200), 0.05, PAIR)
+    frame = improvements(data, 200)
     assert frame["probability_of_improvement"].iloc[0] == pytest.approx(expected)
     assert math.isnan(frame["improvement_low"].iloc[0])  # one set says nothing about others
 
 
 def test_both_directions_agree() -> None:
     data = runs()
-    draws = bootstrap.resample(data, 1000)
-    one = bootstrap.improvements(data, draws, 0.05, PAIR).iloc[0]
-    other = bootstrap.improvements(data, draws, 0.05, (("b", "a"),)).iloc[0]
+    one = improvements(data, 1000).iloc[0]
+    other = improvements(data, 1000, (("b", "a"),)).iloc[0]
     assert one["probability_of_improvement"] == pytest.approx(1 - other["probability_of_improvement"])
     assert (one["bootstrap_low"], one["bootstrap_high"]) == pytest.approx(
         (-other["bootstrap_high"], -other["bootstrap_low"])
@@ -61,10 +72,9 @@ def test_both_directions_agree() -> None:
 def test_differences_are_paired_over_sets() -> None:
     """Sets that differ by 20 points widen the interval of a mean, not of a difference."""
     data = runs(num_runs=10)
-    draws = bootstrap.resample(data, 1000)
-    means = bootstrap.intervals(data, draws, 0.05)
+    means = intervals(data, 1000)
     mean = means[(means["algorithm"] == "a") & (means["dataset"] == bootstrap.OVER_SETS)].iloc[0]
-    difference = bootstrap.improvements(data, draws, 0.05, PAIR).iloc[0]
+    difference = improvements(data, 1000).iloc[0]
     assert difference["bootstrap_high"] - difference["bootstrap_low"] < 3 < 10 < mean["high"] - mean["low"]
 
 
@@ -90,7 +100,7 @@ def test_the_quantiles_are_those_of_student_and_small_samples() -> None:
 def test_every_mean_names_its_runs() -> None:
     data = runs(num_runs=3, num_sets=2)
     data["a"].iloc[1, 0] = math.nan
-    frame = bootstrap.intervals(data, bootstrap.resample(data, 300), 0.05).set_index(["algorithm", "dataset"])
+    frame = intervals(data, 300).set_index(["algorithm", "dataset"])
     assert frame.loc[("a", "set0"), "run_ids"] == "a0 a2"
     assert frame.loc[("a", "set0"), "num_runs"] == 2
     assert frame.loc[("b", "set0"), "run_ids"] == "b0 b1 b2"
@@ -101,7 +111,7 @@ def test_every_mean_names_its_runs() -> None:
 
 def test_a_single_run_has_no_interval_on_a_set() -> None:
     data = runs(num_runs=1)
-    frame = bootstrap.intervals(data, bootstrap.resample(data, 300), 0.05)
+    frame = intervals(data, 300)
     on_sets = frame["dataset"] != bootstrap.OVER_SETS
     assert frame.loc[on_sets, ["low", "high"]].isna().all(axis=None)
     assert frame.loc[~on_sets, ["low", "high"]].notna().all(axis=None)
@@ -109,7 +119,7 @@ def test_a_single_run_has_no_interval_on_a_set() -> None:
 
 def test_the_same_data_give_the_same_numbers() -> None:
     data = runs()
-    first, second = (bootstrap.intervals(data, bootstrap.resample(data, 300), 0.05) for _ in range(2))
+    first, second = (intervals(data, 300) for _ in range(2))
     pd.testing.assert_frame_equal(first, second)
 
 

@@ -17,13 +17,28 @@ from helpers.sentences import tests_by_hand as by_hand
 from helpers.sentences.facts import LABELS, Facts, listing
 
 TESTS = {"omnibus": "Friedman's test", "nemenyi": "Nemenyi's test", "wilcoxon": "Wilcoxon tests with Holm's correction"}
-KINDS = {
-    "leave_one_algorithm_out": "one algorithm less",
-    "leave_one_set_out": "one set less",
-    "one_run_less": "one run less",
-    "selection_rule": "another selection rule",
-    "alpha": "another level of significance",
-}
+SETS = r"(?:data )?sets"  # a block is a set, or a data set of several columns; `check` holds the noun to the study
+
+
+def kinds(facts: Facts) -> dict[str, str]:
+    return {
+        "leave_one_algorithm_out": "one algorithm less",
+        "leave_one_set_out": f"one {facts.noun} less",
+        "one_run_less": f"one {facts.repeated} less",
+        "selection_rule": "another selection rule",
+        "alpha": "another level of significance",
+    }
+
+
+def pool_of(facts: Facts, setting: str) -> str:
+    """How a setting is called where some algorithm can't have every set; else empty."""
+    algorithms, sets = len(facts.algorithms_in(setting)), len(facts.sets_in(setting))
+    if not facts.lacking:
+        return ""
+    size = f"{sets} {facts.noun}{'s' * (sets != 1)}"
+    if setting == "complete":
+        return f"the {algorithms} algorithms that have all {size}"
+    return f"the {size} that all {algorithms} algorithms have"
 
 
 @dataclass(frozen=True)
@@ -49,6 +64,8 @@ def sentence(pattern: str) -> Callable[[Checker], Checker]:
 def check(text: str, place: Place) -> None:
     found = [(match, checker) for pattern, checker in TABLE if (match := pattern.fullmatch(text))]
     assert len(found) == 1, f"{len(found)} patterns for: {text}"
+    assert "data set" not in text or place.facts.noun == "data set" or place.facts.lacking, text
+    assert "replicate" not in text or place.facts.repeated == "replicate" or "Avg:" in text, text
     match, checker = found[0]
     checker(match, place)
 
@@ -112,9 +129,10 @@ def named(text: str, pairs: set[tuple[str, str]]) -> None:
 # --- the verdict, and what must be read with it -----------------------------------------------------------------------
 
 
-@sentence(r"toy: (\d+) algorithms? on (\d+) evaluation sets?")
+@sentence(r"toy: (\d+) algorithms? on (\d+) (evaluation|data) sets?")
 def _(m: re.Match[str], at: Place) -> None:
-    assert [int(m[1]), int(m[2])] == [len(at.facts.algorithms), len(at.facts.sets)]
+    assert [int(m[1]), int(m[2])] == [len(at.facts.algorithms), len(at.facts.blocks)]
+    assert (m[3] == "data") == (at.facts.noun == "data set")
 
 
 @sentence(
@@ -129,8 +147,11 @@ def _(m: re.Match[str], at: Place) -> None:
     assert m[1] == by_hand.why_untestable(at.facts.values(at.setting), at.facts.sets_in(at.setting))
 
 
-@sentence(r"These runs do not show that the algorithms differ\. That is no evidence that they are equal\.")
+@sentence(
+    r"These runs do not show that the algorithms differ(?: \((.+)\))?\. That is no evidence that they are equal\."
+)
 def _(m: re.Match[str], at: Place) -> None:
+    assert (m[1] or "") == pool_of(at.facts, "all")
     assert at.facts.conclusions("all")
     assert not at.facts.differ("all")
 
@@ -148,9 +169,16 @@ def _(m: re.Match[str], at: Place) -> None:
     assert not at.facts.told("all")
 
 
-@sentence(r"Over these (\d+) sets the algorithms differ: (.+)\.")
+@sentence(r"Of (.+) it is (not )?shown that they differ\.")
 def _(m: re.Match[str], at: Place) -> None:
-    assert int(m[1]) == len(at.facts.sets)
+    assert m[1] == pool_of(at.facts, "complete")
+    assert at.facts.differ("complete") == (m[2] is None)
+    assert not at.facts.told("complete")
+
+
+@sentence(rf"Over these (\d+) {SETS} the algorithms differ: (.+)\.")
+def _(m: re.Match[str], at: Place) -> None:
+    assert int(m[1]) == len(at.facts.sets_in("all"))
     assert at.facts.differ("all")
     assert said_pairs(m[2], at) == at.facts.told("all") != set()
 
@@ -164,7 +192,7 @@ def _(m: re.Match[str], at: Place) -> None:
     named(m[4] or "", firm)
     common, *extra = m[3].split("; for ")
     tests = [test for test in ("nemenyi", "wilcoxon") if at.facts.told("all", test)]
-    tried = {TESTS[test]: {KINDS[kind] for kind in at.facts.tried("all", test)} for test in tests}
+    tried = {TESTS[test]: {kinds(at.facts)[kind] for kind in at.facts.tried("all", test)} for test in tests}
     shared = set.intersection(*tried.values())
     assert set(split(common)) == shared
     more = {test: kinds - shared for test, kinds in tried.items() if kinds - shared}
@@ -203,23 +231,50 @@ def _(m: re.Match[str], at: Place) -> None:
 
 @sentence(r"Some algorithm has a single run: how much luck of one training is in its numbers is not known\.")
 def _(m: re.Match[str], at: Place) -> None:
-    assert min(len(at.facts.of(name)) for name in at.facts.algorithms) == 1
+    assert min(len(at.facts.replicates(name)) for name in at.facts.algorithms) == 1
 
 
 # --- what was compared ------------------------------------------------------------------------------------------------
 
 
 @sentence(
-    r"(\d+) algorithms? \((.+)\) on (\d+) evaluation sets? \((.+)\), (.+) of each, (\d+) runs? in all(?:, (\d+) of them published)?\."
+    r"(\d+) algorithms? \((.+?)\) on (\d+) (evaluation set|data set)s? \((.+)\), (.+) of each, (\d+) runs? in all(?:, (\d+) of them published)?\."
 )
 def _(m: re.Match[str], at: Place) -> None:
     facts = at.facts
-    assert (split(m[2]), split(m[4])) == (facts.algorithms, facts.sets)
-    assert [int(m[1]), int(m[3]), int(m[6])] == [len(facts.algorithms), len(facts.sets), len(facts.runs)]
-    numbers = [len(facts.of(name)) for name in facts.algorithms]
-    low, high = min(numbers), max(numbers)
-    assert m[5] == (f"{low} to {high} runs" if low < high else f"{low} run{'s' * (low > 1)}")
-    assert int(m[7] or 0) == sum(run.published for run in facts.runs)
+    listed = facts.sets if m[4] == "evaluation set" else wide_blocks(facts)
+    assert (split(m[2]), split(m[5])) == (facts.algorithms, listed)
+    assert [int(m[1]), int(m[3]), int(m[7])] == [len(facts.algorithms), len(facts.blocks), len(facts.runs)]
+    numbers = [len(facts.replicates(name)) for name in facts.algorithms]
+    low, high, noun = min(numbers), max(numbers), facts.repeated
+    assert m[6] == (f"{low} to {high} {noun}s" if low < high else f"{low} {noun}{'s' * (low > 1)}")
+    assert int(m[8] or 0) == sum(run.published for run in facts.runs)
+
+
+def wide_blocks(facts: Facts) -> list[str]:
+    return [f"{block}: {len(names)} columns" if len(names) > 1 else block for block, names in facts.blocks.items()]
+
+
+@sentence(r"Each of (\d+) cells \((.+)\) takes trainings of its own\.")
+def _(m: re.Match[str], at: Place) -> None:
+    cells = sorted({run.cell for run in at.facts.runs})
+    assert (int(m[1]), split(m[2])) == (len(cells), cells)
+
+
+@sentence(r"A replicate is the runs of an algorithm with one seed on all cells\.")
+def _(m: re.Match[str], at: Place) -> None:
+    assert at.facts.cells
+
+
+@sentence(r"(?:-: )?(\S+) is not applicable on (.+): it needs training images of several domains\.?")
+def _(m: re.Match[str], at: Place) -> None:
+    assert "domain" in at.facts.of(m[1])[0].needs
+    assert m[2].split(", ") == [name for block in at.facts.lacks(m[1]) for name in at.facts.blocks[block]]
+
+
+@sentence(r"Trained on ((?!train).+)\.")
+def _(m: re.Match[str], at: Place) -> None:
+    assert split(m[1]) == list(at.facts.blocks)
 
 
 @sentence(r"Trained on train(.*)\.")
@@ -230,9 +285,9 @@ def _(m: re.Match[str], at: Place) -> None:
     assert m[1] == "".join(f"; {name} also or only on {listing(sorted(data))}" for name, data in other.items() if data)
 
 
-@sentence(r"A run's score on a set is that of (.+)\. An algorithm's score is the mean over its runs\.")
+@sentence(r"A run's score on a set is that of (.+)\. An algorithm's score is the mean over its (run|replicate)s\.")
 def _(m: re.Match[str], at: Place) -> None:
-    assert m[1] == LABELS[at.facts.rule]
+    assert (m[1], m[2]) == (LABELS[at.facts.rule], at.facts.repeated)
 
 
 @sentence(r"Names with @ are published results beside one's own\.")
@@ -287,9 +342,28 @@ def _(m: re.Match[str], at: Place) -> None:
 # --- what can be concluded --------------------------------------------------------------------------------------------
 
 
-@sentence(r"(?:All|Strict setting,) (\d+) sets?(?:: (?:ranks and pairs|what flips))?")
+@sentence(rf"(?:All|Strict setting,) (\d+) {SETS}(?:: (?:ranks and pairs|what flips))?")
 def _(m: re.Match[str], at: Place) -> None:
     assert int(m[1]) == len(at.facts.sets_in(at.setting))
+    assert not pool_of(at.facts, at.setting) or at.setting == "strict"
+
+
+@sentence(r"The (.+ algorithms (?:that )?have.*?)(?:: (?:ranks and pairs|what flips))?")
+def _(m: re.Match[str], at: Place) -> None:
+    assert f"the {m[1]}" == pool_of(at.facts, at.setting)
+
+
+@sentence(r"Left out: (.+), on which some algorithm is not applicable \((\d+) algorithms x (\d+) (?:data )?sets?\)\.")
+def _(m: re.Match[str], at: Place) -> None:
+    assert m[1].split(", ") == at.facts.lacking
+    assert (int(m[2]), int(m[3])) == (len(at.facts.algorithms), len(at.facts.sets_in("all")))
+
+
+@sentence(r"Left out: (.+), not applicable on some (?:data )?set \((\d+) algorithms x (\d+) (?:data )?sets?\)\.")
+def _(m: re.Match[str], at: Place) -> None:
+    kept = at.facts.algorithms_in("complete")
+    assert m[1].split(", ") == [name for name in at.facts.algorithms if name not in kept]
+    assert (int(m[2]), int(m[3])) == (len(kept), len(at.facts.blocks))
 
 
 @sentence(r"Left out: (.+), made by the maker of data that some compared algorithm trained on\.")
@@ -298,7 +372,7 @@ def _(m: re.Match[str], at: Place) -> None:
 
 
 @sentence(
-    r"Over these (\d+) sets (the algorithms differ|it is not shown that the algorithms differ) \(Friedman's test by (.+)\)(, so no pair is called different\. That is no evidence that they are equal)?\."
+    rf"Over these (\d+) {SETS} (the algorithms differ|it is not shown that the algorithms differ) \(Friedman's test by (.+)\)(, so no pair is called different\. That is no evidence that they are equal)?\."
 )
 def _(m: re.Match[str], at: Place) -> None:
     rows = by_hand.rank_rows(at.facts.values(at.setting))
@@ -310,7 +384,7 @@ def _(m: re.Match[str], at: Place) -> None:
         near_p(by_f[2], p)
         assert len(rows) >= 6
     elif infinite := re.fullmatch(
-        r"Iman and Davenport's F, which is infinite, as every set ranks them alike, p = 0, while equal algorithms agree like this with a probability of (\S+)",
+        r"Iman and Davenport's F, which is infinite, as every (?:data )?set ranks them alike, p = 0, while equal algorithms agree like this with a probability of (\S+)",
         m[3],
     ):
         assert all(row == rows[0] for row in rows)
@@ -328,30 +402,31 @@ def _(m: re.Match[str], at: Place) -> None:
 @sentence(r"Nemenyi's test tells (\d+) of (\d+) pairs?(?: with (\S+))? apart(?:: (.+))?\.")
 def _(m: re.Match[str], at: Place) -> None:
     told = at.facts.told(at.setting, "nemenyi")
-    assert [int(m[1]), int(m[2]), m[3]] == [len(told), len(at.facts.pairs), at.facts.control]
+    assert [int(m[1]), int(m[2]), m[3]] == [len(told), len(at.facts.pairs(at.setting)), at.facts.control]
     assert (said_pairs(m[4], at) if m[4] else set()) == told
 
 
 @sentence(
-    r"Exact Wilcoxon tests with Holm's correction tell (\d+) of (\d+) pairs?(?: with (\S+))? apart(?:\. They could not have told any: with (\d+) tests on (\d+) sets the clearest possible outcome has p = (\S+?))?(?:: (.+))?\."
+    r"Exact Wilcoxon tests with Holm's correction tell (\d+) of (\d+) pairs?(?: with (\S+))? apart(?:\. They could not have told any: with (\d+) tests on (\d+) (?:data )?sets the clearest possible outcome has p = (\S+?))?(?:: (.+))?\."
 )
 def _(m: re.Match[str], at: Place) -> None:
     told = at.facts.told(at.setting, "wilcoxon")
-    assert [int(m[1]), int(m[2]), m[3]] == [len(told), len(at.facts.pairs), at.facts.control]
+    pairs = at.facts.pairs(at.setting)
+    assert [int(m[1]), int(m[2]), m[3]] == [len(told), len(pairs), at.facts.control]
     assert (said_pairs(m[7], at) if m[7] else set()) == told
     sets = len(at.facts.sets_in(at.setting))
-    clearest = by_hand.wilcoxon([float(i + 1) for i in range(sets)])[2] * len(at.facts.pairs)
+    clearest = by_hand.wilcoxon([float(i + 1) for i in range(sets)])[2] * len(pairs)
     assert (m[4] is not None) == (min(1.0, clearest) >= at.facts.alpha)
     if m[4]:
-        assert [int(m[4]), int(m[5]), m[6]] == [len(at.facts.pairs), sets, f"{min(1.0, clearest):.2g}"]
+        assert [int(m[4]), int(m[5]), m[6]] == [len(pairs), sets, f"{min(1.0, clearest):.2g}"]
 
 
 @sentence(r"Two algorithms: exact paired tests in place of Friedman and Nemenyi, which need three\.")
 def _(m: re.Match[str], at: Place) -> None:
-    assert len(at.facts.algorithms) == 2
+    assert len(at.facts.algorithms_in(at.setting)) == 2
 
 
-@sentence(r"(\S+) against (\S+): better on (\d+) sets, worse on (\d+), equal on (\d+)\.")
+@sentence(r"(\S+) against (\S+): better on (\d+) (?:data )?sets, worse on (\d+), equal on (\d+)\.")
 def _(m: re.Match[str], at: Place) -> None:
     d = at.facts.differences(at.setting, m[1], m[2])
     assert [int(x) for x in m.groups()[2:]] == [sum(x > 0 for x in d), sum(x < 0 for x in d), sum(x == 0 for x in d)]
@@ -359,14 +434,14 @@ def _(m: re.Match[str], at: Place) -> None:
 
 @sentence(r"Wilcoxon signed-rank: rank sum (\S+), exact two-sided p = (\S+)\.")
 def _(m: re.Match[str], at: Place) -> None:
-    plus, _minus, p = by_hand.wilcoxon(at.facts.differences(at.setting, *at.facts.algorithms))
+    plus, _minus, p = by_hand.wilcoxon(at.facts.differences(at.setting, *at.facts.algorithms_in(at.setting)))
     assert float(m[1]) == plus
     near_p(m[2], p)
 
 
 @sentence(r"Sign test: exact two-sided p = (\S+)\.")
 def _(m: re.Match[str], at: Place) -> None:
-    d = at.facts.differences(at.setting, *at.facts.algorithms)
+    d = at.facts.differences(at.setting, *at.facts.algorithms_in(at.setting))
     near_p(m[1], by_hand.sign_test(sum(x > 0 for x in d), sum(x < 0 for x in d)))
 
 

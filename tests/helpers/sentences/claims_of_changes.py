@@ -9,7 +9,7 @@ import math
 import re
 
 from helpers.sentences import tests_by_hand as by_hand
-from helpers.sentences.claims import KINDS, TESTS, Place, sentence, split
+from helpers.sentences.claims import TESTS, Place, kinds, sentence, split
 from helpers.sentences.facts import Facts, listing
 
 BY_WORDS = {words: test for test, words in TESTS.items()}
@@ -18,8 +18,8 @@ BY_WORDS = {words: test for test, words in TESTS.items()}
 
 TRIED = {
     "leave_one_algorithm_out": r"leaving out each of (\d+) algorithms",
-    "leave_one_set_out": r"each of (\d+) sets",
-    "one_run_less": r"each of (\d+) runs",
+    "leave_one_set_out": r"each of (\d+) (?:data )?sets",
+    "one_run_less": r"each of (\d+) (?:run|replicate)s",
     "selection_rule": r"(\d+) further selection rules?",
     "alpha": r"(\d+) other levels? of significance",
 }
@@ -37,21 +37,25 @@ def _(m: re.Match[str], at: Place) -> None:
 
 @sentence(r"Of these, (\d+) of the kind '(.+)' could not be: nothing is left to test\.")
 def _(m: re.Match[str], at: Place) -> None:
-    assert int(m[1]) == sum(KINDS[kind] == m[2] and not then for kind, _, then in at.facts.changes(at.setting))
+    assert int(m[1]) == sum(
+        kinds(at.facts)[kind] == m[2] and not then for kind, _, then in at.facts.changes(at.setting)
+    )
 
 
 @sentence(r"Could not be tried: (.+), for the conclusions of (.+); too little is left to test\.")
 def _(m: re.Match[str], at: Place) -> None:
     made = {kind for kind, _, _ in at.facts.changes(at.setting)}
-    assert set(split(m[1])) == {KINDS[kind] for kind in made - set(at.facts.tried(at.setting, BY_WORDS[m[2]]))}
+    assert set(split(m[1])) == {
+        kinds(at.facts)[kind] for kind in made - set(at.facts.tried(at.setting, BY_WORDS[m[2]]))
+    }
 
 
 def changes_in_words(facts: Facts, changes: list[tuple[str, str]]) -> list[str]:
     oracle = {"best_epoch", "best_epoch_per_run"}
     made = {
         "leave_one_algorithm_out": "without {}",
-        "leave_one_set_out": "without the set {}",
-        "one_run_less": "without the run {}",
+        "leave_one_set_out": f"without the {facts.noun} {{}}",
+        "one_run_less": f"without the {facts.repeated} {{}}",
         "selection_rule": "selected by {}",
         "alpha": "at a level of {}",
     }
@@ -69,8 +73,9 @@ def check_survival(at: Place, claim: tuple[str, str, str], said: str) -> None:
 @sentence(r"The conclusion (that the algorithms differ|that no difference is shown) (.+)\.")
 def _(m: re.Match[str], at: Place) -> None:
     assert (m[1] == "that the algorithms differ") == at.facts.differ(at.setting)
-    two = len(at.facts.algorithms) == 2
-    check_survival(at, ("wilcoxon", *at.facts.algorithms) if two else ("omnibus", "", ""), m[2])  # type: ignore[arg-type]
+    names = at.facts.algorithms_in(at.setting)
+    two = len(names) == 2
+    check_survival(at, ("wilcoxon", *names) if two else ("omnibus", "", ""), m[2])  # type: ignore[arg-type]
 
 
 def the_claim(at: Place, better: str, worse: str, test: str) -> tuple[str, str, str]:
@@ -149,7 +154,7 @@ def _(m: re.Match[str], at: Place) -> None:
         apart = abs(lead) > by_hand.critical_difference(len(pool) + weak, number, at.facts.alpha)
         return (lead > 0) - (lead < 0) if apart else 0
 
-    depends, names = 0, at.facts.algorithms
+    depends, names = 0, at.facts.algorithms_in(at.setting)
     for a, b in itertools.combinations(names, 2):
         others = [name for name in names if name not in (a, b)]
         pools = [[a, b, *some] for size in range(len(others)) for some in itertools.combinations(others, size)]

@@ -40,10 +40,15 @@ def differing_sets(facts: Facts) -> tuple[list[str], list[str]]:
     return [s for s in facts.sets if adjusted.get(s, 1.0) < facts.alpha and s not in near], near
 
 
+def pairs_on(facts: Facts, name: str) -> list[tuple[str, str]]:
+    """Those compared on a column: of algorithms that have it."""
+    return [pair for pair in facts.pairs() if set(pair) <= set(facts.by_algorithm(name))]
+
+
 @sentence(r"No test on a single set: (.+)\.")
 def _(m: re.Match[str], at: Place) -> None:
     assert not tested_sets(at.facts)
-    single = [name for name in at.facts.algorithms if len(at.facts.of(name)) < 2]
+    single = [name for name in at.facts.algorithms if len(at.facts.replicates(name)) < 2]
     wanted = f"fewer than two runs: {', '.join(single)}" if single else "all runs have the same score"
     assert m[1] == ("there is one algorithm" if len(at.facts.algorithms) == 1 else wanted)
 
@@ -71,14 +76,14 @@ def _(m: re.Match[str], at: Place) -> None:
 )
 def _(m: re.Match[str], at: Place) -> None:
     def told(name: str) -> int:
-        groups = dict(zip(at.facts.algorithms, at.facts.groups(name), strict=True))
-        p = by_hand.holm({(a, b): by_hand.mann_whitney(groups[a], groups[b]) for a, b in at.facts.pairs})
+        groups = at.facts.by_algorithm(name)
+        p = by_hand.holm({(a, b): by_hand.mann_whitney(groups[a], groups[b]) for a, b in pairs_on(at.facts, name)})
         return sum(adjusted < at.facts.alpha for adjusted in p.values())
 
     sure, near = differing_sets(at.facts)
     least = sum(map(told, sure))
     assert least <= int(m[1]) <= least + sum(map(told, near))
-    assert int(m[2]) == len(at.facts.pairs) * len(tested_sets(at.facts))
+    assert int(m[2]) == sum(len(pairs_on(at.facts, name)) for name in tested_sets(at.facts))
 
 
 @sentence(
@@ -86,14 +91,15 @@ def _(m: re.Match[str], at: Place) -> None:
     r"algorithms have the same number of runs, it takes (\d+) of each\."
 )
 def _(m: re.Match[str], at: Place) -> None:
-    def possible(x: int, y: int) -> bool:
-        return 2 / math.comb(x + y, x) * len(at.facts.pairs) < at.facts.alpha
+    def possible(x: int, y: int, number: int = len(at.facts.pairs())) -> bool:
+        return 2 / math.comb(x + y, x) * number < at.facts.alpha
 
     assert possible(int(m[1]), int(m[1]))
     assert not possible(int(m[1]) - 1, int(m[1]) - 1)
     for name in tested_sets(at.facts):
-        sizes = dict(zip(at.facts.algorithms, map(len, at.facts.groups(name)), strict=True))
-        assert not any(possible(sizes[a], sizes[b]) for a, b in at.facts.pairs)
+        sizes = {algorithm: len(scores) for algorithm, scores in at.facts.by_algorithm(name).items()}
+        pairs = pairs_on(at.facts, name)
+        assert not any(possible(sizes[a], sizes[b], len(pairs)) for a, b in pairs)
 
 
 # --- how sure ---------------------------------------------------------------------------------------------------------
@@ -116,7 +122,7 @@ def check_interval(m: re.Match[str], at: Place, first: int) -> None:
 @sentence(
     r"(\S+) is better than (\S+) by (\S+ points) on average over the sets"
     + INTERVAL
-    + r", and on (\d+) of (\d+) sets; "
+    + r", and on (\d+) of (\d+) (?:data )?sets; "
     r"a run of the one beats a run of the other in (.+) of the comparisons \(ties count half\)\."
 )
 def _(m: re.Match[str], at: Place) -> None:
@@ -145,7 +151,7 @@ def beats(at: Place, a: str, b: str) -> float:
 
 
 @sentence(
-    r"(\S+) ranks before (\S+) and is better on (\d+) of (\d+) sets, yet its mean over the sets is (the same|\S+ points worse)"
+    r"(\S+) ranks before (\S+) and is better on (\d+) of (\d+) (?:data )?sets, yet its mean over the sets is (the same|\S+ points worse)"
     + INTERVAL
     + r"\."
 )
@@ -174,7 +180,7 @@ def _(m: re.Match[str], at: Place) -> None:
     assert math.isclose(float(m[2]), 100 * (1 - at.facts.alpha))
     sure, alike, unsure = simulated.practical(at.facts, at.setting)  # unsure: too near to the level to be told
     different, same, undecided = int(m[3]), int(m[5]), int(m[7])
-    assert different + same + undecided == int(m[4]) == len(at.facts.pairs)
+    assert different + same + undecided == int(m[4]) == len(at.facts.pairs(at.setting))
     assert len(sure) <= different <= len(sure) + len(unsure)
     assert len(alike) <= same <= len(alike) + len(unsure)
     if m[6]:
@@ -182,7 +188,7 @@ def _(m: re.Match[str], at: Place) -> None:
         assert alike <= names <= alike | unsure
 
 
-@sentence(r"Kendall's W is (\S+): 1 if all sets ranked the algorithms alike, 0 without agreement\.")
+@sentence(r"Kendall's W is (\S+): 1 if all (?:data )?sets ranked the algorithms alike, 0 without agreement\.")
 def _(m: re.Match[str], at: Place) -> None:
     rows = by_hand.rank_rows(at.facts.values(at.setting))
     near(m[1], by_hand.friedman_chi2(rows) / (len(rows) * (len(rows[0]) - 1)))
@@ -212,18 +218,20 @@ def _(m: re.Match[str], at: Place) -> None:
     r"trainings may be taken for one between methods\."
 )
 def _(m: re.Match[str], at: Place) -> None:
-    whole = [run for run in at.facts.runs if len(run.curves) == len(at.facts.sets)]
-    names = [at.facts.name(run) for run in whole]
+    rows = {name: at.facts.oriented_runs(name, "all") for name in at.facts.algorithms}
+    names = [name for name, own in rows.items() for row in own if None not in row]
     assert len(names) == len(set(names))
 
 
 # --- what could not have been seen ------------------------------------------------------------------------------------
 
-WHERE = r"(?:Strict setting \((\d+) sets\): )?"
+WHERE = r"(?:Strict setting \((\d+) (?:data )?sets\): |Algorithms that have all \d+ (?:data )?sets: )?"
 
 
 def placed(m: re.Match[str], at: Place) -> Place:
-    """These sentences name the strict setting themselves."""
+    """These sentences name a setting other than all sets themselves."""
+    if m[0].startswith("Algorithms that have all"):
+        return Place(at.facts, "complete")
     assert m[1] is None or int(m[1]) == len(at.facts.sets_in("strict"))
     return Place(at.facts, "all" if m[1] is None else "strict")
 
@@ -235,12 +243,13 @@ def _(m: re.Match[str], at: Place) -> None:
 
 @sentence(
     WHERE
-    + r"[Ww]ith (\d+) algorithms on (\d+) sets, two average ranks must differ by (\S+) to be told apart; the largest "
-    r"possible difference is (\d+)(?:, of which that is (\d+)%)?(?: \(at least (\d+) sets are needed to tell any pair of (\d+) apart\)"
-    r"|, so no pair could have been told apart: that takes at least (\d+) sets)\."
+    + r"[Ww]ith (\d+) algorithms on (\d+) (?:data )?sets, two average ranks must differ by (\S+) to be told apart; the largest "
+    r"possible difference is (\d+)(?:, of which that is (\d+)%)?(?: \(at least (\d+) (?:data )?sets are needed to tell any pair of (\d+) apart\)"
+    r"|, so no pair could have been told apart: that takes at least (\d+) (?:data )?sets)\."
 )
 def _(m: re.Match[str], at: Place) -> None:
-    k, n = len(at.facts.algorithms), len(at.facts.sets_in(placed(m, at).setting))
+    setting = placed(m, at).setting
+    k, n = len(at.facts.algorithms_in(setting)), len(at.facts.sets_in(setting))
     critical = by_hand.critical_difference(k, n, at.facts.alpha)
     assert (int(m[2]), int(m[3]), int(m[5])) == (k, n, k - 1)
     near(m[4], critical)
@@ -253,7 +262,7 @@ def _(m: re.Match[str], at: Place) -> None:
 
 @sentence(
     WHERE
-    + r"[Tt]wo algorithms can differ significantly from (\d+) sets on; here there are (\d+)(, so no outcome could have been significant)?\."
+    + r"[Tt]wo algorithms can differ significantly from (\d+) (?:data )?sets on; here there are (\d+)(, so no outcome could have been significant)?\."
 )
 def _(m: re.Match[str], at: Place) -> None:
     fewest = next(n for n in range(1, 99) if 2.0 ** (1 - n) < at.facts.alpha)
@@ -263,13 +272,13 @@ def _(m: re.Match[str], at: Place) -> None:
 
 @sentence(
     WHERE
-    + r"[Tt]o be found with a probability of 80% on (\d+) sets and (\S+) run\(s\) of each algorithm, one algorithm must be "
+    + r"[Tt]o be found with a probability of 80% on (\d+) (?:data )?sets and (\S+) (?:run|replicate)\(s\) of each algorithm, one algorithm must be "
     r"better than (?:all others|the other) by (.+); smaller differences would have been missed more often\."
 )
 def _(m: re.Match[str], at: Place) -> None:
     setting = placed(m, at).setting
     assert int(m[2]) == len(at.facts.sets_in(setting))
-    numbers = [len(at.facts.of(name)) for name in at.facts.algorithms]
+    numbers = [len(at.facts.replicates(name)) for name in at.facts.algorithms_in(setting)]
     assert m[3] == f"{len(numbers) / sum(1 / number for number in numbers):.3g}"
     for part in m[4].split(" or "):
         match = re.fullmatch(r"(\S+) points \((.+)\)", part)
@@ -289,23 +298,23 @@ def _(m: re.Match[str], at: Place) -> None:
 
 @sentence(
     WHERE
-    + r"[Ee]ven compared alone, half of the pairs here take (\S+) points or more, given how their differences vary over the sets\."
+    + r"[Ee]ven compared alone, half of the pairs here take (\S+) points or more, given how their differences vary over the (?:data )?sets\."
 )
 def _(m: re.Match[str], at: Place) -> None:
     """At four fifths of that, at least half of the pairs are found less often than in 80 % of the cases."""
     setting = placed(m, at).setting
-    powers = [simulated.pair_power(at.facts, setting, pair, 0.8 * float(m[2])) for pair in at.facts.pairs]
+    powers = [simulated.pair_power(at.facts, setting, pair, 0.8 * float(m[2])) for pair in at.facts.pairs(setting)]
     assert sum(power < 0.83 for power in powers) >= len(powers) / 2, powers
 
 
-@sentence(r"(.+): (\S+ points) take (\d+) sets with (\d+) runs? of each algorithm\.")
+@sentence(r"(.+): (\S+ points) take (\d+) (?:data )?sets with (\d+) (?:run|replicate)s? of each algorithm\.")
 def _(m: re.Match[str], at: Place) -> None:
     near_points(m[2], float(at.facts.study.options["difference"]))
     power, error = simulated.power(at.facts, "all", float(m[2].split()[0]), PROCEDURES[m[1]], int(m[3]), int(m[4]))
     assert power > 0.8 - 4 * error
 
 
-@sentence(r"(.+): no design of up to 30 sets and (\d+) runs shows (\S+ points)\.")
+@sentence(r"(.+): no design of up to 30 (?:data )?sets and (\d+) (?:run|replicate)s shows (\S+ points)\.")
 def _(m: re.Match[str], at: Place) -> None:
     near_points(m[3], float(at.facts.study.options["difference"]))
     power, error = simulated.power(at.facts, "all", float(m[3].split()[0]), PROCEDURES[m[1]], 30, int(m[2]))

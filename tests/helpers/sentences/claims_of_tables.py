@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 
-from helpers.sentences.claims import Place, sentence
+from helpers.sentences.claims import Place, check, sentence
 
 UNITS = r"(percent|nats|percent, losses in nats)"
 
@@ -15,6 +15,16 @@ UNITS = r"(percent|nats|percent, losses in nats)"
 def check_units(units: str, at: Place) -> None:
     scales = set(at.facts.scale.values())
     assert units == {(100.0,): "percent", (1.0,): "nats"}.get(tuple(scales), "percent, losses in nats")
+
+
+AVERAGES = r" Avg: plain mean over the columns of a data set, ± the standard deviation of this mean over replicates \(n - 1\)\."
+
+
+def check_dashes(said: str | None, at: Place) -> None:
+    """What a dash means, where some algorithm can't have some set."""
+    assert (said is not None) == bool(at.facts.lacking)
+    if said:
+        check(said.strip(), at)
 
 
 HEADINGS = (
@@ -30,14 +40,40 @@ def _(m: re.Match[str], at: Place) -> None:
 
 
 @sentence(
-    rf"(ORACLE )?Mean ± standard deviation between runs \(n - 1\), in {UNITS}\. Bold: best of the column\.(?: Below: where a "
+    rf"(ORACLE )?Mean ± standard deviation between (run|replicate)s \(n - 1\), in {UNITS}\. Bold: best of the column\."
+    rf"({AVERAGES})?(?: Below: where a "
     r"single model's accuracy lies \(95 %, Wilson\), given how many images the set has\. A number leads to its runs\.)?"
-    r"( Underlined†: the algorithm trained on data of the maker of this set\.)? \(scores\.csv\)"
+    r"( Underlined†: the algorithm trained on data of the maker of this set\.)?( -: .+\.)? \(scores\.csv(?:, blocks\.csv)?\)"
 )
 def _(m: re.Match[str], at: Place) -> None:
     assert bool(m[1]) == at.facts.rule.startswith("best_epoch")
-    check_units(m[2], at)
-    assert bool(m[3]) == bool(at.facts.touched)
+    assert m[2] == at.facts.repeated
+    check_units(m[3], at)
+    assert bool(m[4]) == (at.facts.noun == "data set")
+    assert bool(m[5]) == bool(at.facts.touched)
+    check_dashes(m[6], at)
+
+
+@sentence(
+    rf"(?:ORACLE )?Averages of the data sets, in percent\. Bold: best of the column\.{AVERAGES} Last: the mean over the "
+    r"data sets\.( -: .+\.)? \(blocks\.csv, scores\.csv\)"
+)
+def _(m: re.Match[str], at: Place) -> None:
+    assert 1 < len(at.facts.blocks) < len(at.facts.sets)
+    check_dashes(m[1], at)
+
+
+@sentence(
+    r"What is compared: every algorithm with what it is and what it was made from\.(?: Last, the settings in which they "
+    r"differ\.)? \(rows\.csv\)"
+)
+def _(m: re.Match[str], at: Place) -> None:
+    """What the columns are; tests/analysis/report/test_compared.py checks them."""
+
+
+@sentence(r"Cells: what their runs train on, what is held out of training, and which columns they fill\.")
+def _(m: re.Match[str], at: Place) -> None:
+    assert at.facts.cells
 
 
 @sentence(rf"The same means ± the standard deviation over runs and epochs together, in {UNITS}: .+ \(spread\.csv\)")
@@ -47,7 +83,7 @@ def _(m: re.Match[str], at: Place) -> None:
 
 
 @sentence(
-    r"(ORACLE )?Ranks, 1 is best; equal scores share their mean rank\.(?: Mean over sets with its (\S+)% interval by bootstrap over sets and runs\.)? \(ranks\.csv\)"
+    r"(ORACLE )?Ranks, 1 is best; equal scores share their mean rank\.(?: Mean over (?:data )?sets with its (\S+)% interval by bootstrap over (?:data sets, their columns|sets) and runs\.)? \(ranks\.csv\)"
 )
 def _(m: re.Match[str], at: Place) -> None:
     assert bool(m[1]) == at.facts.rule.startswith("best_epoch")
@@ -56,7 +92,7 @@ def _(m: re.Match[str], at: Place) -> None:
 
 
 @sentence(
-    r"(ORACLE )?Pairs: mean difference a - b over (\d+) sets in points with its (\S+)% bootstrap interval; .+ where ±(\S+) points? count as alike, .+\(effects\.csv, wilcoxon_holm\.csv, bayesian\.csv\)"
+    r"(ORACLE )?Pairs: mean difference a - b over (\d+) (?:data )?sets in points with its (\S+)% bootstrap interval; .+ where ±(\S+) points? count as alike, .+\(effects\.csv, wilcoxon_holm\.csv, bayesian\.csv\)"
 )
 def _(m: re.Match[str], at: Place) -> None:
     assert bool(m[1]) == at.facts.rule.startswith("best_epoch")
@@ -67,10 +103,13 @@ def _(m: re.Match[str], at: Place) -> None:
 
 @sentence(r"(?:ORACLE )?Do the algorithms differ on one set\? Kruskal-Wallis over the runs, .+ \(per_set_pairs\.csv\)")
 def _(m: re.Match[str], at: Place) -> None:
-    assert min(len(at.facts.of(name)) for name in at.facts.algorithms) > 1
+    assert min(len(at.facts.replicates(name)) for name in at.facts.algorithms) > 1
 
 
-@sentence(r"ORACLE What each selection rule costs: points behind each set's own best epoch, .+ \(regret\.csv\)")
+@sentence(
+    r"ORACLE What each selection rule costs: points behind each set's own best epoch, .+ under the rule\. "
+    r"best_epoch and best_epoch_per_run need labels of the test images\. \(regret\.csv\)"
+)
 def _(m: re.Match[str], at: Place) -> None:
     assert at.facts.one_unit
 
@@ -107,9 +146,12 @@ def _(m: re.Match[str], at: Place) -> None:
     assert float(m[1]) == float(at.facts.study.options["difference"])
 
 
-@sentence(rf"(?:ORACLE )?Every run's scores in {UNITS}, at the epoch that the selection rule picks\. \(runs\.csv\)")
+@sentence(
+    rf"(?:ORACLE )?Every (run|replicate)'s scores in {UNITS}, at the epoch that the selection rule picks\.(?: A number leads to its run\.)? \(runs\.csv\)"
+)
 def _(m: re.Match[str], at: Place) -> None:
-    check_units(m[1], at)
+    assert m[1] == at.facts.repeated
+    check_units(m[2], at)
 
 
 @sentence(r"Every run: its MLflow id, and the first digits of the hashes .+ Equal hashes mean equal inputs\.")

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from helpers.sentences.studies import LoggedRun, Study
+from helpers.sentences.studies import LoggedRun, Study, block_of
 from helpers.sentences.tests_by_hand import Conclusion, Values, conclusions
 
 LABELS = {
@@ -18,6 +18,7 @@ LABELS = {
     "best_epoch_per_run": "ORACLE: each run's epoch with the best mean over the test sets, chosen on the test images",
     "last": "the last epoch",
 }
+Replicate = Sequence[LoggedRun]  # a run, or those with one seed on all cells
 KINDS = ("leave_one_algorithm_out", "leave_one_set_out", "one_run_less", "selection_rule", "alpha")
 
 
@@ -33,7 +34,13 @@ class Facts:
         self.beside = get("with_published") == "true"
         self.runs = sorted(study.runs, key=lambda run: (self.name(run), run.seed))
         self.algorithms = list(dict.fromkeys(self.name(run) for run in self.runs))
-        self.sets = [entry.name for entry in study.sets]
+        self.sets = [entry.name for entry in study.sets]  # columns
+        self.cells = any(run.cell for run in study.runs)
+        self.blocks: dict[str, list[str]] = {}
+        for entry in study.sets:
+            self.blocks.setdefault(block_of(entry), []).append(entry.name)
+        self.noun = "data set" if len(self.blocks) < len(self.sets) else "set"
+        self.repeated = "replicate" if self.cells else "run"
         self.sign = {entry.name: 1 if entry.higher_is_better else -1 for entry in study.sets}
         self.scale = {entry.name: 1.0 if entry.headline == "loss" else 100.0 for entry in study.sets}
         self.one_unit = len(set(self.scale.values())) == 1
@@ -46,15 +53,36 @@ class Facts:
     def of(self, algorithm: str) -> list[LoggedRun]:
         return [run for run in self.runs if self.name(run) == algorithm]
 
+    def replicates(self, algorithm: str) -> list[list[LoggedRun]]:
+        found: dict[object, list[LoggedRun]] = {}
+        for i, run in enumerate(self.of(algorithm)):
+            found.setdefault(run.seed if self.cells else i, []).append(run)
+        return list(found.values())
+
+    def lacks(self, algorithm: str) -> list[str]:
+        """The blocks that no run of it has."""
+        tested = {name for run in self.of(algorithm) for name in run.curves}
+        return [block for block, names in self.blocks.items() if not tested & set(names)]
+
+    @property
+    def lacking(self) -> list[str]:
+        return [block for block in self.blocks if any(block in self.lacks(name) for name in self.algorithms)]
+
+    def algorithms_in(self, setting: str) -> list[str]:
+        return [name for name in self.algorithms if setting != "complete" or not self.lacks(name)]
+
     def sets_in(self, setting: str) -> list[str]:
-        return self.sets if setting == "all" else [name for name in self.sets if name not in self.touched]
+        """The blocks that count."""
+        left_out = {"all": self.lacking, "strict": [*self.lacking, *self.touched]}.get(setting, [])
+        return [name for name in self.blocks if name not in left_out]
 
     # --- scores -------------------------------------------------------------------------------------------------------
 
     def score(self, run: LoggedRun, name: str, rule: str) -> float | None:
         """One run's score on one set under a rule, as shown; None where it was never tested there."""
         curve = run.curves.get(name)
-        if curve is None or (rule == "best_epoch_per_run" and len(run.curves) < len(self.sets)):
+        whole = len(run.curves) == len(self.sets) or self.cells
+        if curve is None or (rule == "best_epoch_per_run" and not whole):
             return None
         if run.published:
             return curve[-1] * self.scale[name]
@@ -70,26 +98,39 @@ class Facts:
         if rule == "best_epoch":
             values = [self.sign[name] * value for value in run.curves[name]]
         else:
-            values = [sum(self.sign[s] * run.curves[s][e] for s in self.sets) for e in range(len(run.monitor))]
+            values = [sum(self.sign[s] * c[e] for s, c in run.curves.items()) for e in range(len(run.monitor))]
         return values.index(max(values))
 
-    def values(self, setting: str, rule: str | None = None, without: LoggedRun | None = None) -> dict[str, list[float]]:
-        """Algorithm -> oriented means over runs on the setting's sets; an empty cell is a KeyError's worth of None."""
+    def values(self, setting: str, rule: str | None = None, without: Replicate = ()) -> dict[str, list[float]]:
+        """Algorithm -> oriented means over runs, then over columns, on the setting's blocks."""
         found = {}
-        for algorithm in self.algorithms:
-            runs = [run for run in self.of(algorithm) if run is not without]
+        for algorithm in self.algorithms_in(setting):
+            runs = [run for run in self.of(algorithm) if run not in without]
             found[algorithm] = [
-                self.sign[name]
-                * statistics.fmean(s for r in runs if (s := self.score(r, name, rule or self.rule)) is not None)
-                for name in self.sets_in(setting)
+                statistics.fmean(self.mean_on(runs, name, rule) for name in self.blocks[block])
+                for block in self.sets_in(setting)
             ]
         return found
 
+    def mean_on(self, runs: Sequence[LoggedRun], name: str, rule: str | None = None) -> float:
+        scores = [s for run in runs if (s := self.score(run, name, rule or self.rule)) is not None]
+        return self.sign[name] * statistics.fmean(scores)
+
+    def oriented(self, algorithm: str, name: str) -> list[float | None]:
+        """Every run's score on a column, higher is better; None where it has none."""
+        scores = [self.score(run, name, self.rule) for run in self.of(algorithm)]
+        return [None if s is None else self.sign[name] * s for s in scores]
+
     def oriented_runs(self, algorithm: str, setting: str) -> list[list[float | None]]:
-        """Runs x sets, higher is better."""
-        sets = self.sets_in(setting)
-        rows = [[self.score(run, name, self.rule) for name in sets] for run in self.of(algorithm)]
-        return [[None if s is None else self.sign[n] * s for n, s in zip(sets, row, strict=True)] for row in rows]
+        """Replicates x blocks, higher is better; None where one lacks a column."""
+        return [
+            [self._of_replicate(runs, self.blocks[block]) for block in self.sets_in(setting)]
+            for runs in self.replicates(algorithm)
+        ]
+
+    def _of_replicate(self, runs: Replicate, names: Sequence[str]) -> float | None:
+        scores = [(self.sign[n], s) for n in names for r in runs if (s := self.score(r, n, self.rule)) is not None]
+        return statistics.fmean(sign * s for sign, s in scores) if len(scores) == len(names) else None
 
     def differences(self, setting: str, a: str, b: str) -> list[float]:
         values = self.values(setting)
@@ -111,7 +152,7 @@ class Facts:
 
     def differ(self, setting: str) -> bool:
         found = self.conclusions(setting)
-        if len(self.algorithms) == 2:
+        if len(self.algorithms_in(setting)) == 2:
             return any(found.values())
         return found.get(("omnibus", "", "")) == "differ"
 
@@ -131,10 +172,12 @@ class Facts:
             yield KINDS[0], name, {other: values for other, values in base.items() if other != name}, self.alpha
         for i, name in enumerate(self.sets_in(setting)):
             yield KINDS[1], name, {a: [*v[:i], *v[i + 1 :]] for a, v in base.items()}, self.alpha
-        for run in self.runs:
-            others = [other for other in self.of(self.name(run)) if other is not run]
-            if all(any(name in other.curves for other in others) for name in self.sets_in(setting)):
-                yield KINDS[2], f"{self.name(run)} seed {run.seed}", self.values(setting, without=run), self.alpha
+        columns = [name for block in self.sets_in(setting) for name in self.blocks[block]]
+        for gone in [runs for algorithm in self.algorithms_in(setting) for runs in self.replicates(algorithm)]:
+            algorithm = self.name(gone[0])
+            others = [other for other in self.of(algorithm) if other not in gone]
+            if all(any(name in other.curves for other in others) for name in columns):
+                yield KINDS[2], f"{algorithm} seed {gone[0].seed}", self.values(setting, without=gone), self.alpha
         for rule in self.other_rules:
             yield KINDS[3], rule, self.values(setting, rule), self.alpha
         for alpha in (0.01, 0.05, 0.1):
@@ -186,16 +229,22 @@ class Facts:
     # --- on one set ---------------------------------------------------------------------------------------------------
 
     def groups(self, name: str) -> list[list[float]]:
-        """Each algorithm's scores on one set."""
-        scores = ([self.score(run, name, self.rule) for run in self.of(algorithm)] for algorithm in self.algorithms)
-        return [[s for s in own if s is not None] for own in scores]
+        """The scores on one column of each algorithm that can have any."""
+        return list(self.by_algorithm(name).values())
 
-    @property
-    def pairs(self) -> list[tuple[str, str]]:
+    def by_algorithm(self, name: str) -> dict[str, list[float]]:
+        found = {
+            algorithm: [s for run in self.of(algorithm) if (s := self.score(run, name, self.rule)) is not None]
+            for algorithm in self.algorithms
+        }
+        return {algorithm: scores for algorithm, scores in found.items() if scores}
+
+    def pairs(self, setting: str = "all") -> list[tuple[str, str]]:
         """The family of pairwise tests."""
+        names = self.algorithms_in(setting)
         if self.control is not None:
-            return [(name, self.control) for name in self.algorithms if name != self.control]
-        return list(itertools.combinations(self.algorithms, 2))
+            return [(name, self.control) for name in names if name != self.control]
+        return list(itertools.combinations(names, 2))
 
     @property
     def shared(self) -> dict[str, list[str]]:

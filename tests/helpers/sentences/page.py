@@ -14,8 +14,14 @@ PIECES = re.compile(
 @dataclass(frozen=True)
 class Piece:
     section: str
-    setting: str  # all or strict
+    setting: str  # all, complete or strict
     text: str
+
+
+def setting_of(heading: str) -> str:
+    if heading.startswith("Strict setting"):
+        return "strict"
+    return "complete" if re.match(r"The \w+ algorithms? that ha", heading) else "all"
 
 
 def pieces(page: str) -> list[Piece]:
@@ -26,9 +32,9 @@ def pieces(page: str) -> list[Piece]:
     for tag, inner in PIECES.findall(body):
         text = " ".join(html.unescape(re.sub(r"<[^>]+>", "", inner)).split())
         if tag == "h2":
-            section, setting = text, "strict" if text.startswith("Strict setting") else "all"
+            section, setting = text, setting_of(text)
         elif tag == "h3":
-            setting = "strict" if text.startswith("Strict setting") else "all"
+            setting = setting_of(text)
         found.append(Piece(section, setting, text))
     left = re.sub(r"<style>.*?</style>|<script>.*?</script>", "", PIECES.sub("", body), flags=re.S)
     stray = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", left)).split())

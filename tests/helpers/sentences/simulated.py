@@ -9,7 +9,7 @@ import itertools
 import math
 import random
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 from scipy import stats
@@ -23,18 +23,33 @@ TABLES = 400
 def bootstrap(facts: Facts, setting: str, a: str, b: str) -> tuple[float, float]:
     """The interval of the mean difference over drawn sets and drawn runs, stretched for few sets (Hesterberg 2015)."""
     generator = random.Random(3)
-    rows_a, rows_b = facts.oriented_runs(a, setting), facts.oriented_runs(b, setting)
-    n = len(facts.sets_in(setting))
+    blocks = facts.sets_in(setting)
+    n, columns = len(blocks), [name for block in blocks for name in facts.blocks[block]]
+    scores = {(side, name): facts.oriented(side, name) for side in (a, b) for name in columns}
 
-    def mean_on(rows: Sequence[Sequence[float | None]], drawn: Sequence[int], name: int) -> float:
-        known = [value for i in drawn if (value := rows[i][name]) is not None]
-        return statistics.fmean(known or [value for row in rows if (value := row[name]) is not None])
+    def mean_on(side: str, name: str, drawn: Sequence[int]) -> float:
+        known = [value for i in drawn if (value := scores[side, name][i]) is not None]
+        return statistics.fmean(known or [value for value in scores[side, name] if value is not None])
+
+    def drawn_means(side: str) -> dict[str, float]:
+        """Column -> mean over drawn runs: the same for all columns, or where each is a cell, its own."""
+        number = len(facts.of(side))
+        shared = generator.choices(range(number), k=number)
+        found = {}
+        for name in columns:
+            own = [i for i, value in enumerate(scores[side, name]) if value is not None]
+            found[name] = mean_on(side, name, generator.choices(own, k=len(own)) if facts.cells else shared)
+        return found
+
+    def of_block(lead: Mapping[str, float], names: Sequence[str]) -> float:
+        """The mean over drawn columns; the one there is."""
+        return statistics.fmean(lead[name] for name in (generator.choices(names, k=len(names)) if names[1:] else names))
 
     found = []
     for _ in range(1000):
-        sets = generator.choices(range(n), k=n)
-        draw_a, draw_b = (generator.choices(range(len(rows)), k=len(rows)) for rows in (rows_a, rows_b))
-        found.append(statistics.fmean(mean_on(rows_a, draw_a, s) - mean_on(rows_b, draw_b, s) for s in sets))
+        sets = [facts.blocks[block] for block in generator.choices(blocks, k=n)]
+        lead = {name: x - y for (name, x), y in zip(drawn_means(a).items(), drawn_means(b).values(), strict=True)}
+        found.append(statistics.fmean(of_block(lead, names) for names in sets))
     level = float(stats.norm.sf(math.sqrt(n / (n - 1)) * stats.t.ppf(1 - facts.alpha / 2, n - 1)))
     found.sort()
     return found[round(level * 999)], found[round((1 - level) * 999)]
@@ -45,7 +60,7 @@ def practical(facts: Facts, setting: str) -> tuple[set[tuple[str, ...]], set[tup
     different, alike, unsure = set(), set(), set()
     if len(facts.sets_in(setting)) < 6:
         return different, alike, unsure
-    for pair in facts.pairs:
+    for pair in facts.pairs(setting):
         name = tuple(sorted(pair))
         shares = posterior(tuple(facts.differences(setting, *pair)), facts.rope)
         for share, place in zip(shares, (different, alike, different), strict=True):
@@ -99,7 +114,7 @@ class Model:
             for i in range(n)
         ]
         stretch = math.sqrt(n * k / ((n - 1) * (k - 1)))
-        runs = [facts.oriented_runs(name, setting) for name in facts.algorithms]
+        runs = [facts.oriented_runs(name, setting) for name in facts.algorithms_in(setting)]
         complete = [[row for row in rows if None not in row] for rows in runs]
         self.knows_runs = any(len(rows) > 1 for rows in complete)
         self.run, self.noise = (
@@ -154,7 +169,7 @@ def false_positives(facts: Facts, with_runs: bool) -> tuple[float, float]:
     all sets at once. What it is on one set alone stays.
     """
     model = Model(facts, "all")
-    tables = model.tables(len(facts.sets), model.num_runs, exchangeable=True, run=with_runs, number=1500)
+    tables = model.tables(len(facts.sets_in("all")), model.num_runs, exchangeable=True, run=with_runs, number=1500)
     rate = statistics.fmean(_differ(_as_scores(table), facts.alpha) for table in tables)
     return rate, math.sqrt(max(rate * (1 - rate), 0.01) / len(tables))
 

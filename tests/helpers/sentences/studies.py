@@ -20,6 +20,8 @@ class LoggedRun:
     monitor: Sequence[float] = (0.1, 0.2, 0.4, 0.3)
     training_data: Mapping[str, float] = field(default_factory=lambda: {"train": 1.0})
     published: bool = False
+    cell: str = ""  # whose one set it is tested on
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -29,19 +31,27 @@ class Study:
     runs: tuple[LoggedRun, ...]
     options: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def protocol(self) -> record.Protocol:
-        return record.Protocol("toy", self.sets, ("train",), ("val",), "val/accuracy/val")
+    def protocol(self, cell: str = "") -> record.Protocol:
+        """What runs are tested on; of a cell, the data set that it is of."""
+        if not cell:
+            return record.Protocol("toy", self.sets, ("train",), ("val",), "val/accuracy/val")
+        sets = tuple(entry for entry in self.sets if block_of(entry) == block_of(self.entry(cell)))
+        return record.Protocol("toy", sets, (block_of(sets[0]),), ("val",), "val/accuracy/val")
 
     def log(self, recorder: Recorder) -> None:
         for run in self.runs:
+            domain = self.entry(run.cell).domain if run.cell else ""
             published = {record.KIND: "published", record.SELECTION: "best_validation", record.SOURCE: "A paper"}
             recorder.train(
                 run.algorithm,
                 run.seed,
                 {name: curve for name, curve in run.curves.items() if self.entry(name).headline == "accuracy"},
                 monitor=run.monitor,
-                protocol=self.protocol,
+                protocol=self.protocol(run.cell),
+                cell=run.cell,
+                test_domains=(domain,) if domain else (),
+                needs=run.needs,
+                provides=("domain",) if domain else (),
                 study="published_paper" if run.published else record.ADHOC,
                 metrics={
                     f"test/{self.entry(name).headline}/{name}": curve
@@ -54,6 +64,10 @@ class Study:
 
     def entry(self, name: str) -> record.SetRecord:
         return next(entry for entry in self.sets if entry.name == name)
+
+
+def block_of(entry: record.SetRecord) -> str:
+    return entry.block or entry.name
 
 
 def sets_of(number: int, **changes: object) -> tuple[record.SetRecord, ...]:
@@ -118,6 +132,39 @@ def _losses() -> tuple[LoggedRun, ...]:
     )
 
 
+def _blocks() -> tuple[record.SetRecord, ...]:
+    """Nine sets of six data sets: s0 to s2 are columns of one, s3 and s4 of another."""
+    return tuple(
+        replace(entry, block="corrupted" if i < 3 else "painted" if i < 5 else "") for i, entry in enumerate(sets_of(9))
+    )
+
+
+DOMAINS = ("office-a", "office-b", "pacs-a", "pacs-b", "single")
+
+
+def _domains() -> tuple[record.SetRecord, ...]:
+    """Two data sets of two domains, and one of a single set."""
+    return tuple(
+        record.SetRecord(name, "accuracy", 500, 10, 0.1, ("accuracy",))
+        if name == "single"
+        else record.SetRecord(
+            name, "accuracy", 500, 10, 0.1, ("accuracy",), block=name.split("-")[0], domain=name.split("-")[1]
+        )
+        for name in DOMAINS
+    )
+
+
+def _in_cells() -> tuple[LoggedRun, ...]:
+    """A run for each set; b needs what `single` does not have."""
+    found = []
+    for run in runs_of(steps(3, 5, 6, 1), seeds=2):
+        for i, name in enumerate(DOMAINS):
+            needs = ("domain",) if run.algorithm == "b" else ()
+            if name != "single" or not needs:
+                found.append(replace(run, curves={name: run.curves[f"s{i}"]}, cell=name, needs=needs))
+    return tuple(found)
+
+
 TIES = {"a": [50, 50, 60, 60, 70, 40], "b": [50, 50, 50, 60, 70, 40], "c": [50, 40, 50, 60, 60, 40]}
 FLAT = {name: [50.0] * 6 for name in "abc"}
 LOSS = (*sets_of(5), record.SetRecord("s5", "loss", 500, 10, 2.3, ("loss",), higher_is_better=False))
@@ -171,5 +218,7 @@ ALL = (
         runs_of({n: [10, 10.2, 9.9, 10, 10.1, v] for n, v in zip("abcd", (50, 48, 45, 44), strict=True)}),
     ),
     Study("mixed_units", LOSS, _losses()),
+    Study("data_sets_of_several_columns", _blocks(), runs_of(steps(3, 9, 8, 1))),
+    Study("cells_and_one_not_applicable", _domains(), _in_cells()),
     Study("luck_of_few_runs", sets_of(10), runs_of(steps(4, 10, 0, 0.5), seeds=2, run_spread=0.05)),
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from biasbed import record
+from biasbed import cli, record
 from biasbed.studies.plan import make_plan
 from biasbed.studies.table import read_table
 from biasbed.system.processes import Interrupted
@@ -95,6 +95,10 @@ def test_from_start_to_winners(
     assert table.chosen == {"erm": {cell: {"optim.lr": lr} for cell, lr in best.items()}}
     trained = {run.cell: run.words["optim.lr"] for run in make_plan(table, FakeTrials(), "auto").runs}
     assert trained == {f"pacs-{cell}": lr for cell, lr in best.items()}
+
+    words = ["benchmark", "--table", str(folder / "winners.yaml"), "--dry_run", "yes", "--device", "cpu"]
+    assert cli.main([*words, "--test_domains", "art"]) == 2
+    assert "erm: the sweep 'mine' was made in the cells art, photo: leave them so" in capsys.readouterr().err
 
     for changed, message in (
         ({"test_domains": "art"}, "has searches of erm/pacs-photo, too: name all of its algorithms, test_domains and"),
