@@ -148,7 +148,7 @@ def compared(analysis: Analysis) -> Comparison:
         if len(values) == 1 and all(values) and not set(ALIKE) & set(tags):
             tags[name] = next(iter(values))
     if analysis.collection.published:
-        tags[record.SELECTION] = runs[0].selection
+        tags |= {record.SELECTION: runs[0].selection} if runs[0].selection else {}
         tags |= {record.SELECTION_N: str(runs[0].selection_n)} if runs[0].selection_n else {}
     return Comparison(
         tags=tags,

@@ -33,8 +33,8 @@ def run_table(selected: pd.DataFrame, runs: Sequence[Run], sets: Sequence[Column
     scale = frame["dataset"].map({column.name: column.scale for column in sets})
     frame["score"] = frame["value"] * scale
     for measure in _measures(sets):
-        as_headline = measures.of(measure).unit == measures.HEADLINE
-        frame[measure] = frame[measure] * (scale if as_headline else measures.scale(measure))
+        as_headline = (frame["measure"] == measure) | (measures.of(measure).unit == measures.HEADLINE)
+        frame[measure] = frame[measure] * scale.where(as_headline, measures.scale(measure))
     name = record.parse_metric(monitor)
     frame["monitor"] = frame["monitor"] * measures.scale(name.measure if name else "")
     position = frame["dataset"].map(order)

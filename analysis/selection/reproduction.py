@@ -78,7 +78,7 @@ def card(
             continue
         ours = Side(float(scores.astype(float).mean()), float(scores.astype(float).std()), len(scores))
         found = judge(ours, theirs, tolerance, algorithm in tested)
-        difference = round(ours.mean - theirs.mean, DIGITS)
+        difference = round(ours.mean - theirs.mean, DIGITS) + 0.0  # no -0.0
         in_std = difference / theirs.std if theirs.has_spread else math.nan
         sides = (ours.mean, ours.std, ours.num_runs, theirs.mean, theirs.std, theirs.num_runs, theirs.rounding)
         judged = (difference, in_std, found.p, math.nan, found.judged_by, found.verdict)

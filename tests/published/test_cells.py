@@ -86,7 +86,7 @@ def test_a_row_becomes_a_tracked_run(folder: Path, tracking: str, capsys: pytest
     assert runs["erm-last"].data.tags[record.SELECTION] == "last"
     assert json.loads(run.tags[record.SUMMARY]) == {"spread": "standard_error", "ddof": 0}
     assert "ICLR 2021" in run.tags[record.SOURCE]
-    assert record.ROW not in run.tags
+    assert (run.tags[record.ALGORITHM], run.tags[record.ROW]) == ("irm", "irm")
     row = runs["deepaug"].data.tags
     assert (row[record.ALGORITHM], row[record.ROW], row[record.SELECTION]) == ("deepaug_cae", "deepaug", "")
     assert json.loads(row[record.TRAINING_DATA]) == {"imagenet": 0.5, "deepaug_cae": 0.5}

@@ -79,5 +79,6 @@ class Paper:
             record.SELECTION_N: str(run.n),
             record.SOURCE: self.citation,
         }
-        tags |= {record.ROW: run.algorithm} if run.method else {}
-        return tags | ({record.SUMMARY: record.canonical_json(dict(run.summary))} if run.summary else {})
+        if not run.summary:
+            return tags
+        return tags | {record.ROW: run.algorithm, record.SUMMARY: record.canonical_json(dict(run.summary))}

@@ -165,6 +165,18 @@ def test_what_a_row_lacks_is_a_dash_and_tests_say_which_pool_they_take(papers_ur
     page(analysis, tmp_path)
 
 
+@pytest.mark.usefixtures("without_figures")
+def test_the_command_writes_everything(beside: Recorder) -> None:
+    outcome = beside.analyze(study="published_shifts", bootstrap=200)
+    frame = pd.read_csv(outcome.output_dir / "scores.csv").set_index(["algorithm", "dataset"])
+    assert frame.loc["deepaug", "gap_r"]["mean"] == 50.3
+    text = (outcome.output_dir / "summary.txt").read_text(encoding="utf-8")
+    assert "as_published (as published)" in text
+    runs = pd.read_csv(outcome.output_dir / "runs.csv").set_index(["algorithm", "dataset"])
+    assert runs.loc["deepaug", "gap_r"][["score", "gap_r", "rounding"]].tolist() == [50.3, 50.3, 0.05]
+    assert runs.loc["deepaug", "imagenet_c"][["score", "mce", "rounding"]].tolist() == [60.0, 60.0, 0.5]
+
+
 def test_units_and_errors_are_shown_as_they_are_stored(papers_uri: str) -> None:
     scores = table(alone(papers_uri, "shifts", selection="best_epoch"))  # the paper names no rule, so any is as good
     assert scores.loc["resnet50", "imagenet_r"]["mean"] == pytest.approx(36.1)
@@ -229,9 +241,9 @@ def test_domains_that_are_held_out_together_are_not_those_of_the_paper(beside: R
         own(beside, with_published=True)
 
 
-def shades(name: str) -> record.Protocol:
+def shades(name: str, suite: str = "toy") -> record.Protocol:
     entry = record.SetRecord("shades", "ac_score", 100, 2, 0.0, ("ac_score",), block="shades")
-    return record.Protocol("toy", (entry,), (name,), ("val",), monitor="val/accuracy/val")
+    return record.Protocol(suite, (entry,), (name,), ("val",), monitor="val/accuracy/val")
 
 
 def test_severities_are_joined_by_the_names_of_cells(beside: Recorder) -> None:
@@ -253,7 +265,7 @@ def test_severities_are_joined_by_the_names_of_cells(beside: Recorder) -> None:
 def test_of_several_papers_each_has_its_own_columns(beside: Recorder) -> None:
     for domain in PACS:
         hold_out(beside, "mine", domain, scores=(80.0, 81.0))
-    train(beside, "mine", "shades_1", shades("shades_1"), {"test/ac_score/shades": (50.0, 51.0)})
+    train(beside, "mine", "shades_1", shades("shades_1", "domains"), {"test/ac_score/shades": (50.0, 51.0)})
     both = own(beside, with_published=True)
     assert both.set_names == ("pacs-art", "pacs-cartoon", "pacs-photo", "pacs-sketch", "shades_1")
     assert both.cells["erm@shades", "pacs-art"].mean_text == "-"
