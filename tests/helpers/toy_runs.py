@@ -73,8 +73,6 @@ class Recorder:
         scores: per set the accuracy of each epoch, or one final accuracy for each set that a run of the cell is judged
         on, reached evenly. protocol_file: what stands in protocol.json (empty: the protocol; None: no file).
         """
-        from mlflow.entities import Metric, Param
-
         settings = dict(settings or {"epochs": str(len(monitor)), "optim.lr": "0.1"})
         config_hash = record.digest([algorithm, settings, protocol.hash, tags.get(record.DATA_FINGERPRINT, "data")])
         base = {
@@ -106,18 +104,23 @@ class Recorder:
             values[f"test/accuracy/{name}"] = curve
         if any(entry.name == "cue_conflict" for entry in protocol.sets):
             values["test/shape_bias/cue_conflict"] = [0.2 + 0.1 * seed] * len(monitor)
+        self._log(run.info.run_id, values, settings)
+        if protocol_file is not None:
+            self.client.log_text(run.info.run_id, protocol_file or protocol.to_json(), record.PROTOCOL_FILE)
+        if status != "RUNNING":
+            self.client.set_terminated(run.info.run_id, status)
+        return str(run.info.run_id)
+
+    def _log(self, run_id: str, values: Mapping[str, Sequence[float]], settings: Mapping[str, str]) -> None:
+        from mlflow.entities import Metric, Param
+
         points = [
             Metric(name, value, 1_000 * (step + 1), step)
             for name, curve in values.items()
             for step, value in enumerate(curve)
         ]
         parameters = [Param(record.CONFIG_PARAMETER + name, value) for name, value in settings.items()]
-        self.client.log_batch(run.info.run_id, metrics=points, params=parameters)
-        if protocol_file is not None:
-            self.client.log_text(run.info.run_id, protocol_file or protocol.to_json(), record.PROTOCOL_FILE)
-        if status != "RUNNING":
-            self.client.set_terminated(run.info.run_id, status)
-        return str(run.info.run_id)
+        self.client.log_batch(run_id, metrics=points, params=parameters)
 
     def options(self, **values: Any) -> AnalyzeOptions:
         """Options against this server; files go to `out` in its folder."""
