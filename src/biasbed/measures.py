@@ -89,9 +89,9 @@ def is_better(value: float, than: float, higher_is_better: bool) -> bool:
     return value > than if higher_is_better else value < than
 
 
-def best(name: str, values: Iterable[float]) -> float | None:
+def best(values: Iterable[float], higher_is_better: bool = True) -> float | None:
     """The best of the values, None without any."""
-    return (max if of(name).higher_is_better else min)(values, default=None)
+    return (max if higher_is_better else min)(values, default=None)
 
 
 # --- of other values --------------------------------------------------------------------------------------------------

@@ -76,25 +76,11 @@ class Recorder:
         settings = dict(settings or {"epochs": str(len(monitor)), "optim.lr": "0.1"})
         config_hash = record.digest([algorithm, settings, protocol.hash, tags.get(record.DATA_FINGERPRINT, "data")])
         base = {
-            record.KIND: "train",
-            record.STUDY: study,
-            record.SUITE: protocol.suite,
-            record.PROTOCOL_HASH: protocol.hash,
-            record.ALGORITHM: algorithm,
-            record.SEED: str(seed),
+            **described(algorithm, seed, protocol, study, config_hash, row, cell),
             record.TEST_DOMAINS: ",".join(test_domains),
-            record.CONFIG_HASH: config_hash,
-            record.RUN_KEY: record.digest([config_hash, seed, row, cell]),
-            record.DATA_FINGERPRINT: "data",
-            record.CODE_HASH: f"code-{algorithm}",
-            record.GIT_COMMIT: "a" * 40,
-            record.GIT_DIRTY: "false",
-            record.SCHEMA_TAG: record.SCHEMA,
             record.TRAINING_DATA: record.canonical_json(dict(training_data or {"train": 1.0})),
             record.NEEDS: ",".join(needs),
             record.PROVIDES: ",".join(provides),
-            **({record.ROW: row} if row else {}),
-            **({record.CELL: cell} if cell else {}),
         }
         name = "-".join(filter(None, (row or algorithm, cell, f"seed{seed}")))
         run = self.client.create_run(self.experiment, tags=base | tags, run_name=name)
@@ -129,6 +115,29 @@ class Recorder:
 
     def analyze(self, **values: Any) -> Outcome:
         return analyze(self.options(**values))
+
+
+def described(
+    algorithm: str, seed: int, protocol: record.Protocol, study: str, config_hash: str, row: str, cell: str
+) -> dict[str, str]:
+    """Tags of a run that say what it is."""
+    return {
+        record.KIND: "train",
+        record.STUDY: study,
+        record.SUITE: protocol.suite,
+        record.PROTOCOL_HASH: protocol.hash,
+        record.ALGORITHM: algorithm,
+        record.SEED: str(seed),
+        record.CONFIG_HASH: config_hash,
+        record.RUN_KEY: record.digest([config_hash, seed, row, cell]),
+        record.DATA_FINGERPRINT: "data",
+        record.CODE_HASH: f"code-{algorithm}",
+        record.GIT_COMMIT: "a" * 40,
+        record.GIT_DIRTY: "false",
+        record.SCHEMA_TAG: record.SCHEMA,
+        **({record.ROW: row} if row else {}),
+        **({record.CELL: cell} if cell else {}),
+    }
 
 
 def _curves(

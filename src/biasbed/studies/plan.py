@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from biasbed import algorithms, measures, record, registry, suites
 from biasbed.algorithms import recipes
 from biasbed.config import Config
-from biasbed.data.folders import opened_once
 from biasbed.errors import NotApplicable, UsageError
 from biasbed.settings import nearest
 from biasbed.studies.cells import StudyCell, expand
@@ -52,6 +51,7 @@ class PlannedRun:
     tracked: bool  # whether its results go to a server
     cell: str = ""  # what it trains on, where several such things are told apart
     kind: Literal["train", "evaluate"] = "train"  # which command makes it
+    higher_is_better: bool = True  # of the monitor
     label: str = ""  # its name, where that is not made of row, cell and seed
     environment: Mapping[str, str] = field(default_factory=dict)  # variables of its own training
 
@@ -110,6 +110,8 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
     configs: list[Config] = []
     left_out: list[str] = []
     cells = expand({**table.settings, "suite": registry.settled(table.suite)}, table.cells)
+    from biasbed.data.folders import opened_once
+
     with opened_once():
         for row in table.rows:
             refusals: list[str] = []
@@ -199,6 +201,7 @@ def runs_of(words: Words, seeds: Sequence[int], launcher: Launcher) -> tuple[Job
                 run_key=key,
                 base=dataclasses.replace(first, config=own, run_key=key).base,
                 monitor=first.suite.monitor,
+                higher_is_better=first.protocol.monitor_higher_is_better,
                 unit=config.unit,
                 total=config.steps or config.epochs or 0,
                 cadence=config.cadence,
@@ -294,7 +297,7 @@ def standing(run: PlannedRun, finished: Mapping[tuple[str, str], Finished]) -> R
     records = folder.read_journal()
     reached = run.reached(records)
     values = [entry["metrics"][run.monitor] for entry in records if run.monitor in entry["metrics"]]
-    best = measures.best(run.monitor, values)
+    best = measures.best(values, run.higher_is_better)
     per_unit = sum(_seconds(entry["metrics"]) for entry in records) / reached if reached else None
     told = folder.read_state()
     holder, error = folder.holder(), told.get("tags", {}).get(record.ERROR, "")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from biasbed import measures, record, registry, suites
 from biasbed.config import Config, plain
-from biasbed.data.folders import opened_once
 from biasbed.errors import NotApplicable, UsageError
 from biasbed.options import SweepOptions
 from biasbed.settings import nearest
@@ -141,6 +140,8 @@ def make_sweep(options: SweepOptions, settings: Words, launcher: Launcher) -> Sw
     messages: list[str] = []
     general = {**settings, "suite": registry.settled(options.suite), "study": options.study}
     cells = expand(general, {})
+    from biasbed.data.folders import opened_once
+
     with opened_once():
         for algorithm in methods(options.algorithms):
             refusals: list[str] = []
