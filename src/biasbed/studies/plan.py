@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from biasbed import algorithms, measures, record, registry, suites
 from biasbed.algorithms import recipes
 from biasbed.config import Config
-from biasbed.data.folders import opened_once
 from biasbed.errors import NotApplicable, UsageError
 from biasbed.settings import nearest
 from biasbed.studies.cells import StudyCell, expand
@@ -104,6 +103,8 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
 
     Raises UsageError where a run could not start, or would be the same as another: nothing has been started then.
     """
+    from biasbed.data.folders import opened_once
+
     if not table.rows or not table.seeds:
         raise UsageError("the study is empty: give algorithms and seeds")
     runs: list[tuple[int, int, PlannedRun]] = []  # with the places of seed and cell in their order
