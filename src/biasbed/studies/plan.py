@@ -104,13 +104,14 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
 
     Raises UsageError where a run could not start, or would be the same as another: nothing has been started then.
     """
+    from biasbed.data.folders import opened_once
+
     if not table.rows or not table.seeds:
         raise UsageError("the study is empty: give algorithms and seeds")
     runs: list[tuple[int, int, PlannedRun]] = []  # with the places of seed and cell in their order
     configs: list[Config] = []
     left_out: list[str] = []
     cells = expand({**table.settings, "suite": registry.settled(table.suite)}, table.cells)
-    from biasbed.data.folders import opened_once
 
     with opened_once():
         for row in table.rows:

@@ -36,14 +36,13 @@ def finished_runs(uri: str, study: str, **tags: str) -> dict[tuple[str, str], Fi
     found: dict[tuple[str, str], Finished] = {}
     for run in find_runs(uri, study=study, **tags):
         if run.data.tags.get(record.KIND) in MEMBERS and run.info.status == "FINISHED":
-            identity = place_of(*_row_and_cell(run)), run.data.tags.get(record.RUN_KEY, "")
+            identity = place_of(*_row_and_cell(run.data.tags)), run.data.tags.get(record.RUN_KEY, "")
             found.setdefault(identity, Finished(run.info.run_id, run.data.metrics))
     return found
 
 
-def _row_and_cell(run: Any) -> tuple[str, str]:
+def _row_and_cell(tags: Mapping[str, str]) -> tuple[str, str]:
     """Of a run on the server; before there were rows, each method was one."""
-    tags = run.data.tags
     return tags.get(record.ROW, tags.get(record.ALGORITHM, "")), tags.get(record.CELL, "")
 
 
@@ -63,7 +62,7 @@ def refuse_mixture(
         if tags.get(record.SUITE, suite) != suite:
             raise UsageError(f"the study '{study}' is one of the suite {tags[record.SUITE]}: name another with study=")
         if tags.get(record.KIND) in MEMBERS and run.info.status == "FINISHED":
-            where = _row_and_cell(run)
+            where = _row_and_cell(tags)
             if hashes.get(where, tags.get(record.CONFIG_HASH)) != tags.get(record.CONFIG_HASH):
                 raise UsageError(
                     f"the study '{study}' has finished runs of {place_of(*where)} with other settings or data "
