@@ -184,10 +184,14 @@ class Analysis:
         """How many runs stand behind the numbers, and how many don't."""
         c = self.collection
         counts = [f"{len(c.own)} {c.scope.kind}"] if c.own else []
-        counts += [f"{len(c.runs) - len(c.own)} published"] if len(c.own) < len(c.runs) else []
+        means = sum(bool(run.summary) for run in c.runs)
+        published = len(c.runs) - len(c.own) - means
+        counts += [f"{published} published"] if published else []
         known = layout(self.sets)
         sets = f"{len(self.sets)} columns of {len(known.blocks)} data sets" if known.wide else f"{len(self.sets)} sets"
-        text = f"{' and '.join(counts)} runs of {len(c.algorithms)} algorithms on {sets}"
+        parts = [f"{' and '.join(counts)} runs"] if counts else []
+        parts += [f"{means} published rows"] if means else []
+        text = f"{' and '.join(parts)} of {len(c.algorithms)} algorithms on {sets}"
         others = [f"{count} {status.lower()}" for status, count in sorted(c.not_finished.items())]
         others += [f"{len(c.duplicates)} duplicate"] if c.duplicates else []
         return text + (f"; not counted: {', '.join(others)}" if others else "")

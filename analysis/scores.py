@@ -67,8 +67,9 @@ def score_table(runs: pd.DataFrame, algorithms: Sequence[str], sets: Sequence[st
 
 
 def published_means(runs: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a run table that are published means."""
-    return runs[runs["num_runs"].notna()] if "num_runs" in runs else runs[:0]
+    """The rows of a run table that are published means, with what stands beside them."""
+    found = runs.reindex(columns=list(dict.fromkeys([*runs, *measures.SUMMARY])))
+    return found[found["num_runs"].notna()]
 
 
 def binomial_interval(mean: float, entry: Column, level: float = 0.95) -> tuple[float, float]:
