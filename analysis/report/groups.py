@@ -13,7 +13,7 @@ AVERAGE = "Avg"
 
 
 @dataclass(frozen=True)
-class Group:
+class ColumnGroup:
     """The columns of one block, as a table shows them."""
 
     block: str
@@ -48,12 +48,12 @@ def unit_of(column: Column) -> str:
     return "" if column.unit in UNIT_WORDS else f" ({column.unit})"
 
 
-def groups(analysis: Analysis) -> list[Group]:
+def groups(analysis: Analysis) -> list[ColumnGroup]:
     """Every block in display order."""
-    return [Group(name, same) for name, same in blocks(analysis.sets).items()]
+    return [ColumnGroup(name, same) for name, same in blocks(analysis.sets).items()]
 
 
-def above(found: Sequence[Group]) -> list[tuple[str, int]]:
+def above(found: Sequence[ColumnGroup]) -> list[tuple[str, int]]:
     """Names above the heads, each over so many columns; empty without blocks of several."""
     if not any(group.wide for group in found):
         return []

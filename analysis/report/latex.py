@@ -9,7 +9,7 @@ from pathlib import Path
 from biasbed.analysis import regret
 from biasbed.analysis.report import words
 from biasbed.analysis.report.compared import repeats
-from biasbed.analysis.report.groups import AVERAGE, Averages, Group, above, averages, groups
+from biasbed.analysis.report.groups import AVERAGE, Averages, ColumnGroup, above, averages, groups
 from biasbed.analysis.report.groups import caption as group_caption
 from biasbed.analysis.report.verdicts import Verdict, verdicts
 from biasbed.analysis.result import Analysis, Cell, number
@@ -85,7 +85,7 @@ def average_table(analysis: Analysis, found: Averages) -> str:
     return _float(body, caption + _dashes(analysis), "averages", packages="booktabs, graphicx")
 
 
-def _heads(found: Sequence[Group]) -> list[str]:
+def _heads(found: Sequence[ColumnGroup]) -> list[str]:
     """The names of columns, and above them those of data sets that have several, each over a rule."""
     heads = ["", *(rf"\rotatebox{{60}}{{{escape(name)}}}" for group in found for name in group.heads)]
     if above(found):

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from biasbed.analysis.report.figures.style import CHANCE, GREY, LIGHT, WARNING, legend, look
-from biasbed.analysis.report.groups import Group, groups
+from biasbed.analysis.report.groups import ColumnGroup, groups
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.columns import Column
 
@@ -42,7 +42,7 @@ def scores(analysis: Analysis) -> Figure:
     return figure
 
 
-def _lines(found: Sequence[Group]) -> list[list[Column]]:
+def _lines(found: Sequence[ColumnGroup]) -> list[list[Column]]:
     """The columns in lines of one unit and at most `MOST_BESIDE`; a block is parted only where it is longer."""
     lines: list[list[Column]] = []
     for unit in dict.fromkeys(group.columns[0].unit for group in found):
