@@ -159,7 +159,7 @@ def regret(analysis: Analysis, links: Links) -> ReportTable | None:
         if (algorithm, next(iter(rules))) not in found:
             continue  # published: not known under every rule
         of_rules = [found[algorithm, rule] for rule in rules]
-        cells = [decimal(row["regret"], below=f"rank {row['average_rank']:.2f}") for row in of_rules]
+        cells = [decimal(row["regret"], below=_rank(row["average_rank"])) for row in of_rules]
         rows.append((links.algorithm(algorithm), *cells))
     caption = (
         f"What each selection rule costs: {words.unit(analysis)} behind each set's own best epoch, mean over the sets; "
@@ -168,6 +168,11 @@ def regret(analysis: Analysis, links: Links) -> ReportTable | None:
     caption += _labels_needed(analysis, rules)
     head = ("algorithm", *(f"{rule} (ORACLE)" if oracle else rule for rule, oracle in rules.items()))
     return ReportTable(caption, head, tuple(rows), True, "regret.csv")
+
+
+def _rank(average: float) -> str:
+    """Empty where there are no ranks: no set is left that all have."""
+    return "" if math.isnan(average) else f"rank {average:.2f}"
 
 
 def _labels_needed(analysis: Analysis, rules: Iterable[str]) -> str:

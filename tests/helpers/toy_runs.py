@@ -76,37 +76,57 @@ class Recorder:
         settings = dict(settings or {"epochs": str(len(monitor)), "optim.lr": "0.1"})
         config_hash = record.digest([algorithm, settings, protocol.hash, tags.get(record.DATA_FINGERPRINT, "data")])
         base = {
-            **described(algorithm, seed, protocol, study, config_hash, row, cell),
+            record.KIND: "train",
+            record.STUDY: study,
+            record.SUITE: protocol.suite,
+            record.PROTOCOL_HASH: protocol.hash,
+            record.ALGORITHM: algorithm,
+            record.SEED: str(seed),
             record.TEST_DOMAINS: ",".join(test_domains),
+            record.CONFIG_HASH: config_hash,
+            record.RUN_KEY: record.digest([config_hash, seed, row, cell]),
+            record.DATA_FINGERPRINT: "data",
+            record.CODE_HASH: f"code-{algorithm}",
+            record.GIT_COMMIT: "a" * 40,
+            record.GIT_DIRTY: "false",
+            record.SCHEMA_TAG: record.SCHEMA,
             record.TRAINING_DATA: record.canonical_json(dict(training_data or {"train": 1.0})),
             record.NEEDS: ",".join(needs),
             record.PROVIDES: ",".join(provides),
+            **({record.ROW: row} if row else {}),
+            **({record.CELL: cell} if cell else {}),
         }
         name = "-".join(filter(None, (row or algorithm, cell, f"seed{seed}")))
         run = self.client.create_run(self.experiment, tags=base | tags, run_name=name)
-        values = {"val/accuracy/val": monitor, **(metrics or {})}
         judged = [entry.name for entry in protocol.judged(test_domains) if entry in protocol.sets]
-        for name, curve in _curves(scores, judged, len(monitor)).items():
-            values[f"test/accuracy/{name}"] = curve
+        values = {"val/accuracy/val": monitor, **(metrics or {}), **_curves(scores, judged, len(monitor))}
         if any(entry.name == "cue_conflict" for entry in protocol.sets):
             values["test/shape_bias/cue_conflict"] = [0.2 + 0.1 * seed] * len(monitor)
-        self._log(run.info.run_id, values, settings)
-        if protocol_file is not None:
-            self.client.log_text(run.info.run_id, protocol_file or protocol.to_json(), record.PROTOCOL_FILE)
-        if status != "RUNNING":
-            self.client.set_terminated(run.info.run_id, status)
+        file = None if protocol_file is None else protocol_file or protocol.to_json()
+        self._log(run.info.run_id, values, settings, file, status)
         return str(run.info.run_id)
 
-    def _log(self, run_id: str, values: Mapping[str, Sequence[float]], settings: Mapping[str, str]) -> None:
+    def _log(
+        self,
+        run_id: str,
+        curves: Mapping[str, Sequence[float]],
+        settings: Mapping[str, str],
+        protocol_file: str | None,
+        status: str,
+    ) -> None:
         from mlflow.entities import Metric, Param
 
         points = [
             Metric(name, value, 1_000 * (step + 1), step)
-            for name, curve in values.items()
+            for name, curve in curves.items()
             for step, value in enumerate(curve)
         ]
         parameters = [Param(record.CONFIG_PARAMETER + name, value) for name, value in settings.items()]
         self.client.log_batch(run_id, metrics=points, params=parameters)
+        if protocol_file is not None:
+            self.client.log_text(run_id, protocol_file, record.PROTOCOL_FILE)
+        if status != "RUNNING":
+            self.client.set_terminated(run_id, status)
 
     def options(self, **values: Any) -> AnalyzeOptions:
         """Options against this server; files go to `out` in its folder."""
@@ -117,36 +137,14 @@ class Recorder:
         return analyze(self.options(**values))
 
 
-def described(
-    algorithm: str, seed: int, protocol: record.Protocol, study: str, config_hash: str, row: str, cell: str
-) -> dict[str, str]:
-    """Tags of a run that say what it is."""
-    return {
-        record.KIND: "train",
-        record.STUDY: study,
-        record.SUITE: protocol.suite,
-        record.PROTOCOL_HASH: protocol.hash,
-        record.ALGORITHM: algorithm,
-        record.SEED: str(seed),
-        record.CONFIG_HASH: config_hash,
-        record.RUN_KEY: record.digest([config_hash, seed, row, cell]),
-        record.DATA_FINGERPRINT: "data",
-        record.CODE_HASH: f"code-{algorithm}",
-        record.GIT_COMMIT: "a" * 40,
-        record.GIT_DIRTY: "false",
-        record.SCHEMA_TAG: record.SCHEMA,
-        **({record.ROW: row} if row else {}),
-        **({record.CELL: cell} if cell else {}),
-    }
-
-
 def _curves(
     scores: Mapping[str, Sequence[float]] | Sequence[float], names: Sequence[str], num_epochs: int
 ) -> dict[str, Sequence[float]]:
+    """The metrics of accuracies."""
     if isinstance(scores, Mapping):
-        return dict(scores)
+        return {f"test/accuracy/{name}": curve for name, curve in scores.items()}
     ramp = [(epoch + 1) / num_epochs for epoch in range(num_epochs)]
-    return {name: [value * part for part in ramp] for name, value in zip(names, scores, strict=True)}
+    return {f"test/accuracy/{name}": [value * part for part in ramp] for name, value in zip(names, scores, strict=True)}
 
 
 THREE = {

@@ -58,8 +58,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "bootstrap: each algorithm its own sets",
-            "difference = ((cells[a] - cells[b]) * draws.sets).sum(axis=1) / total",
-            "difference = (cells[a] * draws.sets - cells[b] * draws.sets[::-1]).sum(axis=1) / total",
+            "difference = draws.mean(means[a] - means[b])",
+            "difference = draws.mean(means[a]) - draws.mean(means[b][::-1])[::-1]",
             "differences are paired over sets",
             "::test_differences_are_paired_over_sets",
         ),
@@ -69,6 +69,42 @@ MUTANTS: list[Mutant] = [
             "number = counts.sum(axis=1, keepdims=True) * np.ones_like(counts @ present)\n",
             "a run without a score would lower the mean",
             "::test_a_run_without_a_score_is_no_score_of_zero",
+        ),
+    ),
+    *of(
+        f"{ANALYSIS}/statistics/bootstrap.py",
+        "analysis/statistics/test_layout.py",
+        (
+            "bootstrap: a block's columns are not drawn",
+            'counts = generator.multinomial(drawn.astype("int64") * size, np.full(size, 1 / size))',
+            "counts = np.repeat(drawn[:, None], size, axis=1)",
+            "the spread between the domains of a data set would be missed",
+            "::test_a_drawn_block_draws_its_columns_anew_each_time",
+        ),
+        (
+            "bootstrap: improvement over columns",
+            "rate = float(layout.reduced(observed).to_numpy().mean())",
+            "rate = float(observed.to_numpy().mean())",
+            "a data set of many columns would count more than another",
+            "::test_improvement_is_averaged_within_blocks_first",
+        ),
+    ),
+    *of(
+        f"{ANALYSIS}/statistics/layout.py",
+        "analysis/statistics/test_layout.py",
+        (
+            "layout: a seed is one training on all cells",
+            "trainings.setdefault(of_cell[cells[column]], []).append(column)",
+            "trainings.setdefault(frozenset(), []).append(column)",
+            "trainings of different cells would seem to share their luck",
+            "::test_runs_of_different_cells_are_drawn_by_themselves",
+        ),
+        (
+            "layout: a replicate's mean over the columns that it has",
+            "mean(axis=1, skipna=False)",
+            "mean(axis=1)",
+            "a replicate without the hard domain would look better",
+            "::test_a_replicate_without_a_column_has_no_value_on_the_block",
         ),
     ),
     *of(

@@ -7,7 +7,13 @@ import pytest
 from biasbed.analysis.report import html
 from biasbed.analysis.result import compute
 from biasbed.analysis.runs.store import RunStore
-from helpers.sentences import claims, claims_of_changes, claims_of_runs, claims_of_size, claims_of_tables  # noqa: F401  (they enter sentences)
+from helpers.sentences import (  # noqa: F401  (they enter sentences)
+    claims,
+    claims_of_changes,
+    claims_of_design,
+    claims_of_size,
+    claims_of_tables,
+)
 from helpers.sentences.facts import Facts
 from helpers.sentences.page import Piece, pieces
 from helpers.sentences.studies import ALL, Study

@@ -108,7 +108,8 @@ def _(m: re.Match[str], at: Place) -> None:
 
 @sentence(
     r"ORACLE What each selection rule costs: points behind each set's own best epoch, .+ under the rule\. "
-    r"best_epoch and best_epoch_per_run need labels of the test images\. \(regret\.csv\)"
+    r"(?:best_epoch and best_epoch_per_run|best_epoch_per_run and best_epoch) need labels of the test images\. "
+    r"\(regret\.csv\)"
 )
 def _(m: re.Match[str], at: Place) -> None:
     assert at.facts.one_unit

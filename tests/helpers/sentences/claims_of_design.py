@@ -1,4 +1,4 @@
-"""Sentences on what was compared: runs, rows, cells; the rest of the table in `claims`."""
+"""Sentences on what was compared; the rest of the table in `claims`."""
 
 # ruff: noqa: E501  (a sentence stands in one line where it can, so that it can be found)
 

@@ -1,0 +1,287 @@
+"""What is compared, in files and words: rows, cells, data sets of several columns, what is not applicable, units."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from biasbed import record
+from biasbed.analysis.report import compared, doubts, findings, groups, html, latex, summary, tables, words
+from biasbed.analysis.report.figures import scores as pictures
+from biasbed.analysis.result import Analysis, compute
+from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.statistics.friedman import ALL_SETS, COMPLETE
+from helpers.toy_runs import Recorder, fill_cells, make_protocol
+
+DOMAINS = {"pacs": ("art", "photo"), "office": ("clip", "real")}
+COLUMNS = ["bff", "office-clip", "office-real", "pacs-art", "pacs-photo"]
+
+
+def analysed(recorder: Recorder, **options: Any) -> Analysis:
+    return compute(RunStore(recorder.uri), recorder.options(**options))
+
+
+def said(analysis: Analysis) -> list[str]:
+    """Every sentence."""
+    found = [findings.verdict(analysis), *findings.caveats(analysis), *compared.sentences(analysis)]
+    for comparison in analysis.comparisons:
+        found += [words.setting_title(comparison), words.setting_sentence(analysis, comparison)]
+        found += [*findings.concluded(analysis, comparison), *findings.sure(analysis, comparison)]
+        found += [*doubts.flippable(analysis, comparison), *doubts.pool(analysis, comparison)]
+    found += [*findings.on_single_sets(analysis), *doubts.weaknesses(analysis)]
+    return [
+        *found,
+        *doubts.unseen(analysis),
+        *doubts.planned(analysis),
+        *analysis.notes,
+        *words.terms(analysis).values(),
+    ]
+
+
+@pytest.fixture(scope="module")
+def cells(_empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+    """Three methods on three data sets, two of two domains; `irm` needs domains, which `bff` does not have."""
+    folder = tmp_path_factory.mktemp("cells")
+    shutil.copy(_empty_store, folder / "mlflow.db")
+    recorder = Recorder(f"sqlite:///{folder / 'mlflow.db'}", folder)
+    fill_cells(recorder, DOMAINS)
+    return analysed(recorder)
+
+
+@pytest.fixture(scope="module")
+def files(cells: Analysis, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Everything but figures."""
+    folder = tmp_path_factory.mktemp("files")
+    for module in (tables, latex, html):
+        module.write(cells, folder)
+    return folder
+
+
+# --- pools of the tests -----------------------------------------------------------------------------------------------
+
+
+def test_tests_say_which_pool_they_are_on(cells: Analysis) -> None:
+    whole, complete = cells.comparisons
+    assert (whole.setting, whole.sets, whole.left_out) == (ALL_SETS, ("office", "pacs"), ("bff",))
+    assert (complete.setting, complete.algorithms) == (COMPLETE, ("erm", "mixup"))
+    assert complete.sets == ("bff", "office", "pacs")
+    assert words.setting_title(whole) == "The 2 data sets that all 3 algorithms have"
+    assert words.setting_title(complete) == "The 2 algorithms that have all 3 data sets"
+    assert words.setting_sentence(cells, whole).endswith("(3 algorithms x 2 data sets).")
+    assert words.setting_sentence(cells, complete) == (
+        "Left out: irm, not applicable on some data set (2 algorithms x 3 data sets)."
+    )
+    assert [limits.num_sets for limits in cells.evidence.limits] == [2, 3]
+    assert cells.evidence.limits[0].num_runs == 2  # replicates, not the runs of all cells
+
+
+def test_nothing_is_said_of_what_is_not_there(cells: Analysis, files: Path) -> None:
+    for line in [*said(cells), summary.render(cells)]:
+        assert not re.search(r"\b(nan|inf|None)\b", line), line
+    for path in [*files.glob("*.html"), *files.glob("tables/*.tex"), *files.glob("*.json")]:
+        assert not re.search(r"\bnan\b", path.read_text(encoding="utf-8"), re.IGNORECASE), path.name
+
+
+def test_a_dash_says_why(cells: Analysis, files: Path) -> None:
+    needs = "irm is not applicable on bff: it needs training images of several domains"
+    assert cells.notes == (needs,)
+    scores = pd.read_csv(files / "scores.csv").set_index(["algorithm", "dataset"])
+    assert scores.loc[("irm", "bff"), ["mean", "std"]].isna().all()
+    assert scores.loc[("irm", "bff"), "num_runs"] == 0
+    tex = (files / "tables" / "scores.tex").read_text()
+    assert next(line for line in tex.splitlines() if line.startswith("irm")).split(" & ")[1] == "-"
+    assert f"-: {needs}." in tex
+    page = (files / "report.html").read_text()
+    assert f"-: {needs}." in page
+    assert f"-: {needs}." in " ".join(summary.render(cells).split())
+
+
+def test_no_set_in_common_leaves_the_pool_that_has_all(recorder: Recorder) -> None:
+    """Two methods that exclude each other's only data set: the third alone has both."""
+    for seed in range(2):
+        for name, needs in (("both", ()), ("domain", ("domain",)), ("bias", ("bias",))):
+            for cell, has in (("one", "domain"), ("two", "bias")):
+                if not needs or has in needs:
+                    protocol = make_protocol((cell,), training_sets=(cell,))
+                    recorder.train(name, seed, (0.5,), protocol=protocol, cell=cell, needs=needs, provides=(has,))
+    analysis = analysed(recorder)
+    assert [c.skipped for c in analysis.comparisons] == [
+        "no set is left to compare on",
+        "tests need at least two algorithms and there is one (both)",
+    ]
+    assert findings.verdict(analysis) == "Nothing was tested: no set is left to compare on."
+    assert "ranks.csv" in tables.frames(analysis)
+    html.write(analysis, recorder.folder)
+    assert not re.search(r"\bnan\b", (recorder.folder / "report.html").read_text())
+
+
+# --- blocks in tables -------------------------------------------------------------------------------------------------
+
+
+def test_columns_stand_by_data_set_with_the_average_last(cells: Analysis, files: Path) -> None:
+    found = groups.groups(cells)
+    assert [group.heads for group in found] == [("bff",), ("clip", "real", "Avg"), ("art", "photo", "Avg")]
+    assert groups.above(found) == [("", 1), ("office", 3), ("pacs", 3)]
+    blocks = pd.read_csv(files / "blocks.csv").set_index(["algorithm", "dataset"])
+    scores = pd.read_csv(files / "scores.csv").set_index(["algorithm", "dataset"])["mean"]
+    runs = pd.read_csv(files / "runs.csv")
+    for name in cells.algorithms:
+        for block in ("office", "pacs"):
+            of_block = runs[(runs["algorithm"] == name) & runs["dataset"].str.startswith(f"{block}-")]
+            means = of_block.groupby("replicate")["score"].mean()
+            assert blocks.loc[(name, block), "mean"] == pytest.approx(scores[name].filter(like=block).mean())
+            assert blocks.loc[(name, block), "std"] == pytest.approx(means.std(), abs=1e-5)
+    page = (files / "report.html").read_text()
+    assert '<th colspan="3">office</th><th colspan="3">pacs</th>' in page
+    assert (
+        r"\multicolumn{3}{c}{pacs} \\ \cmidrule(lr){3-5} \cmidrule(lr){6-8}"
+        in (files / "tables/scores.tex").read_text()
+    )
+
+
+def test_several_data_sets_have_a_table_of_averages(cells: Analysis, files: Path) -> None:
+    found = groups.averages(cells)
+    assert found is not None
+    assert found.heads == ("bff", "office", "pacs")
+    erm = [cell.mean for cell in found.rows["erm"]]
+    assert found.means["erm"] == pytest.approx(sum(erm) / 3)
+    rows = (files / "tables" / "averages.tex").read_text().splitlines()
+    assert next(line for line in rows if line.startswith("irm")).endswith(r"& - \\")
+    one = dataclasses.replace(cells, sets=tuple(c for c in cells.sets if c.block == "pacs"))
+    assert groups.averages(one) is None
+
+
+def test_replicates_are_listed_with_the_run_of_each_cell(cells: Analysis, files: Path) -> None:
+    found = compared.repeats(cells)
+    assert [(one.algorithm, one.name) for one in found[:2]] == [("erm", "seed 0"), ("erm", "seed 1")]
+    names = {run.id: run.name for run in cells.collection.runs}
+    assert {column: names[run] for column, run in found[0].runs.items()} == {
+        column: f"erm-{column}-seed0" for column in COLUMNS
+    }
+    rows = [line for line in (files / "tables/runs.tex").read_text().splitlines() if line.startswith("irm & seed")]
+    assert len(rows) == 2
+    assert all(row.split(" & ")[2] == "-" for row in rows)
+
+
+def test_intervals_are_of_columns_blocks_and_all(cells: Analysis) -> None:
+    frame = cells.evidence.intervals
+    own = frame[frame["algorithm"] == "irm"]
+    assert own["dataset"].tolist() == ["(mean over office)", "(mean over pacs)", *COLUMNS[1:], "(mean over sets)"]
+    assert own["num_runs"].tolist() == [2] * len(own)
+    assert set(frame[frame["setting"] == "complete"]["algorithm"]) == {"erm", "mixup"}
+
+
+def test_the_command_of_several_protocols_names_none(cells: Analysis) -> None:
+    from biasbed.analysis.report import provenance
+
+    assert "protocol" not in provenance.command(cells)
+    assert len(provenance.facts(cells)["Protocols"].split(", ")) == 3
+
+
+# --- rows, cells, choices ---------------------------------------------------------------------------------------------
+
+
+def test_choices_name_every_run_under_every_rule(cells: Analysis, files: Path) -> None:
+    frame = pd.read_csv(files / "choices.csv")
+    assert set(frame["rule"]) == {"best_validation", "best_epoch", "last", "best_epoch_per_run"}
+    own = frame[frame["rule"] == "best_validation"]
+    assert len(own) == len(cells.runs) == 2 * (5 + 5 + 4)
+    assert own["run_id"].tolist() == cells.runs.set_index(["run_id"]).loc[own["run_id"]].index.tolist()
+    assert (own["first_step"] == 3).all()
+
+
+def test_cells_say_what_they_train_on_and_hold_out(cells: Analysis) -> None:
+    found = {cell.name: (data, out, columns) for cell, data, out, columns in compared.cells(cells)}
+    assert found["pacs-art"] == ("pacs: photo", "art", ("pacs-art",))
+    assert found["bff"] == ("bff", "", ("bff",))
+
+
+def test_rows_are_described_with_what_they_differ_in(recorder: Recorder, tmp_path: Path) -> None:
+    protocol = make_protocol(("plain", "edge"))
+    sets = tuple(dataclasses.replace(entry, preprocessing="crop 224") for entry in protocol.sets)
+    protocol = dataclasses.replace(protocol, sets=sets)
+    for row, backbone, rate in (("small", "resnet18", "0.1"), ("large", "resnet152", "0.02")):
+        start = {
+            "start": "scratch" if row == "small" else "named:v2",
+            "architecture": backbone,
+            "sha256": "ab12cd34ef56",
+        }
+        about = {record.INIT: json.dumps(start), record.PARAMETERS: "11700000"}
+        settings = {"epochs": "4", "optim.lr": rate, "workers": "2", "image_size": "224", "output_dir": row}
+        recorder.train("erm", 0, (0.5, 0.4), protocol=protocol, row=row, settings=settings, **about)
+    tested = {record.KIND: "evaluate", record.WEIGHTS: "fedcba9876543210", record.PARAMETERS: "86000000"}
+    recorder.train("clip", 0, (0.7, 0.8), monitor=(0.5,), protocol=protocol, settings={"image_size": "336"}, **tested)
+    analysis = analysed(recorder)
+    frame = compared.rows(analysis).set_index("algorithm")
+    assert list(frame.columns[len(compared.ROW_COLUMNS) - 1 :]) == ["optim.lr"]
+    large = frame.loc["large"].to_dict()
+    assert (large["method"], large["backbone"], large["start"], large["weights"]) == (
+        "erm",
+        "resnet152",
+        "named:v2",
+        "ab12cd34",
+    )
+    assert (large["parameters"], large["optim.lr"], large["preprocessing"]) == (11.7, "0.02", "crop 224")
+    assert frame.loc["clip", ["kind", "weights", "image_size"]].tolist() == ["evaluate", "fedcba98", "336"]
+    lines = compared.sentences(analysis)
+    assert "Training did not start alike: large from named:v2; small from scratch." in lines
+    assert "Only tested, trained elsewhere: clip." in lines
+    html.write(analysis, tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    for entry in ("only tested", "resnet152", "crop 224", "86.0", "fedcba98", "0.02"):
+        assert f">{entry}<" in page.replace("<wbr>", ""), entry
+
+
+# --- units ------------------------------------------------------------------------------------------------------------
+
+CE = record.Derived(
+    *("test", "mce", "mce", "error_ratio", ("test/accuracy/fog", "test/accuracy/noise")),
+    references=(0.5, 0.7),
+    unit="ratio",
+    higher_is_better=False,
+)
+
+
+def test_a_ratio_is_shown_unscaled_with_its_unit_and_mixed_with_nothing(recorder: Recorder) -> None:
+    protocol = make_protocol(("plain", "fog", "noise"), derived=(CE,))
+    for lead, name in enumerate(("a", "b", "c")):
+        recorder.train(name, 0, (0.6 + lead / 20, 0.4 + lead / 20, 0.3), protocol=protocol)
+    analysis = analysed(recorder)
+    assert analysis.cells["a", "mce"].mean_text == f"{(0.6 + 0.7) / 1.2:.3f}"
+    assert analysis.cells["c", "mce"].best  # the least
+    assert not analysis.cells["a", "mce"].best
+    assert analysis.units == "percent, mce in ratio"
+    assert "measured in % and ratio" in analysis.evidence.skipped
+    assert analysis.evidence.effects.empty
+    assert analysis.comparisons[0].friedman is not None  # ranks are over all
+    assert "mce (ratio)" in summary.render(analysis)
+    assert "mce (ratio)" in latex.score_table(analysis)
+    lines = pictures._lines(groups.groups(analysis))
+    assert [[column.name for column in line] for line in lines] == [["plain", "fog", "noise"], ["mce"]]
+    assert dataclasses.replace(analysis, sets=analysis.sets[-1:]).units == "ratio"
+
+
+def test_points_are_of_percentages_only(recorder: Recorder) -> None:
+    names = "uvwxyz"
+    entries = tuple(record.SetRecord(n, "loss", 200, 10, 2.3, ("loss",), higher_is_better=False) for n in names)
+    protocol = dataclasses.replace(make_protocol(), sets=entries)
+    for lead, name in enumerate(("bad", "good")):
+        for seed in (0, 1):
+            metrics = {f"test/loss/{n}": [1.5 - lead + 0.01 * i + 0.001 * seed] * 4 for i, n in enumerate(names)}
+            recorder.train(name, seed, {}, protocol=protocol, metrics=metrics)
+    analysis = analysed(recorder, plan="true", rope="0.5")
+    assert analysis.evidence.bayesian.empty
+    assert analysis.evidence.plan is None
+    assert len(analysis.evidence.effects) == 1
+    text = "\n".join(said(analysis))
+    assert not re.search(r"points (?!\(95% interval)", text)  # a rate's are
+    assert "good is better than bad by 1.0 nats on average" in text
+    html.write(analysis, recorder.folder)
+    assert "in practice (Bayes)" not in (recorder.folder / "report.html").read_text()
