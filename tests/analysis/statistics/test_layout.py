@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import pytest
-from biasbed.analysis.runs.columns import Column, blocks, layout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biasbed import record
 from biasbed.analysis import scores
+from biasbed.analysis.columns import Column, blocks, layout
 from biasbed.analysis.statistics import bootstrap, friedman, pairs, simulation
 from biasbed.analysis.statistics.layout import Layout, each, rows_of, single
 from helpers.demsar import matrix
