@@ -12,6 +12,9 @@ import pytest
 import yaml
 
 from biasbed import cli, record
+from biasbed.analysis.options import AnalyzeOptions
+from biasbed.analysis.runs.collect import collect
+from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import Failure, UsageError
 from biasbed.options import SweepOptions
 from biasbed.settings import build, specs
@@ -299,8 +302,7 @@ def test_trials_are_runs_of_their_own_with_their_true_status(
     assert float(rows[0]["value"]) == best
     # Trials count nowhere as trainings.
     assert finished_runs(tracking, "mine") == {}
-    assert cli.main(["analyze"]) == 1
-    assert "there is nothing to analyse: no runs" in capsys.readouterr().err
+    assert collect(RunStore(tracking), AnalyzeOptions())[0].is_search
     assert not storage.exists(f"sqlite:///{bed.home}/none.db")
 
 
