@@ -102,7 +102,7 @@ def test_a_finished_test_is_left_alone_or_made_anew_as_one_says(
     names = sorted(
         folder.name.removesuffix(f"-{tags[record.RUN_KEY][:8]}") for folder in run_folders(tmp_path / "home")
     )
-    assert names == ["net", "net-day", f"net-{tags[record.RUN_KEY][:8]}-2"]
+    assert names == sorted(["net", "net-day", f"net-{tags[record.RUN_KEY][:8]}-2"])
 
 
 def test_lost_decisions_of_a_test_that_is_not_sent_are_said(
