@@ -63,12 +63,12 @@ def again(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) ->
     """`biasbed reproduce --run <id> ...`: exit code, output, errors. kill: of the training, see children.run."""
 
     def run(run_id: str, *words: str, kill: tuple[str, int, str] | None = None) -> tuple[int, str, str]:
-        def train(source: Path, settings: Mapping[str, str], variables: Mapping[str, str]) -> int:
-            assert source == checkout.HERE
+        def carry_out(source: Path, command: str, settings: Mapping[str, str], variables: Mapping[str, str]) -> int:
+            assert (source, command) == (checkout.HERE, "train")
             arguments = [word for name, value in settings.items() for word in (f"--{name}", value)]
             return children.run(["train", *arguments], env=variables, kill=kill).returncode
 
-        monkeypatch.setattr(checkout, "train", train)
+        monkeypatch.setattr(checkout, "carry_out", carry_out)
         code = cli.main(["reproduce", "--run", run_id, *words])
         out, err = capfd.readouterr()
         return code, out, err
