@@ -23,7 +23,6 @@ from biasbed.compute.optim import make_optimizer, rate_factor
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, Optim
 from biasbed.studies.plan import PlannedRun, standing
-from biasbed.studies.search.search import choose_objective
 from biasbed.suites.suite import OpenSuite
 from biasbed.tasks import MultiClass
 from biasbed.training import engine, job
@@ -144,8 +143,8 @@ def test_of_a_loss_the_lowest_is_the_best(
     assert kept == {"number": lowest, "value": curve[lowest]}
     protocol = record.Protocol.from_json((folder / "protocol.json").read_text())
     assert not protocol.monitor_higher_is_better
-    assert choose_objective("auto", protocol, oracle=False) == (LOSS, False)
-    run = PlannedRun("erm", "erm", 0, {}, record.ADHOC, "", "", folder, LOSS, "epoch", 5, 1, 1, tracked=False)
+    told = {"tracked": False, "higher_is_better": protocol.monitor_higher_is_better}
+    run = PlannedRun("erm", "erm", 0, {}, record.ADHOC, "", "", folder, LOSS, "epoch", 5, 1, 1, **told)
     assert standing(run, {}).best == curve[lowest]
 
 
