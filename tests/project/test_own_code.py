@@ -207,7 +207,7 @@ def test_a_protocol_on_a_server_names_no_code(evil: Path) -> None:
     with pytest.raises(UsageError, match="no such rule"):
         make_rule("auto", 3, protocol)
     assert not Path("ran").exists()
-    assert make_rule("last_n", 3, protocol) == LastN(3)
+    assert make_rule("last_n", 3, protocol) == LastN(3, "val/accuracy/val")
 
 
 def test_the_other_rules_of_a_protocol_are_ours(evil: Path) -> None:
