@@ -20,7 +20,7 @@ from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import flatten, word
-from biasbed.tracking.comparison import SCOPE, Comparison, offer
+from biasbed.tracking.comparison import ALIKE, STUDY, Comparison, offer
 from biasbed.tracking.server import experiment_id, guarded, resolve_uri
 
 if TYPE_CHECKING:
@@ -143,14 +143,18 @@ def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, text: str,
 def compared(analysis: Analysis) -> Comparison:
     """The runs, for MLflow's pages: one's own, or where all are published, those of the rule."""
     scope, runs = analysis.collection.scope, analysis.collection.own or analysis.collection.runs
-    tags = dict(zip(SCOPE, (scope.kind, scope.suite, scope.study, scope.protocol), strict=True))
+    tags = dict(zip(STUDY, (scope.kind, scope.suite, scope.study), strict=True))
+    for name, values in ((record.TESTED, {r.tested for r in runs}), (record.PROTOCOL_HASH, {r.protocol for r in runs})):
+        if len(values) == 1 and all(values) and not set(ALIKE) & set(tags):
+            tags[name] = next(iter(values))
     if analysis.collection.published:
-        tags[record.SELECTION] = runs[0].selection
+        tags |= {record.SELECTION: runs[0].selection} if runs[0].selection else {}
         tags |= {record.SELECTION_N: str(runs[0].selection_n)} if runs[0].selection_n else {}
     return Comparison(
         tags=tags,
         protocol=analysis.collection.protocol,
         algorithms=tuple(dict.fromkeys(run.algorithm for run in runs)),
+        rows=record.ALGORITHM if all(run.algorithm == run.method for run in runs) else record.ROW,
         experiments=Counter(run.experiment for run in runs),
     )
 

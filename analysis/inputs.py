@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
+from biasbed.analysis.columns import Column
+from biasbed.analysis.runs.alike import columns_of
 from biasbed.analysis.runs.collect import collect, read_run
-from biasbed.analysis.runs.columns import Column, columns_of
 from biasbed.analysis.runs.run import Collection
 from biasbed.analysis.selection import names, published
 from biasbed.analysis.selection.pools import History
@@ -54,9 +55,10 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
         collection = dataclasses.replace(collection, notes=(*collection.notes, *notes))
     of_studies = [run for study in studies for run in study.mlflow_runs]
     histories = read_histories(store, [*mlflow_runs, *of_studies], collection.protocols)
+    for study in studies:
+        histories |= study.in_own_words(histories)
     if options.with_published:
-        runs = (*collection.runs, *collection.published_by_rule[rule.name])
-        collection = dataclasses.replace(collection, runs=runs)
+        collection = dataclasses.replace(collection, runs=published.runs_under(collection, rule.name))
     _check_control(collection, options.control)
     return AnalysisInputs(collection, sets, rule, rules, histories, tuple(studies))
 

@@ -32,6 +32,9 @@ class AnalyzeOptions:
     compare: Literal["none", "published"] = setting(
         "none", "published: a card that says whether your runs reproduce the published numbers"
     )
+    tolerance: float = setting(
+        0.0, "compare=published: points that may lie between two numbers where the paper tells no spread", ge=0
+    )
     control: str = setting("none", "compare every algorithm with this one only, not all pairs (none: all pairs)")
     rope: float = setting(1.0, "differences up to so many points are equivalent in practice", ge=0, le=100)
     bootstrap: int = setting(2000, "bootstrap replicates", ge=200, le=20_000)

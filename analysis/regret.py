@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from biasbed.analysis.runs.columns import Column
+from biasbed.analysis.columns import Column
 from biasbed.analysis.runs.run import Collection, Run
-from biasbed.analysis.scores import block_matrix, mean_matrix, run_table, score_table
+from biasbed.analysis.scores import block_matrix, mean_matrix, published_means, run_table, score_table
 from biasbed.analysis.selection import published
 from biasbed.analysis.selection.pools import History, pools_of
 from biasbed.analysis.selection.rules import AsPublished, Rule
@@ -52,7 +52,7 @@ def under_every_rule(
     that these runs don't allow (last_n with more epochs than there are) is skipped with the reason.
     """
     names = tuple(collection.published_by_rule) if collection.published else rule_names(collection.protocol)
-    others = [name for name in names if name != chosen.name]
+    others = [name for name in filter(None, names) if name != chosen.name]
     return [chosen, *(_under(name, collection, histories, sets, n, exempt) for name in others)]
 
 
@@ -133,7 +133,8 @@ def table(rules: Sequence[RuleScores], sets: Sequence[Column]) -> pd.DataFrame:
 
 def _gaps(runs: pd.DataFrame, oracle: pd.DataFrame, sign: Mapping[str, float]) -> pd.DataFrame:
     keys = ["algorithm", "dataset", "replicate"]
-    both = runs[[*keys, "score"]].merge(oracle[[*keys, "score"]], on=keys, suffixes=("", "_oracle"))
+    chosen = oracle.drop(published_means(oracle).index)  # of those nobody knows the best epoch
+    both = runs[[*keys, "score"]].merge(chosen[[*keys, "score"]], on=keys, suffixes=("", "_oracle"))
     both["difference"] = (both["score_oracle"] - both["score"]) * both["dataset"].map(sign)
     groups = both.groupby(["algorithm", "dataset"])["difference"]
     return groups.agg(gap="mean", gap_std="std").round(DIGITS).reset_index()

@@ -15,10 +15,10 @@ import pandas as pd
 import biasbed
 from biasbed import measures
 from biasbed.analysis import regret, scores, spread
+from biasbed.analysis.columns import Column, blocks, layout
 from biasbed.analysis.inputs import AnalysisInputs, gather
-from biasbed.analysis.runs.columns import Column, blocks, layout
 from biasbed.analysis.runs.run import Collection, Run
-from biasbed.analysis.selection import published
+from biasbed.analysis.selection import published, reproduction
 from biasbed.analysis.selection.pools import History, pools_of
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected, select
@@ -113,7 +113,7 @@ class Analysis:
     evidence: PairwiseResults  # effects, further tests, stability and power
     selection: pd.DataFrame  # regret.table: the scores under every selection rule
     spread: pd.DataFrame  # spread.table: deviations over runs and epochs, of last_n; else empty
-    reproduction: pd.DataFrame | None  # published.cards: one's own beside the published numbers, where asked for
+    reproduction: pd.DataFrame | None  # reproduction.cards: ours beside the published numbers, where asked for
     curves: pd.DataFrame  # columns algorithm, run_id, dataset, step, score; the headline of each set
     tracking_uri: str  # without password
     versions: Mapping[str, str]
@@ -184,10 +184,14 @@ class Analysis:
         """How many runs stand behind the numbers, and how many don't."""
         c = self.collection
         counts = [f"{len(c.own)} {c.scope.kind}"] if c.own else []
-        counts += [f"{len(c.runs) - len(c.own)} published"] if len(c.own) < len(c.runs) else []
+        means = sum(bool(run.summary) for run in c.runs)
+        published = len(c.runs) - len(c.own) - means
+        counts += [f"{published} published"] if published else []
         known = layout(self.sets)
         sets = f"{len(self.sets)} columns of {len(known.blocks)} data sets" if known.wide else f"{len(self.sets)} sets"
-        text = f"{' and '.join(counts)} runs of {len(c.algorithms)} algorithms on {sets}"
+        parts = [f"{' and '.join(counts)} runs"] if counts else []
+        parts += [f"{means} published rows"] if means else []
+        text = f"{' and '.join(parts)} of {len(c.algorithms)} algorithms on {sets}"
         others = [f"{count} {status.lower()}" for status, count in sorted(c.not_finished.items())]
         others += [f"{len(c.duplicates)} duplicate"] if c.duplicates else []
         return text + (f"; not counted: {', '.join(others)}" if others else "")
@@ -202,13 +206,16 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     collection, sets, rule, histories = material.collection, material.sets, material.rule, material.histories
     _check_display(options, collection, sets)
     monitor = collection.protocol.monitor
-    exempt = scores.not_applicable(collection, sets)
+    lacking = scores.not_applicable(collection, sets)
     selected = _selected(material, collection.runs)
+    unprinted = published.unprinted(collection, selected)
+    exempt = {**lacking, **unprinted}
     sets, untested = _tested(sets, selected)
     runs = scores.run_table(selected.values, collection.runs, sets, monitor)
     table = scores.score_table(runs, collection.algorithms, [entry.name for entry in sets])
     scope = f"-P suite={collection.scope.suite} -P study={collection.scope.study}"
-    notes = [*collection.notes, *selected.notes, *untested, *scores.not_applicable_notes(exempt)]
+    notes = [*collection.notes, *selected.notes, *untested, *scores.not_applicable_notes(lacking)]
+    notes += published.unprinted_notes(unprinted) + published.summary_notes(collection)
     # Training again would not help a rule of the user's own that names steps which no run has.
     trainable = not (collection.published or ".py:" in options.selection)
     notes += scores.check_complete(table, selected.missing, collection.runs, scope, trainable, exempt)
@@ -235,7 +242,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         duplicates=duplicates,
         scores=table,
         blocks=scores.block_scores(runs, scores.mean_matrix(table), sets),
-        not_applicable=exempt,
+        not_applicable=lacking,
         choices=regret.choices(rules),
         daggers=daggers,
         comparisons=comparisons,
@@ -320,9 +327,12 @@ def _reproduction(material: AnalysisInputs, runs: pd.DataFrame, options: Analyze
     """The card that compare=published asks for."""
     if options.compare == "none":
         return None
-    own = runs[runs["run_id"].isin([run.id for run in material.collection.own])]
-    scales = {entry.name: entry.scale for entry in material.sets}
-    return published.cards(material.studies, material.rule, own, material.histories, scales, options.alpha)
+    ours = material.collection.own
+    trained = {run.algorithm for run in ours if run.kind != "evaluate"}
+    own = runs[runs["run_id"].isin([run.id for run in ours])]
+    tested = {run.algorithm for run in ours} - trained
+    how = (options.alpha, options.tolerance, tested)
+    return reproduction.cards(material.studies, material.rule.name, own, material.histories, *how)
 
 
 def _curves(histories: Mapping[str, History], runs: Sequence[Run], sets: Sequence[Column]) -> pd.DataFrame:

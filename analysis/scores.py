@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 import pandas as pd
 
 from biasbed import measures, record
-from biasbed.analysis.runs.columns import Column, blocks
+from biasbed.analysis.columns import Column, blocks
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection.select import Missing
 from biasbed.analysis.statistics.friedman import DIGITS
@@ -30,9 +30,11 @@ def run_table(selected: pd.DataFrame, runs: Sequence[Run], sets: Sequence[Column
         columns=["run_id", "run_name", "algorithm", "seed", "test_domains"],
     )
     frame = identity.merge(selected, on="run_id", how="inner")
-    frame["score"] = frame["value"] * frame["dataset"].map({column.name: column.scale for column in sets})
+    scale = frame["dataset"].map({column.name: column.scale for column in sets})
+    frame["score"] = frame["value"] * scale
     for measure in _measures(sets):
-        frame[measure] = frame[measure] * measures.scale(measure)
+        as_headline = (frame["measure"] == measure) | (measures.of(measure).unit == measures.HEADLINE)
+        frame[measure] = frame[measure] * scale.where(as_headline, measures.scale(measure))
     name = record.parse_metric(monitor)
     frame["monitor"] = frame["monitor"] * measures.scale(name.measure if name else "")
     position = frame["dataset"].map(order)
@@ -47,13 +49,27 @@ def _measures(sets: Sequence[Column]) -> list[str]:
 
 
 def score_table(runs: pd.DataFrame, algorithms: Sequence[str], sets: Sequence[str]) -> pd.DataFrame:
-    """`SCORE_COLUMNS`, one row per algorithm and set in the given orders; std with n-1, empty for a single run."""
-    groups = runs.groupby(["algorithm", "dataset"])["score"]
-    table = groups.agg(mean="mean", std="std", num_runs="count").round(DIGITS)
+    """`SCORE_COLUMNS`, one row per algorithm and set in the given orders; std with n-1, empty for a single run.
+
+    Where a mean was published in place of runs, std and number of runs are those of the paper.
+    """
+    keys = ["algorithm", "dataset"]
+    table = runs.groupby(keys)["score"].agg(mean="mean", std="std", num_runs="count").round(DIGITS)
+    means = published_means(runs).set_index(keys)
+    if len(means):
+        printed = means.reindex(table.index)
+        table["std"] = printed["std_over_runs"].round(DIGITS).fillna(table["std"])
+        table["num_runs"] = printed["num_runs"].fillna(table["num_runs"])
     wanted = pd.MultiIndex.from_product([algorithms, sets], names=["algorithm", "dataset"])
     table = table.reindex(wanted)
     table["num_runs"] = table["num_runs"].fillna(0).astype("int64")
     return table.reset_index()[list(SCORE_COLUMNS)]
+
+
+def published_means(runs: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a run table that are published means, with what stands beside them."""
+    found = runs.reindex(columns=list(dict.fromkeys([*runs, *measures.SUMMARY])))
+    return found[found["num_runs"].notna()]
 
 
 def binomial_interval(mean: float, entry: Column, level: float = 0.95) -> tuple[float, float]:
@@ -104,10 +120,13 @@ def block_scores(runs: pd.DataFrame, means: pd.DataFrame, columns: Sequence[Colu
         if len(same) > 1:
             own = runs[runs["dataset"].isin([column.name for column in same])]
             for algorithm in means.columns:
-                table = own[own["algorithm"] == algorithm].pivot(index="replicate", columns="dataset", values="score")
+                of_row = own[own["algorithm"] == algorithm]
+                table = of_row.pivot(index="replicate", columns="dataset", values="score")
                 whole = len(table) > 1 and table.shape[1] == len(same) and bool(table.notna().all(axis=None))
                 spread = float(table.mean(axis=1).std()) if whole else math.nan
-                rows.append((algorithm, name, float(matrix[algorithm][name]), spread, len(table)))
+                printed = published_means(of_row)
+                number = int(printed["num_runs"].min()) if len(printed) else len(table)
+                rows.append((algorithm, name, float(matrix[algorithm][name]), spread, number))
     return pd.DataFrame(rows, columns=list(SCORE_COLUMNS)).round(DIGITS)
 
 
@@ -146,7 +165,8 @@ def check_complete(
     names = {run.id: run for run in runs}
     reasons: dict[tuple[str, str], list[Missing]] = {}
     for entry in missing:
-        reasons.setdefault((names[entry.run_id].algorithm, entry.dataset), []).append(entry)
+        if (names[entry.run_id].algorithm, entry.dataset) not in exempt:
+            reasons.setdefault((names[entry.run_id].algorithm, entry.dataset), []).append(entry)
     empty = [(str(a), str(d)) for a, d in scores.loc[scores["num_runs"] == 0, ["algorithm", "dataset"]].to_numpy()]
     empty = [place for place in empty if place not in exempt]
     if empty:
@@ -156,7 +176,9 @@ def check_complete(
             why = "; ".join(f"run {m.run_id} (seed {names[m.run_id].seed}): {m.why}" for m in of_cell) or "no run"
             lines.append(f"  {algorithm} on {dataset}: {why}")
         of_empty = [entry for cell in empty for entry in reasons.get(cell, [])]
-        lines += ["train what is missing:", *_commands(of_empty, names, scope)] if trainable else []
+        if trainable:
+            commands = _commands(of_empty, names, scope)
+            lines += ["train what is missing:", *commands] if commands else ["the study's own command trains them;"]
         algorithms = sorted(set(scores["algorithm"]) - {a for a, _ in empty})
         sets = [d for d in scores["dataset"].unique() if d not in {d for _, d in empty}]
         lines += [f"or leave out algorithms: algorithms={','.join(algorithms)}"] if algorithms else []

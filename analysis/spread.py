@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis.runs.columns import Column, headline
+from biasbed.analysis.columns import Column, headline
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.rules import Rule
@@ -49,7 +49,8 @@ def table(
         for column in columns:
             own = [run for run in runs if run.algorithm == algorithm and run.cell in ("", column.cell)]
             found = [
-                _of_run(run, histories[run.id], column.entry, rules.get((run.protocol, column.cell))) for run in own
+                _of_run(run, histories[run.id].on(column.cell), column.entry, rules.get((run.protocol, column.cell)))
+                for run in own
             ]
             known = [pair for pair in found if pair is not None]
             if known and not any(math.isnan(deviation) for _, deviation in known):

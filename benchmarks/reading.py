@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from biasbed import record
-from biasbed.analysis.result import read_histories
+from biasbed.analysis.inputs import read_histories
 from biasbed.analysis.runs.store import RunStore
 
 CLIENT_RUNS = 3
@@ -76,7 +76,7 @@ def main() -> None:
         client = seconds(lambda: store._fetch(few)) / len(few) * len(runs)
         for frame in store.histories(runs).values():
             assert len(frame) == options.metrics * options.epochs
-        sides = (lambda: plain_sql(store)), (lambda: read_histories(store, runs))
+        sides = (lambda: plain_sql(store)), (lambda: read_histories(store, runs, {}))
         rounds = [[seconds(side) for side in sides] for _ in range(options.rounds)]
         sql, ours = (statistics.median(times) for times in zip(*rounds, strict=True))
         fetched = store._fetch(few)

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from biasbed.analysis.columns import blocks
 from biasbed.analysis.report.words import count, listing, repeated
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.collect import PUBLISHED_MARK
-from biasbed.analysis.runs.columns import blocks
 from biasbed.analysis.runs.run import Run, TrainedOn
+from biasbed.analysis.scores import published_means
 
 TESTED = "evaluate"  # kind of the runs of a model that is only tested
 
@@ -22,10 +23,9 @@ def sentences(analysis: Analysis) -> list[str]:
     """The design: algorithms, sets, runs, and which epoch's scores count."""
     c = analysis.collection
     published = len(c.runs) - len(c.own)
-    of_them = ", all published" if c.published else f", {published} of them published" if published else ""
     lines = [
         f"{count(len(analysis.algorithms), 'algorithm')} ({listing(analysis.algorithms)}) on {_sets(analysis)}, "
-        f"{_each(analysis)} of each, {count(len(c.runs), 'trial' if c.is_search else 'run')} in all{of_them}.",
+        f"{_each(analysis)} of each, {_in_all(analysis)}.",
         *_replicates(analysis),
         _training_data(analysis),
         *_start(analysis),
@@ -39,6 +39,16 @@ def sentences(analysis: Analysis) -> list[str]:
     return lines
 
 
+def _in_all(analysis: Analysis) -> str:
+    c = analysis.collection
+    runs = [run for run in c.runs if not run.summary]
+    published = sum(run.kind == "published" for run in runs)
+    of_them = ", all published" if c.published else f", {published} of them published" if published else ""
+    parts = [f"{count(len(runs), 'trial' if c.is_search else 'run')} in all{of_them}"] if runs else []
+    means = len(c.runs) - len(runs)
+    return " and ".join([*parts, f"of {count(means, 'algorithm')} published means alone"] if means else parts)
+
+
 def _sets(analysis: Analysis) -> str:
     """The evaluation sets; where some are columns of one data set, the data sets with their columns."""
     found = blocks(analysis.sets)
@@ -49,9 +59,13 @@ def _sets(analysis: Analysis) -> str:
 
 
 def replicates(analysis: Analysis) -> dict[str, int]:
-    """Algorithm -> how many times it was trained: runs, or replicates where each cell takes a run of its own."""
+    """Algorithm -> how many times it was trained: runs, or replicates where each cell takes a run of its own.
+
+    Of published means the largest number of runs that is told.
+    """
     found = analysis.runs.groupby("algorithm", sort=False)["replicate"].nunique()
-    return {str(name): int(number) for name, number in found.items()}
+    told = published_means(analysis.runs).groupby("algorithm")["num_runs"].max()
+    return {str(name): int(told.get(name, number)) for name, number in found.items()}
 
 
 def _each(analysis: Analysis) -> str:
@@ -163,7 +177,7 @@ def _row(analysis: Analysis, runs: Sequence[Run]) -> dict[str, object]:
         "preprocessing": listed(entry.preprocessing for protocol in protocols for entry in protocol.sets),
         "parameters": max(run.parameters for run in runs) / 1e6 or math.nan,
         "images_per_second": statistics.fmean(speeds) if speeds else math.nan,
-        "num_runs": len(runs),
+        "num_runs": replicates(analysis)[runs[0].algorithm] if runs[0].summary else len(runs),
     }
 
 

@@ -320,7 +320,7 @@ def _effect(analysis: Analysis, comparison: RankTests, better: str, worse: str, 
     sign = 1 if pair.a == better else -1
     difference, wins = sign * pair.difference, pair.wins if sign > 0 else pair.losses
     low, high = sorted((sign * pair.low, sign * pair.high))
-    chance = words.most(pair.improvement if sign > 0 else 1 - pair.improvement)
+    chance = pair.improvement if sign > 0 else 1 - pair.improvement
     level = f"{words.percent(1 - comparison.alpha)} interval"
     where = f"on {wins} of {pair.num_sets} {comparison.noun}s"
     if difference <= 0:
@@ -329,9 +329,10 @@ def _effect(analysis: Analysis, comparison: RankTests, better: str, worse: str, 
         return f"{better} ranks before {worse} and is better {where}, yet its mean over the sets is {means}{interval}."
     interval = f" ({level} {low:.1f} to {high:.1f})" if math.isfinite(low) else ""
     size = points(analysis, difference)
+    runs = f"; a run of the one beats a run of the other in {words.most(chance)} of the comparisons (ties count half)"
     return (
-        f"{better} is better than {worse} by {size} on average over the sets{interval}, and {where}; "
-        f"a run of the one beats a run of the other in {chance} of the comparisons (ties count half)."
+        f"{better} is better than {worse} by {size} on average over the sets{interval}, and {where}"
+        f"{'' if math.isnan(chance) else runs}."
     )
 
 

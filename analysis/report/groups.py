@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from biasbed import measures
+from biasbed.analysis.columns import Column, blocks
 from biasbed.analysis.result import UNIT_WORDS, Analysis, Cell
-from biasbed.analysis.runs.columns import Column, blocks
 
 AVERAGE = "Avg"
 
@@ -18,11 +18,7 @@ class ColumnGroup:
 
     block: str
     columns: tuple[Column, ...]
-
-    @property
-    def wide(self) -> bool:
-        """Whether it has an average beside its columns."""
-        return len(self.columns) > 1
+    wide: bool  # whether it has an average beside its columns: one of them may stand for the block
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -50,7 +46,11 @@ def unit_of(column: Column) -> str:
 
 def groups(analysis: Analysis) -> list[ColumnGroup]:
     """Every block in display order."""
-    return [ColumnGroup(name, same) for name, same in blocks(analysis.sets).items()]
+    found: dict[str, list[Column]] = {}
+    for column in analysis.sets:
+        found.setdefault(column.block, []).append(column)
+    counted = blocks(analysis.sets)
+    return [ColumnGroup(name, tuple(same), len(counted[name]) > 1) for name, same in found.items()]
 
 
 def above(found: Sequence[ColumnGroup]) -> list[tuple[str, int]]:

@@ -12,10 +12,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import cells, compared, doubts, findings, html_tables, provenance, words
 from biasbed.analysis.report.figures.style import STYLE
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.runs.columns import blocks
 from biasbed.analysis.statistics.friedman import RankTests
 
 TEMPLATES = Path(__file__).parent / "templates"

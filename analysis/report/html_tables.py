@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import described, doubts, groups, words
 from biasbed.analysis.report.cells import Links, ReportTable, TableCell, decimal, interval, p_entry, score, text
 from biasbed.analysis.report.findings import TEST_NAMES, procedure
 from biasbed.analysis.report.verdicts import Verdict, overturned, verdicts
 from biasbed.analysis.result import Analysis, number
-from biasbed.analysis.runs.columns import blocks
-from biasbed.analysis.selection.published import card_sentence
+from biasbed.analysis.selection.reproduction import card_sentence
 from biasbed.analysis.selection.rules import RULES
 from biasbed.analysis.statistics import bootstrap, stability
 from biasbed.analysis.statistics.friedman import RankTests
@@ -130,17 +130,21 @@ def card(analysis: Analysis, links: Links) -> ReportTable | None:
         return None
     rows = []
     for row in frame.to_dict("records"):
-        published = decimal(row["published_mean"], small=f"±{number(row['published_std'])}")
-        differences = (decimal(row["difference"]), decimal(row["difference_in_std"]))
-        judged = (p_entry(row["p_holm"], analysis.alpha, bold=False), text(row["verdict"]))
         name = links.algorithm(row["algorithm"])
-        own = decimal(row["mean"], small=f"±{number(row['std'])}", href=name.href)
+        own = decimal(row["mean"], small=_spread(row["std"]), href=name.href)
+        published = decimal(row["published_mean"], small=_spread(row["published_std"]))
+        differences = (decimal(row["difference"]), decimal(row["difference_in_std"]))
+        judged = (p_entry(row["p_holm"], analysis.alpha, bold=False), text(row["judged_by"]), text(row["verdict"]))
         rows.append((name, text(row["dataset"]), own, published, *differences, *judged))
     caption = card_sentence(frame, analysis.alpha)
-    head = ("algorithm", "set", "ours", "published", "difference", "in published std", "p", "verdict")
+    head = ("algorithm", "set", "ours", "published", "difference", "in published std", "p", "judged by", "verdict")
     return ReportTable(
         f"Reproduction of published numbers. {caption}", head, tuple(rows), analysis.rule.oracle, "reproduction.csv"
     )
+
+
+def _spread(std: float) -> str:
+    return "" if math.isnan(std) else f"±{number(std)}"
 
 
 def regret(analysis: Analysis, links: Links) -> ReportTable | None:

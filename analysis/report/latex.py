@@ -197,7 +197,7 @@ def pair_table(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdic
             "--" if math.isnan(pair.low) else f"{pair.low:.{digits}f} to {pair.high:.{digits}f}",
             f"{pair.wins}/{pair.num_sets}",
             _bold(words.short_p(pair.p_holm, comparison.alpha).replace("<", "$<$"), pair.wilcoxon),
-            f"{pair.improvement:.2f}",
+            "--" if math.isnan(pair.improvement) else f"{pair.improvement:.2f}",
         ]
         for pair in pairs
     ]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from biasbed.analysis.report import doubts, findings, groups, words
 from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
-from biasbed.analysis.selection import published
+from biasbed.analysis.selection import reproduction
 from biasbed.analysis.statistics.friedman import RankTests
 
 WIDTH = 100
@@ -70,22 +70,23 @@ def _averages(analysis: Analysis) -> list[str]:
 
 
 def _reproduction(analysis: Analysis) -> list[str]:
-    """The card: each cell ours / published / difference in published standard deviations, with the verdict."""
+    """The card: each cell ours, published, their difference, with the verdict and by what it was reached."""
     card = analysis.reproduction
     if card is None:
         return []
-    names = ("algorithm", "dataset", "mean", "published_mean", "published_std", "difference_in_std", "verdict")
-    rows = [
-        [row[0], row[1], number(row[2]), f"{number(row[3])} ±{number(row[4])}", _signed(row[5]), row[6]]
-        for row in card[list(names)].itertuples(index=False, name=None)
-    ]
-    header = ["", "set", "ours", "published", "difference, in std", "verdict"]
-    sentence = _wrapped([published.card_sentence(card, analysis.alpha)])
-    return ["Reproduction of published numbers, percent\n" + table(header, rows) + "\n" + sentence]
+    rows = []
+    for row in card.to_dict("records"):
+        spread = "" if math.isnan(row["published_std"]) else f" ±{number(row['published_std'])}"
+        numbers = (number(row["mean"]), number(row["published_mean"]) + spread)
+        differences = (_signed(row["difference"]), _signed(row["difference_in_std"]))
+        rows.append([row["algorithm"], row["dataset"], *numbers, *differences, row["judged_by"], row["verdict"]])
+    header = ["", "set", "ours", "published", "difference", "in std", "judged by", "verdict"]
+    sentence = _wrapped([reproduction.card_sentence(card, analysis.alpha)])
+    return [f"Reproduction of published numbers, {analysis.units}\n" + table(header, rows) + "\n" + sentence]
 
 
 def _signed(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:+.1f}"
+    return "-" if math.isnan(value) else f"{round(value, 1) + 0.0:+.1f}"  # no -0.0
 
 
 def _regret(analysis: Analysis) -> list[str]:

@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 
 from biasbed.analysis import scores
+from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import compared, words
 from biasbed.analysis.report.doubts import detectable
 from biasbed.analysis.report.verdicts import main
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.runs.columns import blocks
 from biasbed.analysis.statistics import planner
 from biasbed.analysis.statistics.evidence import limits_fields
 from biasbed.analysis.statistics.friedman import STRICT, RankTests

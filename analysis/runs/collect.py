@@ -6,7 +6,6 @@ lists it all, what does not becomes a note that is printed first.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from biasbed import record
 from biasbed.analysis.runs import consistency
-from biasbed.analysis.runs.run import Collection, Run, Scope, TrainedOn
+from biasbed.analysis.runs.alike import ANALYZE, TESTED, alike, cells_of, list_scopes, read_protocols
+from biasbed.analysis.runs.run import Collection, Run, Scope
 from biasbed.analysis.runs.store import parameters
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
     from biasbed.analysis.runs.store import RunStore
 
-ANALYZE = "mlflow run . -e analyze"
 PUBLISHED_MARK = "@"  # erm@biasbed: the ERM of the BiasBed paper, beside one's own
 
 
@@ -63,6 +62,7 @@ def read_run(run: Any) -> Run:
         selection=tag(record.SELECTION, ""),
         selection_n=_number(tag(record.SELECTION_N, "")),
         source=tag(record.SOURCE, ""),
+        summary=_mapping(tag(record.SUMMARY, "")),
         skipped_images=tag(record.SKIPPED_IMAGES, ""),
         oracle=tag(record.ORACLE, ""),
         training_data=_mapping(tag(record.TRAINING_DATA, "")),
@@ -98,7 +98,7 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
     mlflow_runs, every = _every(store, options)
     found, notes = _in_scope(store, every, options)
     protocols = read_protocols(store, found)
-    found, more = _alike(store, found, protocols, options)
+    found, more = alike(store, found, protocols)
     found, left = _of_seeds(_of_algorithms(found, options), options.seeds)
     notes += [*more, *left]
     scope = found[0].scope
@@ -119,7 +119,7 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
 
 # --- suite, study, protocol -------------------------------------------------------------------------------------------
 
-TRAINED, TESTED, SEARCHED = ("train", "published"), ("evaluate",), ("trial",)
+TRAINED, SEARCHED = ("train", "published"), ("trial",)
 
 
 def _every(store: RunStore, options: AnalyzeOptions) -> tuple[dict[str, Any], list[Run]]:
@@ -159,85 +159,8 @@ def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> 
     chosen = [run for run in chosen if run.kind != "trial" or run.trial_state == "complete"]
     scopes = Counter((run.suite, run.study) for run in chosen)
     if len(scopes) > 1:
-        raise Failure(_list_scopes(store, chosen, Counter(run.scope for run in chosen)))
+        raise Failure(list_scopes(store, chosen, Counter(run.scope for run in chosen)))
     return chosen, notes
-
-
-def _alike(
-    store: RunStore, runs: list[Run], protocols: Mapping[str, record.Protocol], options: AnalyzeOptions
-) -> tuple[list[Run], list[str]]:
-    """The runs that may stand in one table, and what to say: within a cell all must be tested alike.
-
-    Tested models are left out where they are tested otherwise than the trained ones of their study. Failure where that
-    leaves several tables, or one row several protocols.
-    """
-    notes = []
-    trained = [run for run in runs if run.kind not in TESTED]
-    if trained:
-        usual = {protocols[run.protocol].tested for run in trained}
-        others = [r for r in runs if r.kind in TESTED and protocols[r.protocol].tested not in usual]
-        runs = [run for run in runs if run not in others]
-        names = sorted({run.algorithm for run in others})
-        notes += (
-            [f"left out, for they are tested otherwise: {', '.join(names)} ({len(others)} run(s))"] if others else []
-        )
-    ways: dict[str, set[str]] = {}
-    rows: dict[tuple[str, str], set[str]] = {}
-    for run in runs:
-        ways.setdefault(run.cell, set()).add(protocols[run.protocol].tested)
-        rows.setdefault(run.place, set()).add(run.protocol)
-    if any(len(found) > 1 for found in (*ways.values(), *rows.values())):
-        raise Failure(_list_scopes(store, runs, Counter(run.scope for run in runs)))
-    _refuse_namesakes(runs, protocols)
-    return runs, notes
-
-
-def _refuse_namesakes(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> None:
-    """Failure where cells have data sets of one name that are not the same: other records, or other images."""
-    seen: dict[str, Run] = {}
-    for run in runs:
-        protocol = protocols[run.protocol]
-        for entry in protocol.sets:
-            other = seen.setdefault(entry.name, run)
-            if other.cell == run.cell:
-                continue
-            theirs = protocols[other.protocol]
-            unlike = plain_set(entry) not in map(plain_set, theirs.sets)
-            if unlike or (protocol.tested == theirs.tested and run.tested != other.tested):
-                raise Failure(
-                    f"two data sets of one table are called '{entry.name}' (runs {other.id} and {run.id}): "
-                    "call one of them otherwise, or give each a study of its own"
-                )
-
-
-def plain_set(entry: record.SetRecord) -> record.SetRecord:
-    """A set apart from how its images are brought to a model's size."""
-    return dataclasses.replace(entry, preprocessing="")
-
-
-def read_protocols(store: RunStore, runs: Sequence[Run]) -> dict[str, record.Protocol]:
-    """Hash -> protocol of these runs."""
-    by_hash: dict[str, list[Run]] = {}
-    for run in runs:
-        by_hash.setdefault(run.protocol, []).append(run)
-    return {wanted: read_protocol(store, wanted, same) for wanted, same in by_hash.items()}
-
-
-def cells_of(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> tuple[TrainedOn, ...]:
-    """What the runs trained on, in the order of names. A model that is only tested stands in every cell."""
-    found: dict[str, list[Run]] = {}
-    for run in runs:
-        found.setdefault(run.cell, []).append(run)
-    trained = {name: same for name, same in found.items() if name or any(run.kind not in TESTED for run in same)}
-    return tuple(
-        TrainedOn(
-            name=name,
-            protocol=protocols[same[0].protocol],
-            test_domains=same[0].held_out,
-            provides=frozenset[str]().union(*(run.provides for run in same)),
-        )
-        for name, same in sorted((trained or found).items())
-    )
 
 
 def _matching(runs: list[Run], name: str, wanted: str, every: Sequence[Run]) -> list[Run]:
@@ -263,47 +186,6 @@ def _nothing_there(store: RunStore, runs: Sequence[Run]) -> str:
         "train some:                   mlflow run . -e train -P algorithm=erm\n"
         "or take published results:    mlflow run . -e import -P source=biasbed"
     )
-
-
-def _list_scopes(store: RunStore, runs: Sequence[Run], scopes: Mapping[Scope, int]) -> str:
-    lines = ["several things could be analysed; name one:"]
-    for scope, count in sorted(scopes.items()):
-        of_scope = [run for run in runs if run.scope == scope]
-        num_algorithms = len({run.algorithm for run in of_scope})
-        arguments = f"-P suite={scope.suite} -P study={scope.study}"
-        if sum((s.suite, s.study) == (scope.suite, scope.study) for s in scopes) > 1:
-            arguments += f" -P protocol={scope.protocol}"
-        lines.append(f"  {count} {scope.kind} run(s) of {num_algorithms} algorithm(s), {_describe(store, of_scope)}")
-        lines.append(f"    {ANALYZE} {arguments}")
-    return "\n".join(lines)
-
-
-def _describe(store: RunStore, runs: Sequence[Run]) -> str:
-    try:
-        protocol = read_protocol(store, runs[0].protocol, runs)
-    except Failure as failure:
-        return str(failure)
-    start = "" if protocol.start == record.SCRATCH else f" from {protocol.start}"
-    trained = f"trained on {', '.join(protocol.training_sets)}{start}"
-    return f"{trained}, tested on {', '.join(s.name for s in protocol.sets)}"
-
-
-def read_protocol(store: RunStore, wanted: str, runs: Sequence[Run]) -> record.Protocol:
-    """The protocol with this hash, from the first of the runs that has it unharmed; else Failure."""
-    problem = f"no run of protocol {wanted} has a {record.PROTOCOL_FILE}"
-    for run in runs:
-        try:
-            text = store.text(run.id, record.PROTOCOL_FILE)
-            if text is None:
-                continue
-            protocol = record.Protocol.from_json(text)
-        except (Failure, ValueError) as error:
-            problem = f"{record.PROTOCOL_FILE} of run {run.id} can't be read: {error}"
-            continue
-        if protocol.hash == wanted:
-            return protocol
-        problem = f"{record.PROTOCOL_FILE} of run {run.id} has the hash {protocol.hash}, its tag says {wanted}"
-    raise Failure(problem)
 
 
 # --- algorithms and published rules -----------------------------------------------------------------------------------
@@ -341,7 +223,10 @@ def _of_seeds(runs: list[Run], wanted: Sequence[str] | str) -> tuple[list[Run], 
 
 
 def published_by_rule(runs: Sequence[Run], n: int) -> dict[str, tuple[Run, ...]]:
-    """Published runs by the selection rule that is in their numbers, each run once; of `last_n` those of n epochs."""
+    """Published runs by the selection rule that is in their numbers, each run once; of `last_n` those of n epochs.
+
+    Under "" those whose paper names no rule.
+    """
     found = {}
     for rule in sorted({run.selection for run in runs}):
         same = [run for run in runs if run.selection == rule and (rule != "last_n" or run.selection_n == n)]
@@ -357,6 +242,8 @@ def of_published_rule(runs: Sequence[Run], wanted: str, n: int, protocol: record
         if protocol.default_selection not in rules and len(rules) > 1:
             raise UsageError(f"name the rule of the published numbers: selection={' or '.join(rules)}")
         wanted = protocol.default_selection if protocol.default_selection in rules else rules[0]
+    if rules == [""]:  # what names no rule stands under each
+        return list(runs)
     if wanted not in rules:
         raise UsageError(f"selection={wanted}: these results were published under {' and '.join(rules)} only")
     chosen = [run for run in runs if run.selection == wanted]

@@ -43,6 +43,7 @@ class Run:
     selection: str = ""
     selection_n: int = 0
     source: str = ""
+    summary: Mapping[str, str | int] = field(default_factory=dict)  # of a published row: which spread was printed
     skipped_images: str = ""
     oracle: str = ""  # the metric of test sets by which a sweep chose its hyper-parameters
     training_data: Mapping[str, float] = field(default_factory=dict)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from biasbed import record
 from biasbed.algorithms import REGISTRY as ALGORITHMS
-from biasbed.analysis.runs.collect import PUBLISHED_MARK, read_protocol, read_run
+from biasbed.analysis.runs.alike import read_protocol
+from biasbed.analysis.runs.collect import PUBLISHED_MARK, read_run
 from biasbed.analysis.runs.store import MANY_VALUES
 from biasbed.analysis.selection.rules import RULES
 from biasbed.errors import Failure, UsageError
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 def check(store: RunStore, options: AnalyzeOptions) -> None:
     """UsageError for a selection rule, suite, algorithm or evaluation set that neither biasbed nor any run knows."""
-    if options.selection not in ("auto", *RULES) and ":" not in options.selection:
+    published = {record.SELECTION: options.selection}
+    if options.selection not in ("auto", *RULES) and ":" not in options.selection and not store.find(published):
         hint = nearest(options.selection, ["auto", *RULES])
         raise UsageError(
             f"selection={options.selection}: there is no such rule{hint}, or <file>.py:<Class> of your own"
@@ -44,8 +46,10 @@ def check(store: RunStore, options: AnalyzeOptions) -> None:
 
 def _tagged(store: RunStore, option: str, words: str, names: Iterable[str], tag: str, registry: Iterable[str]) -> None:
     for name in names:
-        if name not in registry and not store.find({tag: name}):
-            known = dict.fromkeys((*registry, *(run.data.tags[tag] for run in store.one_of_each(tag))))
+        # What is compared is a row, which may be called otherwise than its method.
+        tags = (tag, record.ROW) if tag == record.ALGORITHM else (tag,)
+        if name not in registry and not any(store.find({one: name}) for one in tags):
+            known = dict.fromkeys((*registry, *(run.data.tags[one] for one in tags for run in store.one_of_each(one))))
             what = {record.SUITE: "suite", record.ALGORITHM: "algorithm"}[tag]
             raise UsageError(
                 f"{option}={words}: neither biasbed nor any run knows the {what} '{name}'{nearest(name, known)}"
@@ -55,13 +59,16 @@ def _tagged(store: RunStore, option: str, words: str, names: Iterable[str], tag:
 def _sets(store: RunStore, names: Sequence[str]) -> None:
     """Sets stand in protocols, which few runs stand for: one of each is read."""
     known: dict[str, None] = {}
+    cells = [run.data.tags[record.CELL] for run in store.one_of_each(record.CELL)]
     for number, run in enumerate(map(read_run, store.one_of_each(record.PROTOCOL_HASH)), 1):
         if all(name in known for name in names) or number == MANY_VALUES:
             return
         try:
-            known |= dict.fromkeys(entry.name for entry in read_protocol(store, run.protocol, [run]).sets)
+            columns = read_protocol(store, run.protocol, [run]).columns
         except Failure:  # told apart later, among the runs that count
             return
+        known |= dict.fromkeys([*(column.name for column in columns), *filter(None, (c.block for c in columns))])
+        known |= dict.fromkeys(name for cell in cells for name in (cell, *(f"{cell}-{c.name}" for c in columns)))
     for name in names:
         if name not in known:
             hint = nearest(name, known) if known else "; no run on the server names any"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from biasbed import record
-from biasbed.analysis.runs.columns import Column
+from biasbed.analysis.columns import Column
 from biasbed.analysis.runs.run import Run
 
 
@@ -20,6 +20,7 @@ class History:
         """
         self.run, self.is_settled = run, is_settled
         self._curves: dict[str, dict[int, float]] = {}
+        self._on: Mapping[str, History] = {}
         for metric, step, value in sorted(rows):
             self._curves.setdefault(metric, {})[step] = value
 
@@ -35,6 +36,19 @@ class History:
         """The same history with further curves."""
         found = History(self.run, (), self.is_settled)
         found._curves = {**self._curves, **{name: dict(sorted(curve.items())) for name, curve in curves.items()}}
+        return found
+
+    def on(self, cell: str) -> History:
+        """The history as it counts on a cell. A published row stands in every cell, with other curves in each."""
+        return self._on.get(cell, History(self.run, (), self.is_settled)) if self._on else self
+
+    def told_apart(self, metrics: Mapping[str, Mapping[str, str]]) -> History:
+        """The same history, which on these cells has these curves alone: cell -> name of a curve there -> here."""
+        found, bare = self.with_curves({}), History(self.run, (), self.is_settled)
+        found._on = {
+            cell: bare.with_curves({name: self.curve(own) for name, own in names.items()})
+            for cell, names in metrics.items()
+        }
         return found
 
 
@@ -96,8 +110,8 @@ def pools_of(
     for column in columns:
         sets.setdefault(column.cell, []).append(column.entry)
     for run in runs:
-        candidate = Candidate(run, histories[run.id])
         for cell in [run.cell] if run.cell in sets else sets if not run.cell else ():
+            candidate = Candidate(run, histories[run.id].on(cell))
             found.setdefault((run.algorithm, cell, run.repeat if is_search else ""), []).append(candidate)
     return [
         Pool(

@@ -1,27 +1,26 @@
-"""Published results beside one's own: in the same tables and tests, and as a card that says what was reproduced.
+"""Published results beside one's own, in the same tables and tests.
 
-Runs of kind `published` (`mlflow run . -e import`) are compared with one's own on the sets that both have by name, with
-the same headline measure and number of classes, and under the same selection rule. A published algorithm is marked, as
-`erm@biasbed`.
+Runs of kind `published` (`mlflow run . -e import`) are compared with one's own on the sets that both have, with the
+same headline measure, unit and number of classes, and under the same selection rule; numbers whose paper names none
+stand under each. A published algorithm is marked, as `erm@biasbed`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from biasbed import record
-from biasbed.analysis.runs.collect import PUBLISHED_MARK, published_by_rule, read_protocol, read_run
-from biasbed.analysis.runs.columns import Column
-from biasbed.analysis.runs.run import Collection, Run
+from biasbed import measures, record
+from biasbed.analysis.columns import Column
+from biasbed.analysis.runs.alike import columns_of, read_protocol
+from biasbed.analysis.runs.collect import PUBLISHED_MARK, published_by_rule, read_run
+from biasbed.analysis.runs.run import Collection, Run, TrainedOn
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.rules import Rule
-from biasbed.analysis.statistics import exact
+from biasbed.analysis.selection.select import Selected
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
 from biasbed.system import places
@@ -31,12 +30,6 @@ if TYPE_CHECKING:
     from biasbed.analysis.runs.store import RunStore
 
 IMPORT = "mlflow run . -e import -P source=biasbed"
-AGREES, DOUBTFUL, DIFFERS, NOT_JUDGED = "agrees", "doubtful", "differs", "not judged"
-CARD_COLUMNS = (
-    *("study", "algorithm", "dataset", "mean", "std", "num_runs"),
-    *("published_mean", "published_std", "published_num_runs"),
-    *("difference", "difference_in_std", "p", "p_holm", "verdict"),
-)
 
 
 @dataclass(frozen=True)
@@ -44,7 +37,7 @@ class PublishedStudy:
     """One paper's results, as far as they may stand beside one's own."""
 
     name: str
-    sets: tuple[Column, ...]  # one's own columns of the sets that both have
+    shared: tuple[tuple[Column, record.SetRecord], ...]  # one's own columns and what the paper calls the same
     by_rule: Mapping[str, tuple[Run, ...]]  # selection rule -> runs, under the paper's own names
     mlflow_runs: tuple[Any, ...]
     notes: tuple[str, ...]
@@ -53,6 +46,30 @@ class PublishedStudy:
     @property
     def mark(self) -> str:
         return PUBLISHED_MARK + self.name.removeprefix("published_")
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """One's own columns that it shares."""
+        return tuple(column for column, _ in self.shared)
+
+    def in_own_words(self, histories: Mapping[str, History]) -> dict[str, History]:
+        """Run id -> history with one's own names of sets, on each of one's own cells those that are shared there."""
+        return {
+            run.id: histories[run.id].told_apart(self._names(histories[run.id]))
+            for runs in self.by_rule.values()
+            for run in runs
+        }
+
+    def _names(self, history: History) -> dict[str, dict[str, str]]:
+        """Cell -> metric with one's own name of its set -> the same with the paper's."""
+        found: dict[str, dict[str, str]] = {}
+        metrics = [name for name in map(record.parse_metric, history.metrics) if name is not None]
+        for column, theirs in self.shared:
+            names = found.setdefault(column.cell, {})
+            for name in metrics:
+                if name.set == theirs.name:
+                    names[str(dataclasses.replace(name, set=column.entry.name))] = str(name)
+        return found
 
 
 def find(
@@ -72,12 +89,11 @@ def find(
         runs = [run for run in every if run.scope == scope]
         by_rule = published_by_rule(runs, options.n)
         protocol = read_protocol(store, scope.protocol, runs)
-        theirs = protocol.sets
-        shared, notes = _shared(sets, theirs)
-        if rule.name not in by_rule:
+        shared, notes = _shared(sets, protocol, collection.cells)
+        if not {rule.name, ""} & set(by_rule):
             problems.append(f"{scope.study} has the rules {_rules(runs)}, and yours is {rule.name}")
         elif not shared:
-            names = ", ".join(entry.name for entry in theirs)
+            names = ", ".join(entry.name for entry in protocol.sets)
             problems.append(f"{scope.study} has none of your sets ({names}){''.join(f'; {note}' for note in notes)}")
         else:
             needed = [mlflow_runs[run.id] for same in by_rule.values() for run in same]
@@ -95,22 +111,57 @@ def _rules(runs: Iterable[Run]) -> str:
     return " and ".join(sorted(names))
 
 
-def _shared(own: Sequence[Column], theirs: Sequence[record.SetRecord]) -> tuple[list[Column], list[str]]:
-    """One's own records of the sets that both have, and what else is to be said about them."""
-    by_name = {entry.name: entry for entry in theirs}
+def under(by_rule: Mapping[str, Sequence[Run]], rule: str) -> tuple[Run, ...]:
+    """The published runs that count under a rule: those that came about by it, and those whose paper names none."""
+    return (*by_rule.get(rule, ()), *(by_rule.get("", ()) if rule else ()))
+
+
+# --- which sets are the same ------------------------------------------------------------------------------------------
+
+
+def _shared(
+    own: Sequence[Column], theirs: record.Protocol, cells: Sequence[TrainedOn]
+) -> tuple[list[tuple[Column, record.SetRecord]], list[str]]:
+    """One's own columns with the paper's records of the same sets, and what else is to be said about them."""
+    held_out = {cell.name: cell.test_domains for cell in cells}
+    counts = Counter(column.entry.name for column in own)
+    printed = columns_of([TrainedOn("", theirs)])
     shared, notes = [], []
-    for entry in own:
-        other = by_name.get(entry.entry.name)
+    for column in own:
+        names = {column.name} | ({column.entry.name} if counts[column.entry.name] == 1 else set())
+        alone = held_out.get(column.cell, ()) == (column.entry.domain,)
+        other = next((p for p in printed if _is_same(column, p, names, alone)), None)
         if other is None:
             continue
-        if (entry.headline, entry.classes) != (other.headline, other.classes):
-            what = f"{entry.headline} of {entry.classes} classes here, {other.headline} of {other.classes} there"
-            notes.append(f"{entry.name} is not compared: {what}")
+        if _kind(column) != _kind(other) or (other.classes and column.classes != other.classes):
+            notes.append(f"{column.name} is not compared: {_described(column)} here, {_described(other)} there")
             continue
-        if other.images and entry.images != other.images:
-            notes.append(f"{entry.name} has {entry.images} images here and {other.images} there")
-        shared.append(entry)
+        if other.images and column.images != other.images:
+            notes.append(f"{column.name} has {column.images} images here and {other.images} there")
+        shared.append((column, other.entry))
     return shared, notes
+
+
+def _is_same(column: Column, printed: Column, names: set[str], alone: bool) -> bool:
+    """Whether a paper's column shows what one's own does. names: of the latter; alone: whether its domain is held out,
+    and no other.
+
+    A domain is the same by block and name; it was trained on in part, had more been held out or none.
+    """
+    entry = printed.entry
+    if entry.domain:
+        same_domain = column.entry.domain in (entry.domain, *entry.aliases) and column.block == printed.block
+        return same_domain and alone
+    return bool(names & {entry.name, *entry.aliases})
+
+
+def _kind(column: Column) -> tuple[str, str, bool]:
+    return column.headline, column.unit, column.higher_is_better
+
+
+def _described(column: Column) -> str:
+    unit = "" if column.unit == measures.FRACTION else f" in {column.unit}"
+    return f"{column.headline}{unit}{f' of {column.classes} classes' if column.classes else ''}"
 
 
 # --- in the same tables and tests -------------------------------------------------------------------------------------
@@ -122,15 +173,14 @@ def join(
     studies: Sequence[PublishedStudy],
     wanted: Sequence[str] | str,
 ) -> tuple[Collection, tuple[Column, ...]]:
-    """One's own runs with the published ones, marked, and the sets that all have.
+    """One's own runs with the published ones, marked, and the sets that any paper of these has.
 
     wanted: algorithms; `erm` stands for one's own and the published one, `erm@biasbed` for that alone. The published
-    runs are not among `runs` yet: which of them count depends on the rule (`with_rule`).
+    runs are not among `runs` yet: which of them count depends on the rule (`runs_under`).
     """
+    studies = [study for study in studies if _has_wanted(study, wanted)] or studies
     names = [entry.name for entry in sets]
-    shared = [n for n in names if all(n in {entry.name for entry in study.sets} for study in studies)]
-    if not shared:
-        raise Failure(f"the studies {', '.join(study.name for study in studies)} and these runs share no set")
+    shared = {entry.name for study in studies for entry in study.columns}
     by_rule: dict[str, tuple[Run, ...]] = {}
     for study in studies:
         for rule, runs in study.by_rule.items():
@@ -144,7 +194,19 @@ def join(
     protocols = {**collection.protocols, **{h: p for study in studies for h, p in study.protocols.items()}}
     notes = [*collection.notes, *notes]
     joined = dataclasses.replace(collection, published_by_rule=by_rule, notes=tuple(notes), protocols=protocols)
-    return joined, tuple(entry for entry in sets if entry.name in shared)
+    has_summaries = any(run.summary for runs in by_rule.values() for run in runs)
+    columns = [entry for entry in sets if entry.name in shared]
+    return joined, tuple(map(_with_summary, columns) if has_summaries else columns)
+
+
+def _with_summary(column: Column) -> Column:
+    """The column with what stands beside published means."""
+    entry = dataclasses.replace(column.entry, measures=(*column.measures, *measures.SUMMARY))
+    return dataclasses.replace(column, entry=entry)
+
+
+def _has_wanted(study: PublishedStudy, wanted: Sequence[str] | str) -> bool:
+    return any(_is_wanted(run.algorithm + study.mark, wanted) for runs in study.by_rule.values() for run in runs)
 
 
 def _is_wanted(algorithm: str, wanted: Sequence[str] | str) -> bool:
@@ -159,93 +221,43 @@ def _check_names(by_rule: Mapping[str, Sequence[Run]], wanted: Sequence[str] | s
 
 
 def runs_under(collection: Collection, rule: str) -> tuple[Run, ...]:
-    """The runs that count under a rule: one's own, then the published ones that were selected by it."""
-    return (*collection.own, *collection.published_by_rule.get(rule, ()))
+    """The runs that count under a rule: one's own, then the published ones."""
+    return (*collection.own, *under(collection.published_by_rule, rule))
 
 
-# --- was it reproduced? -----------------------------------------------------------------------------------------------
+def unprinted(collection: Collection, selected: Selected) -> dict[tuple[str, str], frozenset[str]]:
+    """(row, column) of which no number was published; nothing can be said of what a row lacks there."""
+    rows = {run.id: run.algorithm for run in collection.runs}
+    published = {run.id for run in collection.runs if run.kind == "published"}
+    values = zip(selected.values["run_id"], selected.values["dataset"], strict=True)
+    there = {(rows[run], dataset) for run, dataset in values}
+    lost = {(rows[entry.run_id], entry.dataset) for entry in selected.missing if entry.run_id in published}
+    return dict.fromkeys(sorted(lost - there), frozenset())
 
 
-def card(
-    study: PublishedStudy,
-    rule: Rule,
-    own: pd.DataFrame,
-    histories: Mapping[str, History],
-    scales: Mapping[str, float],
-    alpha: float,
-) -> pd.DataFrame:
-    """`CARD_COLUMNS`: ours beside the published, one row for each algorithm and set that both have.
-
-    own: run table (`scores.run_table`); scales: set -> what turns a published value into points. difference: ours -
-    published; difference_in_std: in standard deviations of the published runs.
-    p: the mean of m further runs like the published n lies so far away or farther (t with n - 1 degrees of freedom on
-    difference / (std sqrt(1/m + 1/n)): the prediction interval for a future mean, Hahn and Meeker 1991, chapter 4).
-    """
-    rows = []
-    runs = study.by_rule[rule.name]
-    for (algorithm, dataset), scores in own.groupby(["algorithm", "dataset"], sort=False)["score"]:
-        entry = next((entry for entry in study.sets if entry.name == dataset), None)
-        same = [run for run in runs if run.algorithm == algorithm]
-        if entry is None or not same:
-            continue
-        values = [histories[run.id].curve(entry.metric) for run in same]
-        theirs = pd.Series([list(curve.values())[-1] * scales[entry.name] for curve in values if curve])
-        rows.append((study.name, algorithm, dataset, *_compare(scores.astype(float), theirs)))
-    frame = pd.DataFrame(rows, columns=list(CARD_COLUMNS[:-2]))
-    return _judge(frame, alpha)
+def unprinted_notes(places: Iterable[tuple[str, str]]) -> list[str]:
+    """A note for each choice of columns on rows without a number there."""
+    columns: dict[str, list[str]] = {}
+    for row, column in places:
+        columns.setdefault(row, []).append(column)
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for row, lost in columns.items():
+        rows.setdefault(tuple(lost), []).append(row)
+    return [f"no number was published of {', '.join(same)} on {', '.join(lost)}" for lost, same in rows.items()]
 
 
-def _compare(ours: pd.Series[float], theirs: pd.Series[float]) -> tuple[float, ...]:
-    """The middle columns of a card's row. Without spread among the published runs there is no p."""
-    from scipy import stats
-
-    difference = round(float(ours.mean() - theirs.mean()), 9)
-    spread = round(float(theirs.std()), 9)  # rounded: equal numbers must have none
-    in_std = p = math.nan
-    if spread > 0:
-        in_std = difference / spread
-        t = in_std / math.sqrt(1 / len(ours) + 1 / len(theirs))
-        p = float(2 * stats.t.sf(abs(t), len(theirs) - 1))
-    sides = (ours.mean(), ours.std(), len(ours), theirs.mean(), spread, len(theirs))
-    return (*(float(value) for value in sides), difference, in_std, p)
+def summaries(collection: Collection) -> tuple[str, ...]:
+    """The rows of which means were published in place of runs."""
+    return tuple(sorted({run.algorithm for run in collection.runs if run.summary}))
 
 
-def _judge(frame: pd.DataFrame, alpha: float) -> pd.DataFrame:
-    """Holm's correction over all cells that have a p, and the verdict in words."""
-    judged = frame["p"].notna()
-    frame["p_holm"] = math.nan
-    frame.loc[judged, "p_holm"] = exact.holm(frame.loc[judged, "p"].to_numpy(dtype="float64"))
-    frame["verdict"] = [
-        NOT_JUDGED if math.isnan(p) else DIFFERS if adjusted < alpha else DOUBTFUL if p < alpha else AGREES
-        for p, adjusted in zip(frame["p"], frame["p_holm"], strict=True)
+def summary_notes(collection: Collection) -> list[str]:
+    """Why some rows are in no test over runs."""
+    rows = summaries(collection)
+    if not rows:
+        return []
+    who = "all rows" if set(rows) == set(collection.algorithms) else ", ".join(rows)
+    return [
+        f"only means were published of {who}: tests over sets take them, tests over runs and what needs the spread of "
+        "runs leave them out; ± and the number of runs are the paper's"
     ]
-    return frame.astype({"num_runs": "int64", "published_num_runs": "int64"})[list(CARD_COLUMNS)]
-
-
-def cards(
-    studies: Sequence[PublishedStudy],
-    rule: Rule,
-    own: pd.DataFrame,
-    histories: Mapping[str, History],
-    scales: Mapping[str, float],
-    alpha: float,
-) -> pd.DataFrame:
-    """The cards of all studies below each other; Failure where no study has any of one's own algorithms."""
-    frames = [card(study, rule, own, histories, scales, alpha) for study in studies]
-    filled = [frame for frame in frames if len(frame)]
-    if not filled:
-        theirs = ", ".join(sorted({run.algorithm for study in studies for run in study.by_rule[rule.name]}))
-        mine = ", ".join(sorted(own["algorithm"].unique()))
-        raise Failure(f"compare=published: you have {mine}, and published are {theirs}: no algorithm is among both")
-    return pd.concat(filled, ignore_index=True)
-
-
-def card_sentence(frame: pd.DataFrame, alpha: float) -> str:
-    """How many cells agree, and how many would not by chance."""
-    counts = frame["verdict"].value_counts()
-    judged = len(frame) - int(counts.get(NOT_JUDGED, 0))
-    parts = [f"{int(counts.get(verdict, 0))} {verdict}" for verdict in (AGREES, DOUBTFUL, DIFFERS, NOT_JUDGED)]
-    return (
-        f"{len(frame)} cells: {', '.join(parts)}. Were every run like the published ones, about {alpha * judged:.1f} "
-        f"would be doubtful by chance, and with probability {1 - alpha:g} at least none would differ."
-    )

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from biasbed import record
-from biasbed.analysis.runs.columns import headline
+from biasbed.analysis.columns import headline
 from biasbed.analysis.selection.pools import Candidate, Choice, History, Pool
 from biasbed.errors import Failure, UsageError
 from biasbed.registry import Registry
 
 TEST_LABELS = "labels of the test images"
+GROUP_LABELS = "groups of the validation images"
 
 
 class Rule:
@@ -74,10 +75,12 @@ class BestValidation(Rule):
     higher_is_better: bool = True
     name: str = "best_validation"
     oracle: bool = False
+    needs: tuple[str, ...] = ()
 
     @classmethod
     def made(cls, protocol: record.Protocol, n: int) -> Rule:
-        return cls(protocol.monitor, protocol.monitor_higher_is_better)
+        needs = (GROUP_LABELS,) if _is_of_groups(protocol, protocol.monitor) else ()
+        return cls(protocol.monitor, protocol.monitor_higher_is_better, needs=needs)
 
     @property
     def label(self) -> str:
@@ -232,9 +235,9 @@ class AsPublished(Rule):
     """Numbers that were published with a rule applied: there is one value per run and set, and it is taken."""
 
     def __init__(self, name: str, n: int = 0) -> None:
-        """n: as the numbers were published with, if their rule has one."""
+        """name: empty where the paper names no rule; n: as the numbers were published with, if their rule has one."""
         self.rule = RULES.load(name).made(PRINTED, n) if name in RULES else None
-        self.name, self.oracle = name, self.rule is not None and self.rule.oracle
+        self.name, self.oracle = name or "as_published", self.rule is not None and self.rule.oracle
 
     @property
     def label(self) -> str:
@@ -254,6 +257,14 @@ def _best_step(curve: Mapping[int, float], higher_is_better: bool) -> int | None
     finite = {step: value for step, value in curve.items() if record.is_finite(value)}
     best = max if higher_is_better else min
     return best(finite, key=finite.__getitem__, default=None)  # max and min return the first of equal values
+
+
+def _is_of_groups(protocol: record.Protocol, metric: str) -> bool:
+    """Whether a metric is one of a group of images, or derived of such."""
+    name, derived = record.parse_metric(metric), protocol.derivation(metric)
+    if name is not None and name.group is not None:
+        return True
+    return derived is not None and any(_is_of_groups(protocol, source) for source in derived.inputs)
 
 
 def _best_value(curve: Mapping[int, float], higher_is_better: bool) -> float | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis.runs.columns import Column, headline
+from biasbed.analysis.columns import Column, headline
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection.pools import Candidate, Choice, History, Pool
 from biasbed.analysis.selection.rules import RULES, Rule, last_step

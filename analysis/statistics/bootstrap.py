@@ -114,7 +114,8 @@ def improvements(
     """`IMPROVEMENT_COLUMNS`: of every pair the interval of the mean difference and the probability of improvement.
 
     That is the probability that a run of a beats a run of b on a column, averaged over the columns of a block and then
-    over blocks; equal scores count half (Agarwal et al. 2021, section 4.3). Higher scores are better.
+    over blocks; equal scores count half (Agarwal et al. 2021, section 4.3). Higher scores are better. NaNs with a
+    published mean, of whose runs nothing is known.
     """
     means = {name: column_means(row, draws.runs[name]) for name, row in rows.items()}
     once = {name: tuple(np.ones((1, len(row.part(columns)))) for columns in row.together) for name, row in rows.items()}
@@ -124,8 +125,9 @@ def improvements(
         improvement = draws.mean(_win_rates(rows[a], rows[b], draws.runs[a], draws.runs[b]))
         observed = pd.Series(_win_rates(rows[a], rows[b], once[a], once[b])[0], index=list(layout.columns))
         bounds = interval(difference, alpha, len(layout.blocks))
-        rate = float(layout.reduced(observed).to_numpy().mean())
-        found.append((a, b, *bounds, rate, *interval(improvement, alpha, len(layout.blocks))))
+        rates = (float(layout.reduced(observed).to_numpy().mean()), *interval(improvement, alpha, len(layout.blocks)))
+        known = not (rows[a].mean_of or rows[b].mean_of)
+        found.append((a, b, *bounds, *(rates if known else (math.nan,) * 3)))
     return pd.DataFrame(found, columns=list(IMPROVEMENT_COLUMNS))
 
 

@@ -111,7 +111,7 @@ def _on_columns(
     """What `per_set` takes: the tests over runs look at each column, whatever block it is in."""
     columns = list(layout.columns)
     oriented = layout.oriented({name: rows[name] for name in whole.algorithms})
-    frames = {name: row.scores.reindex(columns=columns) for name, row in oriented.items()}
+    frames = {name: row.replicates.reindex(columns=columns) for name, row in oriented.items()}
     return frames, options.alpha, pairs.pairs(whole.algorithms, _control(options, whole))
 
 
@@ -139,7 +139,8 @@ class _Setting:
         self.layout, self.rows = _of(comparison, rows, layout)
         self.rows = self.layout.oriented(self.rows)
         self.scores = pd.DataFrame({name: self.layout.reduced(row.scores.mean()) for name, row in self.rows.items()})
-        self.runs = {name: self.layout.means(row.scores) for name, row in self.rows.items()}  # replicates x sets
+        # Replicates x sets, of the rows that have any.
+        self.runs = {name: self.layout.means(row.scores) for name, row in self.rows.items() if not row.mean_of}
         places = list(comparison.sets), list(comparison.algorithms)
         self.rules = {rule: orient(other.loc[places], sorted(layout.lower)) for rule, other in rules.items()}
         self.control = _control(options, comparison)
@@ -184,7 +185,7 @@ class _Setting:
     def limits(self) -> Limits:
         alpha, num_sets, num_algorithms = self.options.alpha, *self.scores.shape
         model = simulation.estimate(self.scores, self.runs)
-        num_runs = len(self.runs) / sum(1 / len(frame) for frame in self.runs.values())
+        num_runs = len(self.rows) / sum(1 / row.num_runs for row in self.rows.values())
         family = len(pairs.pairs(self.comparison.algorithms, self.control))
         design = (num_sets, num_runs, alpha)
         return Limits(

@@ -73,6 +73,17 @@ class RowScores:
     scores: pd.DataFrame  # replicates x columns, NaN where there is none
     runs: pd.DataFrame  # the same shape: the run's id
     together: tuple[tuple[str, ...], ...]  # the columns, those beside each other that come from the same trainings
+    mean_of: int = 0  # runs in whose place their mean was published; 0 where there are the runs
+
+    @property
+    def replicates(self) -> pd.DataFrame:
+        """The scores that tests over runs may take: none of a published mean."""
+        return self.scores[:0] if self.mean_of else self.scores
+
+    @property
+    def num_runs(self) -> int:
+        """How many are behind a mean."""
+        return self.mean_of or len(self.scores)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -81,8 +92,9 @@ class RowScores:
     def of(self, columns: Collection[str]) -> RowScores:
         """These columns alone, of those that the row has."""
         kept = [name for name in columns if name in self.scores]
-        together = (tuple(name for name in names if name in columns) for names in self.together)
-        return RowScores(self.scores[kept], self.runs[kept], tuple(names for names in together if names))
+        of_each = (tuple(name for name in names if name in columns) for names in self.together)
+        together = tuple(names for names in of_each if names)
+        return dataclasses.replace(self, scores=self.scores[kept], runs=self.runs[kept], together=together)
 
     def turned(self, columns: Collection[str]) -> RowScores:
         """These columns with the other sign."""
@@ -130,4 +142,6 @@ def _row(name: str, runs: pd.DataFrame, columns: Collection[str]) -> RowScores:
     cells = dict(zip(runs["dataset"], runs["cell"], strict=True))
     for column in kept:
         trainings.setdefault(of_cell[cells[column]], []).append(column)
-    return RowScores(scores.astype("float64"), ids, tuple(map(tuple, trainings.values())))
+    printed = runs["num_runs"].dropna() if "num_runs" in runs else ()
+    together = tuple(map(tuple, trainings.values()))
+    return RowScores(scores.astype("float64"), ids, together, int(min(printed, default=0)))

@@ -59,7 +59,7 @@ def _why_not(runs: Mapping[str, pd.DataFrame], dataset: str) -> str:
     samples = _samples(runs, dataset)
     single = [name for name, values in samples.items() if len(values) < 2]
     if len(samples) < 2:
-        return "there is one algorithm"
+        return "there is one algorithm" if len(runs) == 1 else "fewer than two algorithms have runs"
     if single:
         return f"fewer than two runs: {', '.join(single)}"
     return "all runs have the same score" if np.ptp(np.concatenate(list(samples.values()))) == 0 else ""

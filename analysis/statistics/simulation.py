@@ -65,7 +65,7 @@ def estimate(scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame]) -> Variance
     # Contiguous: how a frame lies in memory decides in which order it is summed, and so the last digits.
     complete = [np.ascontiguousarray(frame.dropna(), dtype="float64") for frame in runs.values()]
     run, noise = _run_variance([frame for frame in complete if len(frame) > 1])
-    per_mean = noise**2 * float(np.mean([1 / len(frame) for frame in runs.values()]))
+    per_mean = noise**2 * float(np.mean([1 / len(frame) for frame in runs.values()])) if runs else math.nan
     total = float(np.mean(residuals**2))
     keep = 1.0 if math.isnan(per_mean) or total == 0 else math.sqrt(max(0.0, 1 - per_mean / total))
     return VarianceModel(residuals * keep, run, noise)

@@ -115,7 +115,7 @@ COMMANDS: Mapping[str, EntryPoint] = {
         chooses=SUITE,
     ),
     "benchmark": EntryPoint(
-        "a study: every method with every seed, done ones skipped",
+        "a study: every row in every cell with every seed, done ones skipped",
         *("biasbed.studies.benchmark:benchmark", "biasbed.options:BenchmarkOptions", STUDY_SHARED),
         chooses=LAUNCHER | SUITE,
         settle="biasbed.studies.benchmark:with_suite",
@@ -147,7 +147,7 @@ COMMANDS: Mapping[str, EntryPoint] = {
         *("biasbed.cli:import_runs", "biasbed.options:ImportOptions"),
     ),
     "reproduce": EntryPoint(
-        "train a tracked run once more and compare",
+        "train or test a tracked run once more and compare",
         *("biasbed.reproduce.run:reproduce", "biasbed.options:ReproduceOptions"),
     ),
     "sync": EntryPoint(

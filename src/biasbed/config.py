@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -209,6 +209,17 @@ class Config:
     def variant(self) -> dict[str, Any]:
         """The settings that tell the runs of one configuration apart, by dotted name."""
         return flatten(self, lambda field, value: bool(field.metadata.get("cell")))
+
+
+def layered(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Settings of several layers, of which the last wins; a duration in one unit stands in for one in the other."""
+    values: dict[str, Any] = {}
+    for layer in layers:
+        for one, other in (("epochs", "steps"), ("steps", "epochs")):
+            if layer.get(one) is not None and other not in layer:
+                values[other] = None
+        values |= layer
+    return values
 
 
 def config_class(settings: type[Config], hparams: type) -> type[Config]:

@@ -12,6 +12,7 @@ from statistics import NormalDist
 
 CALIBRATION_BINS = 15  # Guo et al. 2017, section 4
 FRACTION = "%"  # the unit of what is stored as a fraction and shown in percent
+HEADLINE = "as the headline"  # the unit of what is said about a set's headline
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ MEASURES: Mapping[str, Measure] = {
         "published runs: standard deviation of the set's headline over the epochs that were averaged",
         higher_is_better=False,
     ),
+    "std_over_runs": Measure(
+        "published means: standard deviation (n - 1) of the set's headline over the runs", HEADLINE, False
+    ),
+    "num_runs": Measure("published means: of how many runs", "runs"),
+    "rounding": Measure("published means: half a unit of the last printed digit", HEADLINE, False),
     "lr": Measure("learning rate of the main optimizer after the epoch's last step", "per step"),
     "epoch_seconds": Measure("wall-clock seconds of the epoch's training", "s", False),
     "waiting_seconds": Measure("of those, seconds in which the main process waited for images", "s", False),
@@ -54,6 +60,7 @@ MEASURES: Mapping[str, Measure] = {
         "peak memory: CUDA allocator on a GPU, else resident size of the main process", "MiB", higher_is_better=False
     ),
 }
+SUMMARY = ("std_over_runs", "num_runs", "rounding")  # what stands beside a published mean in place of its runs
 UNKNOWN = Measure("a measure of somebody else's, taken for a fraction of which more is better")
 
 
@@ -75,14 +82,16 @@ def shown(name: str, value: float | None) -> str:
     return f"{100 * value:.2f}" if of(name).unit == FRACTION else f"{value:.4f}"
 
 
-def is_better(name: str, value: float, than: float) -> bool:
-    """Whether a value is truly better than another; never so for NaN."""
-    return value > than if of(name).higher_is_better else value < than
+def is_better(value: float, than: float, higher_is_better: bool) -> bool:
+    """Whether a value is truly better than another: NaN never is, and whatever is none is better than NaN."""
+    if math.isnan(than):
+        return not math.isnan(value)
+    return value > than if higher_is_better else value < than
 
 
-def best(name: str, values: Iterable[float]) -> float | None:
+def best(values: Iterable[float], higher_is_better: bool = True) -> float | None:
     """The best of the values, None without any."""
-    return (max if of(name).higher_is_better else min)(values, default=None)
+    return (max if higher_is_better else min)(values, default=None)
 
 
 # --- of other values --------------------------------------------------------------------------------------------------
@@ -120,9 +129,9 @@ FUNCTIONS: Mapping[str, Callable[[Sequence[float], Sequence[float]], float]] = {
 
 
 def derive(function: str, inputs: Sequence[float | None], references: Sequence[float] = ()) -> float | None:
-    """The derived value; None where an input is missing or no finite number."""
+    """The derived value; None without inputs, and where one is missing or no finite number."""
     known = [value for value in inputs if value is not None and math.isfinite(value)]
-    return FUNCTIONS[function](known, references) if len(known) == len(inputs) else None
+    return FUNCTIONS[function](known, references) if known and len(known) == len(inputs) else None
 
 
 # --- of counts --------------------------------------------------------------------------------------------------------

@@ -32,8 +32,8 @@ PREPARE_SHARED = ("suite", "data_dir", "train", "sets", "image_size", "seed", "p
 
 # Settings that testing shares with training, by the same names, besides the suite's own.
 EVALUATE_SHARED = (
-    *("suite", "preset", "data_dir", "sets", "train", "output_dir", "study", "experiment", "precision", "device"),
-    *("workers", "eval_batch_size", "corrupt", "tracking"),
+    *("suite", "preset", "data_dir", "sets", "train", "output_dir", "prepared_dir", "study", "row", "cell"),
+    *("experiment", "precision", "device", "workers", "eval_batch_size", "corrupt", "tracking"),
 )
 
 
@@ -52,6 +52,9 @@ class EvaluateOptions:
     image_size: int | Auto = setting("auto", "pixels per side (auto: as the model was trained or published)")
     categories: Aggregation | Auto = setting(
         "auto", "how the scores of 1000 ImageNet classes become those of 16 categories (auto: as the suite has it)"
+    )
+    resume: Literal["auto", "never", "once"] = setting(
+        "auto", "auto: go on with one that was cut off; never: begin anew; once: also leave a finished one alone"
     )
 
 
@@ -133,15 +136,19 @@ class StudyOptions:
             raise ValueError(f"workers={self.workers}: should be at least 1")
 
 
+HELD_OUT_HELP = "domains that are held out of training, by commas; each: one cell per domain, pairs: one per two"
+
+
 @dataclass(frozen=True)
 class BenchmarkOptions(StudyOptions):
-    """A study of methods and seeds; its other flags are those of `train`, for every run."""
+    """A study of rows, cells and seeds; its other flags are those of `train`, for every run."""
 
     table: str = setting("none", "the study's YAML: a name in sweeps/studies/ (biasbed_paper), or a file of yours")
     from_study: str = setting("none", "name of a sweep whose best settings are trained with fresh seeds")
     suite: str = setting("auto", "protocol (auto: the table's, else demo)")
-    algorithms: tuple[str, ...] | Auto = setting("auto", "methods, separated by commas (auto: the table's)")
-    seeds: str = setting("auto", "seeds of each method: 0..9 or 0,1,5 (auto: the table's, else 0..2)")
+    algorithms: tuple[str, ...] | Auto = setting("auto", "methods, or rows of the table, by commas (auto: the table's)")
+    seeds: str = setting("auto", "seeds of each row: 0..9 or 0,1,5 (auto: the table's, else 0..2)")
+    test_domains: str = setting("auto", HELD_OUT_HELP)
     study: str = setting("auto", "name that the runs are filed under (auto: the table's, else benchmark)")
     loader_workers: int | Auto = setting("auto", "loader processes per training process (the `workers` of train)")
     dry_run: bool = setting(False, "list what is done, unfinished and to do, and estimate what is left; start nothing")
@@ -156,7 +163,7 @@ class MainOptions(StudyOptions):
 
 
 # Settings of `train` that a study has in another form; the others it passes on.
-OWN = ("algorithm", "seed", "resume", "workers", "suite", "study")
+OWN = ("algorithm", "seed", "resume", "workers", "suite", "study", "row", "cell")
 
 
 # Those that it passes on.
@@ -185,16 +192,19 @@ SEARCHES: Mapping[str, Mapping[str, str | int]] = {
 
 @dataclass(frozen=True)
 class SweepOptions(StudyOptions):
-    """A search per method; its other flags are those of `train`, for every trial."""
+    """A search per method and cell; its other flags are those of `train`, for every trial."""
 
     suite: str = setting(Config.suite, "protocol: demo, folders, domains, biasbed, or <file>.py:<Class> of your own")
     algorithms: tuple[str, ...] = setting(("erm",), "methods, separated by commas: each is searched by itself")
-    trials: int | Auto = setting("auto", "trainings per method and repeat (auto: 20)")
+    test_domains: str = setting("auto", HELD_OUT_HELP)
+    trials: int | Auto = setting("auto", "trainings per method, cell and repeat (auto: 20)")
     repeats: int | Auto = setting("auto", "times that the search is made, with other seeds (auto: 1; domainbed 3)")
     search: Literal["auto", "domainbed"] = setting("auto", "domainbed: its random search of 20 trials, three times")
     sampler: Samplers | Auto = setting("auto", "how the next parameters are chosen (auto: tpe; domainbed random)")
     pruner: Pruners | Auto = setting("auto", "which trials are ended early (auto: median; domainbed none)")
-    space: str = setting("auto", "search space, a YAML (auto: sweeps/spaces/<algorithm>.yaml)")
+    space: str = setting(
+        "auto", "search space, a YAML (auto: <suite>/<data set>/<algorithm>.yaml, <suite>/.. or .. in sweeps/spaces/)"
+    )
     objective: str = setting("auto", "metric whose best epoch counts (auto: the suite's monitor)")
     oracle: bool = setting(False, "allow an objective on test sets; its numbers are marked everywhere")
     storage: str = setting("auto", "postgresql://.., or sqlite:////<path> (auto: $BIASBED_STORAGE, else a local file)")

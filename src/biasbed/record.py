@@ -47,6 +47,7 @@ TRAINING_DATA = "biasbed.training_data"  # JSON object: data set -> share of eac
 SELECTION = "biasbed.selection"  # published runs: the rule (see SELECTION_RULES) behind the printed numbers
 SELECTION_N = "biasbed.selection_n"  # published runs under last_n: over how many epochs
 SOURCE = "biasbed.source"  # published runs: the paper
+SUMMARY = "biasbed.summary"  # published means in place of runs: JSON object, the spread that was printed and its ddof
 WEIGHTS = "biasbed.weights"  # evaluations: content hash of the tested model
 INIT = "biasbed.init"  # JSON object: what training started from (`networks.origin`)
 SKIPPED_IMAGES = "biasbed.skipped_images"  # corrupt=skip: JSON object, images that could not be read by phase
@@ -243,14 +244,15 @@ class SetRecord:
     conditions: Mapping[str, int] = field(default_factory=dict, metadata=LATER)  # condition -> images
     # Of each group what it stands for, by role: {"0-conflicting": {"class": "0", "alignment": "conflicting"}}
     roles: Mapping[str, Mapping[str, str]] = field(default_factory=dict, metadata=LATER)
+    unit: str = field(default="", metadata=LATER)  # of the headline (empty: as its measure or derivation has it)
+    aliases: tuple[str, ...] = field(default=(), metadata=LATER)  # other names of its domain, or if it has none, of it
 
 
 @dataclass(frozen=True)
 class Derived:
     """A value that follows from others of the same evaluation: `<phase>/<measure>/<name>`.
 
-    Where `name` is a set's, it is a measure of that set, and may be its headline; else one in `test` is a column of
-    its own. Computed by `measures.derive` wherever it is needed.
+    Where `name` is a set's, it may be that set's headline; else one in `test` is a column. See `measures.derive`.
     """
 
     phase: str  # val or test
@@ -270,9 +272,7 @@ class Derived:
 
     def inputs_without(self, test_domains: Collection[str]) -> tuple[str, ...]:
         """The inputs that count where these domains are held out."""
-        if not self.training:
-            return self.inputs
-        pairs = zip(self.inputs, self.training, strict=True)
+        pairs = zip(self.inputs, self.training or [""] * len(self.inputs), strict=True)
         return tuple(name for name, domain in pairs if domain not in test_domains)
 
 
@@ -315,8 +315,15 @@ class Protocol:
         return (*self.sets, *map(_as_set, derived))
 
     def judged(self, test_domains: Collection[str]) -> tuple[SetRecord, ...]:
-        """The columns that a run fills: where domains are held out, of the sets that show one those that do."""
-        return tuple(c for c in self.columns if not (c.domain and test_domains) or c.domain in test_domains)
+        """The columns that a run fills: of sets that show a domain those held out, and what is derived of such."""
+        hidden = {e.name for e in self.sets if e.domain and test_domains and e.domain not in test_domains}
+        lost: set[str] = set()
+        for entry in self.derived:
+            sets = {name: name.rpartition("/")[2].partition(":")[0] for name in entry.inputs_without(test_domains)}
+            if not sets or lost & set(sets) or hidden & set(sets.values()):
+                lost.add(entry.metric)
+        found = (c for c in self.columns if c.name not in hidden)
+        return tuple(c for c in found if str(MetricName("test", c.headline, c.name)) not in lost)
 
     def derivation(self, metric: str) -> Derived | None:
         """How a metric is derived; None where it is measured."""

@@ -57,7 +57,7 @@ def test_table_1_follows_from_curves_that_have_its_two_columns(recorder: Recorde
 
 def test_a_gap_keeps_its_sign() -> None:
     """A rule that averages epochs may be ahead of the best one in some run, and then by less than nothing."""
-    runs = pd.DataFrame({"algorithm": "a", "dataset": "x", "run_id": ["r", "s"], "score": [50.0, 42.0]})
+    runs = pd.DataFrame({"algorithm": "a", "dataset": "x", "replicate": ["r", "s"], "score": [50.0, 42.0]})
     oracle = runs.assign(score=[49.0, 45.0])
     found = gaps._gaps(runs, oracle, {"x": 1.0})
     assert (found["gap"].iloc[0], found["gap_std"].iloc[0]) == pytest.approx((1.0, 8**0.5))
@@ -109,6 +109,7 @@ def test_where_lower_is_better_a_gap_is_positive_too(recorder: Recorder) -> None
 # --- rules that choose runs -------------------------------------------------------------------------------------------
 
 BEST_TRIAL = """
+from biasbed.analysis.selection.pools import Choice
 from biasbed.analysis.selection.rules import Rule
 
 
@@ -120,16 +121,15 @@ class BestTrial(Rule):
     def __init__(self, protocol, n):
         self.monitor = protocol.monitor
 
-    def choose(self, candidates):
-        return [max(candidates, key=lambda c: list(c.history.curve(self.monitor).values())[-1])]
-
-    def steps(self, history, entry):
-        return tuple(history.curve(f"test/accuracy/{entry.name}"))[-1:]
+    def choices(self, pool):
+        best = max(pool.candidates, key=lambda c: list(c.history.curve(self.monitor).values())[-1])
+        last = max(best.history.curve(self.monitor))
+        return [Choice(best.run.id, entry.name, (last,)) for entry in pool.sets]
 
 class Nothing(BestTrial):
     name = "nothing"
 
-    def choose(self, candidates):
+    def choices(self, pool):
         return []
 """
 
@@ -141,9 +141,9 @@ def test_a_rule_may_choose_among_runs(recorder: Recorder) -> None:
         recorder.train("erm", seed, scores, monitor=(0.1, monitor), settings={"lr": str(seed)})
     source = f"{recorder.folder}/rules.py:BestTrial"
     analysis = load(recorder.uri, selection=source, allow="different_config", bootstrap=200, n=1)
-    assert [run.seed for run in analysis.collection.runs] == ["1"]
+    assert set(analysis.choices.loc[analysis.choices["rule"] == "best_trial", "seed"]) == {"1"}
     assert analysis.scores["mean"].tolist() == pytest.approx([20.0] * len(SETS))
-    assert "erm: the rule best_trial chose 1 of 3 runs" in analysis.notes
+    assert "erm: the rule chose 1 of 3 runs" in analysis.notes
     assert source in summary.render(analysis).replace("\n", "")
     with pytest.raises(Failure, match="it chose none of the 3 run"):
         load(recorder.uri, selection=source.replace("BestTrial", "Nothing"), allow="different_config")

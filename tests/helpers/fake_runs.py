@@ -23,6 +23,7 @@ def planned(home: Path, algorithm: str = "erm", seed: int = 0, total: int = 4, s
     key = f"{algorithm}{seed}"
     return PlannedRun(
         algorithm=algorithm,
+        row=algorithm,
         seed=seed,
         words={"algorithm": algorithm, "seed": str(seed)},
         study=study,

@@ -1,8 +1,26 @@
-"""A study on tiny image folders, as it is typed."""
+"""A study on tiny image folders, as it is typed; and a launcher whose trainings start at once."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from biasbed.studies.launchers import TrainCommand
+from biasbed.studies.launchers.local import LocalLauncher
+from helpers import children
+from helpers.commands import command_environment
+
+
+class Forked(LocalLauncher):
+    """Starts trainings from a server that has imported all they need: in a second instead of ten."""
+
+    def start(self, command: TrainCommand) -> Any:
+        environment = {**command_environment(), **command.environment}
+        arguments = (command.arguments, environment, str(Path.cwd()), str(command.log), None)
+        process = children._CONTEXT.Process(target=children._child, args=arguments)
+        process.start()
+        return SimpleNamespace(poll=lambda: process.exitcode, stop=process.terminate, kill=process.kill)
 
 
 def settings(image_root: Path, **more: str) -> dict[str, str]:

@@ -153,6 +153,31 @@ class LfFLike(Plain):
         return {"classification": (each * (1 + self.running[batch.index])).mean()}
 
 
+class Unbiasing(Plain):
+    """Images whose bias doesn't suggest their class count more; unless supervised, all count alike."""
+
+    uses: ClassVar[frozenset[str]] = frozenset({"bias"})
+
+    @dataclass(frozen=True)
+    class HParams(Plain.HParams):
+        supervised: bool = setting(True, "bias labels are used")
+        weight: float = setting(4.0, "of an image that conflicts", gt=0)
+
+    @classmethod
+    def needs(cls, hparams: Any) -> frozenset[str]:
+        return super().needs(hparams) if hparams.supervised else frozenset()
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        logits = self.head(self.features(batch.x))
+        self.observe(logits, batch.y)
+        each = self.task.loss(logits, batch.y, reduction="none")
+        if not self.hparams.supervised:
+            return {"classification": each.mean()}
+        assert batch.bias is not None
+        weight = torch.where(batch.bias == batch.y, 1.0, self.hparams.weight)
+        return {"classification": (weight * each).sum() / weight.sum()}
+
+
 class Prying(Plain):
     """Declares nothing and looks at what it was not given."""
 

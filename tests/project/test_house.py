@@ -57,9 +57,10 @@ FLOORS = (
     ("report",),
     ("result",),
     ("regret",),
-    ("scores", "spread"),
+    ("inputs", "scores", "spread"),
     ("selection",),
     ("runs",),
+    ("columns",),
     ("statistics",),
     ("options",),
 )

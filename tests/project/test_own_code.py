@@ -152,7 +152,7 @@ def test_a_sweep_on_a_server_names_no_code(
     client = MlflowClient(tracking)
     run = client.create_run("0", tags={record.KIND: "study", record.STUDY: "s", record.SUITE: "demo"})
     client.update_run(run.info.run_id, status="FINISHED")
-    best = {f"{evil}:Net": {"optim.lr": "0.5"}, "erm": {}}
+    best = {f"{evil}:Net": {"": {"optim.lr": "0.5"}}, "erm": {"": {}}}
     content = winners.table("s", "demo", best, [0], {}, {"objective": "m", "oracle": "false"})
     words = ["benchmark", "--from_study", "s", "--dry_run", "yes", "--device", "cpu", "--tracking", "offline"]
     for forged in ({**content, "chosen_by": None}, content):
@@ -170,21 +170,23 @@ def test_a_sweep_on_a_server_names_no_code(
 
 
 def test_a_named_method_has_the_settings_that_the_sweep_chose() -> None:
-    table = StudyTable("demo", "s_winners", {"/there/own.py:Net": {"optim.lr": "0.5"}}, (1,), {}, {"study": "s"})
-    assert vouched(table, ("here.py:Net",)).algorithms == {"here.py:Net": {"optim.lr": "0.5"}}
+    rows = {"net": {"algorithm": "/there/own.py:Net", "optim.lr": "0.5"}}
+    table = StudyTable("demo", "s_winners", rows, (1,), chosen_by={"study": "s"})
+    assert vouched(table, ("here.py:Net",)).rows == {"net": {"algorithm": "here.py:Net", "optim.lr": "0.5"}}
     own_words = dataclasses.replace(table, chosen_by={})
     assert vouched(own_words, "auto") == own_words
 
 
 def test_the_advice_names_the_whole_table() -> None:
     """Who follows it trains all that the sweep chose for: a method that it left out would be dropped silently."""
-    methods: dict[str, dict[str, str]] = {"erm": {}, "/there/own.py:Net": {}, "padain": {}, "pack.age:Other": {}}
-    table = StudyTable("demo", "s_winners", methods, (1,), {}, {"study": "s"})
+    methods = ("erm", "/there/own.py:Net", "padain", "pack.age:Other")
+    rows = {str(number): {"algorithm": name} for number, name in enumerate(methods)}
+    table = StudyTable("demo", "s_winners", rows, (1,), chosen_by={"study": "s"})
     with pytest.raises(UsageError, match="algorithms=") as caught:
         vouched(table, "auto")
     advised = str(caught.value).partition("algorithms=")[2].partition(", if")[0].split(",")
     assert advised == ["erm", "<file>.py:Net", "padain", "<file>.py:Other"]
-    assert [*vouched(table, advised).algorithms] == advised
+    assert [*vouched(table, advised).methods.values()] == advised
 
 
 @pytest.mark.parametrize("recorded", ["\x1b[2J:\x1b[31mNet", "a\nb:Net", "x:" + "y" * 10_000])

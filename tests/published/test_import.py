@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from biasbed import record
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import UsageError
-from biasbed.published import BIASBED, import_runs, read
+from biasbed.published import BIASBED, import_runs
 from helpers.commands import ROOT
 
 pytestmark = pytest.mark.usefixtures("tracking")  # what is read is cached there, and not in the user's home
@@ -23,7 +23,7 @@ def _text() -> str:
 
 def test_every_number_of_the_file_is_imported() -> None:
     rows = list(csv.DictReader(_text().splitlines()))
-    runs = {(run.rule, run.algorithm, run.number): run for run in read(BIASBED)}
+    runs = {(run.rule, run.algorithm, run.number): run for run in BIASBED.runs()}
     assert len(rows) == 1580
     for row in rows:
         rule = {"last_30": "last_n"}.get(row["selection"], row["selection"])
@@ -37,10 +37,8 @@ def test_importing_again_imports_nothing(published_uri: str, capsys: pytest.Capt
 
 
 def test_an_import_that_was_cut_short_is_completed(tracking: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import biasbed.published as published
-
-    few = [run for run in read(BIASBED) if run.algorithm == "erm" and run.number in ("1", "2")]
-    monkeypatch.setattr(published, "read", lambda source: few)
+    few = [run for run in BIASBED.runs() if run.algorithm == "erm" and run.number in ("1", "2")]
+    monkeypatch.setattr(type(BIASBED), "runs", lambda source: few)
     assert import_runs("biasbed", tracking) == 4
     first = RunStore(tracking).runs("published")[0]
     MlflowClient(tracking).update_run(first.info.run_id, status="RUNNING")
@@ -56,11 +54,8 @@ def test_runs_are_as_the_contract_has_them(published_uri: str) -> None:
     assert json.loads(run.data.tags[record.TRAINING_DATA]) == {"imagenet": 0.5, "deepaug_cae": 0.5}
     assert run.data.tags[record.SELECTION_N] == "30"
     assert "2211.13190" in run.data.tags[record.SOURCE]
-    assert run.data.metrics["test/accuracy/edge"] == pytest.approx(
-        next(
-            r.scores["edge"] for r in read(BIASBED) if (r.rule, r.algorithm, r.number) == ("last_n", "deepaug_cae", "3")
-        )
-    )
+    there = {(r.rule, r.algorithm, r.number): r for r in BIASBED.runs()}
+    assert run.data.metrics["test/accuracy/edge"] == there["last_n", "deepaug_cae", "3"].scores["edge"]
     text = store.text(run.info.run_id, record.PROTOCOL_FILE)
     assert text is not None
     assert record.Protocol.from_json(text).hash == run.data.tags[record.PROTOCOL_HASH]

@@ -63,12 +63,12 @@ def again(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) ->
     """`biasbed reproduce --run <id> ...`: exit code, output, errors. kill: of the training, see children.run."""
 
     def run(run_id: str, *words: str, kill: tuple[str, int, str] | None = None) -> tuple[int, str, str]:
-        def train(source: Path, settings: Mapping[str, str], variables: Mapping[str, str]) -> int:
-            assert source == checkout.HERE
+        def carry_out(source: Path, command: str, settings: Mapping[str, str], variables: Mapping[str, str]) -> int:
+            assert (source, command) == (checkout.HERE, "train")
             arguments = [word for name, value in settings.items() for word in (f"--{name}", value)]
             return children.run(["train", *arguments], env=variables, kill=kill).returncode
 
-        monkeypatch.setattr(checkout, "train", train)
+        monkeypatch.setattr(checkout, "carry_out", carry_out)
         code = cli.main(["reproduce", "--run", run_id, *words])
         out, err = capfd.readouterr()
         return code, out, err
@@ -161,7 +161,7 @@ def test_other_images_stop_it_unless_they_are_allowed(original: Any, again: Run,
     shutil.rmtree(images / "ink")
     code, _, err = again(original.info.run_id, *place, "--allow", "data,protocol")
     assert code == 2
-    assert "can't be trained here" in err
+    assert "can't be repeated here" in err
     assert len(all_runs(tracking)) == 1
 
 
@@ -170,7 +170,8 @@ def test_other_images_stop_it_unless_they_are_allowed(original: Any, again: Run,
     [
         ({}, "there is no such run"),
         ({"kind": "published"}, "holds numbers of a paper"),
-        ({"kind": "evaluate"}, "is no training but evaluate"),
+        ({"kind": "study"}, "is no training but study"),
+        ({"kind": "evaluate"}, "scored decisions that were in files: there is no model to test again"),
         ({"status": "KILLED"}, "is KILLED: only a finished training"),
         ({"config": "algorithm: erm\n"}, "has no protocol.json among its artifacts"),
         ({"config": "- a\n", "protocol": "whole"}, "holds no settings"),
@@ -182,7 +183,7 @@ def test_other_images_stop_it_unless_they_are_allowed(original: Any, again: Run,
         ({"config": "algorithm: erm\n", "protocol": "{}"}, "its protocol.json can't be read"),
         ({"config": "algorithm: erm\n", "protocol": "[" * 100_000}, "its protocol.json can't be read"),
         ({"config": "algorithm: erm\noptim.lrr: 1\n", "protocol": "whole"}, "unknown setting 'optim.lrr'; did you"),
-        ({"config": "algorithm: gone\n", "protocol": "whole"}, "can't be trained here: unknown algorithm 'gone'"),
+        ({"config": "algorithm: gone\n", "protocol": "whole"}, "can't be repeated here: unknown algorithm 'gone'"),
         (
             {"config": "algorithm: erm\nsuite: demo\ndevice: cpu\nnproc: 1\n", "protocol": "whole"},
             "the images here are not those",

@@ -8,8 +8,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import yaml
@@ -17,37 +15,25 @@ import yaml
 from biasbed import cli
 from biasbed.errors import UsageError
 from biasbed.settings import build, specs
-from biasbed.studies import benchmark, launchers, plan
-from biasbed.studies.launchers.local import LocalLauncher
+from biasbed.studies import benchmark, plan
 from biasbed.studies.study import StudyRun, refuse_mixture
 from biasbed.studies.table import StudyTable, read_table
 from biasbed.training import job
 from biasbed.training.resolve import resolve
 from helpers import children
-from helpers.commands import ROOT, command_environment
+from helpers.commands import ROOT
 from helpers.fake_runs import FakeLauncher
 from helpers.runs import all_runs, history, run_folders, stored
-from helpers.small_study import settings, words
+from helpers.small_study import Forked, settings, words
 
 
 def table(image_root: Path, *algorithms: str, seeds: int = 2, **more: str) -> StudyTable:
-    own: dict[str, dict[str, str]] = {name: {} for name in algorithms}
+    own = {name: {"algorithm": name} for name in algorithms}
     return StudyTable("folders", "mine", own, tuple(range(seeds)), settings(image_root, workers="0", **more))
 
 
 def planned(image_root: Path, tmp_path: Path, *algorithms: str, **options: str) -> plan.StudyPlan:
     return plan.make_plan(table(image_root, *algorithms, **options), FakeLauncher(tmp_path), "auto")
-
-
-class Forked(LocalLauncher):
-    """Starts trainings from a server that has imported all they need: in a second instead of ten."""
-
-    def start(self, command: launchers.TrainCommand) -> Any:
-        environment = {**command_environment(), **command.environment}
-        arguments = (command.arguments, environment, str(Path.cwd()), str(command.log), None)
-        process = children._CONTEXT.Process(target=children._child, args=arguments)
-        process.start()
-        return SimpleNamespace(poll=lambda: process.exitcode, stop=process.terminate, kill=process.kill)
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------
@@ -110,7 +96,7 @@ def test_the_defaults_of_mlproject_mean_that_nothing_is_said() -> None:
 def test_flags_win_over_the_table(image_root: Path) -> None:
     options = benchmark.BenchmarkOptions(table="main", algorithms=("padain", "erm"), seeds="4", study="other")
     found = benchmark._table(options, {"steps": "7"})
-    assert (found.study, found.seeds, list(found.algorithms)) == ("other", (4,), ["padain", "erm"])
+    assert (found.study, found.seeds, list(found.rows)) == ("other", (4,), ["padain", "erm"])
     assert found.settings == {"steps": "7"}
 
 

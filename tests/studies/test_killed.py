@@ -12,11 +12,16 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+import yaml
 
+from biasbed import record
+from biasbed.tracking.folder import RunFolder
 from helpers import children
 from helpers.commands import command_environment
+from helpers.domain_tree import make_domains
 from helpers.fake_runs import wait_for
-from helpers.runs import all_runs, history, run_folders, stored
+from helpers.runs import all_runs, history, run_folders, stored, timeless
 from helpers.small_study import settings, words
 
 pytestmark = pytest.mark.slow
@@ -117,6 +122,48 @@ def test_a_study_of_24_runs_killed_five_times_equals_an_undisturbed_one(
     study.start()
     assert study.process.wait(100) == 0
     assert len(all_runs(tracking, kind="train")) == 24
+
+
+@pytest.mark.timeout(1500)
+def test_rows_and_cells_that_are_killed_are_those_of_an_undisturbed_study(tracking: str, tmp_path: Path) -> None:
+    """Two rows of one method, a model that is only tested, three cells: cut while they train and while they test."""
+    import torchvision
+
+    make_domains(tmp_path / "data" / "Toy", images=30)
+    torch.manual_seed(0)
+    torch.save(torchvision.models.resnet18(num_classes=2).state_dict(), tmp_path / "net.pth")
+    (tmp_path / "outputs.yaml").write_text("outputs: [cat, dog]\n")
+    ours = {"algorithm": "erm", "backbone": "resnet10", "epochs": 3}
+    net = {"model": "torchvision:resnet18", "weights": "net.pth", "label_map": "outputs.yaml", "eval_batch_size": 1}
+    places = {"data_dir": str(tmp_path / "data"), "train": "Toy"}
+    how = {"batch_size": 8, "image_size": 24, "device": "cpu", "workers": 0, "log_model": "no"}
+    content = {
+        **{"suite": "domains", "study": "mine", "seeds": 0, "cells": {"toy": {"test_domains": "each"}}},
+        "rows": {"fast": {**ours, "optim.lr": 0.5}, "slow": {**ours, "optim.lr": 0.01}, "net": net},
+        "settings": {**places, **how},
+    }
+    (tmp_path / "table.yaml").write_text(yaml.safe_dump(content))
+    command = ["benchmark", "--table", str(tmp_path / "table.yaml"), "--workers", "2", "--retries", "9"]
+    study, draw = Killed(command, tmp_path / "home", tmp_path / "log"), random.Random(14)
+    study.start()
+    for victim in ("launcher", "training", "launcher", "training", "training", "training"):
+        time.sleep(draw.uniform(3, 12))
+        study.kill(victim, draw)
+    assert study.process.wait(600) == 0, study.log.read_text()
+    straight = Killed([*command, "--tracking", "offline", "--output_dir", "straight"], tmp_path / "straight", study.log)
+    straight.start()
+    assert straight.process.wait(600) == 0, study.log.read_text()
+    runs = {run.info.run_name: run for run in all_runs(tracking, study="mine") if run.data.tags[record.KIND] != "study"}
+    assert len(runs) == len(run_folders(study.home)) == 9
+    for folder in run_folders(study.home):
+        told, reference = RunFolder(folder).read_state(), tmp_path / "straight" / "domains" / folder.name
+        run = runs[told["tags"]["mlflow.runName"]]
+        assert run.info.status == "FINISHED"
+        own, undisturbed = (
+            {entry["step"]: timeless(entry["metrics"]) for entry in RunFolder(path).read_journal()}
+            for path in (folder, reference)
+        )
+        assert own == undisturbed == stored(tracking, run.info.run_id)
 
 
 def _check(

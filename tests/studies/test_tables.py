@@ -24,10 +24,10 @@ def test_every_table_can_be_planned(path: Path) -> None:
     """As far as without its data: suite, methods and settings are there and fit."""
     table = read_table(path.stem)
     assert table.seeds == tuple(range(len(table.seeds)))
-    for algorithm, own in table.algorithms.items():
+    for row, own in table.rows.items():
         words = {**table.settings, **own, "suite": table.suite, "study": table.study}
-        found = resolve({**words, "algorithm": algorithm, "nproc": "1"})
-        assert (found.suite, found.study, found.algorithm) == (table.suite, table.study, algorithm)
+        found = resolve({**words, "nproc": "1"})
+        assert (found.suite, found.study, found.algorithm) == (table.suite, table.study, row)
     assert path.read_text().startswith("# "), "says which published table it is for"
 
 
@@ -42,7 +42,7 @@ def test_biasbed_s_protocol_is_the_published_runs() -> None:
     import importlib.resources
 
     rows = csv.DictReader((importlib.resources.files("biasbed.published") / paper.file).read_text().splitlines())
-    assert {row["algorithm"] for row in rows} == set(table.algorithms)
+    assert {row["algorithm"] for row in rows} == set(table.rows)
     found = resolve({**table.settings, "suite": table.suite, "algorithm": "erm"})
     assert (found.epochs, found.optim.lr, found.preprocess.size, found.sets) == (100, 1e-4, 256, "all")
 
@@ -55,9 +55,10 @@ def test_a_table_of_one_s_own(tmp_path: Path) -> None:
         "settings: {epochs: 3, optim.lr_batch: null, sets: [ink, paint], augment.flip: no, workers: 0}\n"
     )
     table = read_table(str(path))
-    assert table.algorithms == {"erm": {}, "infodrop": {"hparams.drop_rate": "1.0"}}
+    drops = {"algorithm": "infodrop", "hparams.drop_rate": "1.0"}
+    assert table.rows == {"erm": {"algorithm": "erm"}, "infodrop": drops}
     assert table.seeds == (3, 5)
-    found = resolve({**table.settings, **table.algorithms["infodrop"], "algorithm": "infodrop"})
+    found = resolve({**table.settings, **table.rows["infodrop"]})
     assert (found.epochs, found.optim.lr_batch, found.sets) == (3, None, ("ink", "paint"))
     assert not found.augment.flip
 

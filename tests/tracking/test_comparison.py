@@ -14,7 +14,7 @@ from biasbed import record
 from biasbed.config import Config
 from biasbed.studies import study as tracked
 from biasbed.tracking import comparison, pages
-from biasbed.tracking.comparison import LOADED, TAG, TRIED, packed, unpacked
+from biasbed.tracking.comparison import LOADED, TAG, TRIED, packed, scope_of, unpacked
 from biasbed.tracking.server import resolve_uri
 from helpers.compared import PROTOCOL, Store, compared, protocol
 from helpers.postgres import free_port
@@ -59,9 +59,9 @@ def test_the_table_has_a_row_per_method_and_a_column_for_what_counts() -> None:
         "tags.`biasbed.kind` = 'train' and tags.`biasbed.suite` = 'toy' and tags.`biasbed.study` = 'main' and "
         f"tags.`biasbed.protocol` = '{PROTOCOL.hash}' and attributes.status = 'FINISHED'"
     )
-    by_method = {"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": "biasbed.algorithm"}]}
+    by_method = {"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": "biasbed.row"}]}
     assert state["groupBy"] == by_method
-    assert state["groupsExpanded"] == {"tag.biasbed.algorithm.erm": False, "tag.biasbed.algorithm.mine": False}
+    assert state["groupsExpanded"] == {"tag.biasbed.row.erm": False, "tag.biasbed.row.mine": False}
 
 
 def test_charts_go_from_the_answer_to_the_details() -> None:
@@ -275,3 +275,10 @@ def test_whatever_ends_the_links_the_study_is_noted_before(
     ):
         study.status = "FINISHED"
     assert json.loads((tmp_path / "main" / tracked.NOTE).read_text())["status"] == "FINISHED"
+
+
+def test_runs_that_are_tested_alike_share_a_view_whatever_they_started_from() -> None:
+    known = {record.KIND: "train", record.SUITE: "toy", record.STUDY: "s", record.PROTOCOL_HASH: "a"}
+    assert scope_of(known) == known  # a run from before
+    alike = scope_of({**known, record.TESTED: "t"})
+    assert alike == scope_of({**known, record.TESTED: "t", record.PROTOCOL_HASH: "b"}) != scope_of(known)

@@ -145,7 +145,7 @@ def test_of_a_loss_the_lowest_is_the_best(
     protocol = record.Protocol.from_json((folder / "protocol.json").read_text())
     assert not protocol.monitor_higher_is_better
     assert choose_objective("auto", protocol, oracle=False) == (LOSS, False)
-    run = PlannedRun("erm", 0, {}, record.ADHOC, "", "", folder, LOSS, "epoch", 5, 1, 1, tracked=False)
+    run = PlannedRun("erm", "erm", 0, {}, record.ADHOC, "", "", folder, LOSS, "epoch", 5, 1, 1, tracked=False)
     assert standing(run, {}).best == curve[lowest]
 
 

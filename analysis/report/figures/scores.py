@@ -12,10 +12,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from biasbed.analysis.columns import Column
 from biasbed.analysis.report.figures.style import CHANCE, GREY, LIGHT, WARNING, legend, look
 from biasbed.analysis.report.groups import ColumnGroup, groups
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.runs.columns import Column
 
 # --- scores -----------------------------------------------------------------------------------------------------------
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,21 @@ from biasbed.data.decoding import EXTENSIONS, open_file
 from biasbed.data.listing import images_below, labelled, reading, scan
 from biasbed.data.source import Picture, Source
 from biasbed.errors import UsageError
+
+_opened: ContextVar[dict[Any, FolderSource] | None] = ContextVar("_opened", default=None)
+
+
+@contextlib.contextmanager
+def opened_once() -> Iterator[None]:
+    """Within the block a folder's images are listed, and asked for their sizes, once however often it is opened.
+
+    For who opens the same data sets again and again at a stroke: a plan, for every row in every cell.
+    """
+    token = _opened.set({})
+    try:
+        yield
+    finally:
+        _opened.reset(token)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -76,6 +93,15 @@ def open_folder(folder: Path, name: str, classes: Sequence[str] | None = None) -
     classes: the classes in order; the folder's own must be the same. Raises UsageError for a missing or empty folder,
     for a class without images and for classes that differ.
     """
+    known, key = _opened.get(), (folder, name, None if classes is None else tuple(classes))
+    if known is None:
+        return _open_folder(*key)
+    if key not in known:
+        known[key] = _open_folder(*key)
+    return known[key]
+
+
+def _open_folder(folder: Path, name: str, classes: Sequence[str] | None) -> FolderSource:
     found = class_folders(folder)
     if classes is not None and set(found) != set(classes):
         missing, extra = sorted(set(classes) - set(found)), sorted(set(found) - set(classes))

@@ -107,6 +107,11 @@ class Source:
     def __len__(self) -> int:
         return len(self.y)
 
+    @property
+    def shown(self) -> list[str] | None:
+        """Of each image the condition that it is shown under, if any is."""
+        return None if self.condition is None else [self.conditions[number] for number in self.condition.tolist()]
+
     def open(self, row: int) -> Picture:
         """The image, not decoded yet; `CorruptImage` names a file that is not one."""
         raise NotImplementedError

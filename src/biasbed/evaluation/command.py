@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from biasbed import suites
 from biasbed.errors import UsageError
 from biasbed.evaluation import recorded
-from biasbed.options import EvaluateOptions
+from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.settings import build, specs
+
+OWN = tuple(specs(EvaluateOptions))
+FILES = ("model", "weights", "label_map")  # settings that may name a file
+
+
+def settings(suite: str) -> tuple[str, ...]:
+    """All that the command can be told under a suite."""
+    return (*OWN, *EVALUATE_SHARED, *suites.REGISTRY.own_settings(suite))
+
+
+def settled(name: str, value: str) -> str:
+    """A setting's value with a file's whole path, so that it means the same in any folder."""
+    path = Path(value).expanduser()
+    return str(path.resolve()) if name in FILES and path.is_file() else value
+
+
+def read(flags: Mapping[str, Any]) -> tuple[EvaluateOptions, dict[str, Any]]:
+    """(what the command alone is told, what it shares with `train`)."""
+    options = build(EvaluateOptions, {name: value for name, value in flags.items() if name in OWN})
+    return options, {name: value for name, value in flags.items() if name not in OWN and value != "auto"}
 
 
 def evaluate(flags: Mapping[str, Any]) -> dict[str, float]:
     """Test what `model=` names, track the result and return its metrics."""
-    own = specs(EvaluateOptions)
-    options = build(EvaluateOptions, {name: value for name, value in flags.items() if name in own})
-    given = {name: value for name, value in flags.items() if name not in own and value != "auto"}
+    options, given = read(flags)
     if options.model == "none":
         raise UsageError(
             "say what to test: model=<checkpoint, run id, torchvision:<name>, timm:<name> or decisions.csv>"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -83,7 +84,6 @@ class Evaluator:
         """End the loader's workers, in order."""
         del self.loader
 
-    @torch.inference_mode()
     def decide(
         self,
         predict: Callable[[Tensor], Tensor],
@@ -94,25 +94,38 @@ class Evaluator:
 
         Raises CorruptImage unless such files are to be skipped. observer: what the model is called.
         """
-        parts: dict[int, list[_Part]] = {number: [] for number in range(len(self.sets))}
-        for number, rows, images, errors in self.loader:
-            self.skipped |= set(errors)
-            if len(rows):
-                parts[number].append(self._decide(self.sets[number], rows, images, predict))
-            tick(len(rows))
-        if not self.skip_corrupt:
-            refuse_corrupt(self.group, self.skipped)
-        own = {number: _join(found) for number, found in parts.items() if found}
-        gathered = self.group.gather_objects(own)
-        if gathered is None:
-            return None
-        found: dict[str, Decisions] = {}
+        found = list(self.each(predict, tick, observer))
+        return None if None in found else {one.set: one for one in found if one is not None}
+
+    @torch.inference_mode()
+    def each(
+        self,
+        predict: Callable[[Tensor], Tensor],
+        tick: Callable[[int], None] = lambda n: None,
+        observer: str = "model",
+    ) -> Iterator[Decisions | None]:
+        """The same set by set, each as soon as it is decided."""
+        ahead = itertools.groupby(self.loader, key=lambda batch: batch[0])
+        coming = next(ahead, None)
         for number, entry in enumerate(self.sets):
-            ranked = [of_rank[number] for of_rank in gathered if number in of_rank]
-            if not ranked:
-                raise Failure(f"no image of '{entry.name}' could be read, e.g. {min(self.skipped, default='none')}")
-            found[entry.name] = _named(entry, _join(ranked), observer)
-        return found
+            parts: list[_Part] = []
+            if coming is not None and coming[0] == number:  # this rank may have no image of a small set
+                for _, rows, images, errors in coming[1]:
+                    self.skipped |= set(errors)
+                    if len(rows):
+                        parts.append(self._decide(entry, rows, images, predict))
+                    tick(len(rows))
+                coming = next(ahead, None)
+            if not self.skip_corrupt:
+                refuse_corrupt(self.group, self.skipped)
+            gathered = self.group.gather_objects({number: _join(parts)} if parts else {})
+            yield None if gathered is None else self._gathered(entry, gathered, observer)
+
+    def _gathered(self, entry: EvaluationSet, gathered: Sequence[Mapping[int, _Part]], observer: str) -> Decisions:
+        ranked = [part for of_rank in gathered for part in of_rank.values()]
+        if not ranked:
+            raise Failure(f"no image of '{entry.name}' could be read, e.g. {min(self.skipped, default='none')}")
+        return _named(entry, _join(ranked), observer)
 
     def _decide(self, entry: EvaluationSet, rows: Tensor, images: Tensor, predict: Callable[[Tensor], Tensor]) -> _Part:
         x = as_input(images.to(self.group.device, non_blocking=True))
@@ -172,6 +185,7 @@ def _named(entry: EvaluationSet, part: _Part, observer: str) -> Decisions:
     """Decisions on all images, in the set's order, by the names of images and classes."""
     order = np.argsort(part.row)
     source, names, rows = entry.source, np.asarray(entry.source.classes, dtype=object), part.row[order]
+    shown = source.shown
     return Decisions(
         observer=observer,
         set=entry.name,
@@ -181,7 +195,7 @@ def _named(entry: EvaluationSet, part: _Part, observer: str) -> Decisions:
         classes=source.classes,
         bias=None if source.bias is None else names[source.bias[rows]],
         group=None if source.group is None else source.group[rows],
-        condition=None if source.condition is None else [source.conditions[c] for c in source.condition[rows].tolist()],
+        condition=None if shown is None else [shown[row] for row in rows],
         confidence=part.top_score[order, 0],
         loss=part.loss[order],
         top=names[part.top[order]],

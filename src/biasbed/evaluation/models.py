@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from biasbed.algorithms.make import from_checkpoint
 from biasbed.algorithms.recipes import TESTING, within
 from biasbed.errors import UsageError
 from biasbed.networks import library
+from biasbed.networks.lineage import content_hash
 from biasbed.networks.weights import is_run_id
 
 # What an exported network needs. Said, since MLflow would find it out in a process of its own, for ten seconds.
@@ -78,6 +80,11 @@ class TestedModel:
     classes: tuple[str, ...] | None  # of its outputs, in order; None where the weights don't say
     outputs: int
     preprocessing: Mapping[str, Any]  # how it was tested in training or by its library: settings by dotted name
+
+    @cached_property
+    def weights(self) -> str:
+        """Hash of their content, whatever their file is called."""
+        return content_hash(self.module.state_dict())
 
 
 def find(model: str, weights: str = "none", named: str = "auto") -> TestedModel:

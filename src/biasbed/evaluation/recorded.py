@@ -26,7 +26,7 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import decisions, report
 from biasbed.evaluation.consistency import consistency
 from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
-from biasbed.evaluation.run import EvaluationRun, finish
+from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
 from biasbed.options import EvaluateOptions
 from biasbed.settings import build, flatten
 from biasbed.tracking.folder import home
@@ -34,7 +34,9 @@ from biasbed.tracking.tracker import Tracker, take_run_id
 
 SUFFIXES = (".csv", ".parquet")
 NEEDED = ("object_response", "category", "imagename")  # columns of a CSV file
-NAMES, NUMBERS = ("image", "label", "decision", "bias"), ("confidence", "rank", "bias_rank")  # of our predictions
+# Columns of our predictions.
+NAMES = ("image", "label", "decision", "bias", "group", "condition")
+NUMBERS = ("confidence", "rank", "bias_rank", "loss")
 COLUMNS = (*NAMES, *NUMBERS)
 
 
@@ -57,7 +59,7 @@ def read(paths: Sequence[Path]) -> list[Decisions]:
         if path.suffix.lower() == ".csv":
             trials += _read_csv(path)
         else:
-            found.append(_read_parquet(path))
+            found.append(read_predictions(path))
     parts: dict[tuple[bool, str], list[Trial]] = {}
     for trial in trials:
         parts.setdefault((trial.cues is None, trial.subject), []).append(trial)
@@ -191,8 +193,8 @@ def _check_shapes(observer: str, images: Sequence[str], label: np.ndarray, found
             raise UsageError(f"{observer}: {image} shows the shape {shape}, but its category is {category}")
 
 
-def _read_parquet(path: Path) -> Decisions:
-    """One of our own predictions."""
+def read_predictions(path: Path) -> Decisions:
+    """Predictions of our own (`decisions.write_predictions`); UsageError where they are none, or not whole."""
     from pyarrow import ArrowException, parquet
 
     try:
@@ -213,7 +215,10 @@ def _read_parquet(path: Path) -> Decisions:
         decision=columns["decision"],
         classes=tuple(sorted(set(columns["label"]))),
         bias=columns.get("bias"),
+        group=columns.get("group"),
+        condition=columns["condition"].tolist() if "condition" in columns else None,
         confidence=columns.get("confidence"),
+        loss=columns.get("loss"),
         rank=columns.get("rank"),
         bias_rank=columns.get("bias_rank"),
         label_map=((table.schema.metadata or {}).get(b"label_map") or b"recorded").decode(errors="replace"),
@@ -256,9 +261,10 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
     for one in (one for group in wholes.values() for one in group):
         kind = one.kind if len(wholes[one.set]) > 1 else None
         metrics |= {str(record.MetricName("test", key, one.set, kind)): value for key, value in _measured(one).items()}
-    name = record.slug(files[0].stem)[:40]
+    name, protocol = record.slug(files[0].stem)[:40], _protocol(by_set)
+    cell = "" if config.cell == "auto" else config.cell
     run = EvaluationRun(
-        name=name,
+        name=run_name(name, str(config.row), cell),
         suite=RECORDED_SUITE,
         study=config.study,
         experiment=config.experiment,
@@ -268,10 +274,15 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
         home=home(config),
         settings=flatten(options),
         what={},
-        protocol=_protocol(by_set),
+        protocol=protocol,
         data=record.digest([hashlib.sha256(path.read_bytes()).hexdigest() for path in files]),
+        row=name if config.row == "auto" else config.row,
+        cell=cell,
+        tested=protocol.tested,
     )
-    folder = run.folder()
+    folder = run.folder(options.resume)
+    if folder.is_done:
+        return left_alone(folder, run.offline, take_run_id())
     with folder.locked():
         tracker = Tracker(folder, take_run_id(), run.offline)
         report.write(folder.path, [one for group in shown.values() for one in group], pairs)

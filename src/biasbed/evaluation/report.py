@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +197,16 @@ def _set_table(answers: Sequence[Decisions], name: str) -> list[str]:
         if not math.isnan(row["accuracy_full"]):
             table.append(["  best of all outputs", *empty, f"{100 * row['accuracy_full']:.2f} %", "", ""])
     return aligned(table, left=(0, len(counts) + 2))
+
+
+def derived(declared: Iterable[record.Derived], metrics: Mapping[str, float]) -> list[str]:
+    """A table of the values that follow from those of sets; none where none does."""
+    rows = [(own.name, own.measure, _with_unit(metrics[own.metric], own)) for own in declared if own.metric in metrics]
+    return ["", *aligned([("derived", "measure", "value"), *rows], left=(0, 1))] if rows else []
+
+
+def _with_unit(value: float, own: record.Derived) -> str:
+    return f"{100 * value:.2f} %" if own.unit == measures.FRACTION else f"{value:.4f} {own.unit}"
 
 
 def _percentages(low: float, high: float) -> str:

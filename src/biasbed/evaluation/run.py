@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import yaml
 
 from biasbed import record
 from biasbed.system import code
-from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.folder import RunFolder, folder_for
 from biasbed.tracking.tracker import Tracker
 
 
@@ -32,12 +33,32 @@ class EvaluationRun:
     what: Mapping[str, Any]  # of the settings, those that change the numbers
     protocol: record.Protocol
     data: str  # fingerprint
+    row: str  # what it is one of in tables
+    tested: str  # hash of all that is tested
+    cell: str = ""  # beside which trainings it stands there
+    test_domains: tuple[str, ...] = ()  # that those hold out, and it is tested on; empty: on all
     weights: str = ""  # content hash of the tested model
+    parameters: int | None = None  # of the tested model
     code: str = ""  # hash of the source behind the numbers
 
-    def folder(self) -> RunFolder:
-        """A new one."""
-        return RunFolder(self.home / "evaluate" / f"{self.name}-{time.time_ns():x}")
+    @cached_property
+    def config_hash(self) -> str:
+        """What is tested how, held-out domains aside."""
+        return record.digest({**self.what, "protocol": self.protocol.hash, "data": self.data})
+
+    @property
+    def run_key(self) -> str:
+        held_out = list(self.test_domains)
+        return record.digest({"config": self.config_hash, "test_domains": held_out}) if held_out else self.config_hash
+
+    @property
+    def base(self) -> Path:
+        """The first of the folders that runs with this key have."""
+        return self.home / self.suite / "-".join(filter(None, (self.row, self.cell, self.run_key[:8])))
+
+    def folder(self, resume: str) -> RunFolder:
+        """Where it is carried out, or has been."""
+        return folder_for(self.base, resume, not self.offline, self.study)
 
     def start(self, folder: RunFolder, tracker: Tracker) -> None:
         """Write what describes the run, and open it on the server."""
@@ -45,30 +66,54 @@ class EvaluationRun:
         (folder.path / record.CONFIG_FILE).write_text(yaml.safe_dump(settings))
         (folder.path / record.PROTOCOL_FILE).write_text(self.protocol.to_json())
         experiment = f"biasbed-{self.suite}" if self.experiment == "auto" else self.experiment
-        tracker.start(f"evaluate-{self.name}", experiment, self._tags(), self.settings)
+        tracker.start(self.name, experiment, self.tags(), self.settings)
 
-    def _tags(self) -> dict[str, str]:
+    def tags(self) -> dict[str, str]:
         commit, dirty = code.git_state()
-        key = record.digest({**self.what, "protocol": self.protocol.hash, "data": self.data})
+        parameters = {} if self.parameters is None else {record.PARAMETERS: str(self.parameters)}
         return {
             record.KIND: "evaluate",
             record.STUDY: self.study,
             record.SUITE: self.suite,
             record.PROTOCOL_HASH: self.protocol.hash,
+            record.TESTED: self.tested,
             record.ALGORITHM: record.slug(self.algorithm),
+            record.ROW: self.row,
             record.SEED: str(self.seed),
-            record.CONFIG_HASH: key,
-            record.RUN_KEY: key,
+            record.CONFIG_HASH: self.config_hash,
+            record.RUN_KEY: self.run_key,
             record.DATA_FINGERPRINT: self.data,
             record.WEIGHTS: self.weights,
             record.CODE_HASH: self.code,
             record.GIT_COMMIT: commit,
             record.GIT_DIRTY: dirty,
             record.SCHEMA_TAG: record.SCHEMA,
+            **({record.CELL: self.cell} if self.cell else {}),
+            **({record.TEST_DOMAINS: ",".join(self.test_domains)} if self.test_domains else {}),
+            record.NEEDS: "",
+            record.PROVIDES: "",
+            **parameters,
         }
 
 
+def run_name(usual: str, row: str, cell: str) -> str:
+    """What a run is called: by row and cell where it is given a row, else as it usually is."""
+    return f"evaluate-{usual}" if row == "auto" else "-".join(filter(None, (row, cell)))
+
+
 def finish(tracker: Tracker, metrics: Mapping[str, float]) -> None:
-    """Log the metrics and end the run."""
-    tracker.log({"step": 0, "timestamp": int(time.time() * 1000), "metrics": dict(metrics)})
+    """Log the metrics, unless an attempt before has, and end the run."""
+    if not tracker.folder.read_journal():
+        tracker.log({"step": 0, "timestamp": int(time.time() * 1000), "metrics": dict(metrics)})
     tracker.finish()
+
+
+def left_alone(folder: RunFolder, offline: bool, run_id: str | None) -> dict[str, float]:
+    """The metrics of a run that is finished, and sent now if the server lacks it. run_id: that `mlflow run` opened."""
+    print(f"{folder.path.name} is finished already; resume=never tests anew")
+    if not offline and not folder.read_state().get("sent"):
+        tracker = Tracker(folder, run_id)
+        tracker.reopen()
+        tracker.finish()
+    found: dict[str, float] = dict(folder.read_journal()[-1]["metrics"])
+    return found

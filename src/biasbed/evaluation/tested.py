@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,16 +20,15 @@ from biasbed.config import Aggregation, Config, preset_names
 from biasbed.data.source import Decoded
 from biasbed.data.streams import auto_workers
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
-from biasbed.errors import UsageError, first_line
+from biasbed.errors import Failure, UsageError, first_line
 from biasbed.evaluation import models, recorded, report
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
 from biasbed.evaluation.decisions import Decisions, write_predictions
 from biasbed.evaluation.evaluator import Evaluator, measure
-from biasbed.evaluation.run import EvaluationRun, finish
-from biasbed.networks.lineage import content_hash
+from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.settings import build, flatten, specs
-from biasbed.suites import label_maps
+from biasbed.suites import derived, label_maps
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
@@ -41,50 +41,71 @@ from biasbed.tracking.tracker import Tracker, take_run_id
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A model with everything that it is tested on."""
+    """A model with everything that it is tested on, and the run of its test."""
 
     config: Config
     model: models.TestedModel
     suite: OpenSuite
     observers: Mapping[str, Sequence[Decisions]]  # set -> who else has decided on its images
+    run: EvaluationRun
 
 
 def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[str, float]:
-    """Test a model on a suite's sets, track and print the result, and return its metrics."""
-    evaluation = _opened(options, given)
-    run = _run(options, evaluation)
-    folder = run.folder()
+    """Test a model on a suite's sets, track and print the result, and return its metrics.
+
+    An attempt that was cut off goes on in its folder, with the sets that it has not decided on yet.
+    """
+    evaluation = plan(options, given, load(options))
+    run = evaluation.run
+    folder = run.folder(options.resume)
+    if folder.is_done:
+        return left_alone(folder, run.offline, take_run_id())
     with interruptible(), process_group(evaluation.config.device) as group, folder.locked():
+        if folder.is_done:  # by the holder before us
+            raise Failure(f"{folder.path} has been finished in the meantime")
         tracker = Tracker(folder, take_run_id(), run.offline)
         (folder.path / record.ENVIRONMENT_FILE).write_text(code.environment())
         with ends_run(tracker), failures_named():
             run.start(folder, tracker)
-            metrics, own, skipped = _decide(evaluation, group, folder)
-            pairs = _pairs(own, evaluation.observers)
-            metrics |= {_metric(pair): pair.kappa for pair in pairs}
-            report.write(folder.path, own, pairs)
+            found = _decide(evaluation, group, folder)
+            pairs = _pairs(found.decisions, evaluation.observers)
+            metrics = _metrics(evaluation, found, pairs)
+            report.write(folder.path, found.decisions, pairs)
             finish(tracker, metrics)
-    print(report.text(own, pairs, "set", evaluation.suite.left_out))
-    for line in evaluation.suite.remarks:
+    print(report.text(found.decisions, pairs, "set", evaluation.suite.left_out))
+    for line in (*report.derived(evaluation.suite.derivations, metrics), *evaluation.suite.remarks):
         print(line)
-    if skipped:
-        print(f"left out: {len(skipped)} images that can't be read, e.g. {min(skipped)}")
+    if found.skipped:
+        print(f"left out: {len(found.skipped)} images that can't be read, e.g. {min(found.skipped)}")
     return metrics
 
 
-def _opened(options: EvaluateOptions, given: Mapping[str, Any]) -> Evaluation:
-    """Everything that can be refused is refused here."""
-    observers = _observers(options.compare)
-    own = None if options.label_map == "none" else label_maps.read_own(Path(options.label_map).expanduser())
+def load(options: EvaluateOptions) -> models.TestedModel:
+    """The model that is named, with its outputs named as the user says; UsageError where there is none."""
     model = models.find(options.model, options.weights, options.algorithm)
-    if own is not None:
-        model = _described(model, own)
+    own = _own_maps(options)
+    return model if own is None else _described(model, own)
+
+
+def plan(options: EvaluateOptions, given: Mapping[str, Any], model: models.TestedModel) -> Evaluation:
+    """Everything else that can be refused is refused here; UsageError says what is wrong."""
+    observers, own = _observers(options.compare), _own_maps(options)
     config = _config(options, given, model)
     suite = suites.open_suite(config)
     sets, misfits = _fitted(suite, model, own, config, _aggregation(options, config))
-    _check_sizes(model, sets)
-    suite = replace(suite, sets=sets, left_out={**suite.left_out, **misfits})
-    return Evaluation(config, model, suite, _by_set(observers, sets))
+    suite = without_misfits(replace(suite, sets=sets), misfits)
+    _check_sizes(model, suite.testing)
+    run = _run(options, config, model, suite)
+    return Evaluation(config, model, suite, _by_set(observers, suite.testing), run)
+
+
+def without_misfits(suite: OpenSuite, misfits: Mapping[str, str]) -> OpenSuite:
+    """The suite, and why sets, and what is derived of them, are left out."""
+    kept = derived.derivable(suite.derivations, suite.measured())
+    there = dict.fromkeys([*suite.measured(), *(own.metric for own in kept)], 0.0)
+    gone = [own for own in suite.derivations if own not in kept]
+    lost = {own.metric: f"no {own.metric}: {derived.missing(own, there)}" for own in gone}
+    return replace(suite, derivations=kept, left_out={**suite.left_out, **misfits, **lost})
 
 
 def _aggregation(options: EvaluateOptions, config: Config) -> Aggregation:
@@ -124,7 +145,7 @@ def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.Te
         brought["image_size"] = options.image_size
     named = recipes.named(preset_names(given), [suite.presets], known, name)
     tested = [{key: v for key, v in recipe.items() if recipes.within(key, recipes.TESTING)} for recipe in named]
-    layers = [suite.defaults, brought, *tested, {**given, "suite": name}]
+    layers = [suite.usual({**given, "suite": name}), brought, *tested, {**given, "suite": name}]
     if options.categories != "auto" and "categories" in known:
         layers.append({"categories": options.categories})
     values: dict[str, Any] = {"train": "none", "algorithm": model.algorithm, "seed": model.seed}
@@ -136,6 +157,10 @@ def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.Te
 
 
 # --- label maps -------------------------------------------------------------------------------------------------------
+
+
+def _own_maps(options: EvaluateOptions) -> label_maps.OwnMaps | None:
+    return None if options.label_map == "none" else label_maps.read_own(Path(options.label_map).expanduser())
 
 
 def _described(model: models.TestedModel, own: label_maps.OwnMaps) -> models.TestedModel:
@@ -229,7 +254,8 @@ def _by_set(observers: Sequence[Decisions], sets: Sequence[EvaluationSet]) -> di
     for entry in sets:
         if entry.name in found:  # labels that differ are noticed before the work is done
             labels = np.asarray(entry.source.classes, dtype=object)[entry.source.y]
-            itself = Decisions("the set", entry.name, list(entry.source.ids), labels, labels, entry.source.classes)
+            same = (list(entry.source.ids), labels, labels, entry.source.classes)
+            itself = Decisions("the set", entry.name, *same, condition=entry.source.shown)
             consistency([itself, *found[entry.name]])
     return found
 
@@ -250,16 +276,17 @@ def _metric(pair: ObserverPair) -> str:
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
-def _run(options: EvaluateOptions, evaluation: Evaluation) -> EvaluationRun:
-    config, model, suite = evaluation.config, evaluation.model, evaluation.suite
+def _run(options: EvaluateOptions, config: Config, model: models.TestedModel, suite: OpenSuite) -> EvaluationRun:
     values = flatten(config)
     own = suites.REGISTRY.own_settings(config.suite)
     shared = {name: values[name] for name in (*EVALUATE_SHARED, "image_size", *own)}
     numbers = {name: shared[name] for name in ("image_size", "precision")}
     numbers |= {name: shared[name] for name, spec in own.items() if spec.identity}
-    weights = content_hash(model.module.state_dict())  # whatever their file is called
+    cell = suite.cell if config.cell == "auto" else config.cell
+    usual = "-".join(dict.fromkeys(record.slug(word) for word in (model.algorithm, Path(options.model).name[:24])))
+    protocol = replace(suite.protocol(config), validation_sets=())
     return EvaluationRun(
-        name="-".join(dict.fromkeys(record.slug(word) for word in (model.algorithm, Path(options.model).name[:24]))),
+        name=run_name(usual, config.row, cell),
         suite=suite.name,
         study=config.study,
         experiment=config.experiment,
@@ -269,15 +296,20 @@ def _run(options: EvaluateOptions, evaluation: Evaluation) -> EvaluationRun:
         home=home(config),
         settings={**flatten(options), **shared},
         what={
-            "weights": weights,
+            "weights": model.weights,
             "label_map": _content(options.label_map),
             "categories": _aggregation(options, config),
             **numbers,
         },
-        weights=weights,
+        weights=model.weights,
         code=code.code_hash(type(model.module), suites.load(config.suite)),
-        protocol=replace(suite.protocol(config), validation_sets=()),
+        protocol=protocol,
         data=suite.fingerprint,
+        row=record.slug(model.algorithm) if config.row == "auto" else config.row,
+        cell=cell,
+        test_domains=suite.test_domains,
+        tested=suite.tested_hash(protocol),
+        parameters=sum(parameter.numel() for parameter in model.module.parameters()),
     )
 
 
@@ -285,22 +317,67 @@ def _content(file: str) -> str:
     return file if file == "none" else hashlib.sha256(Path(file).expanduser().read_bytes()).hexdigest()
 
 
-def _decide(
-    evaluation: Evaluation, group: Group, folder: RunFolder
-) -> tuple[dict[str, float], list[Decisions], set[str]]:
-    """(metrics, decisions by set, messages of unreadable files); writes the decisions."""
-    config, model, sets = evaluation.config, evaluation.model, evaluation.suite.sets
+# --- deciding ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Decided:
+    """What the model decides on each set."""
+
+    decisions: list[Decisions]
+    skipped: set[str]  # images that can't be read, or what is wrong with them
+    images: int  # that were decided on now, and not in an attempt before
+    seconds: float  # that this took
+
+
+def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> Decided:
+    """Decide on every set whose decisions the folder does not have yet, and write them set by set."""
+    config, model, sets = evaluation.config, evaluation.model, evaluation.suite.testing
+    skip = config.corrupt == "skip"
+    paths = {entry.name: folder.path / record.predictions_file(entry.name, "last") for entry in sets}
+    ids = {entry.name: set(entry.source.ids) for entry in sets}
+    found = {e.name: one for e in sets if (one := _kept(paths[e.name], e, model.algorithm, skip)) is not None}
+    skipped = {f"{name}: {image}" for name, one in found.items() for image in ids[name] - set(one.images)}
+    coming = [entry for entry in sets if entry.name not in found]
     workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
-    precision, skip = Precision(config.precision, group.device), config.corrupt == "skip"
-    evaluator = Evaluator(sets, group, precision, evaluation.suite.task, config.eval_batch_size, workers, skip)
+    precision = Precision(config.precision, group.device)
+    evaluator = Evaluator(coming, group, precision, evaluation.suite.task, config.eval_batch_size, workers, skip)
     model.module.to(group.device).eval()
-    with ProgressBar(sum(len(entry.source) for entry in sets), "image") as bar:
-        decided = evaluator.decide(model.predict, bar.tick, model.algorithm)
+    began = time.monotonic()
+    with ProgressBar(images := sum(len(entry.source) for entry in coming), "image") as bar:
+        for one in evaluator.each(model.predict, bar.tick, model.algorithm):
+            assert one is not None
+            write_predictions(paths[one.set], one, 0)
+            found[one.set] = one
+    seconds = time.monotonic() - began
     evaluator.close()
-    assert decided is not None
+    return Decided([found[entry.name] for entry in sets], skipped | evaluator.skipped, images, seconds)
+
+
+def _kept(path: Path, entry: EvaluationSet, observer: str, skip: bool) -> Decisions | None:
+    """The decisions that an attempt before has left on all images of a set, None where there are none.
+
+    skip: images that can't be read may be missing.
+    """
+    if not path.exists():
+        return None
+    try:
+        one = recorded.read_predictions(path)
+    except UsageError:  # damaged: they are made again
+        return None
+    is_whole = one.label_map == entry.label_map.name and (skip or list(one.images) == list(entry.source.ids))
+    classes, words = entry.source.classes, entry.preprocessing
+    own = replace(one, observer=observer, set=entry.name, classes=classes, preprocessing=words)
+    return own if is_whole else None
+
+
+def _metrics(evaluation: Evaluation, found: Decided, pairs: Sequence[ObserverPair]) -> dict[str, float]:
+    suite = evaluation.suite
     metrics: dict[str, float] = {}
-    for entry in sets:
-        metrics |= measure(entry, decided[entry.name], "test")
-        path = folder.path / record.predictions_file(entry.name, "last")
-        write_predictions(path, decided[entry.name], 0)
-    return metrics, [decided[entry.name] for entry in sets], evaluator.skipped
+    for entry, one in zip(suite.testing, found.decisions, strict=True):
+        metrics |= dict(measure(entry, one, "test"))
+    metrics |= derived.values(suite.derivations, metrics, suite.test_domains)
+    metrics |= {_metric(pair): pair.kappa for pair in pairs}
+    if found.images:
+        metrics |= {"time/evaluation_seconds": found.seconds, "time/images_per_second": found.images / found.seconds}
+    return metrics

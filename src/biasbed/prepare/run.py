@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from biasbed import suites
-from biasbed.config import Config
+from biasbed.config import Config, layered
 from biasbed.data.prepared import MAKERS
 from biasbed.errors import UsageError
 from biasbed.settings import build, specs
@@ -36,4 +36,5 @@ def prepare(flags: Mapping[str, Any]) -> Path | None:
 def _config(given: Mapping[str, Any]) -> Config:
     """The settings of the suite that is meant; UsageError for an unknown or wrong flag."""
     name, suite = suites.chosen(given)
-    return build(suite.Settings, {**suite.defaults, **given, "suite": name})
+    flags = {**given, "suite": name}
+    return build(suite.Settings, layered([suite.usual(flags), flags]))

@@ -55,13 +55,13 @@ def worktree(commit: str, folder: Path) -> Iterator[Path]:
         _remove(folder)
 
 
-def describe(source: Path, words: Mapping[str, str]) -> dict[str, Any]:
+def describe(source: Path, words: Mapping[str, str], command: str) -> dict[str, Any]:
     """`probe.describe` by the code in `source`. UsageError where that code does not take these settings."""
     if source == HERE:
-        return probe.describe(words)
+        return probe.describe(words, command)
     done = subprocess.run(
         [sys.executable, probe.__file__],
-        input=json.dumps(dict(words)),
+        input=json.dumps({"words": dict(words), "command": command}),
         env=environment(source),
         capture_output=True,
         text=True,
@@ -75,13 +75,13 @@ def describe(source: Path, words: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def train(source: Path, words: Mapping[str, str], variables: Mapping[str, str]) -> int:
-    """`biasbed train` by the code in `source`, in a process of its own that writes to this terminal; its exit code.
+def carry_out(source: Path, command: str, words: Mapping[str, str], variables: Mapping[str, str]) -> int:
+    """`biasbed <command>` by the code in `source`, in a process of its own that writes to this terminal; its exit code.
 
     It ends when this process does, however that ends.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "biasbed", "train", *as_flags(words)],
+        [sys.executable, "-m", "biasbed", command, *as_flags(words)],
         env=environment(source) | dict(variables),
         stdin=subprocess.DEVNULL,
         preexec_fn=lambda: die_with_parent(signal.SIGTERM),  # also for commits that don't watch their parent

@@ -23,6 +23,7 @@ WORDS = {
     record.CONFIG_HASH: "settings, protocol and data",
     record.PROTOCOL_HASH: "protocol",
     record.DATA_FINGERPRINT: "images (fingerprint)",
+    record.WEIGHTS: "weights that are tested",
 }
 
 

@@ -14,14 +14,14 @@ from biasbed.settings import word
 from biasbed.system import strict_yaml
 from biasbed.tracking.server import active_run, find_runs, guarded, writer
 
-KINDS = ("train", "trial", "reproduction")  # of runs that were trained
+KINDS = ("train", "trial", "reproduction", "evaluate")  # of runs that can be repeated
 Curves = Mapping[str, Mapping[int, float]]  # metric -> step -> value
 MACHINE = ("time", "memory")  # phases of metrics that say nothing about the result
 
 
 @dataclass(frozen=True)
 class Original:
-    """A finished training on the tracking server."""
+    """A finished training, or test of a model, on the tracking server."""
 
     id: str
     name: str
@@ -33,6 +33,11 @@ class Original:
     def tag(self, name: str) -> str:
         return self.tags.get(name, "")
 
+    @property
+    def command(self) -> str:
+        """What repeats it: a model that was only tested is, once more."""
+        return "evaluate" if self.tag(record.WEIGHTS) else "train"
+
     def words(self, instead: Mapping[str, str]) -> dict[str, str]:
         """The settings of `train` that repeat it, as words; `instead`: those that are to be others.
 
@@ -43,7 +48,7 @@ class Original:
 
 
 def read(uri: str, run_id: str) -> Original:
-    """The run of this id. UsageError where it can't be trained again, Failure where the server can't be used."""
+    """The run of this id. UsageError where it can't be repeated, Failure where the server can't be used."""
     if run_id == "none":
         raise UsageError("say which run: run=<id>")
     run = active_run(uri, run_id)
@@ -53,6 +58,8 @@ def read(uri: str, run_id: str) -> Original:
         raise UsageError(f"run={run_id} holds numbers of a paper, imported: there is nothing to train again")
     if kind not in KINDS:
         raise UsageError(f"run={run_id} is no training but {kind or 'of another program'}: only trainings are repeated")
+    if kind == "evaluate" and not tags.get(record.WEIGHTS):
+        raise UsageError(f"run={run_id} scored decisions that were in files: there is no model to test again")
     if run.info.status != "FINISHED":
         raise UsageError(f"run={run_id} is {run.info.status}: only a finished training is repeated")
     texts = _texts(uri, run_id)

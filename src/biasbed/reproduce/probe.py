@@ -1,6 +1,7 @@
-"""What a training would be here, by its settings: tags and protocol. Also a script, for the code of another commit.
+"""What a training, or a test of a model, would be here, by its settings. Also a script, for another commit's code.
 
-As a script it reads settings as JSON from its input and prints JSON. It uses only what commits of all ages have.
+As a script it reads command and settings as JSON from its input and prints JSON. Of trainings it uses only what commits
+of all ages have.
 """
 
 from __future__ import annotations
@@ -11,8 +12,15 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def describe(words: Mapping[str, str]) -> dict[str, Any]:
-    """{"tags", "protocol"} of a training with these settings; UsageError where it could not start."""
+def describe(words: Mapping[str, str], command: str = "train") -> dict[str, Any]:
+    """{"tags", "protocol"} of a training, or a test, with these settings; UsageError where it could not start."""
+    if command == "evaluate":
+        from biasbed.evaluation.command import read
+        from biasbed.evaluation.tested import load, plan
+
+        options, given = read(words)
+        run = plan(options, given, load(options)).run
+        return {"tags": run.tags(), "protocol": json.loads(run.protocol.to_json())}
     try:
         from biasbed.compute.device import settle_device
         from biasbed.training import job
@@ -32,7 +40,7 @@ def main() -> None:
     from biasbed.errors import Failure, UsageError
 
     try:
-        found = describe(json.load(sys.stdin))
+        found = describe(**json.load(sys.stdin))
     except (UsageError, Failure) as error:
         found = {"refused": str(error)}
     print(json.dumps(found))

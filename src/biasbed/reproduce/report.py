@@ -100,7 +100,7 @@ def _note(
     agreements: Sequence[Agreement],
 ) -> str:
     parts = [
-        f"# {original.name} trained again: {overall(rows)}",
+        f"# {original.name} {'trained' if original.command == 'train' else 'tested'} again: {overall(rows)}",
         f"Run {original.id}, with {code}: {conclusion(rows)}.",
         "## What is different here",
         _markdown(DIFFERENCE_HEAD, difference_rows(found)) if difference_rows(found) else "Nothing that was compared.",

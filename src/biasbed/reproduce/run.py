@@ -103,10 +103,10 @@ def _plan(
     own = {**chosen, "study": STUDY, "tracking": "offline", "resume": "auto", "log_model": "false"}
     settings = original.words({**options.places, **own})
     try:
-        described = checkout.describe(source, settings)
+        described = checkout.describe(source, settings, original.command)
     except UsageError as error:
-        hint = "; code=recorded trains with the run's own code" if options.code == "here" else ""
-        raise UsageError(f"run {original.id} can't be trained here: {error}{hint}") from None
+        hint = "; code=recorded takes the run's own code" if options.code == "here" else ""
+        raise UsageError(f"run {original.id} can't be repeated here: {error}{hint}") from None
     tags = described["tags"]
     # A folder for each state of the code: no training is continued by other code than began it.
     settings["output_dir"] = str(root / (tags.get(record.CODE_HASH) or "code")[:8])
@@ -121,7 +121,7 @@ def _introduction(plan: Reproduction) -> str:
     count = threads(original)
     lines = [
         f"reproducing {original.name} (run {original.id}) with {plan.code}",
-        f"device {plan.words.get('device')}, {plan.words.get('nproc')} processes, {plan.words.get('precision')}, "
+        f"device {plan.words.get('device')}, {plan.words.get('nproc', '1')} processes, {plan.words.get('precision')}, "
         + (f"{count} torch threads each, as recorded" if count else "torch threads as usual: none are recorded"),
     ]
     rows = report.difference_rows(plan.found)
@@ -145,6 +145,11 @@ def _refuse_others(options: ReproduceOptions, plan: Reproduction) -> None:
             f"the images here are not those of the run (fingerprint {tags.get(record.DATA_FINGERPRINT)}, recorded "
             f"{original.tag(record.DATA_FINGERPRINT)}): give their folder with data_dir=, or accept it with allow=data"
         )
+    if original.tag(record.WEIGHTS) != tags.get(record.WEIGHTS, ""):
+        raise UsageError(
+            f"the model here is not that of the run (weights {tags.get(record.WEIGHTS)}, recorded "
+            f"{original.tag(record.WEIGHTS)}): put it back where it was"
+        )
     if original.protocol.hash != tags.get(record.PROTOCOL_HASH) and not options.allows("protocol"):
         raise UsageError(
             f"the protocol here is not that of the run ({plan.found[-1].here}): accept it with allow=protocol"
@@ -163,7 +168,7 @@ def _trained(plan: Reproduction, uri: str) -> RunFolder:
         count = threads(plan.original)
         if count:  # sums over a batch depend on how many threads share them
             variables |= {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
-        code = checkout.train(plan.source, plan.words, variables)
+        code = checkout.carry_out(plan.source, plan.original.command, plan.words, variables)
         found = _waiting(plan)
         if found is None:
             raise Failure(f"the training ended with exit code {code}, see above; the same command continues it")

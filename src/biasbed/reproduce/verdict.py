@@ -75,14 +75,20 @@ def overall(rows: Iterable[Compared]) -> str:
 
 
 def best_step(protocol: record.Protocol, history: Curves) -> int | None:
-    """The first step with the best finite value of the monitor; None where there is none."""
+    """The first step with the best finite value of the monitor; None where there is none.
+
+    A test without training has no monitor, and one step.
+    """
+    steps = {step for curve in history.values() for step in curve}
+    if protocol.monitor not in history and len(steps) == 1:
+        return steps.pop()
     sign = 1 if protocol.monitor_higher_is_better else -1
     curve = {step: value for step, value in history.get(protocol.monitor, {}).items() if record.is_finite(value)}
     return max(curve, key=lambda step: (sign * curve[step], -step), default=None)
 
 
 def _deciding(protocol: record.Protocol, history: Curves) -> set[str]:
-    headlines = {str(record.MetricName("test", entry.headline, entry.name)) for entry in protocol.sets}
+    headlines = {str(record.MetricName("test", entry.headline, entry.name)) for entry in protocol.columns}
     losses = {name for name in history if (p := record.parse_metric(name)) and p.measure == "loss" and not p.group}
     return {protocol.monitor, *headlines, *losses}
 

@@ -1,4 +1,4 @@
-"""`benchmark`: methods x seeds as one study. The same command finishes what was cut off, and starts nothing twice."""
+"""`benchmark`: rows x cells x seeds as a study. The same command finishes what was cut off, starts nothing twice."""
 
 from __future__ import annotations
 
@@ -14,23 +14,34 @@ from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import BenchmarkOptions, MainOptions, StudyOptions, of_trainings
 from biasbed.studies import ledger
+from biasbed.studies.cells import HELD_OUT
 from biasbed.studies.display import Display, listing
 from biasbed.studies.launchers import Launcher, open_launcher, read_options
 from biasbed.studies.plan import Records, StudyPlan, estimate, make_plan, survey
 from biasbed.studies.runner import Item, Runner
 from biasbed.studies.study import LEDGER, SWEPT, TABLE, StudyRun, carried_out, finished_runs, refuse_mixture
-from biasbed.studies.table import StudyTable, methods, parse_seeds, read_table, refuse_seen, refuse_unchosen, vouched
+from biasbed.studies.table import (
+    StudyTable,
+    Words,
+    parse_seeds,
+    read_table,
+    refuse_seen,
+    refuse_unchosen,
+    selected,
+    vouched,
+)
 from biasbed.system.files import write_whole
 from biasbed.tracking.server import resolve_uri
 
 
 def benchmark(flags: Mapping[str, str]) -> None:
-    """Train every method with every seed, as flags and table say, or with `dry_run` say what that would mean.
+    """Train or test every row in every cell, with every seed, as flags and table say; `dry_run` says what that means.
 
     Raises UsageError before anything is started, Failure in the end, with the runs that failed.
     """
     options, others = read_options(BenchmarkOptions, flags)
-    settings = of_trainings(others, options.loader_workers)
+    given = {**others, HELD_OUT: options.test_domains}
+    settings = of_trainings(given, options.loader_workers)
     launcher = open_launcher(options)
     plan = make_plan(_table(options, settings), launcher, options.workers)
     if options.dry_run:
@@ -80,21 +91,24 @@ def with_suite(flags: Mapping[str, str]) -> dict[str, str]:
 def _table(options: BenchmarkOptions, settings: Mapping[str, str]) -> StudyTable:
     """The study's table, with what the flags say instead."""
     table = named_table(options)
-    chosen = dict(table.algorithms)
-    if options.algorithms != "auto":
-        chosen = {name: table.algorithms.get(name, {}) for name in methods(options.algorithms)}
-    refuse_unchosen(table, chosen, settings)
-    if not chosen:
+    rows = selected(table, options.algorithms)
+    refuse_unchosen(table, rows, settings)
+    if not rows:
         raise UsageError("say what to train: algorithms=erm,infodrop, or table=<a study's table>")
     # A duration in one unit stands in for one in the other.
     instead = {*settings, *(("epochs", "steps") if {"epochs", "steps"} & set(settings) else ())}
-    general = {name: value for name, value in table.settings.items() if name not in instead}
+
+    def left(words: Words) -> Words:
+        return {name: value for name, value in words.items() if name not in instead}
+
     found = StudyTable(
         suite=table.suite if options.suite == "auto" else options.suite,
         study=table.study if options.study == "auto" else options.study,
-        algorithms={m: {n: v for n, v in own.items() if n not in instead} for m, own in chosen.items()},
+        rows={name: left(own) for name, own in rows.items()},
         seeds=table.seeds if options.seeds == "auto" else parse_seeds(options.seeds),
-        settings={**general, **settings},
+        settings={**left(table.settings), **settings},
+        cells={name: left(own) for name, own in table.cells.items()},
+        chosen={row: table.chosen[row] for row in rows if row in table.chosen},
         chosen_by=table.chosen_by,
     )
     return refuse_seen(found)
@@ -103,7 +117,7 @@ def _table(options: BenchmarkOptions, settings: Mapping[str, str]) -> StudyTable
 def dry_run(plan: StudyPlan) -> list[str]:
     """Every run with its state, and how long the rest takes. Nothing is written anywhere."""
     standings = survey(plan, finished_runs(_server(plan), plan.table.study) if _is_tracked(plan) else {})
-    return listing(standings, estimate(standings, plan.workers), plan.workers)
+    return [*_not_applicable(plan), *listing(standings, estimate(standings, plan.workers), plan.workers)]
 
 
 def carry_out(plan: StudyPlan, launcher: Launcher, options: StudyOptions) -> None:
@@ -122,7 +136,7 @@ def carry_out(plan: StudyPlan, launcher: Launcher, options: StudyOptions) -> Non
         standings = survey(plan, finished)
         runner = Runner(standings, plan.workers, launcher, options.retries, display, environment, is_finished)
         left = f"{len(runner.queue)} to train, {plan.workers} at a time" if runner.queue else "nothing is left to train"
-        display.say(f"{name}: {len(runner.items)} runs; {left}")
+        display.say("\n".join([*_not_applicable(plan), f"{name}: {len(runner.items)} runs; {left}"]))
 
         def end() -> None:
             runner.stop()
@@ -133,6 +147,10 @@ def carry_out(plan: StudyPlan, launcher: Launcher, options: StudyOptions) -> Non
         runner.run()
         study.status = "FAILED" if any(item.state == "failed" for item in runner.items) else "FINISHED"
     _conclude(runner.items)
+
+
+def _not_applicable(plan: StudyPlan) -> list[str]:
+    return [f"not applicable: {reason}" for reason in plan.left_out]
 
 
 def _origin(table: StudyTable) -> dict[str, str]:
@@ -163,7 +181,7 @@ def _is_tracked(plan: StudyPlan) -> bool:
 def _server(plan: StudyPlan) -> str:
     """The tracking server; UsageError where the study there is not this one."""
     uri = resolve_uri()
-    hashes = {run.algorithm: run.config_hash for run in plan.runs}
+    hashes = {(run.row, run.cell): run.config_hash for run in plan.runs}
     refuse_mixture(uri, plan.table.study, plan.suite, hashes)
     return uri
 
@@ -178,13 +196,12 @@ def _write_ledger(plan: StudyPlan, items: list[Item], study_run: StudyRun | None
         records: Records = item.run.folder().read_journal()
         if not records and item.state == "done" and study_run is not None:
             records = study_run.time_records(item.run)
-        reached = int(records[-1]["step"]) if records else 0
-        written.append(ledger.Line(item.run, item.state, reached, ledger.cost(item.run, records)))
+        written.append(ledger.Line(item.run, item.state, item.run.reached(records), ledger.cost(item.run, records)))
     path = plan.folder / LEDGER
     ledger.write(path, written)
     print("\n".join([*ledger.summary(written, str(plan.config.device)), f"each run: {path}"]))
 
 
 def _plain(table: StudyTable) -> dict[str, object]:
-    plain = {name: value for name, value in dataclasses.asdict(table).items() if value or name != "chosen_by"}
+    plain = {name: value for name, value in dataclasses.asdict(table).items() if value or name == "settings"}
     return {**plain, "seeds": list(table.seeds)}

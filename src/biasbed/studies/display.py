@@ -62,18 +62,18 @@ class Display:
 
 
 def lines(study: str, items: Sequence[Item], workers: int) -> list[str]:
-    """The table: how many runs are in which state and how long the rest takes, then a line per method."""
+    """The table: how many runs are in which state and how long the rest takes, then a line per row and cell."""
     counts = {state: sum(item.state == state for item in items) for state in STATES}
     counted = ", ".join(f"{count} {STATES[state]}" for state, count in counts.items() if count or state == "done")
     shown = [f"{study}: {len(items)} runs: {counted}{_left(items, workers)}"]
-    names = list(dict.fromkeys(item.run.algorithm for item in items))
-    width = max(map(len, names), default=0)
-    for name in names:
-        own = [item for item in items if item.run.algorithm == name]
+    places = list(dict.fromkeys(item.run.place for item in items))
+    width = max(map(len, places), default=0)
+    for place in places:
+        own = [item for item in items if item.run.place == place]
         done = sum(item.state == "done" for item in own)
         monitor, seeds = own[0].run.monitor, {i.standing.best: i.run.seed for i in own if i.standing.best is not None}
-        best = measures.best(monitor, seeds)
-        parts = [f"  {name:{width}} {done:3}/{len(own)} done"]
+        best = measures.best(seeds, own[0].run.higher_is_better)
+        parts = [f"  {place:{width}} {done:3}/{len(own)} done"]
         parts += [] if best is None else [f"best {measures.shown(monitor, best)} (seed {seeds[best]})"]
         for state in ("running", "elsewhere", "failed"):
             parts += [_of_seed(item) for item in own if item.state == state]
@@ -86,12 +86,14 @@ STATES = {"done": "done", "running": "running", "elsewhere": "elsewhere", "faile
 
 def _of_seed(item: Item) -> str:
     run, state = item.run, "" if item.state == "running" else f" {item.state}"
+    if run.kind == "evaluate":
+        return item.state
     return f"seed {run.seed}{state} at {run.unit} {item.standing.reached}/{run.total}"
 
 
 def _left(items: Sequence[Item], workers: int) -> str:
     seconds = estimate([(i.run, i.standing) for i in items if i.state not in ("done", "failed")], workers).seconds
-    if seconds is None:  # of these methods none has an epoch yet
+    if seconds is None:  # of these rows none has an epoch yet
         seconds = estimate([(i.run, i.standing) for i in items if i.state != "failed"], workers).seconds
     return f"; about {clock(seconds)} left" if seconds else ""
 

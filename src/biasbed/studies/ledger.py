@@ -1,10 +1,10 @@
-"""What a study cost: device hours per run, per method, in all."""
+"""What a study cost: device hours per run, per row and cell, in all."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -12,7 +12,11 @@ from biasbed.studies import attempts
 from biasbed.studies.plan import PlannedRun, Records
 from biasbed.system.files import write_whole
 
-HEADER = ("run", "algorithm", "seed", "state", "attempts", "reached", "unit", "processes")
+HOURS = ("training", "evaluation", "other", "device")
+HEADER = (
+    *("run", "row", "cell", "algorithm", "seed", "state", "attempts", "reached", "unit", "processes"),
+    *(f"{name}_hours" for name in HOURS),
+)
 
 
 @dataclass(frozen=True)
@@ -55,33 +59,44 @@ def cost(run: PlannedRun, records: Records) -> Cost:
 
 def write(path: Path, lines: Sequence[Line]) -> None:
     """The ledger as CSV: a row per run. Rows that are there already of other runs of the study stay."""
-    names = [f"{name}_hours" for name in ("training", "evaluation", "other", "device")]
     own = {line.run.name for line in lines}
     with path.open(newline="") if path.exists() else io.StringIO() as there:
-        others = [row for row in list(csv.reader(there))[1:] if row and row[0] not in own]
+        others = [entry for entry in csv.DictReader(there) if entry.get("run") and entry["run"] not in own]
     file = io.StringIO(newline="")
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*HEADER, *names])
-    for line in lines:
-        run, cost = line.run, line.cost
-        what = [run.name, run.algorithm, run.seed, line.state, cost.attempts, line.reached, run.unit, run.processes]
-        hours = (cost.training, cost.evaluation, cost.other, cost.total)
-        writer.writerow([*what, *(f"{value:.5f}" for value in hours)])
-    writer.writerows(others)
+    writer = csv.DictWriter(file, HEADER, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(map(_entry, lines))
+    writer.writerows({"row": entry.get("algorithm"), **entry} for entry in others)  # before there were rows
     write_whole(path, file.getvalue())
 
 
+def _entry(line: Line) -> dict[str, object]:
+    run, cost = line.run, line.cost
+    hours = zip(HOURS, (cost.training, cost.evaluation, cost.other, cost.total), strict=True)
+    return {
+        "run": run.name,
+        "row": run.row,
+        "cell": run.cell,
+        "algorithm": run.algorithm,
+        "seed": run.seed if run.kind == "train" else "",
+        "state": line.state,
+        "attempts": cost.attempts,
+        "reached": line.reached,
+        "unit": run.unit,
+        "processes": run.processes,
+        **{f"{name}_hours": f"{value:.5f}" for name, value in hours},
+    }
+
+
 def summary(lines: Sequence[Line], device: str) -> list[str]:
-    """A table for the terminal: per method and in all."""
+    """A table for the terminal: per row and cell, and in all."""
     what = "device hours" if device == "cuda" else "process hours (no GPU)"
-    rows = [(name, [line for line in lines if line.run.algorithm == name]) for name in _algorithms(lines)]
-    shown = [f"{what:24} {'runs':>5} {'starts':>6} {'training':>9} {'testing':>9} {'other':>9} {'all':>9}"]
-    for name, own in [*rows, ("in all", list(lines))]:
+    places = dict.fromkeys(line.run.place for line in lines)
+    parts = [(place, [line for line in lines if line.run.place == place]) for place in places]
+    width = max([24, *map(len, places)])
+    shown = [f"{what:{width}} {'runs':>5} {'starts':>6} {'training':>9} {'testing':>9} {'other':>9} {'all':>9}"]
+    for name, own in [*parts, ("in all", list(lines))]:
         total = sum((line.cost for line in own), Cost())
         hours = (total.training, total.evaluation, total.other, total.total)
-        shown.append(f"{name:24} {len(own):5} {total.attempts:6} " + " ".join(f"{value:9.3f}" for value in hours))
+        shown.append(f"{name:{width}} {len(own):5} {total.attempts:6} " + " ".join(f"{value:9.3f}" for value in hours))
     return shown
-
-
-def _algorithms(lines: Iterable[Line]) -> list[str]:
-    return list(dict.fromkeys(line.run.algorithm for line in lines))

@@ -8,47 +8,74 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from biasbed import measures, record, registry, suites
+from biasbed import algorithms, measures, record, registry, suites
+from biasbed.algorithms import recipes
 from biasbed.config import Config
-from biasbed.errors import UsageError
+from biasbed.errors import NotApplicable, UsageError
+from biasbed.settings import nearest
+from biasbed.studies.cells import StudyCell, expand
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.table import StudyTable, Words
 from biasbed.tracking.folder import RunFolder, folder_for, home
 from biasbed.training.resolve import resolve, run_key
 
 if TYPE_CHECKING:
+    from biasbed.evaluation.models import TestedModel
     from biasbed.training.job import Job
 
 Records = Sequence[Mapping[str, Any]]  # of a journal: {"step", "timestamp", "metrics"}
 
 
+def place_of(row: str, cell: str) -> str:
+    """A row in a cell, as one name."""
+    return "-".join(filter(None, (row, cell)))
+
+
 @dataclass(frozen=True)
 class PlannedRun:
-    """One training of a study."""
+    """One training of a study, or one test of a model that is trained already."""
 
     algorithm: str
-    seed: int
-    words: Words  # the settings of `train` that make it
+    row: str  # what it is one of
+    seed: int  # 0 where nothing is trained
+    words: Words  # the settings of the command that makes it
     study: str
     config_hash: str
     run_key: str
     base: Path  # its folder, or the first of several (`folder_for`)
     monitor: str
-    unit: str  # epoch or step
+    unit: str  # epoch or step, or test
     total: int  # of these units
     cadence: int  # of these units between two evaluations
     processes: int
     tracked: bool  # whether its results go to a server
-    label: str = ""  # its name, where that is not made of method and seed
+    cell: str = ""  # what it trains on, where several such things are told apart
+    kind: Literal["train", "evaluate"] = "train"  # which command makes it
+    higher_is_better: bool = True  # of the monitor
+    label: str = ""  # its name, where that is not made of row, cell and seed
     environment: Mapping[str, str] = field(default_factory=dict)  # variables of its own training
 
     @property
     def name(self) -> str:
-        return self.label or f"{self.algorithm}-seed{self.seed}"
+        return self.label or (f"{self.place}-seed{self.seed}" if self.kind == "train" else self.place)
+
+    @property
+    def place(self) -> str:
+        """Row and cell, of which all seeds are runs."""
+        return place_of(self.row, self.cell)
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What is the same on all machines: place and key. One training under another name is another run."""
+        return self.place, self.run_key
 
     def folder(self) -> RunFolder:
         """Where it is trained, or has been."""
         return folder_for(self.base, "once", self.tracked, self.study)
+
+    def reached(self, records: Records) -> int:
+        """How many units it has behind it by its journal, which of a test has one record in the end."""
+        return (int(records[-1]["step"]) if self.kind == "train" else len(records)) if records else 0
 
 
 @dataclass(frozen=True)
@@ -59,6 +86,7 @@ class StudyPlan:
     runs: tuple[PlannedRun, ...]
     config: Config  # of one of its runs
     workers: int
+    left_out: tuple[str, ...] = ()  # which row has no run in which cell, and why
 
     @property
     def suite(self) -> str:
@@ -72,35 +100,86 @@ class StudyPlan:
 
 
 def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> StudyPlan:
-    """The grid of a table, seed by seed, so that an unfinished study has its first seeds of every method.
+    """The grid of a table, seed by seed and in each cell by cell, so that an unfinished study has its first seeds.
 
-    Raises UsageError where a run could not start: nothing has been started then.
+    Raises UsageError where a run could not start, or would be the same as another: nothing has been started then.
     """
-    if not table.algorithms or not table.seeds:
+    from biasbed.data.folders import opened_once
+
+    if not table.rows or not table.seeds:
         raise UsageError("the study is empty: give algorithms and seeds")
-    runs: list[PlannedRun] = []
+    runs: list[tuple[int, int, PlannedRun]] = []  # with the places of seed and cell in their order
     configs: list[Config] = []
-    for algorithm, own in table.algorithms.items():
-        words = {**table.settings, **own, "study": table.study}
-        words |= {"suite": registry.settled(table.suite), "algorithm": registry.settled(algorithm)}
-        try:
-            job, planned = runs_of(words, table.seeds, launcher)
-        except UsageError as error:
-            raise UsageError(f"{algorithm}: {error}") from None
-        runs += planned
-        configs.append(job.config)
-    runs.sort(key=lambda run: table.seeds.index(run.seed))
+    left_out: list[str] = []
+    cells = expand({**table.settings, "suite": registry.settled(table.suite)}, table.cells)
+
+    with opened_once():
+        for row in table.rows:
+            refusals: list[str] = []
+            known: dict[str, TestedModel] = {}  # of a row that is tested, its model, which is loaded once
+            for place, cell in enumerate(cells):
+                where = " in ".join(filter(None, (row, cell.name)))
+                try:
+                    config, planned = _runs_in(table, row, cell, launcher, known)
+                except NotApplicable as error:
+                    refusals.append(f"{where}: {error}")
+                    continue
+                except UsageError as error:
+                    raise UsageError(f"{where}: {error}") from None
+                configs.append(config)
+                runs += [(at, place, run) for at, run in enumerate(planned)]
+            if len(refusals) == len(cells):
+                raise UsageError(refusals[0])
+            left_out += refusals
+    ordered = tuple(run for *_, run in sorted(runs, key=lambda entry: entry[:2]))
+    _refuse_equal(ordered)
     homes = {str(home(config)) for config in configs}
     if len(homes) > 1 or len({config.tracking for config in configs}) > 1:
         raise UsageError("output_dir and tracking are the whole study's: give them in its general settings")
     fitting = min(launcher.capacity(config) for config in configs) if workers == "auto" else int(workers)
-    return StudyPlan(table, tuple(runs), configs[0], min(fitting, len(runs)))
+    return StudyPlan(table, ordered, configs[0], min(fitting, len(ordered)), tuple(left_out))
+
+
+def _runs_in(
+    table: StudyTable, row: str, cell: StudyCell, launcher: Launcher, known: dict[str, TestedModel]
+) -> tuple[Config, Sequence[PlannedRun]]:
+    """The config of a row's runs in a cell, and these. UsageError, or NotApplicable, where there can be none."""
+    own = table.rows[row]
+    if both := sorted(set(own) & set(cell.words)):
+        raise UsageError(f"{both[0]} is a setting of the row and of the cell, too: leave one out")
+    words = {**table.settings, **own, **cell.words, **table.chosen.get(row, {}).get(cell.name, {})}
+    words |= {"suite": registry.settled(table.suite), "study": table.study}
+    if "model" in own:
+        config, run = test_of(_of_tests({**words, "row": row}, own), launcher, known)
+        return config, [run]
+    words["algorithm"] = registry.settled(own["algorithm"])
+    if row != algorithms.identifier(own["algorithm"]):
+        words["row"] = row
+    job, runs = runs_of(words, table.seeds, launcher)
+    chosen = table.chosen.get(row, {})
+    if table.chosen_by and chosen and cell.name not in chosen:
+        raise UsageError(
+            f"the sweep '{table.chosen_by['study']}' was made in the cells {', '.join(chosen)}: leave them so"
+        )
+    return job.config, runs
+
+
+def _refuse_equal(runs: Iterable[PlannedRun]) -> None:
+    """UsageError for two runs that are the same, or that have one name."""
+    keys: dict[str, PlannedRun] = {}
+    names: dict[str, PlannedRun] = {}
+    for run in runs:
+        other = keys.setdefault(run.run_key, run)
+        if other is not run:
+            raise UsageError(f"{other.name} and {run.name} are the same run under two names: leave one out")
+        if names.setdefault(run.name, run) is not run:
+            raise UsageError(f"two runs would be called {run.name}: rename a row or a cell")
 
 
 def runs_of(words: Words, seeds: Sequence[int], launcher: Launcher) -> tuple[Job, list[PlannedRun]]:
-    """The runs of one method, and the job of the first. They share a config_hash, so the images are looked at once.
+    """The trainings of one row in one cell, and the job of the first. They share a config_hash: images are listed once.
 
-    Raises UsageError where they could not start.
+    Raises UsageError where they could not start, NotApplicable where the data lack what the method needs.
     """
     from biasbed.training import job
 
@@ -114,6 +193,8 @@ def runs_of(words: Words, seeds: Sequence[int], launcher: Launcher) -> tuple[Job
         runs.append(
             PlannedRun(
                 algorithm=first.algorithm,
+                row=first.row,
+                cell=first.cell,
                 seed=seed,
                 words={**words, "seed": str(seed)},
                 study=config.study,
@@ -121,6 +202,7 @@ def runs_of(words: Words, seeds: Sequence[int], launcher: Launcher) -> tuple[Job
                 run_key=key,
                 base=dataclasses.replace(first, config=own, run_key=key).base,
                 monitor=first.suite.monitor,
+                higher_is_better=first.protocol.monitor_higher_is_better,
                 unit=config.unit,
                 total=config.steps or config.epochs or 0,
                 cadence=config.cadence,
@@ -129,6 +211,58 @@ def runs_of(words: Words, seeds: Sequence[int], launcher: Launcher) -> tuple[Job
             )
         )
     return first, runs
+
+
+def test_of(words: Words, launcher: Launcher, known: dict[str, TestedModel]) -> tuple[Config, PlannedRun]:
+    """The one run of a row that is only tested, in one cell, and its config.
+
+    known: the row's model, which is added where it is missing. UsageError where it could not start.
+    """
+    from biasbed.evaluation import command, recorded, tested
+
+    options, given = command.read(words)
+    if recorded.files(options.model):
+        raise UsageError(f"model={options.model}: a row is a model, and this is a file of decisions")
+    row = words["row"]
+    known[row] = known.get(row) or tested.load(options)
+    found = tested.plan(options, given, known[row])
+    config = launcher.settle(dataclasses.replace(found.config, nproc=1))
+    run = found.run
+    return config, PlannedRun(
+        algorithm=run.algorithm,
+        row=run.row,
+        cell=run.cell,
+        kind="evaluate",
+        seed=0,
+        words={**words, "device": config.device, "resume": "once"},
+        study=run.study,
+        config_hash=run.config_hash,
+        run_key=run.run_key,
+        base=run.base,
+        monitor=found.suite.monitor,
+        unit="test",
+        total=1,
+        cadence=1,
+        processes=1,
+        tracked=not run.offline,
+    )
+
+
+def _of_tests(words: Words, own: Words) -> dict[str, str]:
+    """The settings of `evaluate` among those of a row in a cell. own: the row's; UsageError for one that is none.
+
+    A model that is trained already has its own size of images and its own preprocessing: of the study's general
+    settings it is told which images there are and how the work is done, not what trainings do with their images.
+    """
+    from biasbed.evaluation import command
+
+    known = command.settings(words["suite"])
+    for name in own:
+        if name not in known:
+            raise UsageError(f"{name} is no setting of a row that is only tested{nearest(name, known)}")
+    shared = {name for name in known if name not in command.OWN and not recipes.within(name, recipes.TESTING)}
+    told = {name: value for name, value in words.items() if name in own or name in shared - {"preset"}}
+    return {name: command.settled(name, value) for name, value in told.items()}
 
 
 # --- how far it is ----------------------------------------------------------------------------------------------------
@@ -155,16 +289,16 @@ class Finished:
     metrics: Mapping[str, float]  # the last value of each
 
 
-def standing(run: PlannedRun, finished: Mapping[str, Finished]) -> RunStatus:
-    """How far a run is. finished: the study's finished runs on the server, by run key."""
+def standing(run: PlannedRun, finished: Mapping[tuple[str, str], Finished]) -> RunStatus:
+    """How far a run is. finished: the study's finished runs on the server, by their identity."""
     folder = run.folder()
-    if not folder.is_done and run.run_key in finished:
-        last = _seconds(finished[run.run_key].metrics)
+    if not folder.is_done and run.identity in finished:
+        last = _seconds(finished[run.identity].metrics)
         return RunStatus("done", run.total, per_unit=last / run.cadence or None)
     records = folder.read_journal()
-    reached = int(records[-1]["step"]) if records else 0
+    reached = run.reached(records)
     values = [entry["metrics"][run.monitor] for entry in records if run.monitor in entry["metrics"]]
-    best = measures.best(run.monitor, values)
+    best = measures.best(values, run.higher_is_better)
     per_unit = sum(_seconds(entry["metrics"]) for entry in records) / reached if reached else None
     told = folder.read_state()
     holder, error = folder.holder(), told.get("tags", {}).get(record.ERROR, "")
@@ -178,7 +312,7 @@ def standing(run: PlannedRun, finished: Mapping[str, Finished]) -> RunStatus:
     return RunStatus(state, reached, best, per_unit, holder or error)
 
 
-def survey(plan: StudyPlan, finished: Mapping[str, Finished]) -> list[tuple[PlannedRun, RunStatus]]:
+def survey(plan: StudyPlan, finished: Mapping[tuple[str, str], Finished]) -> list[tuple[PlannedRun, RunStatus]]:
     """Every run with how far it is."""
     return [(run, standing(run, finished)) for run in plan.runs]
 
@@ -197,24 +331,26 @@ class Estimate:
 
     seconds: float | None  # on the clock, None without any basis
     process_seconds: float  # times training processes
-    guessed: tuple[str, ...]  # methods that have no epoch yet, taken as the mean of the others
+    guessed: tuple[str, ...]  # rows that have no epoch yet, taken as the mean of the others
 
 
 def estimate(runs: Iterable[tuple[PlannedRun, RunStatus]], workers: int) -> Estimate:
-    """What is left of these runs, by the mean time per epoch of each method."""
+    """What is left of these runs, by the mean time per epoch of each row, in the same cell where it is known there."""
     runs = list(runs)
     times: dict[str, list[float]] = {}
     for run, standing in runs:
         if standing.per_unit:
-            times.setdefault(run.algorithm, []).append(standing.per_unit)
-    means = {algorithm: sum(values) / len(values) for algorithm, values in times.items()}
+            for whose in {run.place, run.row}:
+                times.setdefault(whose, []).append(standing.per_unit)
+    means = {whose: sum(values) / len(values) for whose, values in times.items()}
     open_runs = [(run, run.total - s.reached) for run, s in runs if s.state not in ("done", "not sent")]
-    guessed = tuple(dict.fromkeys(run.algorithm for run, _ in open_runs if run.algorithm not in means))
+    guessed = tuple(dict.fromkeys(run.row for run, _ in open_runs if run.row not in means))
     if not open_runs:
         return Estimate(0.0, 0.0, ())
     if not means:
         return Estimate(None, 0.0, guessed)
-    usual = sum(means.values()) / len(means)
-    seconds = [means.get(run.algorithm, usual) * left for run, left in open_runs]
+    known = [means[row] for row in dict.fromkeys(run.row for run, _ in runs) if row in means]
+    usual = sum(known) / len(known)
+    seconds = [means.get(run.place, means.get(run.row, usual)) * left for run, left in open_runs]
     process_seconds = sum(s * run.processes for s, (run, _) in zip(seconds, open_runs, strict=True))
     return Estimate(max(sum(seconds) / workers, *seconds, 0.0), process_seconds, guessed)

@@ -238,6 +238,7 @@ class Runner:
             slot=slot,
             slots=self.workers,
             processes=item.run.processes,
+            kind=item.run.kind,
         )
         item.starts += 1
         try:

@@ -15,7 +15,7 @@ from typing import Any
 from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
-from biasbed.studies.plan import Finished, PlannedRun
+from biasbed.studies.plan import Finished, PlannedRun, place_of
 from biasbed.system.files import write_whole
 from biasbed.system.processes import Interrupted, ignore_signals, interruptible
 from biasbed.tracking.comparison import offer_study
@@ -27,23 +27,32 @@ from biasbed.tracking.tracker import PARENT, take_run_id
 NOTE, TABLE, SWEPT, LEDGER = "study.json", "table.yaml", "sweep.yaml", "ledger.csv"
 TRIALS, WINNERS, PLOTS = "trials.csv", "winners.yaml", "plots"
 KEPT = (TABLE, SWEPT, LEDGER, TRIALS, WINNERS, PLOTS)
+MEMBERS = ("train", "evaluate")  # kinds of a study's runs that make its table
 TIMES = ("time/epoch_seconds", "time/evaluation_seconds")
 
 
-def finished_runs(uri: str, study: str, **tags: str) -> dict[str, Finished]:
-    """The study's finished trainings by run key; of several with one key the first."""
-    found: dict[str, Finished] = {}
-    for run in find_runs(uri, kind="train", study=study, **tags):
-        if run.info.status == "FINISHED":
-            found.setdefault(run.data.tags.get(record.RUN_KEY, ""), Finished(run.info.run_id, run.data.metrics))
+def finished_runs(uri: str, study: str, **tags: str) -> dict[tuple[str, str], Finished]:
+    """The study's finished trainings and tests by `PlannedRun.identity`; of several with one the first."""
+    found: dict[tuple[str, str], Finished] = {}
+    for run in find_runs(uri, study=study, **tags):
+        if run.data.tags.get(record.KIND) in MEMBERS and run.info.status == "FINISHED":
+            identity = place_of(*_row_and_cell(run.data.tags)), run.data.tags.get(record.RUN_KEY, "")
+            found.setdefault(identity, Finished(run.info.run_id, run.data.metrics))
     return found
 
 
-def refuse_mixture(uri: str, study: str, suite: str, hashes: Mapping[str, str], kind: str = "train") -> None:
-    """UsageError where the study exists already with another suite, or with other settings of a method.
+def _row_and_cell(tags: Mapping[str, str]) -> tuple[str, str]:
+    """Of a run on the server; before there were rows, each method was one."""
+    return tags.get(record.ROW, tags.get(record.ALGORITHM, "")), tags.get(record.CELL, "")
 
-    Analysis would refuse the mixture in the end. hashes: method -> its config_hash. kind: of the study's runs: a sweep
-    has trials and a benchmark trainings.
+
+def refuse_mixture(
+    uri: str, study: str, suite: str, hashes: Mapping[tuple[str, str], str], kind: str = "train"
+) -> None:
+    """UsageError where the study exists already with another suite, or with other settings of a row in a cell.
+
+    Analysis would refuse the mixture in the end. hashes: (row, cell) -> its config_hash. kind: of the study's runs: a
+    sweep has trials and a benchmark trainings.
     """
     for run in find_runs(uri, study=study):
         tags = run.data.tags
@@ -52,11 +61,11 @@ def refuse_mixture(uri: str, study: str, suite: str, hashes: Mapping[str, str], 
             raise UsageError(f"the study '{study}' is {what}: name another with study=")
         if tags.get(record.SUITE, suite) != suite:
             raise UsageError(f"the study '{study}' is one of the suite {tags[record.SUITE]}: name another with study=")
-        if tags.get(record.KIND) == "train" and run.info.status == "FINISHED":
-            algorithm = tags.get(record.ALGORITHM, "")
-            if hashes.get(algorithm, tags.get(record.CONFIG_HASH)) != tags.get(record.CONFIG_HASH):
+        if tags.get(record.KIND) in MEMBERS and run.info.status == "FINISHED":
+            where = _row_and_cell(tags)
+            if hashes.get(where, tags.get(record.CONFIG_HASH)) != tags.get(record.CONFIG_HASH):
                 raise UsageError(
-                    f"the study '{study}' has finished runs of {algorithm} with other settings or data "
+                    f"the study '{study}' has finished runs of {place_of(*where)} with other settings or data "
                     f"(run {run.info.run_id}): name another with study="
                 )
 
@@ -87,8 +96,8 @@ class StudyRun:
             writer(uri).update_run(self.run_id, status="RUNNING")
             for name, value in (tags or {}).items():
                 writer(uri).set_tag(self.run_id, name, value)
-            children = [run for kind in ("train", "trial") for run in find_runs(uri, kind=kind, study=study)]
-            for child in children:
+            known = find_runs(uri, study=study)
+            for child in (run for run in known if run.data.tags.get(record.KIND) in (*MEMBERS, "trial")):
                 if child.data.tags.get(PARENT) != self.run_id:
                     writer(uri).set_tag(child.info.run_id, PARENT, self.run_id)
 
@@ -130,21 +139,25 @@ class StudyRun:
 
     def is_finished(self, run: PlannedRun) -> bool:
         """Whether somebody has finished this run, as far as the server answers."""
-        found: dict[str, Finished] = {}
+        return self._finished(run) is not None
+
+    def _finished(self, run: PlannedRun) -> Finished | None:
+        found: dict[tuple[str, str], Finished] = {}
         self._try(lambda: found.update(finished_runs(self.uri, run.study, run_key=run.run_key)))
-        return bool(found)
+        return found.get(run.identity)
 
     def time_records(self, run: PlannedRun) -> list[dict[str, Any]]:
         """Seconds per evaluation of a run that was finished on another machine, as its journal would have them."""
         steps: dict[int, dict[str, float]] = {}
+        found = self._finished(run)
 
-        def read() -> None:
-            for found in finished_runs(self.uri, run.study, run_key=run.run_key).values():
-                for name in TIMES:
-                    for metric in writer(self.uri).get_metric_history(found.run_id, name):
-                        steps.setdefault(metric.step, {})[name] = metric.value
+        def read(run_id: str) -> None:
+            for name in TIMES:
+                for metric in writer(self.uri).get_metric_history(run_id, name):
+                    steps.setdefault(metric.step, {})[name] = metric.value
 
-        self._try(read)
+        if found is not None:
+            self._try(lambda: read(found.run_id))
         return [{"step": step, "metrics": metrics} for step, metrics in sorted(steps.items())]
 
     def finish(self, status: str) -> None:

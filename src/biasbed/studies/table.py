@@ -1,4 +1,4 @@
-"""A study's table: which methods, seeds and settings, as a YAML of `sweeps/studies/` or of a user's own.
+"""A study's table: which rows, cells, seeds and settings, as a YAML of `sweeps/studies/` or of a user's own.
 
 ```yaml
 suite: demo
@@ -6,6 +6,18 @@ study: main                             # the name that its runs are filed under
 algorithms: [erm, infodrop]             # or {erm: , infodrop: {hparams.drop_rate: 1.0}}: settings of one method
 seeds: 0..9
 settings: {epochs: 3, optim.lr: 0.05}   # of all runs: any setting of `train` by its dotted name
+```
+
+`algorithms` is the short form of `rows`, where each method is a row that is called as it is. In the long one a row has
+any name, and a model that is trained already is one too; `cells` say what the runs train on:
+
+```yaml
+rows:
+  erm18: {algorithm: erm, backbone: resnet18}
+  vit: {model: "timm:vit_tiny_patch16_224", weights: augreg_in21k_ft_in1k}      # tested once per cell, by `evaluate`
+cells:
+  pacs: {train: PACS, test_domains: each}       # a cell per domain: pacs-art_painting, ...
+  office: {data_dir: /more, train: Office, test_domains: [amazon, dslr]}
 ```
 
 Read strictly: a misspelt line that is silently ignored would cost weeks of training.
@@ -22,6 +34,7 @@ from typing import Any, Literal
 from biasbed import algorithms, suites
 from biasbed.errors import UsageError
 from biasbed.options import OWN
+from biasbed.record import slug
 from biasbed.settings import nearest, word
 from biasbed.system import strict_yaml
 
@@ -34,14 +47,25 @@ Words = Mapping[str, str]  # settings as the command line gives them
 
 @dataclass(frozen=True)
 class StudyTable:
-    """A grid of runs: algorithms x seeds."""
+    """A grid of runs: rows x cells x seeds.
+
+    Of several values of one setting a row's or a cell's own wins over the general one, and one of `chosen` over all.
+    """
 
     suite: str
     study: str
-    algorithms: Mapping[str, Words]  # each with its own settings
+    rows: Mapping[str, Words]  # by name, with own settings, among them `algorithm` (is trained) or `model` (is tested)
     seeds: tuple[int, ...]
     settings: Words = field(default_factory=dict)  # of all runs
-    chosen_by: Words = field(default_factory=dict)  # the sweep behind the algorithms' settings
+    cells: Mapping[str, Words] = field(default_factory=dict)  # by name; none: one cell, made by the general settings
+    # Row -> cell, as `cells.expand` names it -> the settings that a sweep found best for it there.
+    chosen: Mapping[str, Mapping[str, Words]] = field(default_factory=dict)
+    chosen_by: Words = field(default_factory=dict)  # the sweep behind `chosen`, or behind the rows' settings
+
+    @property
+    def methods(self) -> dict[str, str]:
+        """Row -> method, of the rows that are trained."""
+        return {name: own["algorithm"] for name, own in self.rows.items() if "algorithm" in own}
 
 
 def read_table(name: str) -> StudyTable:
@@ -60,11 +84,14 @@ def read_table(name: str) -> StudyTable:
 
 
 def _table(content: Mapping[str, Any]) -> StudyTable:
-    known = ("suite", "study", "algorithms", "seeds", "settings", "chosen_by")
+    known = ("suite", "study", "algorithms", "rows", "seeds", "settings", "cells", "chosen", "chosen_by")
     for key in content:
         if key not in known:
             raise UsageError(f"unknown entry '{key}'{nearest(str(key), known)}")
-    for key in known[:4]:
+    if {"algorithms", "rows"} <= set(content):
+        raise UsageError("'algorithms' and 'rows' are two forms of one thing: give one of them")
+    form = "rows" if "rows" in content else "algorithms"
+    for key in ("suite", "study", form, "seeds"):
         if content.get(key) in (None, "", [], {}):
             raise UsageError(f"'{key}' is missing or empty")
     for key in ("suite", "study"):
@@ -73,11 +100,46 @@ def _table(content: Mapping[str, Any]) -> StudyTable:
     return StudyTable(
         suite=content["suite"],
         study=content["study"],
-        algorithms=_algorithms(content["algorithms"]),
+        rows=_rows(content["rows"]) if form == "rows" else _algorithms(content["algorithms"]),
         seeds=parse_seeds(content["seeds"]),
         settings=_words(content.get("settings"), "settings"),
+        cells={n: _words(own, f"cells: {n}") for n, own in _named(content.get("cells") or {}, "cells").items()},
+        chosen=_chosen(content.get("chosen")),
         chosen_by=_origin(content.get("chosen_by")),
     )
+
+
+def _named(value: Any, where: str) -> Mapping[str, Any]:
+    """A mapping of names that runs can be called by; UsageError where it is none."""
+    if not isinstance(value, dict):
+        raise UsageError(f"'{where}' should be names with their settings")
+    for name in value:
+        if not isinstance(name, str) or name != slug(name) or name == "auto":
+            raise UsageError(f"{where}: '{name}' is no name: it should be of a-z, 0-9, _ and -")
+    return value
+
+
+def _rows(value: Any) -> dict[str, Words]:
+    found: dict[str, Words] = {}
+    for name, own in _named(value, "rows").items():
+        entries = own if isinstance(own, dict) else {}
+        how = {key: entries[key] for key in ("algorithm", "model") if key in entries}
+        if len(how) != 1 or not all(isinstance(entry, str) for entry in how.values()):
+            raise UsageError(f"rows: {name}: give one of 'algorithm', which is trained, and 'model', which is tested")
+        others = {key: entry for key, entry in entries.items() if key not in how}
+        found[name] = {**how, **_words(others, f"rows: {name}")}
+    return found
+
+
+def _chosen(value: Any) -> dict[str, dict[str, Words]]:
+    """What `sweep` found best for each row in each cell."""
+    if not isinstance(value or {}, dict) or not all(isinstance(cells, dict) for cells in (value or {}).values()):
+        raise UsageError("'chosen' is written by `sweep`, with settings by row and cell")
+    where = "chosen: {}: {}".format
+    return {
+        str(row): {str(cell): _words(own, where(row, cell)) for cell, own in cells.items()}
+        for row, cells in (value or {}).items()
+    }
 
 
 def _origin(value: Any) -> dict[str, str]:
@@ -95,29 +157,43 @@ def vouched(table: StudyTable, named: Sequence[str] | Literal["auto"], suite: st
 
     A table that a user wrote is the user's own words. Raises UsageError for what has to be named.
     """
-    if table.chosen_by:
-        where = f"the sweep '{table.chosen_by['study']}'"
-        table = replace(table, suite=suites.REGISTRY.vouched(table.suite, suite, where))
-    if table.chosen_by and named == "auto":
-        remedy = f"algorithms={','.join(map(algorithms.REGISTRY.by_hand, table.algorithms))}"
-        for name in table.algorithms:
-            algorithms.REGISTRY.vouched(name, "auto", f"the sweep '{table.chosen_by['study']}'", remedy)
-    if not table.chosen_by or named == "auto":
+    if not table.chosen_by:
+        return table
+    where, names = f"the sweep '{table.chosen_by['study']}'", dict.fromkeys(table.methods.values())
+    table = replace(table, suite=suites.REGISTRY.vouched(table.suite, suite, where))
+    if named == "auto":
+        remedy = f"algorithms={','.join(map(algorithms.REGISTRY.by_hand, names))}"
+        for name in names:
+            algorithms.REGISTRY.vouched(name, "auto", where, remedy)
         return table
     own = {algorithms.identifier(name): name for name in named}
-    return replace(table, algorithms={own.get(algorithms.identifier(n), n): w for n, w in table.algorithms.items()})
+    meant = {row: own.get(algorithms.identifier(name), name) for row, name in table.methods.items()}
+    return replace(table, rows={**table.rows, **{r: {**table.rows[r], "algorithm": n} for r, n in meant.items()}})
 
 
-def refuse_unchosen(table: StudyTable, methods: Iterable[str], settings: Words) -> None:
-    """UsageError where methods or settings would stand in for what the table's sweep has chosen."""
+def selected(table: StudyTable, named: Sequence[str] | Literal["auto"]) -> dict[str, Words]:
+    """The rows that are named: those of the table by name, and methods that it does not have, each as a row."""
+    if named == "auto":
+        return dict(table.rows)
+    found: dict[str, Words] = {}
+    for name, own in _algorithms(list(named)).items():
+        known = table.rows.get(name, {})
+        is_same = algorithms.identifier(known.get("algorithm", "")) == name
+        found[name] = {**known, **own} if is_same else known or own
+    return found
+
+
+def refuse_unchosen(table: StudyTable, rows: Iterable[str], settings: Words) -> None:
+    """UsageError where rows or settings would stand in for what the table's sweep has chosen."""
     if not table.chosen_by:
         return
     sweep = table.chosen_by["study"]
-    for method in methods:
-        if method not in table.algorithms:
-            raise UsageError(f"the sweep '{sweep}' has no {method}; valid: {', '.join(table.algorithms)}")
+    for row in rows:
+        if row not in table.rows:
+            raise UsageError(f"the sweep '{sweep}' has no {row}; valid: {', '.join(table.rows)}")
+        own = [table.rows[row], *table.chosen.get(row, {}).values()]
         for name in settings:
-            if name in table.algorithms[method]:
+            if any(name in words for words in own):
                 raise UsageError(f"{name} was chosen by the sweep '{sweep}': leave it out, or train without from_study")
 
 
@@ -134,11 +210,14 @@ def refuse_seen(table: StudyTable) -> StudyTable:
 
 
 def _algorithms(value: Any) -> dict[str, Words]:
-    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
-        return {name: _words(value[name], f"algorithms: {name}") for name in methods(value)}
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+    """The rows of the short form: each method is one, which is called as it is."""
+    if not isinstance(value, list | dict) or not all(isinstance(name, str) for name in value):
         raise UsageError("'algorithms' should be a list of methods, or methods with their settings")
-    return {name: {} for name in methods(value)}
+    own = value if isinstance(value, dict) else dict.fromkeys(value)
+    return {
+        algorithms.identifier(name): {"algorithm": name, **_words(own[name], f"algorithms: {name}")}
+        for name in methods(value)
+    }
 
 
 def methods(names: Iterable[str]) -> tuple[str, ...]:

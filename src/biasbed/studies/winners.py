@@ -1,4 +1,4 @@
-"""The best parameters of each method, as the table of a study that trains them with fresh seeds."""
+"""The best parameters of each method, in each cell, as the table of a study that trains them with fresh seeds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from biasbed import record, suites
+from biasbed import algorithms, record, suites
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
 from biasbed.studies.study import WINNERS
@@ -20,16 +20,31 @@ NUM_SEEDS = 3  # that winners are trained with unless `seeds=` says otherwise
 
 
 def table(
-    sweep: str, suite: str, algorithms: Mapping[str, Words], seeds: Sequence[int], settings: Words, origin: Words
+    sweep: str,
+    suite: str,
+    best: Mapping[str, Mapping[str, Words]],
+    seeds: Sequence[int],
+    settings: Words,
+    origin: Words,
 ) -> dict[str, Any]:
-    """The table. algorithms: each with the settings of its best trial. seeds: that the sweep used."""
+    """The table. best: of each method, and in each of its cells, the settings of its best trial.
+
+    seeds: that the sweep used. A sweep without cells has one that has no name.
+    """
     fresh = max(seeds) + 1
+    own = {name: dict(cells.get("", {})) for name, cells in best.items()}
+    chosen = {
+        algorithms.identifier(name): {cell: dict(words) for cell, words in cells.items()}
+        for name, cells in best.items()
+        if "" not in cells
+    }
     return {
         "suite": suite,
         "study": f"{sweep}_winners",
-        "algorithms": {name: dict(own) for name, own in algorithms.items()},
+        "algorithms": own,
         "seeds": list(range(fresh, fresh + NUM_SEEDS)),
         "settings": dict(settings),
+        **({"chosen": chosen} if chosen else {}),
         "chosen_by": {"study": sweep, **origin, "seeds": list(seeds)},
     }
 

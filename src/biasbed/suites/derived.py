@@ -9,6 +9,8 @@ from biasbed import measures, record
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
+LETTERS = "a-z, 0-9, _ and -"
+
 
 def values(
     declared: Iterable[record.Derived], metrics: Mapping[str, float], test_domains: Collection[str] = ()
@@ -26,10 +28,23 @@ def values(
     return found
 
 
-def missing(entry: record.Derived, metrics: Mapping[str, float]) -> str:
+def missing(entry: record.Derived, metrics: Mapping[str, float], test_domains: Collection[str] = ()) -> str:
     """Why a value can't be derived of these metrics, in words."""
-    lost = [name for name in entry.inputs if not math.isfinite(metrics.get(name, math.nan))]
+    inputs = entry.inputs_without(test_domains)
+    lost = [name for name in inputs if not math.isfinite(metrics.get(name, math.nan))]
+    if not inputs:
+        return "none of the domains that it is derived of is trained on"
     return f"it is derived of {', '.join(lost[:3])}{', ...' * (len(lost) > 3)}, which is missing"
+
+
+def derivable(declared: Iterable[record.Derived], measured: Collection[str]) -> tuple[record.Derived, ...]:
+    """Those of which these metrics give every input, or one of them does."""
+    known, found = set(measured), []
+    for entry in declared:
+        if known.issuperset(entry.inputs):
+            known.add(entry.metric)
+            found.append(entry)
+    return tuple(found)
 
 
 def metrics_of(entry: record.SetRecord, phase: str) -> Iterator[str]:
@@ -40,22 +55,56 @@ def metrics_of(entry: record.SetRecord, phase: str) -> Iterator[str]:
 
 
 def checked(protocol: record.Protocol, measured: Collection[str]) -> record.Protocol:
-    """The protocol; UsageError where one of its values is derived of what no set gives, or contradicts its measure."""
-    known = set(measured)
+    """The protocol; UsageError where one of its values can't be derived, or contradicts others of its measure."""
+    suite, known = f"the suite '{protocol.suite}'", set(measured)
+    for metric in sorted(known):
+        if record.parse_metric(metric) is None:
+            raise UsageError(f"{suite} measures '{metric}': names of sets, groups and conditions are of {LETTERS}")
+    kinds = {name: (row.unit, row.higher_is_better) for name, row in measures.MEASURES.items()}
     for entry in protocol.derived:
-        where = f"the suite '{protocol.suite}' derives {entry.metric}"
-        if entry.function not in measures.FUNCTIONS:
-            hint = nearest(entry.function, measures.FUNCTIONS)
-            raise UsageError(f"{where} by '{entry.function}': there is no such function{hint}")
-        for name in entry.inputs:
-            if name not in known:
-                raise UsageError(f"{where} from {name}, which no set gives{nearest(name, known)}")
-        row = measures.MEASURES.get(entry.measure)
-        if row and (row.unit, row.higher_is_better) != (entry.unit, entry.higher_is_better):
-            raise UsageError(f"{where} in another unit or direction than other values of '{entry.measure}' have")
+        problem = _problem(entry, known)
+        if problem:
+            raise UsageError(f"{suite} derives {entry.metric}{problem}")
+        own = entry.unit, entry.higher_is_better
+        if kinds.setdefault(entry.measure, own) != own:
+            raise UsageError(
+                f"{suite} derives {entry.metric} in another unit or direction than other values of '{entry.measure}'"
+            )
         known.add(entry.metric)
-    headlines = {str(record.MetricName("test", entry.headline, entry.name)): entry.name for entry in protocol.sets}
-    for metric, name in headlines.items():
+    for one in protocol.sets:
+        metric = str(record.MetricName("test", one.headline, one.name))
         if metric not in known:
-            raise UsageError(f"the suite '{protocol.suite}' shows {metric} of the set '{name}', which nothing gives")
+            raise UsageError(f"{suite} shows {metric} of the set '{one.name}', which nothing gives")
+    for block in dict.fromkeys(column.block for column in protocol.columns if column.block):
+        same = [column for column in protocol.columns if column.block == block]
+        counted = [column for column in same if column.name == block] or same
+        if len({(kinds[c.headline][0], c.higher_is_better) for c in counted}) > 1:
+            what = " and ".join(dict.fromkeys(column.headline for column in counted))
+            raise UsageError(
+                f"{suite}: {what} of the block '{block}' have no common mean: call what stands for the block like it"
+            )
     return protocol
+
+
+def _problem(entry: record.Derived, known: Collection[str]) -> str:
+    """Why a value can't be derived of known metrics, as the end of a sentence; empty where it can."""
+    if entry.phase not in ("val", "test") or record.parse_metric(entry.metric) is None:
+        return f": it should be val or test, a measure and a name, of {LETTERS}"
+    if entry.metric in known:
+        return ", which is there without"
+    if entry.function not in measures.FUNCTIONS:
+        return f" by '{entry.function}': there is no such function{nearest(entry.function, measures.FUNCTIONS)}"
+    for name in entry.inputs:
+        if name not in known:
+            return f" from {name}, which no set gives{nearest(name, known)}"
+        if entry.phase == "val" and name.startswith("test/"):
+            return f" from {name}: what validates may know nothing of tests"
+    if len(entry.training) not in (0, len(entry.inputs)):
+        return f": it has {len(entry.inputs)} inputs, and {len(entry.training)} domains that they need"
+    try:
+        value = measures.derive(entry.function, [0.5] * len(entry.inputs), entry.references)
+    except (ValueError, ZeroDivisionError):
+        value = None
+    if value is None:
+        return f": {entry.function} takes another number of inputs or references"
+    return ""

@@ -8,6 +8,7 @@ tested on all its images. What is held out changes neither the protocol nor the 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from biasbed.data.folders import FolderSource
 from biasbed.data.listing import reading, scan
 from biasbed.datasets.base import DataSet
 from biasbed.errors import UsageError
-from biasbed.settings import nearest, setting
+from biasbed.settings import nearest, setting, word
 from biasbed.suites.folders import ImageFolder
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, Suite
@@ -88,7 +89,7 @@ class Domains(Suite[D]):
     @property
     def data(self) -> str:
         """Identifier of the data set."""
-        return record.slug(self.folder.resolve().name)
+        return record.slug(Path(os.path.abspath(self.folder)).name)  # of a link its own name
 
     @functools.cached_property
     def _folders(self) -> dict[str, Path]:
@@ -117,6 +118,8 @@ class Domains(Suite[D]):
     def open(self) -> OpenSuite:
         """UsageError where folders are missing or empty, or disagree on the classes."""
         config, held_out = self.config, self.config.test_domains
+        if config.sets not in ("auto", "all"):
+            raise UsageError(f"sets={word(config.sets)}: domains are tested that test_domains= holds out")
         for name in held_out:
             if name not in self.domains():
                 words, hint = ",".join(held_out), nearest(name, self.domains())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,7 +40,8 @@ class EvaluationSet:
 
     def record(self) -> record.SetRecord:
         """What analysis must know about the set."""
-        source, groups = self.source, self.source.group
+        source = self.source
+        groups = Counter([] if source.group is None else source.group.tolist())
         return record.SetRecord(
             name=self.name,
             headline=self.headline,
@@ -48,7 +50,7 @@ class EvaluationSet:
             chance=1 / len(self.source.classes),
             measures=self.measured,
             higher_is_better=measures.of(self.headline).higher_is_better,
-            groups={} if groups is None else {g: int((groups == g).sum()) for g in np.unique(groups).tolist()},
+            groups={name: groups[name] for name in sorted(groups)},
             made_by=self.made_by,
             source_images=self.source_images,
             label_map=self.label_map.name,
@@ -56,7 +58,7 @@ class EvaluationSet:
             block=self.block,
             domain=self.domain,
             conditions=_counts(source.conditions, source.condition),
-            roles=source.roles,
+            roles={name: role for name, role in source.roles.items() if name in groups},
         )
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from biasbed import measures, record
-from biasbed.config import Config
+from biasbed.config import Config, layered
 from biasbed.errors import UsageError
-from biasbed.settings import nearest
+from biasbed.settings import flatten, nearest, specs, word
 from biasbed.suites import derived
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Suite(Generic[C]):
     """A protocol, as one file says it: its settings, its defaults and presets, how its images are opened.
 
     Settings: a subclass of `Config` with what this suite alone can be told. defaults: settings that it chooses
-    otherwise than `Config` and `Settings`, by dotted name. presets: named settings besides them.
+    otherwise than `Config` and `Settings`, by dotted name, unless a method does. presets: named settings besides them.
     """
 
     Settings: ClassVar[type[Config]] = Config
@@ -39,6 +39,21 @@ class Suite(Generic[C]):
     def __init__(self, config: C, name: str) -> None:
         """name: what its runs are filed under."""
         self.config, self.name = config, name
+
+    @classmethod
+    def defaults_for(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Settings that it chooses for a data set (`train`), for a method (`algorithm`), or for one on the other.
+
+        They win over `defaults` and over the method's own, `hparams.*` too; presets and flags win over them. given: the
+        flags, as words or values; what is left open is not among them.
+        """
+        return {}
+
+    @classmethod
+    def usual(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Its settings where no method is trained. given: the flags."""
+        found = layered([cls.defaults, cls.defaults_for(given)])
+        return {name: value for name, value in found.items() if not name.startswith("hparams.")}
 
     def open(self) -> OpenSuite:
         """The suite with its images; UsageError where they are missing or don't fit."""
@@ -74,12 +89,14 @@ class Suite(Generic[C]):
 
     def _flags(self) -> tuple[tuple[str, str], ...]:
         """What names the same training data in another command."""
-        usual = {"train": "auto", "data_dir": None, "prepared_dir": "auto", **self.defaults}
         chosen = [("suite", self.config.suite)]
-        for name in ("data_dir", "train", "image_size", "prepared_dir"):
-            value = getattr(self.config, name)
-            if value != usual.get(name) and (name, value) != ("train", "none"):
-                chosen.append((name, str(value)))
+        train = {} if self.config.train == "auto" else {"train": self.config.train}
+        general = {name: spec.default for name, spec in specs(self.Settings).items()}
+        usual = {**general, **self.usual({**dict(chosen), **train})}
+        for name, value in flatten(self.config).items():
+            names_data = name in ("data_dir", "train", "test_domains", "image_size", "prepared_dir")
+            if (names_data or name.startswith("data.")) and value not in (usual[name], "none"):
+                chosen.append((name, word(value)))
         return tuple(chosen)
 
 
@@ -133,20 +150,27 @@ class OpenSuite:
             training_sets=(self.train_name,),
             validation_sets=tuple(entry.name for entry in self.validation),
             monitor=self.monitor,
-            monitor_higher_is_better=measures.of(self.monitor).higher_is_better,
+            monitor_higher_is_better=self._is_better_higher(self.monitor),
             step_unit=config.unit,
             derived=self.derivations,
         )
-        return derived.checked(found, self._measured())
+        return derived.checked(found, self.measured())
 
     def _recorded(self, entry: EvaluationSet) -> record.SetRecord:
         """A set as analysis knows it; a headline that is derived has its own direction, and no chance level."""
         found = entry.record()
-        own = [d for d in self.derivations if (d.phase, d.measure, d.name) == ("test", found.headline, found.name)]
-        return replace(found, higher_is_better=own[0].higher_is_better, chance=0.0) if own else found
+        headline = str(record.MetricName("test", found.headline, found.name))
+        if headline not in {own.metric for own in self.derivations}:
+            return found
+        return replace(found, higher_is_better=self._is_better_higher(headline), chance=0.0)
 
-    def _measured(self) -> set[str]:
-        """The metrics of all sets."""
+    def _is_better_higher(self, metric: str) -> bool:
+        """Whether more of a metric is better: as it is declared where it is derived, else as its measure has it."""
+        declared = {own.metric: own.higher_is_better for own in self.derivations}
+        return declared.get(metric, measures.of(metric).higher_is_better)
+
+    def measured(self) -> set[str]:
+        """The metrics that its sets give."""
         phases = [("val", entry) for entry in self.validation] + [("test", entry) for entry in self.sets]
         return {metric for phase, entry in phases for metric in derived.metrics_of(entry.record(), phase)}
 

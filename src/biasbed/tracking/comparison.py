@@ -28,7 +28,8 @@ TRIED = "3.17.2"  # the MLflow whose pages the views are for
 TAG = "mlflow.sharedViewState."
 LOADED = 100  # runs that the table loads at a time: means are over those that are loaded
 NAME = "attributes.`Run Name`"  # the column of the methods, whose names would be cut
-SCOPE = (record.KIND, record.SUITE, record.STUDY, record.PROTOCOL_HASH)  # tags of what may stand in one table
+STUDY = (record.KIND, record.SUITE, record.STUDY)
+ALIKE = (record.TESTED, record.PROTOCOL_HASH)  # by the first that runs have, it is told what may stand in one table
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,9 @@ class Comparison:
 
     tags: Mapping[str, str]  # by which MLflow finds them; their study, kind and protocol among them
     protocol: record.Protocol
-    algorithms: tuple[str, ...]
+    algorithms: tuple[str, ...]  # or rows of a study, where runs say what they are one of
     experiments: Mapping[str, int]  # id -> how many of the runs are there; the first run's first
+    rows: str = record.ROW  # tag of what is compared; runs from before have their method's only
     settings: tuple[str, ...] = ()  # parameters in which a method's runs differ by design, as trials do
 
     @property
@@ -102,10 +104,10 @@ class Comparison:
             "columnWidths": {NAME: 240, **{name: _width(name) for name in columns}},
             "groupBy": {
                 "aggregateFunction": "average",
-                "groupByKeys": [{"mode": "tag", "groupByData": record.ALGORITHM}],
+                "groupByKeys": [{"mode": "tag", "groupByData": self.rows}],
             },
             # Of trials the best one is looked for, and a mean of their parameters means nothing.
-            "groupsExpanded": {f"tag.{record.ALGORITHM}.{name}": self.is_search for name in self.algorithms},
+            "groupsExpanded": {f"tag.{self.rows}.{name}": self.is_search for name in self.algorithms},
             "useGroupedValuesInCharts": True,
             "runsHiddenMode": "SHOW_ALL",
             "viewMaximized": False,
@@ -193,12 +195,18 @@ def unpacked(text: str) -> dict[str, Any]:
 
 def of_study(uri: str, study: str) -> list[Comparison]:
     """What a study's finished runs give to compare; usually one comparison. Raises Failure where the server fails."""
-    found: dict[tuple[str, ...], list[Any]] = {}
+    found: dict[tuple[tuple[str, str], ...], list[Any]] = {}
     for run in find_runs(uri, study=study):
-        scope = tuple(run.data.tags.get(name, "") for name in SCOPE)
-        if scope[0] in ("train", "trial") and all(scope) and run.info.status == "FINISHED":
-            found.setdefault(scope, []).append(run)
-    return [_of_runs(uri, dict(zip(SCOPE, scope, strict=True)), runs) for scope, runs in found.items()]
+        scope = scope_of(run.data.tags)
+        if scope.get(record.KIND) in ("train", "trial") and all(scope.values()) and run.info.status == "FINISHED":
+            found.setdefault(tuple(scope.items()), []).append(run)
+    return [_of_runs(uri, dict(scope), runs) for scope, runs in found.items()]
+
+
+def scope_of(tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags of a run, of which those that may stand in one table with it have the same."""
+    alike = next((name for name in ALIKE if tags.get(name)), record.PROTOCOL_HASH)
+    return {name: tags.get(name, "") for name in (*STUDY, alike)}
 
 
 def _of_runs(uri: str, tags: Mapping[str, str], runs: list[Any]) -> Comparison:
@@ -207,10 +215,12 @@ def _of_runs(uri: str, tags: Mapping[str, str], runs: list[Any]) -> Comparison:
         protocol = record.Protocol.from_json(text or "")
     except ValueError as error:
         raise Failure(f"run {runs[0].info.run_id} has no {record.PROTOCOL_FILE} that could be read: {error}") from None
+    rows = record.ROW if all(run.data.tags.get(record.ROW) for run in runs) else record.ALGORITHM
     return Comparison(
         tags=tags,
         protocol=protocol,
-        algorithms=tuple(dict.fromkeys(run.data.tags.get(record.ALGORITHM, "") for run in runs)),
+        algorithms=tuple(dict.fromkeys(run.data.tags.get(rows, "") for run in runs)),
+        rows=rows,
         experiments=Counter(run.info.experiment_id for run in runs),
         settings=_searched(runs) if tags[record.KIND] == "trial" else (),
     )

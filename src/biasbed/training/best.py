@@ -36,15 +36,23 @@ def _lost(folder: RunFolder) -> str | None:
         protocol = record.Protocol.from_json((folder.path / record.PROTOCOL_FILE).read_text())
     except Exception:  # of a damaged text, json and what is made of it raise nearly anything
         return record.PROTOCOL_FILE
-    whole = _whole(folder.path / checkpoint.BEST) is not None
-    given_up = bool(folder.read_state().get(WITHOUT_BEST)) and not (folder.path / checkpoint.BEST).exists()
-    if not whole and not given_up:
+    kept = _kept_epochs(folder)
+    if kept is None:
         return checkpoint.BEST
     known = {*(entry.name for entry in protocol.sets), *protocol.validation_sets}
     tested = {metric.set for m in _last_metrics(folder) if (metric := record.parse_metric(m)) is not None}
     sets = sorted(name for name in tested if name in known)  # a protocol names what other trainings are tested on too
-    kept = [which for which in record.PREDICTION_EPOCHS if whole or which != "best"]
     return next((name for which in kept if (name := _lacking(folder.path, sets, which))), None)
+
+
+def _kept_epochs(folder: RunFolder) -> tuple[str, ...] | None:
+    """Of which evaluations it should have the decisions; None where its best weights are lost."""
+    state, best = folder.read_state(), folder.path / checkpoint.BEST
+    if state.get("tags", {}).get(record.KIND) == "evaluate":  # of somebody else's weights, or recorded decisions
+        return ("last",) if (folder.path / "predictions").exists() else ()
+    whole = _whole(best) is not None
+    given_up = bool(state.get(WITHOUT_BEST)) and not best.exists()
+    return record.PREDICTION_EPOCHS if whole else ("last",) if given_up else None
 
 
 def _last_metrics(folder: RunFolder) -> Iterable[str]:

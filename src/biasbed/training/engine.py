@@ -95,6 +95,7 @@ class Engine:
         phases: Mapping[str, Sequence[str]],  # under which of val and test each set's numbers are recorded
         derive: Callable[[Mapping[str, float]], Mapping[str, float]],  # what follows from measured metrics
         monitor: str,
+        higher_is_better: bool,  # of the monitor
         best: Mapping[str, str],  # short name -> metric, of what is recorded a second time when it is the best so far
         group: Group,
         precision: Precision,
@@ -102,7 +103,8 @@ class Engine:
         describe: dict[str, Any],
     ) -> None:
         self.config, self.algorithm, self.loader, self.evaluator = config, algorithm, loader, evaluator
-        self.phases, self.derive, self.monitor, self.best = phases, derive, monitor, best
+        self.phases, self.derive, self.best = phases, derive, best
+        self.monitor, self.higher_is_better = monitor, higher_is_better
         self.group, self.precision = group, precision
         self.folder, self.describe = folder, describe
         self.on_record: Callable[[Record], None] = lambda entry: None  # rank 0's tracker
@@ -251,7 +253,7 @@ class Engine:
         value, number = entry["metrics"].get(self.monitor, math.nan), entry["step"]
         kept = ["last"]
         known = self.state.best
-        if known is None or math.isnan(known["value"]) or measures.is_better(self.monitor, value, known["value"]):
+        if known is None or measures.is_better(value, known["value"], self.higher_is_better):
             self.state.best = {"value": value, "number": number}
             metrics = entry["metrics"]
             entry["metrics"] |= {short: metrics[name] for short, name in self.best.items() if name in metrics}

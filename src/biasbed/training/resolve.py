@@ -7,7 +7,7 @@ from typing import Any
 
 from biasbed import record, registry
 from biasbed.algorithms import recipes
-from biasbed.config import Config, as_json, config_class, preset_names
+from biasbed.config import Config, as_json, config_class, layered, preset_names
 from biasbed.errors import UsageError
 from biasbed.settings import build, check, nearest, specs
 
@@ -15,8 +15,9 @@ from biasbed.settings import build, check, nearest, specs
 def resolve(flags: Mapping[str, Any]) -> Config:
     """The config of one run from the command line's flags (dotted names to words or values).
 
-    Later layers win: defaults, suite, algorithm, presets in their order, flags. `auto` leaves a setting to the layers
-    below. Raises UsageError for anything unknown, of a wrong type or out of range.
+    Later layers win: defaults, suite, algorithm, what the suite says for this data set and algorithm, presets in their
+    order, flags. `auto` leaves a setting to the layers below. Raises UsageError for anything unknown, of a wrong type
+    or out of range.
     """
     from biasbed import algorithms, suites
 
@@ -30,14 +31,7 @@ def resolve(flags: Mapping[str, Any]) -> Config:
     cls = config_class(suite.Settings, algorithm.HParams)
     owners = (suite.presets, algorithm.presets)
     presets = recipes.named(preset_names(given), owners, specs(cls), name)
-    layers = [suite.defaults, algorithm.defaults, *presets, given]
-    values: dict[str, Any] = {}
-    for layer in layers:
-        for one, other in (("epochs", "steps"), ("steps", "epochs")):
-            if layer.get(one) is not None and other not in layer:
-                values[other] = None
-        values |= layer
-    return build(cls, values)
+    return build(cls, layered([suite.defaults, algorithm.defaults, suite.defaults_for(given), *presets, given]))
 
 
 def _refuse_wrong_general(given: Mapping[str, Any]) -> None:

@@ -69,7 +69,8 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
                 print(f"warning: {problem}; falling back to the one before", file=sys.stderr)
             for line in (*(f"left out: {reason}" for reason in job.suite.left_out.values()), *job.suite.remarks):
                 print(line, file=sys.stderr)
-            _open_run(job, folder, tracker, state)
+            parameters = sum(parameter.numel() for parameter in engine.algorithm.parameters())
+            _open_run(job, folder, tracker, state, {record.PARAMETERS: str(parameters)})
             engine.on_record = tracker.log
         if state is not None:
             engine.restore(state)
@@ -95,8 +96,10 @@ def _report_skipped(engine: Engine, tracker: Tracker | None) -> None:
             print(f"warning: {message}; left out of every evaluation", file=sys.stderr)
 
 
-def _open_run(job: Job, folder: RunFolder, tracker: Tracker, state: Mapping[str, Any] | None) -> None:
-    """Write what describes the run, and open it on the server."""
+def _open_run(
+    job: Job, folder: RunFolder, tracker: Tracker, state: Mapping[str, Any] | None, more: Mapping[str, str]
+) -> None:
+    """Write what describes the run, and open it on the server. more: tags besides the job's."""
     config, path = job.config, folder.path
     (path / record.CONFIG_FILE).write_text(yaml.safe_dump(plain(config), sort_keys=False))
     (path / record.PROTOCOL_FILE).write_text(job.protocol.to_json())
@@ -114,7 +117,7 @@ def _open_run(job: Job, folder: RunFolder, tracker: Tracker, state: Mapping[str,
     contexts += [("validation", entry.name) for entry in job.suite.validating]
     contexts += [("testing", entry.name) for entry in job.suite.testing]
     inputs = [(context, name, job.fingerprint) for context, name in contexts]
-    tracker.start(job.name, experiment, job.tags(), plain(config), inputs)
+    tracker.start(job.name, experiment, {**job.tags(), **more}, plain(config), inputs)
     if state is not None:
         print(f"continuing {path} at step {state['position']['step']}", file=sys.stderr)
 
@@ -148,6 +151,7 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         phases={entry.name: [phase for phase, of in members.items() if entry in of] for entry in sets},
         derive=functools.partial(derived.values, job.protocol.derived, test_domains=suite.test_domains),
         monitor=suite.monitor,
+        higher_is_better=job.protocol.monitor_higher_is_better,
         best=job.protocol.best,
         group=group,
         precision=precision,

@@ -22,7 +22,7 @@ from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import html as report
 from biasbed.analysis.report import provenance
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.selection import published
+from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import BestEpoch
 from biasbed.settings import build
 from helpers.toy_runs import THREE, Recorder, fill
@@ -169,7 +169,7 @@ def test_oracle_numbers_are_marked_in_every_table(outcome: Outcome, tmp_path: Pa
 
 def test_the_card_of_a_reproduction_is_a_table(outcome: Outcome, tmp_path: Path) -> None:
     values = ("paper", "erm", "edge", 20.5, 0.7, 2, 23.0, 0.5, 10, -2.5, -5.0, 0.01, 0.02, "differs")
-    card = pd.DataFrame([values], columns=list(published.CARD_COLUMNS))
+    card = pd.DataFrame([values], columns=list(reproduction.CARD_COLUMNS))
     assert "Reproduction" not in html(outcome)
     text = rendered(dataclasses.replace(outcome.analysis, reproduction=card), tmp_path)
     row = re.search(r"<tr>.*differs.*", text)

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 from biasbed import record
 from biasbed.analysis import frames, load
+from biasbed.analysis.columns import Column
 from biasbed.analysis.report import summary, tables
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.runs.columns import Column
 from biasbed.analysis.selection import published
-from biasbed.analysis.selection.pools import History
-from biasbed.analysis.selection.published import AGREES, DIFFERS, DOUBTFUL, NOT_JUDGED
-from biasbed.analysis.selection.rules import AsPublished
+from biasbed.analysis.selection.reproduction import AGREES, DIFFERS
 from biasbed.errors import Failure, UsageError
-from biasbed.published import BIASBED, read
+from biasbed.published import BIASBED
 from helpers.toy_runs import PROTOCOL, Recorder, make_protocol
 
 METHODS = ("erm", "infodrop", "padain")
@@ -40,7 +35,7 @@ def beside(published_uri: str, tmp_path: Path) -> Recorder:
 
 def train_copies(recorder: Recorder, shift: Mapping[str, float] | None = None, num_runs: int = 3) -> None:
     """Own runs with the published numbers, `shift` points higher on some sets, at the epoch that validation chooses."""
-    for run in read(BIASBED):
+    for run in BIASBED.runs():
         if run.rule == "best_validation" and run.algorithm in METHODS and int(run.number) <= num_runs:
             scores = {name: value + (shift or {}).get(name, 0) / 100 for name, value in run.scores.items()}
             curves = {name: (value, value - 0.1) for name, value in scores.items()}
@@ -92,63 +87,6 @@ def test_the_card_is_written_printed_and_returned(beside: Recorder) -> None:
     assert analysis.algorithms == METHODS
 
 
-def a_study(values: Sequence[float]) -> tuple[published.PublishedStudy, dict[str, History]]:
-    entry = record.SetRecord("edge", "accuracy", 10, 2, 0.5)
-    runs = [run_of(str(i)) for i in range(len(values))]
-    histories = {
-        run.id: History(run.id, [("test/accuracy/edge", 0, v / 100)]) for run, v in zip(runs, values, strict=True)
-    }
-    return published.PublishedStudy(
-        "published_x", (Column("edge", entry),), {"last": tuple(runs)}, (), (), {}
-    ), histories
-
-
-def run_of(number: str) -> published.Run:
-    return published.Run(number, number, "0", "FINISHED", 0, 0, "published", "s", "published_x", "p", "erm", number)
-
-
-def card_of(ours: Sequence[float], theirs: Sequence[float], alpha: float = 0.05) -> pd.Series:
-    study, histories = a_study(theirs)
-    own_runs = pd.DataFrame({"algorithm": "erm", "dataset": "edge", "score": list(ours)})
-    return published.card(study, AsPublished("last"), own_runs, histories, {"edge": 100.0}, alpha).iloc[0]
-
-
-def test_p_is_that_of_a_prediction_interval() -> None:
-    """A mean of m further runs at the end of the 95 % interval has p = 0.05 (Hahn and Meeker 1991, chapter 4)."""
-    theirs = [50.0, 51.0, 52.5, 49.0, 50.5]
-    spread, n, m = float(np.std(theirs, ddof=1)), 5, 3
-    end = float(np.mean(theirs)) + stats.t.ppf(0.975, n - 1) * spread * math.sqrt(1 / m + 1 / n)
-    row = card_of([end] * m, theirs)
-    assert row["p"] == pytest.approx(0.05)
-    assert card_of([end + 0.01] * m, theirs)["verdict"] == DIFFERS  # one cell: Holm changes nothing
-    assert card_of([end - 0.01] * m, theirs)["verdict"] == AGREES
-
-
-def test_how_often_equal_runs_are_doubted_is_alpha() -> None:
-    generator = np.random.default_rng(0)
-    p = [card_of(generator.normal(50, 2, 2).tolist(), generator.normal(50, 2, 4).tolist())["p"] for _ in range(400)]
-    assert abs(np.mean(np.array(p) < 0.1) - 0.1) < 4 * math.sqrt(0.09 / 400)
-
-
-@pytest.mark.parametrize("theirs", [[50.0], [50.0, 50.0, 50.0]])
-def test_without_spread_nothing_is_judged(theirs: list[float]) -> None:
-    row = card_of([60.0, 61.0], theirs)
-    assert row["verdict"] == NOT_JUDGED
-    assert row["difference"] == pytest.approx(10.5)
-    assert math.isnan(row["p"])
-    assert math.isnan(row["p_holm"])
-
-
-def test_between_doubtful_and_different_stands_holm() -> None:
-    frame = pd.DataFrame({name: [0.0] * 3 for name in published.CARD_COLUMNS[:-2]})
-    frame["p"] = [0.01, 0.04, math.nan]
-    frame[["num_runs", "published_num_runs"]] = 1
-    judged = published._judge(frame, 0.05)
-    assert judged["verdict"].tolist() == [DIFFERS, DIFFERS, NOT_JUDGED]
-    frame["p"] = [0.03, 0.04, 0.9]
-    assert published._judge(frame, 0.05)["verdict"].tolist() == [DOUBTFUL, DOUBTFUL, AGREES]
-
-
 # --- in the same tables -----------------------------------------------------------------------------------------------
 
 
@@ -198,10 +136,10 @@ def test_sets_of_other_classes_are_left_out_and_others_counted(beside: Recorder)
     changed = dataclasses.replace(theirs[2], classes=3)
     fewer = dataclasses.replace(theirs[3], images=799)
     ours = [Column(entry.name, entry) for entry in (theirs[1], changed, fewer, make_protocol().sets[0])]
-    shared, notes = published._shared(ours, theirs)
-    assert [entry.name for entry in shared] == ["silhouette", "sketch"]
+    shared, notes = published._shared(ours, BIASBED.protocol, ())
+    assert [column.name for column, _ in shared] == ["silhouette", "sketch"]
     assert notes == [
-        "edge is not compared: accuracy of 3 classes here, accuracy of 16 there",
+        "edge is not compared: accuracy of 3 classes here, accuracy of 16 classes there",
         "sketch has 799 images here and 800 there",
     ]
 

@@ -12,7 +12,7 @@ import pytest
 
 from biasbed import record
 from biasbed.analysis import scores
-from biasbed.analysis.runs.columns import Column
+from biasbed.analysis.columns import Column
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.selection.pools import History, pools_of
 from biasbed.analysis.selection.rules import (

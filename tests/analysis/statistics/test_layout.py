@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from biasbed import record
 from biasbed.analysis import scores
-from biasbed.analysis.runs.columns import Column, blocks, layout
+from biasbed.analysis.columns import Column, blocks, layout
 from biasbed.analysis.statistics import bootstrap, friedman, pairs, simulation
 from biasbed.analysis.statistics.layout import Layout, each, rows_of, single
 from helpers.demsar import matrix

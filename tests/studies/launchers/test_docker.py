@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from biasbed import cli
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.system import code as provenance
@@ -82,6 +84,26 @@ def test_what_the_engine_is_asked_for(engine: Engine, tmp_path: Path, monkeypatc
     expected = {"MLFLOW_TRACKING_URI=http://server:5000", "BIASBED_PARENT_RUN=abc", "MLFLOW_TRACKING_TOKEN=secret"}
     assert expected <= set(request["Env"])
     assert request["Labels"] == {"biasbed.study": "s", "biasbed.run": "erm-seed0"}
+
+
+def test_a_model_that_is_only_tested_is_mounted(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container runs `evaluate`, with words that this command takes."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("net.ckpt", "outputs.yaml"):
+        (tmp_path / name).touch()
+    engine.execute = script("")
+    words = {"model": "net.ckpt", "label_map": "outputs.yaml", "weights": "none", "suite": "demo"}
+    training = launcher().start(replace(command(tmp_path / "home", **words), kind="evaluate"))
+    wait_for(lambda: training.poll() is not None)
+    request = asked(engine)
+    name, *flags = request["Cmd"]
+    assert name == "evaluate"
+    pairs = cli.parse(name, flags)
+    assert (pairs["model"], pairs["weights"]) == (str(tmp_path / "net.ckpt"), "none")
+    readable = {mount["Source"] for mount in request["HostConfig"]["Mounts"] if mount.get("ReadOnly")}
+    assert {pairs["model"], pairs["label_map"]} <= readable
 
 
 def test_a_training_ends_as_it_is_told(engine: Engine, tmp_path: Path) -> None:

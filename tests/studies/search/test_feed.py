@@ -15,7 +15,6 @@ import pytest
 
 from biasbed import record
 from biasbed.errors import Failure
-from biasbed.options import SweepOptions
 from biasbed.studies import runner
 from biasbed.studies.search import feed as feeds
 from biasbed.studies.search import runs, samplers, trials
@@ -349,50 +348,3 @@ def test_a_training_that_fails_is_a_failed_trial_until_the_next_command(bed: Bed
     again = FakeTrials()
     assert trials.counts(found(bed.work(again)).outcomes)["complete"] == 6
     assert again.started == ["erm-trial2"]
-
-
-OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("random", "gp", "qmc")]
-
-
-@pytest.mark.parametrize("sampler", ["tpe", "brute_force", *OTHERS])
-def test_samplers_stay_in_the_space_and_repeat_themselves(bed: Bed, sampler: str) -> None:
-    bed.space.write_text(
-        "optim.name: {distribution: categorical, choices: [sgd, adam]}\n"
-        "optim.lr: {distribution: uniform, low: 0.1, high: 0.5, step: 0.1}\n"
-        "optim.momentum: {distribution: uniform, low: 0.5, high: 0.9, step: 0.4, when: {optim.name: sgd}}\n"
-    )
-    drawn = []
-    for home in ("a", "b"):
-        one = Bed(bed.image_root, bed.home.with_name(home), bed.space)
-        launcher = FakeTrials()
-        done = found(one.work(launcher, trials=7, sampler=sampler))
-        drawn.append([trial.params for trial in done.outcomes.values()])
-        for trial in done.outcomes.values():
-            assert ("optim.momentum" in trial.params) == (trial.params["optim.name"] == "sgd")
-        if sampler == "brute_force":
-            assert len({str(sorted(params.items())) for params in drawn[-1]}) == len(drawn[-1]) == 7
-    assert drawn[0] == drawn[1]
-    assert len(drawn[0]) == 7
-
-
-@pytest.mark.parametrize("pruner", ["hyperband", "successive_halving"])
-def test_pruners_let_good_trainings_end(bed: Bed, pruner: str) -> None:
-    done = found(bed.work(FakeTrials(), trials=6, pruner=pruner, sampler="random"))
-    counted = trials.counts(done.outcomes)
-    assert counted["complete"] + counted["pruned"] == 6
-    assert counted["complete"] >= 1
-    assert counted["pruned"] >= 1
-
-
-def test_domainbed_s_search_is_random_and_repeated_with_new_seeds(bed: Bed) -> None:
-    launcher = FakeTrials()
-    options: dict[str, Any] = {"search": "domainbed", "trials": 4, "pruner": "auto", "sampler": "auto", "seed": 5}
-    done = bed.work(launcher, **options)
-    assert [search.name for search, _ in done.studies] == [f"sweep/erm/r{repeat}" for repeat in range(3)]
-    assert {(search.sampler, search.pruner) for search, _ in done.studies} == {("random", "none")}
-    assert [search.seed for search, _ in done.studies] == [5, 6, 7]
-    assert {command.words["seed"] for command in launcher.commands} == {"5", "6", "7"}
-    drawn = [{t.params["optim.lr"] for t in study.trials} for _, study in done.studies]
-    assert len(set.union(*drawn)) == 3 * 3 + 1
-    assert "erm-trialr2-3" in launcher.started
-    assert SweepOptions(search="domainbed").settled("trials") == 20

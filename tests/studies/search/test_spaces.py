@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import optuna
@@ -9,10 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biasbed import algorithms, config
+from biasbed import algorithms, config, record, suites
+from biasbed.config import Config
 from biasbed.errors import UsageError
+from biasbed.settings import specs
+from biasbed.studies.search import samplers
 from biasbed.studies.search import space as spaces
-from biasbed.studies.search.space import Space, read_space
+from biasbed.studies.search.space import Dimension, Space, read_space
 from biasbed.training.resolve import resolve
 from helpers.commands import ROOT
 
@@ -44,9 +48,10 @@ def test_every_space_holds_and_has_the_default(path: Path) -> None:
     own = words(path.stem)
     space = read_space("auto", own)
     default = space.default(resolve(own))
-    assert not isinstance(default, str), default
-    assert tuple(default) == space.names
-    suggested = space.suggest(optuna.trial.FixedTrial(dict(default)))  # type: ignore[arg-type]
+    assert default.is_inside
+    assert tuple(default.words) == tuple(default.parameters) == space.names
+    suggested = space.suggest(optuna.trial.FixedTrial(dict(default.parameters)))  # type: ignore[arg-type]
+    assert suggested == default.words
     assert config.plain(resolve({**own, **suggested})) == config.plain(resolve(own))
 
 
@@ -54,13 +59,26 @@ def test_every_method_has_a_space() -> None:
     assert {path.stem for path in SPACES} == set(algorithms.REGISTRY)
 
 
-def test_the_suite_s_own_space_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_space_of_suite_and_data_set_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spaces, "SPACES", tmp_path)
-    for folder, low in (("", 0.01), ("demo", 0.05)):
+    for folder, low in (("", 0.01), ("domains", 0.02), ("domains/pacs", 0.03)):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / "erm.yaml").write_text(f"optim.lr: {{distribution: uniform, low: {low}, high: 1}}\n")
-    lows = [read_space("auto", {**words("erm"), "suite": suite}).dimensions[0].low for suite in ("demo", "folders")]
-    assert lows == [0.05, 0.01]
+
+    def low_of(suite: str, **more: str) -> float:
+        return read_space("auto", {**words("erm", **more), "suite": suite}).dimensions[0].low
+
+    assert [low_of("demo"), low_of("domains")] == [0.01, 0.02]
+    assert [low_of("domains", train=name) for name in ("PACS", "pacs", "VLCS")] == [0.03, 0.03, 0.02]
+    assert low_of("demo", train="stylized") == 0.01
+
+
+def test_spaces_lie_under_suites() -> None:
+    for path in (ROOT / "sweeps" / "spaces").rglob("*.yaml"):
+        where = path.relative_to(ROOT / "sweeps" / "spaces").parts[:-1]
+        assert len(where) <= 2, path
+        assert not where or where[0] in suites.REGISTRY, path
+        assert all(part == record.slug(part) for part in where), path
 
 
 def test_a_conditional_space(tmp_path: Path) -> None:
@@ -79,7 +97,8 @@ def test_a_conditional_space(tmp_path: Path) -> None:
     assert space.is_conditional
     assert not space.is_finite
     default = space.default(resolve(words("infodrop")))
-    assert default == {"optim.name": "sgd", "optim.momentum": 0.9, "hparams.layers": 0, "optim.lr": 0.1}
+    assert default.is_inside
+    assert default.parameters == {"optim.name": "sgd", "optim.momentum": 0.9, "hparams.layers": 0, "optim.lr": 0.1}
 
 
 def test_points_of_a_finite_space_are_counted(tmp_path: Path) -> None:
@@ -99,15 +118,46 @@ def test_points_of_a_finite_space_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "outside"),
     [
-        ("optim.lr: {distribution: loguniform, low: 0.2, high: 1.0}", "optim.lr=0.1"),
-        ("optim.lr: {distribution: uniform, low: 0.0001, high: 1.0, step: 0.3}", "optim.lr=0.1"),
-        ("optim.lr_batch: {distribution: int, low: 64, high: 128}", "optim.lr_batch=256"),
-        ("optim.name: {distribution: categorical, choices: [adam, adamw]}", "optim.name=sgd"),
+        ("optim.lr: {distribution: loguniform, low: 0.2, high: 1.0}", "0.1"),
+        ("optim.lr: {distribution: uniform, low: 0.0001, high: 1.0, step: 0.3}", "0.1"),
+        ("optim.lr_batch: {distribution: int, low: 64, high: 128}", "256"),
+        ("optim.name: {distribution: categorical, choices: [adam, adamw]}", "sgd"),
+        ("batch_size: {distribution: floor_power, low: 3, high: 5.5}", "64"),
+        ("optim.milestones: {distribution: categorical, choices: [[0.5], [0.6, 0.9]]}", "0.3,0.6,0.9"),
     ],
 )
-def test_a_default_outside_of_the_space_is_named(line: str, outside: str, tmp_path: Path) -> None:
-    space = read_space(write(tmp_path, line), words("erm"))
-    assert space.default(resolve(words("erm"))) == outside
+def test_a_default_outside_of_the_space_is_words_alone(line: str, outside: str, tmp_path: Path) -> None:
+    momentum = "optim.momentum: {distribution: uniform, low: 0.5, high: 0.9}\n"
+    space = read_space(write(tmp_path, momentum + line), words("erm"))
+    default = space.default(resolve(words("erm")))
+    assert default.words == {"optim.momentum": "0.9", line.partition(":")[0]: outside}
+    assert default.parameters == {"optim.momentum": 0.9}
+    assert not default.is_inside
+    assert config.plain(resolve({**words("erm"), **default.words})) == config.plain(resolve(words("erm")))
+
+
+@pytest.mark.parametrize(("low", "high", "base"), [(0, 3, 2), (3, 5.5, 2), (0, 4, 10)])
+def test_a_floor_power_is_its_law(low: float, high: float, base: int) -> None:
+    """Gulrajani and Lopez-Paz's int(2**U(low, high)): the chance of n is the part of exponents that come to it."""
+    one = Dimension("hparams.layers", "floor_power", low, high, base=base)
+    smallest, largest = map(int, one.extremes)
+    assert smallest == base**low
+    assert largest == math.ceil(base**high) - 1
+    sampler = samplers.make_sampler("random", 3, False, lambda trial: trial.number)
+    study = optuna.create_study(sampler=sampler)
+    drawn = [int(one.in_words(one.suggest(study.ask()))) for _ in range(1000)]
+    for n in (smallest, smallest + 1, smallest + 4):
+        chance = math.log(min(n + 1, base**high) / n, base) / (high - low)
+        assert abs(drawn.count(n) / 1000 - chance) < 4 * math.sqrt(chance / 1000)
+    spec = specs(Config)["batch_size"]
+    for n in range(smallest, min(largest, 600) + 1):  # each as a default
+        exponent = one.holds(n, spec)
+        assert exponent is not None
+        assert low <= exponent <= high
+        assert one.in_words(exponent) == str(n)
+    assert one.holds(smallest - 1, spec) is None
+    assert one.holds(largest + 1, spec) is None
+    assert one.in_words(high) == str(largest)  # a model of the exponents may come to the bound itself
 
 
 @pytest.mark.parametrize(
@@ -141,6 +191,12 @@ def test_a_default_outside_of_the_space_is_named(line: str, outside: str, tmp_pa
         ("optim.momentum: {distribution: uniform, low: 0.5, high: 1.0}", "optim.momentum=1.0: input should be less"),
         ("optim.lr: {distribution: int, low: 1, high: 2.5}", "int needs whole numbers"),
         ("hparams.layers: {distribution: uniform, low: 0, high: 4}", "is a whole number"),
+        ("hparams.layers: {distribution: floor_power, low: 0, high: 3}", "hparams.layers=7: input should be less"),
+        ("batch_size: {distribution: floor_power, low: 3, high: 5, step: 1}", "floor_power has no 'step'"),
+        ("batch_size: {distribution: floor_power, low: 3, high: 5, base: 1}", "base=1: should be above 1"),
+        ("batch_size: {distribution: floor_power, low: 3, high: 3.1}", "all its powers come to 8"),
+        ("batch_size: {distribution: floor_power, low: 3, high: 5000}", "2 to the power of it is too large"),
+        ("optim.lr: {distribution: int, low: 1, high: 2, base: 2}", "int has no 'base'"),
         ("hparams.layers: {distribution: int, low: 0, high: 5}", "hparams.layers=5: input should be less"),
         ("optim.name: {distribution: uniform, low: 0, high: 4}", "optim.name is no number"),
         ("optim.milestones: {distribution: uniform, low: 0, high: 4}", "optim.milestones is no number"),
@@ -164,6 +220,13 @@ def test_wrong_spaces_are_refused_in_one_line(text: str, message: str, tmp_path:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["data.seed", "data.val_fraction", "test_domains", "train", "seed", "row", "cell"])
+def test_what_a_trial_trains_on_is_not_searched_over(name: str, tmp_path: Path) -> None:
+    file = write(tmp_path, f"{name}: {{distribution: categorical, choices: [a, b]}}")
+    with pytest.raises(UsageError, match=f"{name} can't be searched over: give one value as a flag"):
+        read_space(file, {**words("erm"), "suite": "domains"})
+
+
 def test_a_space_that_is_not_there() -> None:
     with pytest.raises(UsageError, match="No such file"):
         read_space("/nowhere.yaml", words("erm"))
@@ -175,8 +238,6 @@ def test_a_space_that_is_not_there() -> None:
 @given(low=st.integers(0, 3), size=st.integers(1, 4), seed=st.integers(0, 99))
 def test_words_of_a_trial_are_its_parameters(low: int, size: int, seed: int) -> None:
     """What a finished trial's parameters say is what it was trained with, to the last digit."""
-    from biasbed.studies.search.space import Dimension
-
     space = Space(
         "infodrop",
         (

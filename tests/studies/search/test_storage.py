@@ -67,14 +67,14 @@ def test_looking_for_a_storage_makes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_sweep_is_refused_for_searches_of_its_own_only(bed: Bed) -> None:
-    import optuna
-
     bed.home.mkdir()
-    plan = bed.plan(FakeTrials(), study="a")
+    launcher = FakeTrials()
     storage = storages.open_storage(f"sqlite:///{bed.home / 'sweep.db'}", 60, 2)
-    for name in ("a/erm", "a/b/erm", "a/b/erm/r0", "ab/infodrop"):
-        optuna.create_study(study_name=name, storage=storage)
+    plan = bed.plan(launcher, study="a")
+    for others in ({"study": "a/b", "repeats": 2}, {"study": "ab", "algorithms": ("infodrop",)}, {"study": "a"}):
+        for search in bed.plan(launcher, **others).searches:
+            storages.join(storage, search)
     storages.refuse_others(storage, plan.searches)
-    optuna.create_study(study_name="a/sagnet/r1", storage=storage)
+    storages.join(storage, bed.plan(launcher, study="a", algorithms=("sagnet",), repeats=2).searches[1])
     with pytest.raises(UsageError, match="searches of sagnet/r1, too"):
         storages.refuse_others(storage, plan.searches)

@@ -12,6 +12,9 @@ import pytest
 import yaml
 
 from biasbed import cli, record
+from biasbed.analysis.options import AnalyzeOptions
+from biasbed.analysis.runs.collect import collect
+from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import Failure, UsageError
 from biasbed.options import SweepOptions
 from biasbed.settings import build, specs
@@ -109,7 +112,7 @@ def test_a_sweep_from_start_to_winners(
     # Winners: a table with fresh seeds, found through the server.
     table = winners.fetch("mine", "auto")
     assert (table.study, table.seeds) == ("mine_winners", (1, 2, 3))
-    assert table.algorithms["erm"] == {"optim.lr": best["optim.lr"]}
+    assert table.rows["erm"] == {"algorithm": "erm", "optim.lr": best["optim.lr"]}
     assert table.settings["epochs"] == "4"
     assert read_table(str(folder / "winners.yaml")) == table
     assert refuse_seen(table) == table
@@ -206,7 +209,7 @@ def test_winners_that_can_t_be_had(tracking: str, tmp_path: Path) -> None:
     with pytest.raises(Failure, match="no trial is complete yet"):
         winners.fetch("other", "auto")
     content = winners.table(
-        "other", "demo", {"erm": {"optim.lr": "0.123"}}, [0, 1], {}, {"objective": "m", "oracle": "false"}
+        "other", "demo", {"erm": {"": {"optim.lr": "0.123"}}}, [0, 1], {}, {"objective": "m", "oracle": "false"}
     )
     (tmp_path / tracked.WINNERS).write_text(yaml.safe_dump(content))
     client.log_artifact(one.info.run_id, str(tmp_path / tracked.WINNERS))
@@ -248,11 +251,10 @@ def test_an_objective_on_test_sets_is_marked_everywhere(
 
 
 def test_the_direction_of_an_objective() -> None:
-    entry = record.SetRecord("ink", "accuracy", 10, 3, 0.3)
-    protocol = record.Protocol("folders", (entry,), ("train",), ("val",), "val/accuracy/val")
-    assert choose_objective("auto", protocol, False) == ("val/accuracy/val", True)
-    assert choose_objective("val/loss/val", protocol, False) == ("val/loss/val", False)
-    assert choose_objective("test/loss/ink", protocol, True) == ("test/loss/ink", False)
+    known = {"val/accuracy/val": True, "val/loss/val": False, "test/loss/ink": False}
+    assert choose_objective("auto", known, "val/accuracy/val", False) == ("val/accuracy/val", True)
+    assert choose_objective("val/loss/val", known, "val/accuracy/val", False) == ("val/loss/val", False)
+    assert choose_objective("test/loss/ink", known, "val/accuracy/val", True) == ("test/loss/ink", False)
 
 
 # --- real trainings ---------------------------------------------------------------------------------------------------
@@ -300,8 +302,7 @@ def test_trials_are_runs_of_their_own_with_their_true_status(
     assert float(rows[0]["value"]) == best
     # Trials count nowhere as trainings.
     assert finished_runs(tracking, "mine") == {}
-    assert cli.main(["analyze"]) == 1
-    assert "there is nothing to analyse: no runs" in capsys.readouterr().err
+    assert collect(RunStore(tracking), AnalyzeOptions())[0].is_search
     assert not storage.exists(f"sqlite:///{bed.home}/none.db")
 
 

@@ -39,14 +39,16 @@ def searched(*every: FrozenTrial, trials: int = 8, maximize: bool = True, repeat
     search: Any = SimpleNamespace(
         name=f"s/erm/{repeat}",
         algorithm="erm",
+        subject="erm",
         title="erm",
+        expanded="",
         trials=trials,
         maximize=maximize,
         metric="val/accuracy/val" if maximize else "val/loss/val",
         is_oracle=False,
         space=SPACE,
         words={"algorithm": "erm"},
-        default={"optim.lr": 0.1},
+        settings=lambda trial: SPACE.words(trial.params),
         run=SimpleNamespace(unit="epoch", total=4),
         trial=lambda place: str(place) if repeat is None else f"r{repeat}-{place}",
     )
@@ -91,7 +93,7 @@ def test_the_summary_compares_with_the_default_and_over_repeats() -> None:
     assert "best     90.00 (trial r1-1): optim.lr=0.5" in said
     assert "default  72.00 (trial r1-0); the best is 18.00 better, on one seed" in said
     assert "over 2 repeats: 85.00, standard deviation 7.07" in said
-    assert winners([first, second]) == {"erm": {"optim.lr": "0.5"}}
+    assert winners([first, second]) == {"erm": {"": {"optim.lr": "0.5"}}}
 
 
 def test_less_is_better_for_a_loss() -> None:

@@ -23,15 +23,16 @@ S = TypeVar("S", bound=StudyOptions)
 
 @dataclass(frozen=True)
 class TrainCommand:
-    """One training to be started."""
+    """One training to be started, or one test of a model that is trained already."""
 
     name: str
-    words: Mapping[str, str]  # the settings of `biasbed train`
+    words: Mapping[str, str]  # the settings of the command
     environment: Mapping[str, str]  # to be set besides the launcher's own: tracking server, parent run
     log: Path  # what the training prints is appended to this file
     slot: int  # which of the trainings at a time this is, from 0
     slots: int  # how many there are at a time
     processes: int  # that it trains with
+    kind: str = "train"  # the command: train or evaluate
 
     @property
     def folder(self) -> Path:
@@ -46,7 +47,7 @@ class TrainCommand:
     @property
     def arguments(self) -> list[str]:
         """The words after `biasbed`."""
-        return ["train", *as_flags(self.words)]
+        return [self.kind, *as_flags(self.words)]
 
 
 class StartedTraining(Protocol):

@@ -54,6 +54,7 @@ class DockerOptions(StudyOptions):
 
 
 OWN = ("algorithm", "suite")  # settings that may name a user's file
+READ = ("data_dir", "init", "model", "weights", "label_map")  # settings that may name what is read
 KILLED = 137  # exit code of a container whose process was ended by SIGKILL
 
 
@@ -193,7 +194,7 @@ class DockerLauncher(Launcher):
         from docker.types import Mount
 
         words = command.words
-        read = [words[name] for name in ("data_dir", "prepared_dir", "init") if name in words]
+        read = [words[name] for name in ("prepared_dir", *READ) if name in words]
         read += [str(Path(words[name].rpartition(":")[0]).parent) for name in OWN if ".py:" in words.get(name, "")]
         there = dict.fromkeys(path for path in (*read, *self.mounts) if os.path.isabs(path) and os.path.exists(path))
         writable = Mount(str(command.home), str(command.home), type="bind")
@@ -225,7 +226,7 @@ def _absolute(command: TrainCommand) -> dict[str, str]:
     words = dict(command.words)
     words["output_dir"] = str(command.home)
     words["prepared_dir"] = str(prepared.base(words.get("prepared_dir", "auto")))
-    for name in ("data_dir", "init"):
+    for name in READ:
         if name in words and os.path.exists(path := os.path.expanduser(words[name])):
             words[name] = os.path.abspath(path)
     return words | {name: settled(words[name]) for name in OWN if name in words}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 LOOK = 1.0  # seconds between looks at the searches
+SHARE = 10  # times as long as a look takes is the least until the next: hundreds of searches take their time
 STALE = 5.0  # seconds between looks for trials whose command is gone
 PATIENCE = 600.0  # seconds that the storage may be away
 LOG = "runner.log"  # in the sweep's folder: what the runner says
@@ -166,8 +167,9 @@ class TrialFeed:
             self._tell(trial, "FAIL")
             return None
         trial.set_user_attr(trials.PLACE, place)
-        words = search.space.suggest(trial)
-        earlier = trials.equal(trial, every)
+        is_given = trials.DEFAULT in trial.user_attrs and not search.default.is_inside
+        words = search.default.words if is_given else search.space.suggest(trial)
+        earlier = next((t for t in trials.ended_well(every) if search.settings(t) == words), None)
         if earlier is not None:
             self._as_before(trial, earlier)
             return None
@@ -209,10 +211,10 @@ class TrialFeed:
         with self._patiently("update"):
             self._look_at_own()
             self._look_for_dead()
-            if time.monotonic() > self.look_again:
-                self.look_again = time.monotonic() + LOOK
+            if (began := time.monotonic()) > self.look_again:
                 found = self.tell_news()
                 self.display.show(lambda: lines(self.plan.study, found, self.plan.workers))
+                self.look_again = time.monotonic() + max(LOOK, SHARE * (time.monotonic() - began))
 
     def tell_news(self) -> list[SearchState]:
         """How the searches stand; what is new is said on the terminal."""
@@ -283,6 +285,8 @@ class TrialFeed:
         self.search_again, limit = time.monotonic() + STALE, self.options.retries
         self.life.give()  # before others are looked for: the storage may just be back
         for search, study in self.studies:
+            if not trials.running(study):
+                continue
             fail_stale_trials(study)
             trials.release_dead(study, limit)
             trials.release_unstamped(study, 2.0 * self.options.heartbeat, limit)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biasbed.studies.search import trials
-from biasbed.studies.search.results import SearchState, of_algorithms
+from biasbed.studies.search.results import SearchState, by_subject
 from biasbed.studies.search.space import Dimension
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ AT_LEAST = 2  # complete trials, for a picture to show anything
 
 
 def write(folder: Path, found: Sequence[SearchState]) -> list[Path]:
-    """Three pictures of each method, its repeats together."""
+    """Three pictures of each method in each cell, its repeats together."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -29,14 +29,14 @@ def write(folder: Path, found: Sequence[SearchState]) -> list[Path]:
 
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for algorithm, repeats in of_algorithms(found).items():
+    for repeats in by_subject(found).values():
         ended = [t for one in repeats for t in one.outcomes.values() if t.state.name in ("COMPLETE", "PRUNED")]
         if sum(trial.state.name == "COMPLETE" for trial in ended) < AT_LEAST:
             continue
         for name, draw in {"history": _history, "importance": _importance, "parallel": _parallel}.items():
             figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
             draw(axes, repeats, ended)
-            written.append(folder / f"{algorithm}_{name}.png")
+            written.append(folder / f"{repeats[0].search.run.place}_{name}.png")
             figure.savefig(written[-1], dpi=120)
             plt.close(figure)
     return written
@@ -87,7 +87,7 @@ def _history(axes: Axes, repeats: Sequence[SearchState], ended: Sequence[FrozenT
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))  # of several repeats once
     axes.legend(handles.values(), handles.keys(), fontsize=8, frameon=False)
-    _title(axes, f"{one.search.algorithm}: course of the search ({one.search.sampler}, {one.search.pruner} pruner)")
+    _title(axes, f"{one.search.subject}: course of the search ({one.search.sampler}, {one.search.pruner} pruner)")
 
 
 def _importance(axes: Axes, repeats: Sequence[SearchState], ended: Sequence[FrozenTrial]) -> None:
@@ -97,7 +97,7 @@ def _importance(axes: Axes, repeats: Sequence[SearchState], ended: Sequence[Froz
 
     one = repeats[0]
     study = create_study(direction="maximize" if one.search.maximize else "minimize")
-    complete = [trial for trial in ended if trial.state.name == "COMPLETE"]
+    complete = [trial for trial in ended if trial.state.name == "COMPLETE" and trial.params]
     study.add_trials(complete)
     names = [name for name in one.search.space.names if all(name in trial.params for trial in complete)]
     with warnings.catch_warnings():
@@ -113,7 +113,7 @@ def _importance(axes: Axes, repeats: Sequence[SearchState], ended: Sequence[Froz
     if not ordered:
         axes.text(0.5, 0.5, "not to be told from these trials", ha="center", transform=axes.transAxes)
     few = ": too few to rely on" if len(complete) < 10 * max(1, len(names)) else ""
-    _title(axes, f"{one.search.algorithm}: importance of each setting ({len(complete)} trials{few})")
+    _title(axes, f"{one.search.subject}: importance of each setting ({len(complete)} trials{few})")
 
 
 def _parallel(axes: Axes, repeats: Sequence[SearchState], ended: Sequence[FrozenTrial]) -> None:
@@ -128,7 +128,8 @@ def _parallel(axes: Axes, repeats: Sequence[SearchState], ended: Sequence[Frozen
     low, high = min(values), max(values)
     shades = colormaps["Blues"]
     for rank, (trial, value) in enumerate(zip(complete, values, strict=True)):
-        heights = [_height(d, trial.params.get(d.name)) for d in dimensions]
+        parameters = one.search.parameters(trial)
+        heights = [_height(d, parameters.get(d.name)) for d in dimensions]
         heights.append((value - low) / (high - low) if high > low else 0.5)
         is_default = bool(trial.user_attrs.get(trials.DEFAULT))
         colour = RED if is_default else shades(0.3 + 0.7 * (rank + 1) / len(complete))
@@ -139,7 +140,7 @@ def _parallel(axes: Axes, repeats: Sequence[SearchState], ended: Sequence[Frozen
     axes.set_xticks(range(len(dimensions) + 1), [*one.search.space.names, _label(one)], fontsize=8)
     axes.set(yticks=[], xlim=(-0.35, len(dimensions) + 0.55), ylim=(-0.05, 1.08))
     axes.spines["left"].set_visible(False)
-    _title(axes, f"{one.search.algorithm}: settings and value of each complete trial (red: the default)")
+    _title(axes, f"{one.search.subject}: settings and value of each complete trial (red: the default)")
 
 
 def _axis(axes: Axes, where: int, ticks: Sequence[tuple[float, str]]) -> None:
@@ -171,4 +172,5 @@ def _ticks(dimension: Dimension) -> list[tuple[Any, str]]:
         middle = math.exp((math.log(low) + math.log(high)) / 2)
     else:
         middle = (low + high) / 2
-    return [(value, f"{value:.3g}") for value in (low, middle, high)]
+    shown = dimension.in_words if dimension.base else "{:.3g}".format
+    return [(value, shown(value)) for value in (low, middle, high)]

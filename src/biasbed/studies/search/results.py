@@ -1,4 +1,4 @@
-"""What came out of a sweep: its trials as a table, and per method the best against the default."""
+"""What came out of a sweep: its trials as a table, and per method and cell the best against the default."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from biasbed.tracking.folder import RunFolder
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-HEADER = ("algorithm", "trial", "seed", "state", "value", "reached", "default", "attempts", "equal_to")
+HEADER = ("algorithm", "cell", "trial", "seed", "state", "value", "reached", "default", "attempts", "equal_to")
 TAIL = ("seconds", "run_id", "host", "error")
 
 
@@ -47,44 +47,52 @@ class SearchState:
         """The trial with the method's own parameters."""
         return next((t for t in self.outcomes.values() if t.user_attrs.get(trials.DEFAULT)), None)
 
-    def settings(self, trial: FrozenTrial) -> dict[str, str]:
-        return self.search.space.words(trial.params)
+    def settings(self, trial: FrozenTrial) -> Words:
+        return self.search.settings(trial)
 
 
-def of_algorithms(found: Sequence[SearchState]) -> dict[str, list[SearchState]]:
-    """The repeats of each algorithm."""
+def by_subject(found: Sequence[SearchState]) -> dict[str, list[SearchState]]:
+    """The repeats of each method in each cell, by what both are called."""
     grouped: dict[str, list[SearchState]] = {}
     for one in found:
-        grouped.setdefault(one.search.algorithm, []).append(one)
+        grouped.setdefault(one.search.subject, []).append(one)
     return grouped
 
 
 def winner(repeats: Sequence[SearchState]) -> tuple[SearchState, FrozenTrial] | None:
-    """The best complete trial of all repeats of a method."""
+    """The best complete trial of all repeats of a method in a cell."""
     sign = 1 if repeats[0].search.maximize else -1
     complete = [(one, one.best) for one in repeats if one.best is not None]
     return max(complete, key=lambda pair: sign * (pair[1].value or 0.0), default=None)
 
 
-def winners(found: Sequence[SearchState]) -> dict[str, Words]:
-    """Of each method that has one, the settings of its best trial, by the name that `train` takes."""
-    best = {repeats[0].search.words["algorithm"]: winner(repeats) for repeats in of_algorithms(found).values()}
-    return {name: pair[0].settings(pair[1]) for name, pair in best.items() if pair is not None}
+def winners(found: Sequence[SearchState]) -> dict[str, dict[str, Words]]:
+    """Of each method the settings of its best trial in each cell; of methods that have one in every of their cells.
+
+    Methods by the name that `train` takes, cells as `cells.expand` calls them.
+    """
+    best: dict[str, dict[str, Words | None]] = {}
+    for repeats in by_subject(found).values():
+        search, pair = repeats[0].search, winner(repeats)
+        own = best.setdefault(search.words["algorithm"], {})
+        own[search.expanded] = None if pair is None else pair[0].settings(pair[1])
+    whole = {name: {cell: words for cell, words in own.items() if words is not None} for name, own in best.items()}
+    return {name: own for name, own in whole.items() if len(own) == len(best[name])}
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
 def summary(found: Sequence[SearchState]) -> list[str]:
-    """Per method: how its trials ended, and the best value against that of the default."""
+    """Per method and cell: how its trials ended, and the best value against that of the default."""
     lines = []
-    for algorithm, repeats in of_algorithms(found).items():
+    for subject, repeats in by_subject(found).items():
         metric = repeats[0].search.metric
         counted = [trials.counts(one.outcomes) for one in repeats]
         total = {name: sum(each[name] for each in counted) for name in counted[0]}
         states = ", ".join(f"{number} {name}" for name, number in total.items() if number)
         mark = " (ORACLE: on test images)" if repeats[0].search.is_oracle else ""
-        lines.append(f"{algorithm}: {sum(total.values())} trials: {states}; {metric}{mark}")
+        lines.append(f"{subject}: {sum(total.values())} trials: {states}; {metric}{mark}")
         lines += _best_lines(repeats, metric)
         failed = [
             f"{one.search.trial(where)} ({trial.user_attrs.get(trials.ERROR, 'its command died')})"
@@ -104,9 +112,7 @@ def _best_lines(repeats: Sequence[SearchState], metric: str) -> list[str]:
     number = next(where for where, trial in one.outcomes.items() if trial.number == best.number)
     settings = " ".join(f"{name}={value}" for name, value in one.settings(best).items())
     lines = [f"  best     {measures.shown(metric, best.value)} (trial {one.search.trial(number)}): {settings}"]
-    if one.default is None:
-        lines.append(f"  default  not trained: {one.search.default} lies outside of the space")
-    else:
+    if one.default is not None:
         value = one.default.value if one.default.state.name == "COMPLETE" else None
         state = "" if value is not None else f" ({one.default.state.name.lower()})"
         trial = f"{measures.shown(metric, value)}{state} (trial {one.search.trial(0)})"
@@ -146,6 +152,7 @@ def _row(one: SearchState, where: int, trial: FrozenTrial) -> Mapping[str, objec
     seconds = trial.duration.total_seconds() if trial.duration else None
     return {
         "algorithm": one.search.algorithm,
+        "cell": one.search.cell,
         "trial": one.search.trial(where),
         "seed": one.search.seed,
         "state": trial.state.name.lower(),
@@ -186,8 +193,8 @@ def ledger_lines(found: Sequence[SearchState]) -> list[ledger.Line]:
 
 
 def refuse_nothing(found: Sequence[SearchState]) -> None:
-    """Failure where a method has no complete trial."""
-    without = [name for name, repeats in of_algorithms(found).items() if winner(repeats) is None]
+    """Failure where a method has no complete trial, in some cell."""
+    without = [subject for subject, repeats in by_subject(found).items() if winner(repeats) is None]
     if without:
         raise Failure(f"no trial of {', '.join(without)} is complete; the same command tries those that failed again")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from optuna import pruners, samplers
 from optuna.pruners import BasePruner
@@ -32,21 +32,65 @@ class Keyed(BaseSampler):
         self.inner = make(seed)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        self.inner = self.make(int(record.digest([self.seed, self.place(trial)]), 16) % 2**32)
-        self.inner.before_trial(study, trial)
+        self.inner = self.make(_key(self.seed, self.place(trial)))
+        self.inner.before_trial(drawn(study), trial)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return self.inner.infer_relative_search_space(study, trial)
+        return self.inner.infer_relative_search_space(drawn(study), trial)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        return self.inner.sample_relative(study, trial, search_space)
+        return self.inner.sample_relative(drawn(study), trial, search_space)
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        return self.inner.sample_independent(study, trial, param_name, param_distribution)
+        return self.inner.sample_independent(drawn(study), trial, param_name, param_distribution)
+
+
+class ByName(samplers.RandomSampler):
+    """Draws every parameter with a seed of its own, of a trial's seed and its name.
+
+    So searches with one seed have equal draws of what they share, whatever else is in their spaces and in any order:
+    common random numbers for what is compared, methods and cells.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.seed = seed
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        own = samplers.RandomSampler(_key(self.seed, param_name))
+        return own.sample_independent(study, trial, param_name, param_distribution)
+
+
+def _key(*parts: int | str) -> int:
+    """A seed that depends on all of these."""
+    return int(record.digest(list(parts)), 16) % 2**32
+
+
+class _Drawn:
+    """A study, or its storage, without the trials that ended and have no parameters."""
+
+    def __init__(self, whole: Any) -> None:
+        self.whole = whole
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.whole, name)
+        if name in ("get_trials", "_get_trials", "get_all_trials"):
+            return lambda *given, **named: [t for t in found(*given, **named) if t.params or not t.state.is_finished()]
+        return _Drawn(found) if name == "_storage" else found
+
+
+def drawn(study: Study) -> Study:
+    """The study as samplers see it: what was not drawn, as a default that lies outside of the space, is not there.
+
+    From a trial without parameters Optuna's samplers conclude that the space is empty.
+    """
+    return cast("Study", _Drawn(study))
 
 
 def make_sampler(name: str, seed: int, is_conditional: bool, place: Callable[[FrozenTrial], int]) -> BaseSampler:
@@ -67,7 +111,7 @@ def make_sampler(name: str, seed: int, is_conditional: bool, place: Callable[[Fr
             )
         if name == "brute_force":
             return samplers.BruteForceSampler(seed=key, avoid_premature_stop=True)
-        return samplers.RandomSampler(seed=key)
+        return ByName(key)
 
     return Keyed(make, seed, place)
 

@@ -1,4 +1,4 @@
-"""What a sweep consists of: a search per method and repeat, checked before anything is started."""
+"""What a sweep consists of: a search per method, cell and repeat, checked before anything is started."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from biasbed import measures, record, registry, suites
 from biasbed.config import Config, plain
-from biasbed.errors import UsageError
+from biasbed.errors import NotApplicable, UsageError
 from biasbed.options import SweepOptions
 from biasbed.settings import nearest
+from biasbed.studies.cells import expand
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.plan import PlannedRun, runs_of
-from biasbed.studies.search.space import Parameters, Space, read_space
+from biasbed.studies.search import trials
+from biasbed.studies.search.space import Default, Parameters, Space, read_space
 from biasbed.studies.table import Words, methods
 from biasbed.tracking import folder as run_folder
 
 if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
     from biasbed.training.job import Job
 
 WAITING_TRIALS = 8  # at a time, that `auto` means where a cluster's queue takes any number of trainings
@@ -28,13 +32,14 @@ WAITING_TRIALS = 8  # at a time, that `auto` means where a cluster's queue takes
 
 @dataclass(frozen=True)
 class Search:
-    """The trials of one method with one seed: one Optuna study."""
+    """The trials of one method in one cell with one seed: one Optuna study."""
 
     sweep: str  # the biasbed study that it belongs to
     name: str  # the Optuna study's
     words: Words  # settings of `train` that all trials share
     space: Space
     run: PlannedRun  # with the default parameters
+    expanded: str  # what `cells.expand` calls its cell
     repeat: int | None  # number of the repeat, where there are several
     metric: str
     maximize: bool
@@ -42,7 +47,7 @@ class Search:
     trials: int
     sampler: str
     pruner: str
-    default: Parameters | str  # the method's own parameters, or which of them lies outside of the space
+    default: Default  # the method's own settings
     description: Mapping[str, Any]  # what must be equal for a command to join the search
 
     @property
@@ -54,24 +59,50 @@ class Search:
         return self.run.seed
 
     @property
+    def cell(self) -> str:
+        """What its trials train on, where several such things are told apart."""
+        return self.run.cell
+
+    @property
+    def subject(self) -> str:
+        """What is searched: a method in a cell. All repeats have it."""
+        return " in ".join(filter(None, (self.algorithm, self.cell)))
+
+    @property
     def title(self) -> str:
-        return self.algorithm if self.repeat is None else f"{self.algorithm} repeat {self.repeat}"
+        return self.subject if self.repeat is None else f"{self.subject} repeat {self.repeat}"
+
+    @property
+    def space_hash(self) -> str:
+        """Of what is searched and how: the same in all repeats, and in all cells of one data set."""
+        aside = ("sweep", "cell", "seed", "heartbeat")
+        return record.digest({name: value for name, value in self.description.items() if name not in aside})
 
     def trial(self, place: int) -> str:
-        """What a trial is called among those of its algorithm: `3`, or `r1-3` in repeat 1."""
+        """What a trial is called among those of its method in its cell: `3`, or `r1-3` in repeat 1."""
         return str(place) if self.repeat is None else f"r{self.repeat}-{place}"
+
+    def settings(self, trial: FrozenTrial) -> Words:
+        """Its settings, of those that are searched over, as the words of a command line."""
+        return self.default.words if trials.DEFAULT in trial.user_attrs else self.space.words(trial.params)
+
+    def parameters(self, trial: FrozenTrial) -> Parameters:
+        """The same as Optuna has them, so far as they lie in the space."""
+        return self.default.parameters if trials.DEFAULT in trial.user_attrs else trial.params
 
     def planned(self, words: Words, place: int, launcher: Launcher) -> PlannedRun:
         """The training of a trial. words: its own settings. UsageError where they don't fit together."""
         (run,) = runs_of({**self.words, **words}, [self.seed], launcher)[1]
-        tags = {record.KIND: "trial", record.TRIAL: self.trial(place)}
-        tags |= {record.ORACLE: self.metric} if self.is_oracle else {}
-        label = f"{self.algorithm}-trial{self.trial(place)}"
-        return dataclasses.replace(run, label=label, environment={record.GIVEN_TAGS: json.dumps(tags)})
+        tags = {record.KIND: "trial", record.TRIAL: self.trial(place), record.REPEAT: str(self.repeat or 0)}
+        tags |= {record.SPACE: self.space_hash, **({record.ORACLE: self.metric} if self.is_oracle else {})}
+        return dataclasses.replace(run, label=self._label(place), environment={record.GIVEN_TAGS: json.dumps(tags)})
 
     def in_folder(self, base: str, place: int) -> PlannedRun:
         """The same training, found again by its folder."""
-        return dataclasses.replace(self.run, base=Path(base), label=f"{self.algorithm}-trial{self.trial(place)}")
+        return dataclasses.replace(self.run, base=Path(base), label=self._label(place))
+
+    def _label(self, place: int) -> str:
+        return f"{self.run.place}-trial{self.trial(place)}"
 
 
 @dataclass(frozen=True)
@@ -107,16 +138,29 @@ def make_sweep(options: SweepOptions, settings: Words, launcher: Launcher) -> Sw
     searches: list[Search] = []
     configs: list[Config] = []
     messages: list[str] = []
-    for algorithm in methods(options.algorithms):
-        words = {**settings, "suite": registry.settled(options.suite), "study": options.study}
-        words["algorithm"] = registry.settled(algorithm)
-        try:
-            config, own, said = _searches_of(options, words, launcher)
-        except UsageError as error:
-            raise UsageError(f"{algorithm}: {error}") from None
-        searches += own
-        configs.append(config)
-        messages += said
+    general = {**settings, "suite": registry.settled(options.suite), "study": options.study}
+    cells = expand(general, {})
+    from biasbed.data.folders import opened_once
+
+    with opened_once():
+        for algorithm in methods(options.algorithms):
+            refusals: list[str] = []
+            for cell in cells:
+                where = " in ".join(filter(None, (algorithm, cell.name)))
+                words = {**general, **cell.words, "algorithm": registry.settled(algorithm)}
+                try:
+                    config, own, said = _searches_of(options, words, cell.name, launcher)
+                except NotApplicable as error:
+                    refusals.append(f"{where}: {error}")
+                    continue
+                except UsageError as error:
+                    raise UsageError(f"{where}: {error}") from None
+                searches += own
+                configs.append(config)
+                messages += [f"{own[0].subject}: {line}" for line in said]
+            if len(refusals) == len(cells):
+                raise UsageError(refusals[0])
+            messages += [f"not applicable: {reason}" for reason in refusals]
     workers = min(_workers(options, launcher, configs), sum(search.trials for search in searches))
     suite = suites.identifier(options.suite)
     return Sweep(options.study, suite, tuple(searches), settings, configs[0], workers, tuple(messages))
@@ -130,36 +174,33 @@ def _workers(options: SweepOptions, launcher: Launcher, configs: Sequence[Config
     return min(fitting, WAITING_TRIALS) if launcher.detached else fitting
 
 
-def _searches_of(options: SweepOptions, words: Words, launcher: Launcher) -> tuple[Config, list[Search], list[str]]:
-    """The searches of one method, a repeat each, and what a user should know of them."""
+def _searches_of(
+    options: SweepOptions, words: Words, expanded: str, launcher: Launcher
+) -> tuple[Config, list[Search], list[str]]:
+    """The searches of one method in one cell, a repeat each, and what a user should know of them."""
     space = read_space(options.space, {name: value for name, value in words.items() if value != "auto"})
-    repeats, trials = int(options.settled("repeats")), int(options.settled("trials"))
-    seeds = range(options.seed, options.seed + repeats)
-    job, runs = runs_of(words, seeds, launcher)
-    metric, maximize = choose_objective(options.objective, job.protocol, options.oracle)
-    messages = []
+    repeats = int(options.settled("repeats"))
+    job, runs = runs_of(words, range(options.seed, options.seed + repeats), launcher)
+    metric, maximize = choose_objective(options.objective, objectives(job), job.protocol.monitor, options.oracle)
     default = space.default(job.config)
-    if isinstance(default, str):
-        messages.append(f"{job.algorithm}: its default {default} lies outside of the space: no trial has it")
     if options.settled("sampler") == "brute_force" and not space.is_finite:
         raise UsageError("sampler=brute_force needs a finite space: whole numbers, choices, or steps")
-    points = space.points(at_most=trials)
-    if points < trials:
-        messages.append(f"{job.algorithm}: its space has {points} points only, so that is the number of trials")
+    number, messages = _number_of_trials(int(options.settled("trials")), space, default)
     found = []
     for repeat, run in enumerate(runs):
-        name = f"{options.study}/{job.algorithm}" + (f"/r{repeat}" if repeats > 1 else "")
+        parts = (options.study, job.algorithm, job.cell, f"r{repeat}" if repeats > 1 else "")
         search = Search(
             sweep=options.study,
-            name=name,
+            name="/".join(filter(None, parts)),
             words={**run.words, "seed": str(run.seed)},
             space=space,
             run=run,
+            expanded=expanded,
             repeat=repeat if repeats > 1 else None,
             metric=metric,
             maximize=maximize,
             is_oracle=metric.startswith("test/"),
-            trials=min(points, trials),
+            trials=number,
             sampler=str(options.settled("sampler")),
             pruner=str(options.settled("pruner")),
             default=default,
@@ -169,12 +210,24 @@ def _searches_of(options: SweepOptions, words: Words, launcher: Launcher) -> tup
     return job.config, found, messages
 
 
+def _number_of_trials(asked: int, space: Space, default: Default) -> tuple[int, list[str]]:
+    """How many there can be, and what is said where those are fewer: a finite space has so many points."""
+    points = space.points(at_most=asked)
+    number = points if default.is_inside else points + 1  # the default is none of them
+    if number >= asked:
+        return asked, []
+    besides = "" if default.is_inside else " besides its default"
+    return number, [f"its space has {points} points only{besides}, so it has {number} trials"]
+
+
 def _description(search: Search, job: Job, heartbeat: int) -> Mapping[str, Any]:
     """As JSON gives it back. Commands with unlike heartbeats would take trials from one another."""
-    what = {name: value for name, value in plain(job.config).items() if name in job.config.what()}
-    settings = {name: value for name, value in what.items() if name not in search.space.names}
+    config, values = job.config, plain(job.config)
+    settings = {name: values[name] for name in config.what() if name not in search.space.names}
     settings |= {"suite": job.suite.name, "algorithm": job.algorithm}  # wherever a user's files lie
+    cell = {name: values[name] for name in config.variant() if name != "seed"}
     described = {
+        "sweep": search.sweep,
         "suite": job.suite.name,
         "objective": search.metric,
         "space": search.space.plain(),
@@ -183,23 +236,32 @@ def _description(search: Search, job: Job, heartbeat: int) -> Mapping[str, Any]:
         "pruner": search.pruner,
         "seed": search.seed,
         "heartbeat": heartbeat,
+        **({"cell": cell} if cell else {}),
     }
     found: Mapping[str, Any] = json.loads(json.dumps(described))
     return found
 
 
-def choose_objective(given: str, protocol: record.Protocol, oracle: bool) -> tuple[str, bool]:
-    """(metric, whether more is better). UsageError for one that the suite does not have, or is of test sets unasked."""
-    if given == "auto":
-        return protocol.monitor, protocol.monitor_higher_is_better
-    tests = {entry.name: entry for entry in protocol.sets}
-    known = [f"val/{measure}/{name}" for name in protocol.validation_sets for measure in ("accuracy", "loss")]
-    known += [f"test/{measure}/{name}" for name, entry in tests.items() for measure in entry.measures]
-    if given not in dict.fromkeys([*known, protocol.monitor]):
-        raise UsageError(f"objective={given}: the suite measures no such thing{nearest(given, known)}")
+def objectives(job: Job) -> dict[str, bool]:
+    """Metric -> whether more is better, of all that trials in this cell are measured by."""
+    suite, protocol = job.suite, job.protocol
+    names = [f"val/{measure}/{entry.name}" for entry in suite.validating for measure in ("accuracy", "loss")]
+    names += [f"test/{measure}/{entry.name}" for entry in suite.testing for measure in entry.measures]
+    found = {name: measures.of(name).higher_is_better for name in names}
+    for entry in protocol.derived:
+        if set(entry.inputs_without(suite.test_domains)) <= set(found):
+            found[entry.metric] = entry.higher_is_better
+    return {**found, protocol.monitor: protocol.monitor_higher_is_better}
+
+
+def choose_objective(given: str, known: Mapping[str, bool], monitor: str, oracle: bool) -> tuple[str, bool]:
+    """(metric, whether more is better). UsageError for one that is not known, or is of test sets unasked."""
+    name = monitor if given == "auto" else given
+    if name not in known:
+        raise UsageError(f"objective={given}: the suite measures no such thing here{nearest(given, known)}")
     if given.startswith("test/") and not oracle:
         raise UsageError(
             f"objective={given} would choose parameters on the test images, which no practice can: "
-            f"{protocol.monitor} is the suite's own; oracle=yes does it, and marks every number"
+            f"{monitor} is the suite's own; oracle=yes does it, and marks every number"
         )
-    return given, measures.of(given).higher_is_better
+    return name, known[name]

@@ -6,6 +6,7 @@ hparams.dropout: {distribution: uniform, low: 0.0, high: 0.5, step: 0.1}        
 hparams.layers: {distribution: int, low: 0, high: 4}                            # or intlog
 optim.name: {distribution: categorical, choices: [sgd, adam]}
 optim.momentum: {distribution: uniform, low: 0.8, high: 0.99, when: {optim.name: sgd}}   # a setting further up
+batch_size: {distribution: floor_power, low: 3, high: 5.5}                      # int(2**U(3, 5.5)); or base: 10
 ```
 
 Every key is checked against the settings of the method, every bound against the range of its setting.
@@ -21,7 +22,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from biasbed import algorithms, suites
+from biasbed import algorithms, record, suites
 from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.settings import Spec, check, flatten, nearest, specs, word
@@ -36,6 +37,7 @@ SPACES = Path(__file__).resolve().parents[2] / "sweeps" / "spaces"
 
 RANGES = {"uniform": ("low", "high", "step"), "loguniform": ("low", "high")}
 RANGES |= {"int": ("low", "high", "step"), "intlog": ("low", "high"), "categorical": ("choices",)}
+RANGES |= {"floor_power": ("low", "high", "base")}  # the law of Gulrajani & Lopez-Paz (2021, table 8) for whole numbers
 # Not searched over, as trials would not be comparable or it is the sweep's own to set: another task (so also what the
 # suite alone can be told), another place, or (durations) another budget, which pruners take for equal.
 FIXED = ("suite", "algorithm", "preset", "device", "nproc", "corrupt", "epochs", "steps")
@@ -55,14 +57,28 @@ class Dimension:
     step: float | None = None
     choices: tuple[str, ...] = ()
     when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # other setting -> words under which it exists
+    base: float | None = None  # floor_power: Optuna has the exponent, between low and high
 
     @property
     def is_int(self) -> bool:
         return self.distribution in ("int", "intlog")
 
+    def in_words(self, value: Value) -> str:
+        """The setting of a value as Optuna has it."""
+        return word(value if self.base is None else self._power(self.base, float(value)))
+
+    def _power(self, base: float, exponent: float) -> int:
+        """Rounded down; the upper bound itself is never drawn."""
+        return int(base ** min(exponent, math.nextafter(self.high, self.low)))
+
+    @property
+    def extremes(self) -> tuple[str, ...]:
+        """The settings between which all others lie; of a categorical one all."""
+        return self.choices or tuple(self.in_words(_whole(value, self)) for value in (self.low, self.high))
+
     @property
     def size(self) -> int | None:
-        """How many values it has, None for infinitely many."""
+        """How many values Optuna has of it, None for infinitely many."""
         if self.distribution == "categorical":
             return len(self.choices)
         step = self.step or (1 if self.is_int else None)
@@ -86,7 +102,12 @@ class Dimension:
         """The setting's value as this dimension has it, None where it is not one of its values."""
         if self.distribution == "categorical":
             return next((choice for choice in self.choices if check(spec, choice) == value), None)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not self.low <= value <= self.high:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        if self.base is not None:
+            exponent = min(max(math.log(max(value, 0) + 0.5, self.base), self.low), self.high)
+            return exponent if self._power(self.base, exponent) == value else None
+        if not self.low <= value <= self.high:
             return None
         steps = (value - self.low) / (self.step or (1 if self.is_int else 0) or 1)
         on_grid = self.size is None or math.isclose(steps, round(steps), abs_tol=1e-9)
@@ -98,7 +119,21 @@ class Dimension:
             found: dict[str, Any] = {"choices": list(self.choices)}
         else:
             found = {"low": self.low, "high": self.high, "step": self.step}
+            found |= {} if self.base is None else {"base": self.base}
         return {"distribution": self.distribution, **found, "when": {k: list(v) for k, v in self.when.items()}}
+
+
+@dataclass(frozen=True)
+class Default:
+    """A method's own settings, of those that are searched over."""
+
+    words: Words
+    parameters: Parameters  # as Optuna has them, of those that lie in the space
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether all of them do."""
+        return len(self.parameters) == len(self.words)
 
 
 @dataclass(frozen=True)
@@ -125,25 +160,24 @@ class Space:
         words: dict[str, str] = {}
         for dimension in self.dimensions:
             if _exists(dimension, words):
-                words[dimension.name] = word(dimension.suggest(trial))
+                words[dimension.name] = dimension.in_words(dimension.suggest(trial))
         return words
 
     def words(self, parameters: Parameters) -> dict[str, str]:
         """The words of a finished trial's parameters."""
-        return {name: word(parameters[name]) for name in self.names if name in parameters}
+        return {one.name: one.in_words(parameters[one.name]) for one in self.dimensions if one.name in parameters}
 
-    def default(self, config: Config) -> Parameters | str:
-        """The parameters that this config has, or a word on the first that lies outside of the space."""
+    def default(self, config: Config) -> Default:
+        """What this config has of the settings that are searched over."""
         values, known = flatten(config), specs(typing.cast(Any, type(config)))
-        found: dict[str, Value] = {}
-        for dimension in self.dimensions:
-            if not _exists(dimension, self.words(found)):
-                continue
-            value = dimension.holds(values[dimension.name], known[dimension.name])
-            if value is None:
-                return f"{dimension.name}={word(values[dimension.name])}"
-            found[dimension.name] = value
-        return found
+        words: dict[str, str] = {}
+        inside: dict[str, Value] = {}
+        for one in self.dimensions:
+            if _exists(one, words):
+                value = one.holds(values[one.name], known[one.name])
+                words[one.name] = word(values[one.name]) if value is None else one.in_words(value)
+                inside |= {} if value is None else {one.name: value}
+        return Default(words, inside)
 
     def points(self, at_most: int) -> int:
         """How many different parameters it has, counted up to a number."""
@@ -179,7 +213,7 @@ def read_space(name: str, words: Words) -> Space:
 
     Raises UsageError with one line for an empty space, an unknown or fixed setting, and a wrong range.
     """
-    path = _included(words["suite"], words["algorithm"]) if name == "auto" else Path(name).expanduser()
+    path = _included(words) if name == "auto" else Path(name).expanduser()
     base = resolve(words)
     content = strict_yaml.read(path, "space")
     try:
@@ -188,9 +222,11 @@ def read_space(name: str, words: Words) -> Space:
         raise UsageError(f"{path}: {error}") from None
 
 
-def _included(suite: str, algorithm: str) -> Path:
-    """The file that comes with biasbed: the suite's own for this method wins over the method's."""
-    files = (SPACES / suite / f"{algorithm}.yaml", SPACES / f"{algorithm}.yaml")
+def _included(words: Words) -> Path:
+    """The file that comes with biasbed: of those for suite and data set, for the suite and for the method the first."""
+    suite, algorithm = suites.identifier(words["suite"]), words["algorithm"]
+    folders = (SPACES / suite / record.slug(words.get("train", "")), SPACES / suite, SPACES)
+    files = [folder / f"{algorithm}.yaml" for folder in dict.fromkeys(folders)]
     found = next((path for path in files if algorithm in algorithms.REGISTRY and path.exists()), None)
     if found is None:
         raise UsageError(f"there is no search space sweeps/spaces/{algorithm}.yaml: give one with space=<file>")
@@ -210,9 +246,9 @@ def _space(content: Any, base: Config, words: Words) -> Space:
         dimensions[str(name)] = _dimension(str(name), entry, known[name], dimensions)
     space = Space(algorithms.identifier(base.algorithm), tuple(dimensions.values()))
     for dimension in space.dimensions:  # what settings demand of each other
-        for value in dimension.choices or (dimension.low, dimension.high):
+        for value in dimension.extremes:
             condition = {parent: allowed[0] for parent, allowed in dimension.when.items()}
-            resolve({**words, **condition, dimension.name: _whole(value, dimension)})
+            resolve({**words, **condition, dimension.name: value})
     return space
 
 
@@ -240,7 +276,8 @@ def _dimension(name: str, entry: Any, spec: Spec, above: Mapping[str, Dimension]
     _check_type(name, kind, spec)
     low, high = (_number(name, key, entry) for key in ("low", "high"))
     step = _number(name, "step", entry) if "step" in entry else None
-    dimension = Dimension(name, kind, low, high, step, when=when)
+    base = _number(name, "base", {"base": 2, **entry}) if kind == "floor_power" else None
+    dimension = Dimension(name, kind, low, high, step, when=when, base=base)
     if not low < high or (step is not None and not 0 < step <= high - low):
         raise UsageError(f"{name}: low={low:g}, high={high:g}: low should be below high, and a step fit between them")
     if step is not None and (low + step == low or high - step == high):
@@ -249,9 +286,23 @@ def _dimension(name: str, entry: Any, spec: Spec, above: Mapping[str, Dimension]
         raise UsageError(f"{name}: low={low:g}: {kind} needs a low above 0")
     if dimension.is_int and any(number != int(number) for number in (low, high, step or 1)):
         raise UsageError(f"{name}: {kind} needs whole numbers")
-    for value in (low, high):
-        check(spec, _whole(value, dimension))
+    for value in _extremes(dimension):
+        check(spec, value)
     return dimension
+
+
+def _extremes(dimension: Dimension) -> tuple[str, ...]:
+    """UsageError where powers are one and the same, or none."""
+    name, base = dimension.name, dimension.base
+    if base is not None and base <= 1:
+        raise UsageError(f"{name}: base={base:g}: should be above 1")
+    try:
+        found = dimension.extremes
+    except OverflowError:
+        raise UsageError(f"{name}: high={dimension.high:g}: {base:g} to the power of it is too large") from None
+    if base is not None and found[0] == found[1]:
+        raise UsageError(f"{name}: low={dimension.low:g}, high={dimension.high:g}: all its powers come to {found[0]}")
+    return found
 
 
 def _whole(value: Any, dimension: Dimension) -> Any:
@@ -308,5 +359,5 @@ def _check_type(name: str, kind: str, spec: Spec) -> None:
     kinds = {member for member in members if member in (int, float)} - {NoneType}
     if not kinds:
         raise UsageError(f"{name} is no number: its distribution should be categorical")
-    if kinds == {int} and kind not in ("int", "intlog"):
-        raise UsageError(f"{name} is a whole number: its distribution should be int or intlog")
+    if kinds == {int} and kind not in ("int", "intlog", "floor_power"):
+        raise UsageError(f"{name} is a whole number: its distribution should be int, intlog or floor_power")

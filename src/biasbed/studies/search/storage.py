@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -192,16 +191,19 @@ def find(storage: RDBStorage, search: Search) -> Study | None:
 
 def refuse_others(storage: RDBStorage, searches: Sequence[Search]) -> None:
     """UsageError where the sweep has searches besides these: what it concludes would leave them out."""
-    from optuna import get_all_study_names
+    from optuna import get_all_study_names, load_study
+
+    def is_own(name: str) -> bool:  # `a/b/erm` may be one of the sweep `a/b`
+        described = load_study(study_name=name, storage=storage).user_attrs.get(DESCRIPTION, {})
+        return bool(described.get("sweep") == sweep)
 
     sweep, names = searches[0].sweep, {search.name for search in searches}
-    own = re.compile(rf"{re.escape(sweep)}/[^/]+(/r\d+)?")  # not `a/b/erm` for the sweep `a`
-    others = [name for name in get_all_study_names(storage) if own.fullmatch(name) and name not in names]
-    if others:
+    near = [name for name in get_all_study_names(storage) if name.startswith(f"{sweep}/") and name not in names]
+    if others := [name for name in near if is_own(name)]:
         listed = ", ".join(name.removeprefix(f"{sweep}/") for name in others)
         raise UsageError(
-            f"the sweep '{sweep}' has searches of {listed}, too: name all of its algorithms and repeats, "
-            "or another with study="
+            f"the sweep '{sweep}' has searches of {listed}, too: name all of its algorithms, test_domains and "
+            "repeats, or another with study="
         )
 
 
@@ -217,9 +219,9 @@ def join(storage: RDBStorage, search: Search) -> Study:
     except DuplicatedStudyError:
         study = _described(storage, search)
     if DESCRIPTION not in study.user_attrs:
-        if not isinstance(search.default, str):
-            attributes = {trials.DEFAULT: True}
-            study.enqueue_trial(dict(search.default), user_attrs=attributes, skip_if_exists=True)
+        # One that lies outside of the space has no parameters: Optuna takes none that it could not have drawn.
+        default = search.default.parameters if search.default.is_inside else {}
+        study.enqueue_trial(dict(default), user_attrs={trials.DEFAULT: True}, skip_if_exists=True)
         study.set_user_attr(DESCRIPTION, search.description)
     _refuse_another(study, search)
     return study
@@ -238,9 +240,10 @@ def _described(storage: RDBStorage, search: Search) -> Study:
 
 
 def _refuse_another(study: Study, search: Search) -> None:
+    # What an older version has not said is not compared.
     there: dict[str, Any] = study.user_attrs.get(DESCRIPTION, search.description)
     for name, value in search.description.items():
-        if there.get(name) != value:
+        if there.get(name, value) != value:
             raise UsageError(f"{search.sweep}: {_difference(name, there.get(name), value)}: name another with study=")
 
 

@@ -1,4 +1,4 @@
-"""`sweep`: a search per method as one study. The same command continues it, on this machine or on another one too."""
+"""`sweep`: a search per method and cell as one study. The same command continues it, on other machines too."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from biasbed.errors import Failure, UsageError
 from biasbed.options import SweepOptions, of_trainings
 from biasbed.studies import ledger, winners
 from biasbed.studies import study as tracked
+from biasbed.studies.cells import HELD_OUT
 from biasbed.studies.display import Display
 from biasbed.studies.launchers import Launcher, open_launcher, read_options
 from biasbed.studies.runner import Runner
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
 
 
 def sweep(flags: Mapping[str, str]) -> None:
-    """Search the parameters of every method, as the flags say, or with `dry_run` say what that would mean.
+    """Search the parameters of every method in every cell, as the flags say; `dry_run` says what that would mean.
 
     Raises UsageError before anything is started, Failure in the end where a method has no complete trial.
     """
     given = {name: value for name, value in flags.items() if not (name == "suite" and value == "auto")}
     options, others = read_options(SweepOptions, given)
-    settings = of_trainings(others, options.loader_workers)
+    settings = of_trainings({**others, HELD_OUT: options.test_domains}, options.loader_workers)
     launcher = open_launcher(options)
     plan = make_sweep(options, settings, launcher)
     url = storages.storage_url(options.storage, plan.folder)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from biasbed.studies.search.liveness import is_gone
 
 if TYPE_CHECKING:
-    from optuna import Study, Trial
+    from optuna import Study
     from optuna.trial import FrozenTrial
 
 # User attributes of trials.
@@ -64,9 +64,9 @@ def attempts(trials: Sequence[FrozenTrial], where: int) -> int:
     return sum(SURPLUS not in trial.user_attrs and place(trial, trials) == where for trial in trials)
 
 
-def equal(trial: Trial, trials: Iterable[FrozenTrial]) -> FrozenTrial | None:
-    """The first that ended well with the same parameters."""
-    return next((t for t in trials if t.state.name in ("COMPLETE", "PRUNED") and t.params == trial.params), None)
+def ended_well(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
+    """Those that were trained, whether to the end or until they were pruned."""
+    return [trial for trial in trials if trial.state.name in ("COMPLETE", "PRUNED")]
 
 
 def best(trials: Iterable[FrozenTrial], maximize: bool) -> FrozenTrial | None:
@@ -117,13 +117,13 @@ def give_up(study: Study, trial: FrozenTrial, limit: int, died: bool = True) -> 
 
 def release_dead(study: Study, limit: int) -> list[int]:
     """Give up the running trials whose command was on this machine and is gone; their numbers."""
-    found = [trial for trial in _running(study) if is_gone(trial.user_attrs.get(COMMAND, ""))]
+    found = [trial for trial in running(study) if is_gone(trial.user_attrs.get(COMMAND, ""))]
     return [trial.number for trial in found if give_up(study, trial, limit)]
 
 
 def release_own(study: Study, command: str, limit: int, known: Sequence[int] = ()) -> None:
     """Give up what this command has, but for the known, as it was asked to end: that counts as no death."""
-    for trial in _running(study):
+    for trial in running(study):
         if trial.user_attrs.get(COMMAND) == command and trial.number not in known:
             give_up(study, trial, limit, died=False)
 
@@ -134,7 +134,7 @@ def release_unstamped(study: Study, seconds: float, limit: int) -> None:
     It may have been asked to end, and no training had begun: that counts as no death.
     """
     since = datetime.datetime.now() - datetime.timedelta(seconds=seconds)
-    for trial in _running(study):
+    for trial in running(study):
         if COMMAND not in trial.user_attrs and trial.datetime_start is not None and trial.datetime_start < since:
             give_up(study, trial, limit, died=False)
 
@@ -144,13 +144,14 @@ def queue_failed(study: Study, limit: int) -> int:
 
     Else every command that joins would have a training that diverges start again.
     """
-    if _running(study):
+    if running(study):
         return 0
     found = [trial for trial in outcomes(study.get_trials(deepcopy=False)).values() if trial.state.name == "FAIL"]
     return sum(queue_again(study, trial, 0, limit) for trial in found)
 
 
-def _running(study: Study) -> list[FrozenTrial]:
+def running(study: Study) -> list[FrozenTrial]:
+    """The trials that some command has."""
     from optuna.trial import TrialState
 
     return study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))

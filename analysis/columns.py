@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from biasbed import measures, record
 from biasbed.analysis.statistics.layout import Layout
 from biasbed.errors import Failure
-
-if TYPE_CHECKING:
-    from biasbed.analysis.runs.run import TrainedOn
 
 
 @dataclass(frozen=True)
@@ -81,35 +77,21 @@ def headline(entry: record.SetRecord) -> record.MetricName:
     return record.MetricName("test", entry.headline, entry.name)
 
 
-def columns_of(cells: Iterable[TrainedOn]) -> tuple[Column, ...]:
-    """A column per cell and set that its runs are judged on. Failure where two have one name.
-
-    Without cells a column is called like its set; with them like its cell, and like both where a cell has several.
-    """
-    found: dict[str, Column] = {}
-    for cell in cells:
-        judged = cell.protocol.judged(cell.test_domains)
-        for entry in judged:
-            name = entry.name if not cell.name else cell.name if len(judged) == 1 else f"{cell.name}-{entry.name}"
-            column = Column(name, entry, cell.name, _unit(cell.protocol, entry))
-            if name in found:
-                raise Failure(
-                    f"two columns of the score table would be called '{name}': call one of the cells otherwise"
-                )
-            found[name] = column
-    return tuple(found.values())
-
-
-def _unit(protocol: record.Protocol, entry: record.SetRecord) -> str:
+def unit_of(protocol: record.Protocol, entry: record.SetRecord) -> str:
     derived = protocol.derivation(str(headline(entry)))
-    return measures.of(entry.headline).unit if derived is None else derived.unit
+    return entry.unit or (measures.of(entry.headline).unit if derived is None else derived.unit)
 
 
 def blocks(columns: Iterable[Column]) -> dict[str, tuple[Column, ...]]:
-    """Block -> its columns, in their order. Failure where those of one have no mean: unlike units or directions."""
+    """Block -> the columns whose plain mean is its value, in their order.
+
+    Those of a set, or a derived value, that is called like the block; where there is none all of the block's. Failure
+    where they have no mean: unlike units or directions.
+    """
     found: dict[str, list[Column]] = {}
     for column in columns:
         found.setdefault(column.block, []).append(column)
+    found = {name: [c for c in same if c.entry.name == name] or same for name, same in found.items()}
     for name, same in found.items():
         if len({(column.unit, column.higher_is_better) for column in same}) > 1:
             units = " and ".join(sorted({f"{column.headline} ({column.unit})" for column in same}))

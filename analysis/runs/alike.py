@@ -1,0 +1,163 @@
+"""Which runs may stand in one table: those of one study that are tested alike, cell by cell."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from biasbed import record
+from biasbed.analysis.columns import Column, unit_of
+from biasbed.analysis.runs.run import Run, Scope, TrainedOn
+from biasbed.errors import Failure
+
+if TYPE_CHECKING:
+    from biasbed.analysis.runs.store import RunStore
+
+ANALYZE = "mlflow run . -e analyze"
+TESTED = ("evaluate",)  # kinds of runs of models that are only tested
+
+
+def alike(store: RunStore, runs: list[Run], protocols: Mapping[str, record.Protocol]) -> tuple[list[Run], list[str]]:
+    """The runs that may stand in one table, and what to say: within a cell all must be tested alike.
+
+    Tested models are left out where they are tested otherwise than the trained ones of their study. Failure where that
+    leaves several tables, or one row several protocols.
+    """
+    runs, notes = _with_tested(runs, protocols)
+    ways: dict[str, set[str]] = {}
+    rows: dict[tuple[str, str], set[str]] = {}
+    for run in runs:
+        ways.setdefault(run.cell, set()).add(protocols[run.protocol].tested)
+        rows.setdefault(run.place, set()).add(run.protocol)
+    if any(len(found) > 1 for found in (*ways.values(), *rows.values())):
+        raise Failure(list_scopes(store, runs, Counter(run.scope for run in runs)))
+    _refuse_namesakes(runs, protocols)
+    return runs, notes
+
+
+def _with_tested(runs: list[Run], protocols: Mapping[str, record.Protocol]) -> tuple[list[Run], list[str]]:
+    """The trained runs with those of tested models that may stand beside them, and what to say about the others."""
+    trained = [run for run in runs if run.kind not in TESTED]
+    if not trained:
+        return runs, []
+    usual, rows = {protocols[run.protocol].tested for run in trained}, {run.algorithm for run in trained}
+    others = [run for run in runs if run.kind in TESTED and protocols[run.protocol].tested not in usual]
+    again = [run for run in runs if run.kind in TESTED and run.algorithm in rows and run not in others]
+    reasons = ((others, "they are tested otherwise"), (again, "a trained row is called so (row= gives a name)"))
+    notes = [
+        f"left out, for {why}: tests of {', '.join(sorted({run.algorithm for run in left_out}))}"
+        for left_out, why in reasons
+        if left_out
+    ]
+    return [run for run in runs if run not in others and run not in again], notes
+
+
+def _refuse_namesakes(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> None:
+    """Failure where cells have data sets of one name that are not the same: other records, or other images."""
+    seen: dict[str, Run] = {}
+    for run in runs:
+        protocol = protocols[run.protocol]
+        for entry in protocol.sets:
+            other = seen.setdefault(entry.name, run)
+            if other.cell == run.cell:
+                continue
+            theirs = protocols[other.protocol]
+            unlike = plain_set(entry) not in map(plain_set, theirs.sets)
+            if unlike or (protocol.tested == theirs.tested and run.tested != other.tested):
+                raise Failure(
+                    f"two data sets of one table are called '{entry.name}' (runs {other.id} and {run.id}): "
+                    "call one of them otherwise, or give each a study of its own"
+                )
+
+
+def plain_set(entry: record.SetRecord) -> record.SetRecord:
+    """A set apart from how its images are brought to a model's size."""
+    return dataclasses.replace(entry, preprocessing="")
+
+
+def cells_of(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> tuple[TrainedOn, ...]:
+    """What the runs trained on, in the order of names. A model that is only tested stands in every cell."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.cell, []).append(run)
+    trained = {name: same for name, same in found.items() if name or any(run.kind not in TESTED for run in same)}
+    return tuple(
+        TrainedOn(
+            name=name,
+            protocol=protocols[same[0].protocol],
+            test_domains=same[0].held_out,
+            provides=frozenset[str]().union(*(run.provides for run in same)),
+        )
+        for name, same in sorted((trained or found).items())
+    )
+
+
+def read_protocols(store: RunStore, runs: Sequence[Run]) -> dict[str, record.Protocol]:
+    """Hash -> protocol of these runs."""
+    by_hash: dict[str, list[Run]] = {}
+    for run in runs:
+        by_hash.setdefault(run.protocol, []).append(run)
+    return {wanted: read_protocol(store, wanted, same) for wanted, same in by_hash.items()}
+
+
+def read_protocol(store: RunStore, wanted: str, runs: Sequence[Run]) -> record.Protocol:
+    """The protocol with this hash, from the first of the runs that has it unharmed; else Failure."""
+    problem = f"no run of protocol {wanted} has a {record.PROTOCOL_FILE}"
+    for run in runs:
+        try:
+            text = store.text(run.id, record.PROTOCOL_FILE)
+            if text is None:
+                continue
+            protocol = record.Protocol.from_json(text)
+        except (Failure, ValueError) as error:
+            problem = f"{record.PROTOCOL_FILE} of run {run.id} can't be read: {error}"
+            continue
+        if protocol.hash == wanted:
+            return protocol
+        problem = f"{record.PROTOCOL_FILE} of run {run.id} has the hash {protocol.hash}, its tag says {wanted}"
+    raise Failure(problem)
+
+
+def list_scopes(store: RunStore, runs: Sequence[Run], scopes: Mapping[Scope, int]) -> str:
+    lines = ["several things could be analysed; name one:"]
+    for scope, count in sorted(scopes.items()):
+        of_scope = [run for run in runs if run.scope == scope]
+        num_algorithms = len({run.algorithm for run in of_scope})
+        arguments = f"-P suite={scope.suite} -P study={scope.study}"
+        if sum((s.suite, s.study) == (scope.suite, scope.study) for s in scopes) > 1:
+            arguments += f" -P protocol={scope.protocol}"
+        lines.append(f"  {count} {scope.kind} run(s) of {num_algorithms} algorithm(s), {_describe(store, of_scope)}")
+        lines.append(f"    {ANALYZE} {arguments}")
+    return "\n".join(lines)
+
+
+def _describe(store: RunStore, runs: Sequence[Run]) -> str:
+    try:
+        protocol = read_protocol(store, runs[0].protocol, runs)
+    except Failure as failure:
+        return str(failure)
+    start = "" if protocol.start == record.SCRATCH else f" from {protocol.start}"
+    trained = f"trained on {', '.join(protocol.training_sets)}{start}"
+    return f"{trained}, tested on {', '.join(s.name for s in protocol.sets)}"
+
+
+def columns_of(cells: Iterable[TrainedOn]) -> tuple[Column, ...]:
+    """A column per cell and set that its runs are judged on. Failure where two have one name.
+
+    Without cells a column is called like its set; with them like its cell, and like both where a cell has several.
+    """
+    found: dict[str, Column] = {}
+    for cell in cells:
+        judged = cell.protocol.judged(cell.test_domains)
+        for entry in judged:
+            name = entry.name if len(judged) > 1 or not cell.name else cell.name
+            name = name if name.startswith(cell.name) else f"{cell.name}-{name}"
+            column = Column(name, entry, cell.name, unit_of(cell.protocol, entry))
+            if name in found:
+                raise Failure(
+                    f"two columns of the score table would be called '{name}': call one of the cells otherwise"
+                )
+            found[name] = column
+    return tuple(found.values())

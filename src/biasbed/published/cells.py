@@ -1,0 +1,172 @@
+"""Papers that print means in place of runs: `<name>.yaml` says what they are (description.py), `<name>.csv` has them.
+
+The CSV has a line for each number, as it is printed: `selection` (where there are rules), `row`, `column`, `value`,
+`spread` (where there is one; empty where the paper lacks it), `n` (where it is not the same for all). What a row was
+not tested on has no line.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.resources
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources.abc import Traversable
+
+from biasbed import measures, record
+from biasbed.errors import Failure
+from biasbed.published import description
+from biasbed.published.description import Description
+from biasbed.published.paper import Paper, PublishedRun
+from biasbed.settings import nearest
+
+FOLDER: Traversable = importlib.resources.files(__package__)
+DESCRIPTION, NUMBERS = ".yaml", ".csv"
+PRINTED = re.compile(r"-?[0-9]+(?:\.([0-9]+))?")
+
+Cells = Mapping[tuple[str, str], Mapping[str, Mapping[str, float]]]  # selection, row -> column -> what -> stored value
+
+
+@dataclass(frozen=True)
+class PaperOfCells(Paper):
+    """A paper that prints means."""
+
+    description: Description
+    cells: Cells
+
+    def runs(self) -> list[PublishedRun]:
+        """One for each row and rule."""
+        return [self._run(selection, row, cells) for (selection, row), cells in self.cells.items()]
+
+    def _run(self, selection: str, row: str, cells: Mapping[str, Mapping[str, float]]) -> PublishedRun:
+        words, rule = self.description.rows.get(row), self.description.rules.get(selection)
+        further = {
+            measure: {column: cell[measure] for column, cell in cells.items() if measure in cell}
+            for measure in measures.SUMMARY
+        }
+        return PublishedRun(
+            rule=selection if rule is None else rule.rule or selection,
+            n=0 if rule is None else rule.n,
+            algorithm=row,
+            number="",
+            scores={column: cell["value"] for column, cell in cells.items()},
+            further=further,
+            method="" if words is None else words.algorithm,
+            summary=self.description.paper.summary,
+        )
+
+
+def names() -> tuple[str, ...]:
+    """Every paper of which there is a description."""
+    files = [file.name for file in FOLDER.iterdir()]
+    return tuple(sorted(name.removesuffix(DESCRIPTION) for name in files if name.endswith(DESCRIPTION)))
+
+
+def read(name: str) -> PaperOfCells:
+    """A paper. Failure, of one line that says where, for whatever is wrong with its files."""
+    file = name + DESCRIPTION
+    said = description.read(_text(file), file)
+    cells = read_cells(_text(name + NUMBERS), name + NUMBERS, said)
+    used = {
+        "columns": {column for of_row in cells.values() for column in of_row},
+        "rows": {row for _, row in cells},
+        "rules": {selection for selection, _ in cells},
+    }
+    for part, there in used.items():
+        if unused := sorted(set(getattr(said, part)) - there):
+            raise Failure(f"{file}: {part}.{unused[0]}: {name}{NUMBERS} has no number of it")
+    training_data = {row: words.training_data for row, words in said.rows.items() if words.training_data}
+    return PaperOfCells(name, said.paper.citation, said.protocol, training_data, said, cells)
+
+
+def _text(file: str) -> str:
+    try:
+        return FOLDER.joinpath(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise Failure(f"{file}: can't be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise Failure(f"{file}: is not UTF-8") from None
+
+
+def read_cells(text: str, file: str, said: Description) -> Cells:
+    """Every number. Failure with the line of the first that is wrong, there twice, or of nothing that is described."""
+    found: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
+    seen: dict[tuple[str, ...], int] = {}
+    for number, line in _lines(text, file, said):
+        place = (line.get("selection", ""), line["row"], line["column"])
+        try:
+            _check_place(line, said)
+            if place in seen:
+                raise ValueError(f"{line['row']} on {line['column']} is there already, in line {seen[place]}")
+            cell = _cell(line, said)
+        except ValueError as error:
+            raise Failure(f"{file}, line {number}: {error}") from None
+        seen[place] = number
+        found.setdefault(place[:2], {})[line["column"]] = cell
+    if not found:
+        raise Failure(f"{file}: has no numbers")
+    return found
+
+
+def _lines(text: str, file: str, said: Description) -> Iterator[tuple[int, dict[str, str]]]:
+    """(number of the line, its entries by name)."""
+    reader = csv.reader(text.splitlines(), strict=True)
+    try:
+        head = next(reader, [])
+        rules, spread = ["selection"] * bool(said.rules), ["spread"] * (said.paper.spread != "none")
+        usual = [*rules, "row", "column", "value", *spread]
+        allowed = [usual] if said.paper.runs != "none" else [usual, [*usual, "n"]]
+        if head not in allowed:
+            expected = " or ".join(",".join(names) for names in allowed)
+            raise Failure(f"{file}, line 1: should be {expected}, as {file.removesuffix(NUMBERS)}{DESCRIPTION} has it")
+        for row in reader:
+            if len(row) != len(head):
+                raise Failure(f"{file}, line {reader.line_num}: has {len(row)} entries, expected {len(head)}")
+            yield reader.line_num, dict(zip(head, row, strict=True))
+    except csv.Error as error:
+        raise Failure(f"{file}, line {reader.line_num}: {error}") from None
+
+
+def _check_place(line: Mapping[str, str], said: Description) -> None:
+    """ValueError for a rule, row or column that can't be."""
+    for what, known in (("selection", said.rules), ("column", said.columns)):
+        if what in line and line[what] not in known:
+            raise ValueError(f"there is no {what} '{line[what]}'{nearest(line[what], known)}")
+    if line["row"] != record.slug(line["row"]):
+        raise ValueError(f"the row '{line['row']}' should be called '{record.slug(line['row'])}'")
+
+
+def _cell(line: Mapping[str, str], said: Description) -> dict[str, float]:
+    """What is stored of a line: the value, and by `measures.SUMMARY` what stands beside it."""
+    column = said.columns[line["column"]]
+    value, decimals = _printed(line["value"])
+    runs = 1 if said.paper.runs == "none" else said.paper.runs
+    if "n" in line:
+        if not line["n"].isdecimal() or int(line["n"]) < 1:
+            raise ValueError(f"n={line['n']}: should be a number of runs")
+        runs = int(line["n"])
+    cell = {"value": column.stored(value), "num_runs": float(runs), "rounding": 0.5 / 10**decimals / column.scale}
+    if line.get("spread", ""):
+        spread, _ = _printed(line["spread"])
+        cell["std_over_runs"] = _standard_deviation(spread, runs, said) / column.scale
+    return cell
+
+
+def _printed(text: str) -> tuple[float, int]:
+    """A number and its digits after the point."""
+    found = PRINTED.fullmatch(text)
+    if found is None:
+        raise ValueError(f"'{text}' is no number as papers print it")
+    return float(text), len(found[1] or "")
+
+
+def _standard_deviation(spread: float, runs: int, said: Description) -> float:
+    """The standard deviation with n - 1 behind a printed spread, in the same unit."""
+    if spread < 0:
+        raise ValueError(f"spread={spread:g}: should not be negative")
+    if runs < 2:
+        raise ValueError("a spread of one run: say how many there are, by runs or in a column n")
+    deviation = spread * math.sqrt(runs) if said.paper.spread == "standard_error" else spread
+    return deviation * math.sqrt((runs - int(said.paper.ddof)) / (runs - 1))

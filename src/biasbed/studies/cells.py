@@ -1,0 +1,65 @@
+"""What the runs of a study train on: its cells, and those that a word for many held-out domains stands for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from biasbed import suites
+from biasbed.errors import UsageError
+from biasbed.studies.table import Words, distinct
+from biasbed.training.resolve import resolve
+
+HELD_OUT = "test_domains"  # the setting of suites that have domains
+EXPANDED = {"each": 1, "pairs": 2}  # its words for many cells: so many domains are held out at a time
+PLACES = ("suite", "data_dir", "train", "prepared_dir")  # general settings that say which images there are
+
+
+@dataclass(frozen=True)
+class StudyCell:
+    """What some runs of a study train on.
+
+    name: empty where it is the only one and has none. words: its own settings of `train`, which stand beside the
+    study's general ones; its name is among them if the study gave it one, else the suite calls it.
+    """
+
+    name: str
+    words: Words
+
+
+def expand(words: Words, cells: Mapping[str, Words]) -> tuple[StudyCell, ...]:
+    """A study's cells, in order. words: its general settings, the suite among them. cells: by the name that it gives.
+
+    With `test_domains=each` a cell becomes one per domain of its data set, with `pairs` one per pair; no image is
+    opened for that. Raises UsageError where there are no domains, and where two cells come to one name.
+    """
+    found: list[StudyCell] = []
+    for name, own in (cells or {"": {}}).items():
+        both = {**words, **own}
+        how = both.get(HELD_OUT, "")
+        if how not in EXPANDED:
+            found.append(_named(name, name, own))
+            continue
+        try:
+            domains = _domains(both)
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}" if name else str(error)) from None
+        for some in itertools.combinations(domains, EXPANDED[how]):
+            full = "-".join(filter(None, (name, *some)))
+            found.append(_named(name, full, {**own, HELD_OUT: ",".join(some)}))
+    distinct([cell.name for cell in found], "cells")
+    return tuple(found)
+
+
+def _named(given: str, name: str, own: Words) -> StudyCell:
+    return StudyCell(name, {**own, "cell": name} if given else own)
+
+
+def _domains(words: Words) -> tuple[str, ...]:
+    """Of the data set that the settings name."""
+    known = {*PLACES, *suites.REGISTRY.own_settings(suites.chosen(words)[0])} - {HELD_OUT}
+    suite = suites.of(resolve({name: value for name, value in words.items() if name in known}))
+    if len(domains := suite.domains()) < 2:
+        raise UsageError(f"{HELD_OUT}={words[HELD_OUT]}: the suite '{suite.name}' has no domains to hold out")
+    return domains

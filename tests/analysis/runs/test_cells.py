@@ -1,0 +1,241 @@
+"""Rows on cells, joined into one table: synthetic runs on a tracking server, whose table can be read off."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from biasbed import record
+from biasbed.analysis.columns import Column, blocks
+from biasbed.analysis.result import Analysis, compute
+from biasbed.analysis.runs.store import RunStore
+from biasbed.errors import Failure, UsageError
+from helpers.toy_runs import Recorder
+
+STEPS = 3
+
+
+def shades(severity: str, **changes: Any) -> record.Protocol:
+    """A data set of two severities: one test set, whose headline is derived of two groups."""
+    score = record.Derived(
+        *("test", "ac_score", "shades", "harmonic_mean"),
+        inputs=("test/accuracy/shades:aligned", "test/accuracy/shades:conflicting"),
+        block="shades",
+    )
+    entry = record.SetRecord(
+        *("shades", "ac_score", 100, 2, 0.0),
+        groups={"aligned": 50, "conflicting": 50},
+        roles={"aligned": {"alignment": "aligned"}, "conflicting": {"alignment": "conflicting"}},
+        block="shades",
+    )
+    values: dict[str, Any] = dict(
+        suite="toy",
+        sets=(entry,),
+        training_sets=(f"shades_{severity}",),
+        validation_sets=("val",),
+        monitor="val/accuracy/val",
+        derived=(score,),
+    )
+    return record.Protocol(**(values | changes))
+
+
+def plain(name: str, **changes: Any) -> record.Protocol:
+    """A data set without anything special."""
+    values: dict[str, Any] = dict(
+        suite="toy",
+        sets=(record.SetRecord(name, "accuracy", 100, 2, 0.5),),
+        training_sets=(name,),
+        validation_sets=("val",),
+        monitor="val/accuracy/val",
+    )
+    return record.Protocol(**(values | changes))
+
+
+def add(
+    recorder: Recorder,
+    row: str,
+    cell: str,
+    protocol: record.Protocol,
+    values: Mapping[str, float],
+    seeds: Sequence[int] = (0, 1),
+    **tags: str,
+) -> None:
+    """Runs whose metrics of test sets have these values at every step, and a hundredth more with each seed."""
+    for seed in seeds:
+        key = record.digest([row, cell, seed])
+        recorder.train(
+            "erm" if row.startswith("r") else row,
+            seed,
+            {},
+            monitor=[0.1, 0.3, 0.2],
+            protocol=protocol,
+            study="cells",
+            settings={"backbone": row},
+            metrics={name: [value + seed / 100] * STEPS for name, value in values.items()},
+            **{record.ROW: row, record.CELL: cell, record.RUN_KEY: key, record.TESTED: protocol.tested, **tags},
+        )
+
+
+def ac(aligned: float, conflicting: float) -> dict[str, float]:
+    return {"test/accuracy/shades:aligned": aligned, "test/accuracy/shades:conflicting": conflicting}
+
+
+def analysis_of(recorder: Recorder, **options: object) -> Analysis:
+    return compute(RunStore(recorder.uri), recorder.options(study="cells", bootstrap=200, **options))
+
+
+def means(analysis: Analysis) -> dict[tuple[str, str], float]:
+    scores = analysis.scores
+    return {(a, d): m for a, d, m in zip(scores["algorithm"], scores["dataset"], scores["mean"], strict=True)}
+
+
+def fill(recorder: Recorder, rows: Sequence[str] = ("r18", "r50", "lff")) -> None:
+    """Rows on shades of two severities, of which the second has no bias labels, and on another data set."""
+    for number, row in enumerate(rows):
+        better = number / 10
+        provides = {record.PROVIDES: "bias", record.NEEDS: "bias" if row == "lff" else ""}
+        add(recorder, row, "shades_1", shades("1"), ac(0.9, 0.3 + better), **provides)
+        if row != "lff":
+            add(recorder, row, "shades_5", shades("5"), ac(0.8, 0.4 + better))
+        add(recorder, row, "other", plain("other"), {"test/accuracy/other": 0.5 + better}, **provides)
+
+
+def harmonic(aligned: float, conflicting: float) -> float:
+    return 100 * 2 * aligned * conflicting / (aligned + conflicting)
+
+
+def test_cells_are_columns_of_one_table_and_their_data_sets_are_its_blocks(recorder: Recorder) -> None:
+    """One method stands there twice, in rows of their own; the score is derived of groups, as it was not logged."""
+    fill(recorder, ["r18", "r50"])
+    analysis = analysis_of(recorder)
+    assert analysis.set_names == ("other", "shades_1", "shades_5")
+    found = means(analysis)
+    mild = (harmonic(0.9, 0.3) + harmonic(0.91, 0.31)) / 2
+    assert found["r18", "shades_1"] == pytest.approx(mild)
+    assert found["r50", "other"] == pytest.approx(60.5)
+    (comparison,) = analysis.comparisons
+    assert comparison.sets == ("other", "shades")
+    (block,) = analysis.blocks[analysis.blocks["algorithm"] == "r18"].to_dict("records")
+    hard = (harmonic(0.8, 0.4) + harmonic(0.81, 0.41)) / 2
+    assert (block["dataset"], block["mean"]) == ("shades", pytest.approx((mild + hard) / 2))
+
+
+def test_a_cell_without_what_a_method_needs_is_not_applicable(recorder: Recorder) -> None:
+    fill(recorder)
+    analysis = analysis_of(recorder)
+    assert analysis.not_applicable == {("lff", "shades_5"): frozenset({"bias"})}
+    assert any(
+        note == "lff is not applicable on shades_5: it needs bias labels of the training images"
+        for note in analysis.notes
+    )
+    settings = {one.setting: one for one in analysis.comparisons}
+    assert (settings["all"].sets, settings["all"].left_out) == (("other",), ("shades",))
+    assert (settings["complete"].algorithms, settings["complete"].sets) == (("r18", "r50"), ("other", "shades"))
+    lost = analysis.scores[analysis.scores["num_runs"] == 0]
+    assert lost[["algorithm", "dataset"]].to_numpy().tolist() == [["lff", "shades_5"]]
+
+
+def test_a_missing_cell_is_an_error(recorder: Recorder) -> None:
+    fill(recorder, ["r18"])
+    add(recorder, "r50", "other", plain("other"), {"test/accuracy/other": 0.5})
+    with pytest.raises(Failure, match=r"2 empty cell(.|\n)*r50 on shades_1: no run"):
+        analysis_of(recorder)
+
+
+def test_what_can_t_be_derived_is_missing_and_says_of_what(recorder: Recorder) -> None:
+    add(recorder, "r18", "shades_1", shades("1"), {"test/accuracy/shades:aligned": 0.5})
+    with pytest.raises(Failure, match="it is derived of test/accuracy/shades:conflicting, which is missing"):
+        analysis_of(recorder)
+
+
+def test_a_model_that_is_tested_alike_is_a_row(recorder: Recorder) -> None:
+    """Whatever its preprocessing; nothing is to be chosen, so every rule takes it as it is."""
+    protocol = plain("other")
+    sets = (dataclasses.replace(protocol.sets[0], preprocessing="short side 232"),)
+    tested = dataclasses.replace(protocol, sets=sets, validation_sets=(), monitor="", training_sets=("none",))
+    otherwise = plain("other", sets=(dataclasses.replace(protocol.sets[0], label_map="16"),), monitor="")
+    add(recorder, "r18", "", protocol, {"test/accuracy/other": 0.5})
+    kind = {record.KIND: "evaluate", record.TESTED: protocol.tested, record.WEIGHTS: "abc"}
+    add(recorder, "vit", "", tested, {"test/accuracy/other": 0.7}, [0], **kind)
+    add(recorder, "swin", "", otherwise, {"test/accuracy/other": 0.9}, [0], **{record.KIND: "evaluate"})
+    add(recorder, "r18", "", tested, {"test/accuracy/other": 0.8}, [3], **kind)
+    analysis = analysis_of(recorder)
+    assert means(analysis) == {("r18", "other"): pytest.approx(50.5), ("vit", "other"): pytest.approx(70.0)}
+    assert "left out, for they are tested otherwise: tests of swin" in analysis.notes
+    assert "left out, for a trained row is called so (row= gives a name): tests of r18" in analysis.notes
+
+
+def test_rows_may_start_from_other_weights_one_row_may_not(recorder: Recorder) -> None:
+    """What is tested decides what may stand in one table; what a row is is one thing."""
+    pretrained = plain("other", start="named:x")
+    add(recorder, "r18", "", plain("other"), {"test/accuracy/other": 0.5})
+    add(recorder, "r50", "", pretrained, {"test/accuracy/other": 0.7})
+    assert len(means(analysis_of(recorder))) == 2
+    add(recorder, "r50", "", plain("other"), {"test/accuracy/other": 0.6}, [2])
+    with pytest.raises(Failure, match="several things could be analysed"):
+        analysis_of(recorder)
+
+
+def test_two_data_sets_of_one_name_are_refused(recorder: Recorder) -> None:
+    add(recorder, "r18", "first", plain("other"), {"test/accuracy/other": 0.5})
+    more = (record.SetRecord("other", "accuracy", 99, 2, 0.5),)
+    add(recorder, "r18", "second", plain("other", sets=more), {"test/accuracy/other": 0.5})
+    with pytest.raises(Failure, match=r"two data sets of one table are called 'other' \(runs \w+ and \w+\)"):
+        analysis_of(recorder)
+
+
+def test_so_are_two_of_one_name_and_other_images(recorder: Recorder) -> None:
+    add(recorder, "r18", "first", plain("other"), {"test/accuracy/other": 0.5})
+    add(recorder, "r18", "second", plain("other"), {"test/accuracy/other": 0.5}, **{record.TESTED: "unlike"})
+    with pytest.raises(Failure, match="two data sets of one table are called 'other'"):
+        analysis_of(recorder)
+
+
+def test_rows_that_are_tested_on_other_images_stop(recorder: Recorder) -> None:
+    add(recorder, "r18", "", plain("other"), {"test/accuracy/other": 0.5})
+    add(recorder, "r50", "", plain("other"), {"test/accuracy/other": 0.5}, **{record.TESTED: "unlike"})
+    with pytest.raises(Failure, match=r"the images that are tested differ \[different_data\]"):
+        analysis_of(recorder)
+    assert len(means(analysis_of(recorder, allow="different_data"))) == 2
+
+
+def test_a_block_s_name_stands_for_its_columns(recorder: Recorder) -> None:
+    fill(recorder, ["r18", "r50"])
+    assert analysis_of(recorder, sets="shades").set_names == ("shades_1", "shades_5")
+    with pytest.raises(UsageError, match="sets=shade: no run knows the evaluation set 'shade'; did you mean 'shades'"):
+        analysis_of(recorder, sets="shade")
+
+
+def test_a_set_that_is_tested_at_other_steps_is_not_applicable_under_the_rule(recorder: Recorder) -> None:
+    """One that is tested at the end alone, while the monitor chose the second step."""
+    late = (*plain("other").sets, record.SetRecord("late", "accuracy", 10, 2, 0.5))
+    for row in ("r18", "r50"):
+        for seed in (0, 1):
+            recorder.train(
+                "erm",
+                seed,
+                {"other": [0.4, 0.5, 0.6]},
+                monitor=[0.1, 0.3, 0.2],
+                protocol=plain("other", sets=late),
+                study="cells",
+                metrics={"test/accuracy/late": [0.7]},
+                **{record.ROW: row, record.RUN_KEY: f"{row}{seed}"},
+            )
+    analysis = analysis_of(recorder)
+    assert analysis.set_names == ("other",)
+    assert "late is not applicable under this rule: not tested at step 1 (tested at 0)" in analysis.notes
+    assert analysis_of(recorder, selection="best_epoch").set_names == ("other", "late")
+
+
+def test_a_block_s_value_is_the_column_of_its_name_else_the_mean_of_all() -> None:
+    entries = [record.SetRecord(name, "accuracy", 10, 2, 0.5, block="b") for name in ("one", "two")]
+    ratio = record.SetRecord("b", "mce", 10, 2, 0.0, higher_is_better=False, block="b")
+    columns = [*(Column(entry.name, entry) for entry in entries), Column("b", ratio, unit="ratio")]
+    assert blocks(columns) == {"b": (columns[2],)}
+    assert blocks(columns[:2]) == {"b": tuple(columns[:2])}
+    other = Column("other", dataclasses.replace(ratio, name="other"), unit="ratio")
+    with pytest.raises(Failure, match=r"the columns of 'b' have no common mean: accuracy \(%\) and mce \(ratio\)"):
+        blocks([*columns[:2], other])

@@ -1,0 +1,340 @@
+"""Papers that print means, analysed alone and beside one's own runs on cells; every number can be read off."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from biasbed import record
+from biasbed.analysis import load
+from biasbed.analysis.report import html, summary
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.selection.reproduction import AGREES, DIFFERS, NOT_JUDGED
+from biasbed.errors import Failure, UsageError
+from biasbed.published import cells, import_runs
+from helpers.papers import DOMAINS, DOMAINS_CSV, SHADES, SHADES_CSV, SHIFTS, SHIFTS_CSV, write
+from helpers.toy_runs import Recorder
+
+PACS = ("art", "cartoon", "photo", "sketch")  # the first is called otherwise than in the paper
+
+
+@pytest.fixture(scope="module")
+def papers_uri(_empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tracking server with the imported papers; tests only read it."""
+    folder = tmp_path_factory.mktemp("papers")
+    shutil.copy(_empty_store, folder / "mlflow.db")
+    uri = f"sqlite:///{folder / 'mlflow.db'}"
+    write(folder, "domains", DOMAINS.replace("[A]", "[A, art]"), DOMAINS_CSV)
+    write(folder, "shifts", SHIFTS, SHIFTS_CSV)
+    write(folder, "shades", SHADES, SHADES_CSV)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cells, "FOLDER", folder)
+        patch.setenv("BIASBED_HOME", str(folder / "home"))
+        for name in ("domains", "shifts", "shades"):
+            import_runs(name, uri)
+    return uri
+
+
+@pytest.fixture
+def beside(papers_uri: str, tmp_path: Path) -> Recorder:
+    """The same server, to put one's own runs on."""
+    shutil.copy(papers_uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
+    return Recorder(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path)
+
+
+def alone(uri: str, study: str, **options: object) -> Analysis:
+    return load(uri, study=f"published_{study}", bootstrap=200, **options)
+
+
+def own(recorder: Recorder, **options: object) -> Analysis:
+    return load(recorder.uri, study="own", bootstrap=200, **options)
+
+
+def page(analysis: Analysis, folder: Path) -> str:
+    """The report."""
+    html.write(analysis, folder)
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def table(analysis: Analysis) -> pd.DataFrame:
+    return analysis.scores.set_index(["algorithm", "dataset"])
+
+
+# --- one's own runs ---------------------------------------------------------------------------------------------------
+
+
+def train(recorder: Recorder, row: str, cell: str, protocol: record.Protocol, values: Mapping[str, Sequence[float]]):
+    """A run for each of the values of its metrics, in percent."""
+    for seed in range(len(next(iter(values.values())))):
+        recorder.train(
+            row,
+            seed,
+            {},
+            monitor=[0.1, 0.2],
+            protocol=protocol,
+            study="own",
+            metrics={name: [0.0, of_seeds[seed] / 100] for name, of_seeds in values.items()},
+            **{
+                record.CELL: cell,
+                record.RUN_KEY: record.digest([row, cell, seed]),
+                record.TESTED: protocol.tested,
+                record.TEST_DOMAINS: ",".join(cell.split("-")[1:]),
+            },
+        )
+
+
+def pacs() -> record.Protocol:
+    sets = [record.SetRecord(f"pacs-{name}", "accuracy", 100, 7, 1 / 7, block="pacs", domain=name) for name in PACS]
+    return record.Protocol("domains", tuple(sets), ("pacs",), ("val",), monitor="val/accuracy/val")
+
+
+def hold_out(recorder: Recorder, row: str, *domains: str, scores: Sequence[float]) -> None:
+    """Runs of a row that hold these domains out together; the first of them scores so."""
+    metrics = {f"test/accuracy/pacs-{name}": [s - i for s in scores] for i, name in enumerate(domains)}
+    train(recorder, row, "-".join(("pacs", *domains)), pacs(), metrics)
+
+
+def hold_each_out(recorder: Recorder) -> None:
+    """Two rows on the four domains of PACS, each held out alone: near the paper's numbers, but sagnet on art."""
+    values = {"erm": (84.7, 80.8, 97.2, 79.3), "sagnet": (60.0, 80.7, 97.1, 80.0)}
+    for row, of_row in values.items():
+        for domain, value in zip(PACS, of_row, strict=True):
+            hold_out(recorder, row, domain, scores=(value - 0.2, value + 0.2))
+
+
+# --- a paper alone ----------------------------------------------------------------------------------------------------
+
+
+def test_a_paper_alone_is_a_table_with_its_own_spread(papers_uri: str, tmp_path: Path) -> None:
+    analysis = alone(papers_uri, "domains")
+    assert analysis.rule.name == "best_validation"  # its first
+    assert analysis.algorithms == ("erm", "irm", "sagnet")
+    cell = table(analysis).loc["erm", "pacs-sketch"]
+    assert (cell["mean"], cell["num_runs"]) == (79.3, 3)
+    assert cell["std"] == pytest.approx(1.0 * math.sqrt(3) * math.sqrt(3 / 2))
+    assert "79.3 ±2.1" in summary.render(analysis)
+    assert "79.3" in page(analysis, tmp_path)
+    runs = analysis.runs.set_index(["algorithm", "dataset"]).loc["irm", "vlcs-caltech"]
+    assert (runs["num_runs"], runs["rounding"]) == (3, pytest.approx(0.05))
+
+
+def test_its_blocks_are_data_sets_and_tests_over_them_take_the_means(papers_uri: str) -> None:
+    """Means over domains: on PACS sagnet, erm, irm; on VLCS irm 86.0, erm 85.55, sagnet 84.65."""
+    (comparison,) = alone(papers_uri, "domains").comparisons
+    assert comparison.sets == ("pacs", "vlcs")
+    ranks = comparison.ranks.loc[["pacs", "vlcs"], ["erm", "irm", "sagnet"]]
+    assert ranks.to_numpy().tolist() == [[2, 3, 1], [2, 1, 3]]
+    assert comparison.friedman is not None
+    assert comparison.friedman.chi2 == pytest.approx(0)
+
+
+def test_tests_over_runs_are_skipped_with_one_reason(papers_uri: str) -> None:
+    analysis = alone(papers_uri, "domains")
+    (note,) = [note for note in analysis.notes if "tests over runs" in note]
+    assert note.startswith("only means were published of all rows: tests over sets take them, tests over runs")
+    assert analysis.evidence.set_pairs.empty
+    assert analysis.evidence.sets["p"].isna().all()
+
+
+def test_the_other_rule_has_its_own_numbers(papers_uri: str) -> None:
+    analysis = alone(papers_uri, "domains", selection="last")
+    assert table(analysis).loc["erm", "pacs-sketch"]["mean"] == 74.8
+    assert analysis.rule.label == "as published: the last epoch"
+    with pytest.raises(UsageError, match="published under best_validation and last only"):
+        alone(papers_uri, "domains", selection="best_epoch")
+
+
+def test_what_a_row_lacks_is_a_dash_and_tests_say_which_pool_they_take(papers_uri: str, tmp_path: Path) -> None:
+    analysis = alone(papers_uri, "shifts", sets="imagenet_r,imagenet_a,imagenet_c")
+    assert analysis.rule.name == "as_published"
+    lost = analysis.cells["deepaug", "imagenet_a"]
+    assert (lost.mean_text, lost.num_runs) == ("-", 0)
+    assert "no number was published of deepaug on imagenet_a" in analysis.notes
+    settings = {one.setting: one for one in analysis.comparisons}
+    assert (settings["all"].sets, settings["all"].left_out) == (("imagenet_r", "imagenet_c"), ("imagenet_a",))
+    assert settings["complete"].algorithms == ("deepaug_augmix", "resnet50")
+    assert settings["complete"].sets == ("imagenet_r", "imagenet_a", "imagenet_c")
+    # mCE is better where it is lower
+    assert settings["all"].ranks.loc["imagenet_c"].to_dict() == {"deepaug": 2, "deepaug_augmix": 1, "resnet50": 3}
+    page(analysis, tmp_path)
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_the_command_writes_everything(beside: Recorder) -> None:
+    outcome = beside.analyze(study="published_shifts", bootstrap=200)
+    frame = pd.read_csv(outcome.output_dir / "scores.csv").set_index(["algorithm", "dataset"])
+    assert frame.loc["deepaug", "gap_r"]["mean"] == 50.3
+    text = (outcome.output_dir / "summary.txt").read_text(encoding="utf-8")
+    assert "as_published (as published)" in text
+    runs = pd.read_csv(outcome.output_dir / "runs.csv").set_index(["algorithm", "dataset"])
+    assert runs.loc["deepaug", "gap_r"][["score", "gap_r", "rounding"]].tolist() == [50.3, 50.3, 0.05]
+    assert runs.loc["deepaug", "imagenet_c"][["score", "mce", "rounding"]].tolist() == [60.0, 60.0, 0.5]
+
+
+def test_units_and_errors_are_shown_as_they_are_stored(papers_uri: str) -> None:
+    scores = table(alone(papers_uri, "shifts", selection="best_epoch"))  # the paper names no rule, so any is as good
+    assert scores.loc["resnet50", "imagenet_r"]["mean"] == pytest.approx(36.1)
+    assert scores.loc["resnet50", "gap_r"]["mean"] == 56.0
+    assert scores.loc["resnet50", "imagenet_c"]["mean"] == pytest.approx(76.7)
+    assert scores.loc["resnet50", "imagenet_c"]["num_runs"] == 1
+    assert np.isnan(scores.loc["resnet50", "imagenet_c"]["std"])
+
+
+def test_a_block_of_means_has_their_number_of_runs_and_no_spread(papers_uri: str) -> None:
+    found = alone(papers_uri, "domains").blocks.set_index(["algorithm", "dataset"]).loc["irm", "pacs"]
+    assert found["mean"] == pytest.approx((84.8 + 76.4 + 96.7 + 76.1) / 4)
+    assert found["num_runs"] == 3
+    assert np.isnan(found["std"])
+
+
+# --- beside one's own -------------------------------------------------------------------------------------------------
+
+
+def test_cells_are_joined_by_block_and_domain(beside: Recorder, tmp_path: Path) -> None:
+    hold_each_out(beside)
+    analysis = own(beside, with_published=True)
+    assert analysis.set_names == ("pacs-art", "pacs-cartoon", "pacs-photo", "pacs-sketch")
+    assert analysis.published_algorithms == {"erm@domains", "irm@domains", "sagnet@domains"}
+    scores = table(analysis)
+    assert scores.loc["irm@domains", "pacs-art"]["mean"] == 84.8
+    assert scores.loc["irm@domains", "pacs-art"]["std"] == pytest.approx(1.3 * math.sqrt(4.5))
+    assert scores.loc["sagnet", "pacs-art"].tolist() == [pytest.approx(60.0), pytest.approx(0.4 / math.sqrt(2)), 2]
+    assert analysis.comparisons[0].sets == ("pacs",)
+    assert any("left out" not in note and "only means were published of erm@domains" in note for note in analysis.notes)
+    rules = analysis.selection[analysis.selection["algorithm"] == "erm@domains"]
+    assert set(rules["rule"]) == {"best_validation", "last"}
+    summary.render(analysis)
+    page(analysis, tmp_path)
+
+
+def test_tests_over_runs_have_ones_own_rows_alone(beside: Recorder) -> None:
+    hold_each_out(beside)
+    evidence = own(beside, with_published=True).evidence
+    assert set(evidence.set_pairs["a"]) | set(evidence.set_pairs["b"]) == {"erm", "sagnet"}
+    assert (evidence.sets["num_algorithms"] == 2).all()
+    intervals = evidence.intervals[evidence.intervals["dataset"] == "pacs-art"].set_index("algorithm")
+    assert intervals["low"].notna().to_dict() == {name: "@" not in name for name in intervals.index}
+
+
+def test_a_card_of_held_out_domains(beside: Recorder) -> None:
+    hold_each_out(beside)
+    card = own(beside, compare="published").reproduction
+    assert card is not None
+    assert card["study"].unique().tolist() == ["published_domains"]
+    cards = card.set_index(["algorithm", "dataset"])
+    assert len(cards) == 8
+    assert cards.loc["erm", "pacs-art"]["published_mean"] == 84.7
+    assert cards.loc["sagnet", "pacs-art"]["verdict"] == DIFFERS
+    assert set(cards.drop(("sagnet", "pacs-art"))["verdict"]) == {AGREES}
+    assert set(card["judged_by"]) == {"published spread"}
+
+
+def test_domains_that_are_held_out_together_are_not_those_of_the_paper(beside: Recorder) -> None:
+    hold_out(beside, "erm", "art", "sketch", scores=[80.0, 81.0])
+    with pytest.raises(Failure, match=r"published_domains has none of your sets \(pacs-art_painting, "):
+        own(beside, with_published=True)
+
+
+def shades(name: str, suite: str = "toy") -> record.Protocol:
+    entry = record.SetRecord("shades", "ac_score", 100, 2, 0.0, ("ac_score",), block="shades")
+    return record.Protocol(suite, (entry,), (name,), ("val",), monitor="val/accuracy/val")
+
+
+def test_severities_are_joined_by_the_names_of_cells(beside: Recorder) -> None:
+    """The set has one name in both cells, and the paper another value in each."""
+    for cell, values in (("shades_1", (51.0, 53.0)), ("shades_5", (70.0, 71.0))):
+        for row in ("erm", "lff"):
+            train(beside, row, cell, shades(cell), {"test/ac_score/shades": values})
+    analysis = own(beside, with_published=True, compare="published")
+    scores = table(analysis)
+    assert scores.loc["erm@shades", "shades_1"].tolist() == [49.87, pytest.approx(0.73), 5]
+    assert scores.loc["erm@shades", "shades_5"].tolist() == [80.41, pytest.approx(0.96), 5]
+    assert analysis.comparisons[0].sets == ("shades",)
+    assert analysis.reproduction is not None
+    card = analysis.reproduction.set_index(["algorithm", "dataset"])
+    assert card.loc["erm", "shades_5"]["difference"] == pytest.approx(70.5 - 80.41)
+    assert card.loc["lff", "shades_1"]["published_mean"] == 76.17
+
+
+def test_of_several_papers_each_has_its_own_columns(beside: Recorder) -> None:
+    for domain in PACS:
+        hold_out(beside, "mine", domain, scores=(80.0, 81.0))
+    train(beside, "mine", "shades_1", shades("shades_1", "domains"), {"test/ac_score/shades": (50.0, 51.0)})
+    both = own(beside, with_published=True)
+    assert both.set_names == ("pacs-art", "pacs-cartoon", "pacs-photo", "pacs-sketch", "shades_1")
+    assert both.cells["erm@shades", "pacs-art"].mean_text == "-"
+    assert both.cells["erm@domains", "shades_1"].mean_text == "-"
+    assert both.cells["erm@shades", "shades_1"].mean_text == "49.9"
+    one = own(beside, with_published=True, algorithms="mine,irm@domains,erm@domains")
+    assert one.algorithms == ("erm@domains", "irm@domains", "mine")
+    assert one.set_names == ("pacs-art", "pacs-cartoon", "pacs-photo", "pacs-sketch")
+
+
+def shifts(**changes: object) -> record.Protocol:
+    sets = (
+        record.SetRecord("imagenet_r", "accuracy", 30_000, 200, 1 / 200),
+        record.SetRecord("natural_adversarial", "accuracy", 7_500, 200, 1 / 200),
+    )
+    return record.Protocol("shifts", sets, ("imagenet",), ("val",), monitor="val/accuracy/val", **changes)
+
+
+def test_names_of_ones_own_and_errors_that_were_printed(beside: Recorder) -> None:
+    """An error of 63.9 is an accuracy of 36.1. A model that is only tested, and trainings, against single numbers."""
+    for row, kind, values in (
+        ("resnet50", "evaluate", (36.14, 2.3)),
+        ("deepaug_augmix", "train", (46.8, 3.9)),
+        ("mine", "train", (50.0, 5.0)),
+    ):
+        metrics = zip(("test/accuracy/imagenet_r", "test/accuracy/natural_adversarial"), values, strict=True)
+        tags = {record.KIND: kind, record.ROW: row}
+        curves = {name: [value / 100] * 2 for name, value in metrics}
+        beside.train(row, 0, {}, monitor=[0.1, 0.2], protocol=shifts(), study="own", metrics=curves, **tags)
+    analysis = own(beside, compare="published", with_published=True)
+    assert table(analysis).loc["resnet50@shifts", "natural_adversarial"]["mean"] == pytest.approx(2.2)
+    assert analysis.cells["deepaug@shifts", "natural_adversarial"].mean_text == "-"
+    assert analysis.reproduction is not None
+    card = analysis.reproduction.set_index(["algorithm", "dataset"])
+    assert card["verdict"].to_dict() == {
+        ("resnet50", "imagenet_r"): AGREES,  # 36.14 prints as 36.1
+        ("resnet50", "natural_adversarial"): DIFFERS,  # 2.3, and 2.2 was printed
+        ("deepaug_augmix", "imagenet_r"): NOT_JUDGED,  # nobody knows how far trainings lie apart
+        ("deepaug_augmix", "natural_adversarial"): NOT_JUDGED,
+    }
+    text = summary.render(analysis)
+    assert "2.2 ±" not in text
+    stated = own(beside, compare="published", tolerance=0.5, sets="natural_adversarial").reproduction
+    assert stated is not None
+    assert set(stated["verdict"]) == {AGREES}
+    assert set(stated["judged_by"]) == {"rounding"}
+
+
+def test_a_measure_of_another_unit_is_named_and_left_out(beside: Recorder) -> None:
+    sets = (
+        record.SetRecord("imagenet_r", "accuracy", 30_000, 200, 1 / 200),
+        record.SetRecord("imagenet_c", "accuracy", 50_000, 1000, 1 / 1000),
+    )
+    protocol = record.Protocol("shifts", sets, ("imagenet",), ("val",), monitor="val/accuracy/val")
+    for row in ("resnet50", "deepaug"):
+        scores = {"imagenet_r": (0.3, 0.4), "imagenet_c": (0.3, 0.4)}
+        beside.train(row, 0, scores, monitor=[0.1, 0.2], protocol=protocol, study="own")
+    analysis = own(beside, with_published=True)
+    assert analysis.set_names == ("imagenet_r",)
+    assert any("imagenet_c is not compared: accuracy of 1000 classes here, mce there" in n for n in analysis.notes)
+
+
+def test_a_paper_without_a_rule_stands_under_each_and_has_no_regret(beside: Recorder) -> None:
+    for row in ("resnet50", "deepaug_augmix"):
+        scores = {"imagenet_r": (0.3, 0.4, 0.35), "natural_adversarial": (0.05, 0.04, 0.02)}
+        beside.train(row, 0, scores, monitor=[0.1, 0.2, 0.1], protocol=shifts(), study="own")
+    analysis = own(beside, with_published=True, algorithms="resnet50,deepaug_augmix", selection="last")
+    frame = analysis.selection[analysis.selection["skipped"] == ""].set_index(["rule", "algorithm", "dataset"])
+    for rule in ("last", "best_validation", "best_epoch"):
+        assert frame.loc[rule, "resnet50@shifts", "imagenet_r"]["mean"] == pytest.approx(36.1)
+        assert np.isnan(frame.loc[rule, "resnet50@shifts", "imagenet_r"]["gap"])
+    assert frame.loc["last", "resnet50", "imagenet_r"]["gap"] == pytest.approx(5.0)

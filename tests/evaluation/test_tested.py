@@ -1,0 +1,123 @@
+"""A model that is tested as a row: found again by its key, continued after a kill, sent once, the same numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from biasbed import cli, record
+from biasbed.errors import UsageError
+from biasbed.evaluation import recorded
+from biasbed.tracking.folder import RunFolder
+from helpers import children
+from helpers.commands import ROOT
+from helpers.runs import all_runs, run_folders, stored, timeless
+
+FOGS = f"{ROOT / 'tests/helpers/toy_suite.py'}:Fogs"
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The words that test a network on two sets, one of them under six conditions."""
+    import torchvision
+
+    root = tmp_path_factory.mktemp("net")
+    torch.manual_seed(0)
+    torch.save(torchvision.models.shufflenet_v2_x0_5(num_classes=3).state_dict(), root / "net.pth")
+    (root / "outputs.yaml").write_text("outputs: [dark, grey, light]\n")
+    words = {"model": "torchvision:shufflenet_v2_x0_5", "weights": root / "net.pth", "label_map": root / "outputs.yaml"}
+    words |= {"suite": FOGS, "image_size": 16, "device": "cpu", "workers": 0, "row": "net", "study": "mine"}
+    return ["evaluate", *(f"--{name}={value}" for name, value in words.items())]
+
+
+def journal(folder: Path) -> dict[str, float]:
+    (entry,) = RunFolder(folder).read_journal()
+    return timeless(entry["metrics"])
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", pytest.param("SIGKILL", marks=pytest.mark.slow)])
+def test_a_test_that_was_cut_off_goes_on_with_what_it_has_not_decided_yet(
+    number: str, net: list[str], tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert children.run(net, kill=("evaluation", 2, number)).returncode in (143, -9)
+    (run,) = all_runs(tracking, kind="evaluate")
+    assert run.info.status == ("KILLED" if number == "SIGTERM" else "RUNNING")
+    (folder,) = run_folders(tmp_path / "home")
+    assert folder.name == f"net-{run.data.tags[record.RUN_KEY][:8]}"
+    clear, fogged = (folder / record.predictions_file(name, "last") for name in ("clear", "fogged"))
+    assert not fogged.exists()
+    os.utime(clear, (1, 1))
+
+    assert cli.main(net) == 0
+    assert clear.stat().st_mtime == 1, "these decisions stand"
+    (again,) = all_runs(tracking, kind="evaluate")
+    assert (again.info.run_id, again.info.status) == (run.info.run_id, "FINISHED")
+    assert again.data.tags[record.ATTEMPTS] == "2"
+    assert cli.main([*net, f"--output_dir={tmp_path / 'straight'}", "--tracking=offline"]) == 0
+    (straight,) = run_folders(tmp_path / "straight")
+    assert straight.name == folder.name
+    assert journal(folder) == journal(straight) == stored(tracking, run.info.run_id)[0]
+    names = {"test/accuracy/clear", "test/ece/fogged", "test/relative_error/fogged", "test/accuracy/fog_mean"}
+    assert names | {"test/accuracy_by_condition/fogged:mist_1", "test/accuracy/fogged"} <= journal(folder).keys()
+    for name in ("evaluation.csv", record.predictions_file("clear", "last")):
+        assert (folder / name).read_bytes() == (straight / name).read_bytes()
+
+    # Killed between its record and its end: that record stands.
+    (folder / "done").unlink()
+    state = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**state, "sent": False}))
+    assert cli.main(net) == 0
+    assert stored(tracking, run.info.run_id)[0] == journal(folder)  # fails where a row is there twice
+    capsys.readouterr()
+
+
+def test_a_finished_test_is_left_alone_or_made_anew_as_one_says(
+    net: list[str], tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*net, "--tracking=offline"]) == 0
+    assert cli.main(["sync", "--output_dir", str(tmp_path / "home")]) == 0
+    assert cli.main(["sync", "--output_dir", str(tmp_path / "home")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "nothing to send: the server has it all"
+    (run,) = all_runs(tracking, study="mine")
+    tags = run.data.tags
+    assert run.info.run_name == tags[record.ROW] == "net"
+    assert (tags[record.NEEDS], tags[record.PROVIDES], tags.get(record.CELL)) == ("", "", None)
+    assert int(tags[record.PARAMETERS]) == 344_867
+    assert run.data.metrics["time/images_per_second"] > 0
+    assert cli.main([*net, "--resume=once"]) == 0
+    assert "is finished already" in capsys.readouterr().out
+    assert len(all_runs(tracking)) == 1
+    assert cli.main([*net, "--cell=day"]) == 0  # another place for the same numbers
+    assert cli.main(net) == 0
+    found = {run.info.run_name: run.data for run in all_runs(tracking)}
+    assert {name: timeless(data.metrics) for name, data in found.items()} == dict.fromkeys(
+        ("net", "net-day"), timeless(run.data.metrics)
+    )
+    assert len(all_runs(tracking)) == 3
+    assert found["net-day"].tags[record.CELL] == "day"
+    names = sorted(
+        folder.name.removesuffix(f"-{tags[record.RUN_KEY][:8]}") for folder in run_folders(tmp_path / "home")
+    )
+    assert names == sorted(["net", "net-day", f"net-{tags[record.RUN_KEY][:8]}-2"])
+
+
+def test_lost_decisions_of_a_test_that_is_not_sent_are_said(
+    net: list[str], tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*net, "--tracking=offline"]) == 0
+    (folder,) = run_folders(tmp_path / "home")
+    path = folder / record.predictions_file("clear", "last")
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(UsageError):
+        recorded.read_predictions(path)
+    assert cli.main(["sync", "--output_dir", str(tmp_path / "home")]) == 1
+    assert "predictions/clear/last.parquet is lost or damaged: the command that made it" in capsys.readouterr().err
+    assert cli.main([*net, "--tracking=offline", "--resume=once"]) == 0
+    recorded.read_predictions(path)
+    assert cli.main(["sync", "--output_dir", str(tmp_path / "home")]) == 0
+    (run,) = all_runs(tracking)
+    assert run.info.status == "FINISHED"

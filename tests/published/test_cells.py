@@ -1,0 +1,192 @@
+"""Papers that print means: each number with its spread, number of runs and rounding, or one line that says where."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from biasbed import record
+from biasbed.analysis.runs.store import RunStore
+from biasbed.errors import Failure, UsageError
+from biasbed.published import cells, description, find, import_runs
+from helpers.commands import ROOT
+from helpers.papers import DOMAINS, DOMAINS_CSV, SHIFTS, SHIFTS_CSV, write
+
+PHOTO = "columns.pacs-photo"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where papers are looked for in this test."""
+    papers = tmp_path / "papers"
+    papers.mkdir()
+    monkeypatch.setattr(cells, "FOLDER", papers)
+    write(papers, "domains", DOMAINS, DOMAINS_CSV)
+    write(papers, "shifts", SHIFTS, SHIFTS_CSV)
+    return papers
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_standard_error_becomes_the_deviation_with_n_minus_1() -> None:
+    """0.4 / sqrt(n) with n: sqrt(3) 0.4 is the deviation with n; times sqrt(3 / 2) the one with n - 1."""
+    run = find("domains").runs()[0]
+    assert (run.rule, run.algorithm, run.name) == ("best_validation", "erm", "erm-best_validation")
+    assert run.scores["pacs-art_painting"] == 0.847
+    assert run.further["std_over_runs"]["pacs-art_painting"] == pytest.approx(0.004 * math.sqrt(3) * math.sqrt(3 / 2))
+    assert run.further["num_runs"]["pacs-art_painting"] == 3
+    assert run.further["rounding"]["pacs-art_painting"] == pytest.approx(0.0005)
+    assert run.summary == {"spread": "standard_error", "ddof": 0}
+
+
+@pytest.mark.parametrize(
+    ("spread", "ddof", "expected"),
+    [
+        ("standard_deviation", 1, 0.004),
+        ("standard_deviation", 0, 0.004 * math.sqrt(4 / 3)),
+        ("standard_error", 1, 0.004 * 2),
+        ("standard_error", 0, 0.004 * 2 * math.sqrt(4 / 3)),
+    ],
+)
+def test_every_spread_is_converted(folder: Path, spread: str, ddof: int, expected: float) -> None:
+    text = f"citation: c\nsuite: s\ntraining_sets: [t]\nspread: {spread}\nddof: {ddof}\ncolumns: {{a: {{}}}}"
+    write(folder, "four", text, "row,column,value,spread,n\nerm,a,50,0.4,4\n")
+    assert find("four").runs()[0].further["std_over_runs"]["a"] == pytest.approx(expected)
+
+
+@pytest.mark.usefixtures("folder")
+def test_rows_have_unlike_sets_measures_and_units() -> None:
+    paper = find("shifts")
+    runs = {run.algorithm: run for run in paper.runs()}
+    assert runs["resnet50"].scores == {"imagenet_r": 0.361, "imagenet_a": 0.022, "gap_r": 56.0, "imagenet_c": 0.767}
+    assert set(runs["deepaug"].scores) == {"imagenet_r", "gap_r", "imagenet_c"}
+    assert runs["deepaug"].further["rounding"] == {"imagenet_r": 0.0005, "gap_r": 0.05, "imagenet_c": 0.005}
+    assert runs["deepaug"].metrics(paper.protocol)["test/mce/imagenet_c"] == 0.6
+    sets = {entry.name: entry for entry in paper.protocol.sets}
+    assert [(e.headline, e.unit, e.higher_is_better) for e in sets.values()] == [
+        *[("accuracy", "", True)] * 2, ("gap_r", "points", False), ("mce", "%", False),
+    ]  # fmt: skip
+    assert sets["imagenet_a"].aliases == ("natural_adversarial",)
+    assert (sets["imagenet_a"].chance, sets["imagenet_c"].chance) == (1 / 200, 0)
+
+
+def test_a_row_becomes_a_tracked_run(folder: Path, tracking: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert import_runs("domains", tracking) == 4
+    assert import_runs("domains", tracking) == 0
+    assert import_runs("shifts", tracking) == 3
+    assert "to analyse them: mlflow run . -e analyze -P study=published_shifts" in capsys.readouterr().out
+    runs = {run.info.run_name: run for run in RunStore(tracking).runs("published")}
+    run = runs["irm-best_validation"].data
+    assert run.metrics["test/accuracy/vlcs-sun"] == 0.734
+    assert run.metrics["test/std_over_runs/vlcs-sun"] == pytest.approx(0.006 * math.sqrt(4.5))
+    assert run.metrics["test/num_runs/vlcs-sun"] == 3
+    assert run.tags[record.SELECTION] == "best_validation"
+    assert runs["erm-last"].data.tags[record.SELECTION] == "last"
+    assert json.loads(run.tags[record.SUMMARY]) == {"spread": "standard_error", "ddof": 0}
+    assert "ICLR 2021" in run.tags[record.SOURCE]
+    assert (run.tags[record.ALGORITHM], run.tags[record.ROW]) == ("irm", "irm")
+    row = runs["deepaug"].data.tags
+    assert (row[record.ALGORITHM], row[record.ROW], row[record.SELECTION]) == ("deepaug_cae", "deepaug", "")
+    assert json.loads(row[record.TRAINING_DATA]) == {"imagenet": 0.5, "deepaug_cae": 0.5}
+    assert json.loads(runs["resnet50"].data.tags[record.TRAINING_DATA]) == {"imagenet": 1.0}
+    assert json.loads(row[record.SUMMARY]) == {"spread": "none"}
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_unknown_paper_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match="unknown source 'domain'; did you mean 'domains'"):
+        find("domain")
+
+
+def test_the_example_of_the_docs_is_a_description() -> None:
+    text = (ROOT / "docs/published.md").read_text(encoding="utf-8")
+    example = text.split("```yaml\n")[1].split("```")[0]
+    assert len(description.read(example, "example").protocol.sets) == 4
+
+
+# --- what is wrong with a file, in one line ---------------------------------------------------------------------------
+
+
+def changed(text: str, old: str, new: str) -> str:
+    assert text.count(old) >= 1
+    return text.replace(old, new, 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("row,column", "line,column", r"line 1: should be selection,row,column,value,spread, as domains.yaml has it"),
+        ("84.7,0.4", "84.7", "line 2: has 4 entries, expected 5"),
+        ("84.7", "84,7", "line 2: has 6 entries, expected 5"),
+        ("80.8", "80.8%", "line 3: '80.8%' is no number as papers print it"),
+        ("80.8", "nan", "line 3: 'nan' is no number"),
+        ("97.2", "972", "line 4: 972 is no percentage"),
+        (",1.0\n", ",-1.0\n", "line 5: spread=-1: should not be negative"),
+        (
+            "erm,vlcs-caltech",
+            "erm,vlcs-caltec",
+            "line 6: there is no column 'vlcs-caltec'; did you mean 'vlcs-caltech'",
+        ),
+        ("vlcs-sun", "vlcs-caltech", "line 7: erm on vlcs-caltech is there already, in line 6"),
+        ("best_validation,irm", "best,irm", "line 8: there is no selection 'best'; valid: best_validation, leave"),
+        ("irm,pacs-art", "IRM,pacs-art", "line 8: the row 'IRM' should be called 'irm'"),
+        ("erm,pacs-art", '"erm,pacs-art', "line .*unexpected end of data"),
+    ],
+)
+def test_a_wrong_number_is_told_with_its_line(folder: Path, old: str, new: str, message: str) -> None:
+    write(folder, "domains", DOMAINS, changed(DOMAINS_CSV, old, new))
+    with pytest.raises(Failure, match=f"^domains.csv, {message}") as failure:
+        find("domains")
+    assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("suite: domains", "", "lacks suite"),
+        ("suite: domains", "suit: domains", "unknown setting 'suit'; did you mean 'suite'"),
+        ("suite: domains", "suite: domains\nsuite: other", r"can't be read as YAML \(line 2: 'suite' is there twice\)"),
+        ("ddof: 0", "", "spread=standard_error ddof=none: a spread has both"),
+        ("ddof: 0", "ddof: 2", "ddof=2: input should be 'none', 0 or 1"),
+        ("runs: 3", "runs: 0", "runs=0: should be at least 1"),
+        ("block: pacs, domain: photo", "blok: pacs", f"{PHOTO}: unknown setting 'blok'; did you mean"),
+        ("block: pacs, domain: photo", "domain: photo", f"{PHOTO}: domain=photo: say of which block"),
+        ("domain: photo", "domain: Photo", f"{PHOTO}: 'Photo' should be called 'photo'"),
+        ("domain: photo", "domain: sketch", "two columns show the domain 'sketch' of 'pacs'"),
+        ("domain: photo", "domain: photo, measure: map", f"{PHOTO}: unit: .* not know the measure 'map'"),
+        ("domain: photo", "measure: loss, unit: bits", f"{PHOTO}: unit=bits: of the measure 'loss' it is nats"),
+        ("domain: photo", "measure: loss, complement: true", f"{PHOTO}: complement: only what is measured in %"),
+        ("domain: photo", "measure: loss", "the block 'pacs' has no common mean of accuracy"),
+        ("  pacs-photo:", "  pacs photo:", "columns.pacs photo: 'pacs photo' should be called 'pacs_photo'"),
+        ("{rule: last}", "{rule: last_n}", "rules.leave_one_out: say the n of last_n"),
+        ("{rule: last}", "[last]", "rules.leave_one_out: should be names with values"),
+        ("columns:", "rows: {erm: {}, mixup: {}}\ncolumns:", "rows.mixup: domains.csv has no number of it"),
+        ("columns:", "columns:\n  pacs-toys: {block: pacs}", "columns.pacs-toys: domains.csv has no number of it"),
+    ],
+)  # fmt: skip
+def test_a_wrong_description_is_told_with_its_place(folder: Path, old: str, new: str, message: str) -> None:
+    write(folder, "domains", changed(DOMAINS, old, new), DOMAINS_CSV)
+    with pytest.raises(Failure, match=f"^domains.yaml: {message}") as failure:
+        find("domains")
+    assert "\n" not in str(failure.value)
+
+
+def test_a_spread_needs_a_number_of_runs(folder: Path) -> None:
+    write(folder, "domains", changed(DOMAINS, "runs: 3", ""), DOMAINS_CSV)
+    with pytest.raises(Failure, match=r"domains.csv, line 2: a spread of one run: say how many there are"):
+        find("domains")
+    numbers = changed(changed(DOMAINS_CSV, "spread\n", "spread,n\n"), "84.7,0.4\n", "84.7,0.4,three\n")
+    write(folder, "domains", changed(DOMAINS, "runs: 3", ""), numbers)
+    with pytest.raises(Failure, match=r"domains.csv, line 2: n=three: should be a number of runs"):
+        find("domains")
+
+
+def test_a_description_without_its_numbers(folder: Path) -> None:
+    (folder / "shifts.csv").unlink()
+    with pytest.raises(Failure, match=r"^shifts.csv: can't be read \(No such file"):
+        find("shifts")
+    (folder / "shifts.csv").write_text("row,column,value\n")
+    with pytest.raises(Failure, match=r"^shifts.csv: has no numbers"):
+        find("shifts")

@@ -1,0 +1,119 @@
+"""Searches in cells: one per method, held-out domain and repeat, at equal draws; winners are trained where they won."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from biasbed import cli, record
+from biasbed.studies.plan import make_plan
+from biasbed.studies.table import read_table
+from biasbed.system.processes import Interrupted
+from helpers.domain_tree import make_domains
+from helpers.fake_trials import Bed, FakeTrials
+
+CELLS = ("pacs-art", "pacs-photo")
+SEARCHES: dict[str, Any] = {"suite": "domains", "sampler": "random", "trials": 3, "repeats": 2}
+
+
+@pytest.fixture
+def settings(bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setattr("helpers.fake_trials.MONITOR", "val/accuracy/training_domains")
+    data = make_domains(tmp_path / "data" / "PACS", ("art", "photo"), images=2, size=8).parent
+    return {"data_dir": str(data), "train": "PACS", "test_domains": "each"}
+
+
+def test_a_search_per_cell_and_repeat_at_equal_draws(bed: Bed, settings: dict[str, str]) -> None:
+    launcher = FakeTrials({"erm-pacs-photo-trialr1-0": ["signal"], "erm-pacs-art-trialr0-2": ["signal"]})
+    for _ in range(2):
+        with pytest.raises(Interrupted):
+            bed.work(launcher, settings=settings, **SEARCHES)
+    feed = bed.work(launcher, settings=settings, **SEARCHES)
+    names = [search.name for search, _ in feed.studies]
+    assert names == [f"sweep/erm/{cell}/r{repeat}" for cell in CELLS for repeat in range(2)]
+    places = {f"erm-{cell}-trialr{repeat}-{place}" for cell in CELLS for repeat in range(2) for place in range(3)}
+    assert set(launcher.started) == places
+    assert len(launcher.started) == len(places) + 2
+    assert len({command.log.parent for command in launcher.commands}) == len(places)
+    drawn = [[trial.params["optim.lr"] for trial in one.outcomes.values()] for one in feed.found()]
+    assert drawn[0] == drawn[2] != drawn[1] == drawn[3]
+    tags = {command.name: json.loads(command.environment[record.GIVEN_TAGS]) for command in launcher.commands}
+    assert {name: own[record.REPEAT] for name, own in tags.items()} == {name: name[-3] for name in places}
+    assert len({own[record.SPACE] for own in tags.values()}) == 1
+    assert {command.words["test_domains"] for command in launcher.commands} == {"art", "photo"}
+
+
+def test_what_is_searched_and_how_has_a_hash(bed: Bed, settings: dict[str, str]) -> None:
+    launcher = FakeTrials()
+
+    def hashes(given: dict[str, str] | None = None, **more: Any) -> set[str]:
+        plan = bed.plan(launcher, {**settings, **(given or {})}, **{**SEARCHES, **more})
+        return {search.space_hash for search in plan.searches}
+
+    first = hashes()
+    assert len(first) == 1
+    for same in (hashes(repeats=1, seed=5, trials=9), hashes({"test_domains": "art"}), hashes(heartbeat=5)):
+        assert same == first
+    others = (
+        hashes({"epochs": "5"}),
+        hashes({"data.seed": "3"}),
+        hashes({"test_domains": "art"}, objective="val/loss/pacs-photo_val"),
+        hashes(sampler="tpe"),
+        hashes(algorithms=("infodrop",)),
+    )
+    assert not first & set.union(*others)
+    bed.space.write_text("optim.lr: {distribution: loguniform, low: 0.02, high: 1.0}\n")
+    assert not hashes() & first
+
+
+def test_from_start_to_winners(
+    bed: Bed, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each cell has its own best settings, and `benchmark` trains each where it won."""
+    launcher = FakeTrials(value=lambda words: 0.5 + (0.1 if words["test_domains"] == "art" else -0.1) * rate(words))
+    flags = {**settings, "suite": "domains", "trials": "3", "study": "mine"}
+    assert bed.run(launcher, monkeypatch, **flags) == 0
+    printed = capsys.readouterr()
+    assert "erm in pacs-art: 3 trials: 3 complete; val/accuracy/training_domains" in printed.out
+    assert "erm in pacs-photo trial 0 complete" in printed.err
+    folder = bed.home / "studies" / "mine"
+    rows = list(csv.DictReader((folder / "trials.csv").open()))
+    assert [row["cell"] for row in rows] == [cell for cell in CELLS for _ in range(3)]
+    pictures = {path.name for path in (folder / "plots").iterdir()}
+    assert {f"erm-{cell}_history.png" for cell in CELLS} <= pictures
+
+    table = read_table(str(folder / "winners.yaml"))
+    best = {
+        "art": max(rows[:3], key=lambda row: float(row["optim.lr"]))["optim.lr"],
+        "photo": min(rows[3:], key=lambda row: float(row["optim.lr"]))["optim.lr"],
+    }
+    assert table.chosen == {"erm": {cell: {"optim.lr": lr} for cell, lr in best.items()}}
+    trained = {run.cell: run.words["optim.lr"] for run in make_plan(table, FakeTrials(), "auto").runs}
+    assert trained == {f"pacs-{cell}": lr for cell, lr in best.items()}
+
+    words = ["benchmark", "--table", str(folder / "winners.yaml"), "--dry_run", "yes", "--device", "cpu"]
+    assert cli.main([*words, "--test_domains", "art"]) == 2
+    assert "erm: the sweep 'mine' was made in the cells art, photo: leave them so" in capsys.readouterr().err
+
+    for changed, message in (
+        ({"test_domains": "art"}, "has searches of erm/pacs-photo, too: name all of its algorithms, test_domains and"),
+        ({"data.seed": "1"}, "the sweep was made with data.seed=0, not 1"),
+        ({"objective": "val/accuracy/pacs-art_val"}, "erm in art: objective=val/accuracy/pacs-art_val: the suite meas"),
+        ({"test_domains": "each", "suite": "folders"}, "has no domains to hold out"),
+        ({"test_domains": "arr"}, "did you mean 'art'?"),
+    ):
+        assert bed.run(launcher, monkeypatch, **{**flags, **changed}) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+    assert bed.run(launcher, monkeypatch, **flags, dry_run="yes") == 0
+    assert "mine: 6 trials: 6 complete" in capsys.readouterr().out
+
+
+def rate(words: Mapping[str, str]) -> float:
+    return float(words.get("optim.lr", "0.1"))

@@ -1,0 +1,59 @@
+"""A study's cells: their names, their settings, and what `each` and `pairs` stand for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from biasbed.errors import UsageError
+from biasbed.studies.cells import StudyCell, expand
+from helpers.domain_tree import make_domains
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("data")
+    make_domains(root / "Toy", images=1)
+    (root / "Toy" / "art" / "cat" / "0.png").write_bytes(b"nobody opens it")
+    make_domains(root / "Other", ("day", "night"), images=1)
+    return root
+
+
+def test_a_study_without_cells_has_one_without_a_name() -> None:
+    assert expand({"suite": "demo", "epochs": "3"}, {}) == (StudyCell("", {}),)
+
+
+def test_domains_are_held_out_one_by_one_or_in_pairs_in_one_order(data: Path) -> None:
+    words = {"suite": "domains", "data_dir": str(data), "train": "Toy", "optim.lr": "1", "hparams.drop_rate": "2"}
+    assert expand({**words, "test_domains": "each"}, {}) == (
+        StudyCell("art", {"test_domains": "art"}),
+        StudyCell("photo", {"test_domains": "photo"}),
+        StudyCell("sketch", {"test_domains": "sketch"}),
+    )
+    pairs = expand(words, {"toy": {"test_domains": "pairs"}})
+    assert [cell.name for cell in pairs] == ["toy-art-photo", "toy-art-sketch", "toy-photo-sketch"]
+    assert pairs[0].words == {"test_domains": "art,photo", "cell": "toy-art-photo"}
+
+
+def test_cells_have_settings_of_their_own(data: Path) -> None:
+    cells = {
+        "toy": {"train": "Toy", "test_domains": "each"},
+        "other": {"train": "Other", "test_domains": "night"},
+        "rare": {"data.val_fraction": "0.5"},
+    }
+    found = expand({"suite": "domains", "data_dir": str(data)}, cells)
+    assert [cell.name for cell in found] == ["toy-art", "toy-photo", "toy-sketch", "other", "rare"]
+    assert found[0].words == {"train": "Toy", "test_domains": "art", "cell": "toy-art"}
+    assert found[3].words == {**cells["other"], "cell": "other"}
+    assert found[4].words == {**cells["rare"], "cell": "rare"}
+
+
+def test_cells_that_there_are_not_are_refused_in_one_line(data: Path) -> None:
+    words = {"suite": "domains", "data_dir": str(data), "train": "Toy"}
+    with pytest.raises(UsageError, match="cells: toy-art is there twice"):
+        expand(words, {"toy": {"test_domains": "each"}, "toy-art": {"test_domains": "art"}})
+    with pytest.raises(UsageError, match=r"^a: train=Tyo: .* has no such data set; did you mean 'Toy'\?$"):
+        expand({**words, "train": "Tyo"}, {"a": {"test_domains": "each"}})
+    with pytest.raises(UsageError, match=r"^test_domains=pairs: the suite 'demo' has no domains to hold out$"):
+        expand({"suite": "demo", "test_domains": "pairs"}, {})

@@ -1,0 +1,241 @@
+"""Values that follow from others: what gives them, what keeps them from being given, what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from biasbed import cli, measures, record
+from biasbed.config import Config
+from biasbed.errors import UsageError
+from biasbed.record import Derived, Protocol, SetRecord
+from biasbed.suites import derived
+from biasbed.suites.derived import checked, derivable, missing, values
+from biasbed.suites.suite import OpenSuite
+from biasbed.training import job
+from helpers import toy_suite
+from helpers.runs import history, run_folders
+
+NAN = float("nan")
+
+
+def of(name: str, function: str, *inputs: str, **more: Any) -> Derived:
+    return Derived("test", "accuracy", name, function, tuple(f"test/accuracy/{one}" for one in inputs), **more)
+
+
+def metrics(**accuracies: float) -> dict[str, float]:
+    return {f"test/accuracy/{name}": value for name, value in accuracies.items()}
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "references", "value"),
+    [
+        ("mean", [0.2, 0.4, 0.9], (), 0.5),
+        ("harmonic_mean", [0.5, 1.0], (), 2 / 3),
+        ("harmonic_mean", [0.0, 1.0], (), 0.0),
+        ("difference", [0.9, 0.4], (), 0.5),
+        ("worst", [0.9, 0.4, 0.6], (), 0.4),
+        # Errors of 0.1 and 0.5 where the reference has 0.4 and 0.8 (Hendrycks and Dietterich 2019, section 4).
+        ("error_ratio", [0.9, 0.5], (0.4, 0.8), 0.5),
+    ],
+)
+def test_functions(function: str, inputs: list[float], references: tuple[float, ...], value: float) -> None:
+    assert measures.derive(function, inputs, references) == pytest.approx(value, abs=1e-15)
+    for lost in (None, NAN, math.inf):
+        assert measures.derive(function, [*inputs[:-1], lost], references) is None
+    assert measures.derive(function, [], references) is None
+
+
+CHAIN = (of("mean", "mean", "a", "b"), of("gap", "difference", "mean", "c"), of("least", "worst", "gap", "a"))
+
+
+def test_a_value_may_be_derived_of_derived_ones() -> None:
+    found = values(CHAIN, metrics(a=0.8, b=0.4, c=0.5))
+    assert found == pytest.approx(metrics(mean=0.6, gap=0.1, least=0.1))
+    logged = metrics(a=0.8, b=0.4, c=0.5) | found
+    assert values(CHAIN, logged) == found  # of what is read back as of what was measured
+
+
+@pytest.mark.parametrize("lost", [{}, {"b": NAN}, {"b": math.inf}])
+def test_an_input_that_is_missing_makes_the_value_missing(lost: dict[str, float]) -> None:
+    given = metrics(a=0.8, c=0.5, **lost)
+    assert values(CHAIN, given) == {}
+    assert missing(CHAIN[0], given) == "it is derived of test/accuracy/b, which is missing"
+    assert missing(CHAIN[1], given) == "it is derived of test/accuracy/mean, which is missing"
+    many = of("all", "mean", *"defgh")
+    assert missing(many, given).startswith("it is derived of test/accuracy/d, test/accuracy/e, test/accuracy/f, ...,")
+
+
+def test_only_inputs_of_domains_that_train_count() -> None:
+    entry = of("mean", "mean", "a", "b", "c", training=("art", "photo", "sketch"))
+    given = metrics(a=0.8, b=0.4)  # where `sketch` is held out it is not measured
+    assert values([entry], given) == {}
+    assert values([entry], given, ("sketch",)) == pytest.approx(metrics(mean=0.6))
+    assert values([entry], given, ("sketch", "art")) == pytest.approx(metrics(mean=0.4))
+    assert values([entry], given, ("art", "photo", "sketch")) == {}
+    assert missing(entry, given, ("art",)) == "it is derived of test/accuracy/c, which is missing"
+    assert missing(entry, given, ("art", "photo", "sketch")).startswith("none of the domains")
+
+
+def test_what_can_be_derived_without_some_sets() -> None:
+    assert derivable(CHAIN, metrics(a=1, b=1, c=1)) == CHAIN
+    assert derivable(CHAIN, metrics(a=1, b=1)) == CHAIN[:1]
+    assert derivable(CHAIN, metrics(a=1, c=1)) == ()
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+SETS = tuple(SetRecord(name, "accuracy", 10, 2, 0.5) for name in "ab")
+GIVEN = {*metrics(a=1, b=1), "test/loss/a", "val/accuracy/val"}
+
+
+def protocol(*declared: Derived, sets: tuple[SetRecord, ...] = SETS) -> Protocol:
+    return Protocol("toy", sets, ("train",), ("val",), "val/accuracy/val", derived=declared)
+
+
+OTHER_UNIT = Derived("test", "gap", "ab", "difference", ("test/accuracy/a", "test/accuracy/b"), unit="points")
+SHOWN = dataclasses.replace(SETS[0], headline="ac_score")
+WRONG: Mapping[str, tuple[Protocol, str]] = {
+    "no such function": (protocol(of("m", "maen", "a")), "by 'maen': there is no such function; did you mean 'mean'?"),
+    "no such input": (
+        protocol(of("m", "mean", "a", "bb")),
+        "derives test/accuracy/m from test/accuracy/bb, which no set gives; did you mean 'test/accuracy/b'?",
+    ),
+    "an input that comes later": (
+        protocol(of("m", "mean", "n"), of("n", "mean", "a")),
+        "from test/accuracy/n, which no set gives",
+    ),
+    "another direction": (
+        protocol(of("m", "mean", "a", higher_is_better=False)),
+        "in another unit or direction than other values of 'accuracy'",
+    ),
+    "another unit": (protocol(of("m", "mean", "a", unit="nats")), "in another unit or direction than other values of"),
+    "two units of one measure": (
+        protocol(OTHER_UNIT, dataclasses.replace(OTHER_UNIT, name="ba", unit="%")),
+        "derives test/gap/ba in another unit or direction than other values of 'gap'",
+    ),
+    "nothing gives the headline": (
+        protocol(sets=(SHOWN,)),
+        "the suite 'toy' shows test/ac_score/a of the set 'a', which nothing gives",
+    ),
+    "there already": (protocol(of("a", "mean", "b")), "derives test/accuracy/a, which is there without"),
+    "declared twice": (protocol(of("m", "mean", "b"), of("m", "mean", "a")), "test/accuracy/m, which is there without"),
+    "validation by tests": (
+        protocol(Derived("val", "accuracy", "m", "mean", ("test/accuracy/a",))),
+        "from test/accuracy/a: what validates may know nothing of tests",
+    ),
+    "no metric's name": (protocol(of("Mean", "mean", "a")), "it should be val or test, a measure and a name, of a-z"),
+    "another phase": (protocol(Derived("train", "gap", "m", "mean", ("test/accuracy/a",))), "it should be val or test"),
+    "too few inputs": (protocol(of("m", "difference", "a")), "difference takes another number of inputs or references"),
+    "no inputs": (protocol(of("m", "mean")), "mean takes another number of inputs or references"),
+    "no references": (
+        protocol(of("m", "error_ratio", "a")),
+        "error_ratio takes another number of inputs or references",
+    ),
+    "columns of one block without a mean": (
+        protocol(
+            dataclasses.replace(OTHER_UNIT, block="x"), sets=tuple(dataclasses.replace(one, block="x") for one in SETS)
+        ),
+        "accuracy and gap of the block 'x' have no common mean: call what stands for the block like it",
+    ),
+    "domains of some inputs": (
+        protocol(of("m", "mean", "a", "b", training=("art",))),
+        "it has 2 inputs, and 1 domains that they need",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_derived_is_refused_with_one_line(case: str) -> None:
+    wrong, said = WRONG[case]
+    with pytest.raises(UsageError) as caught:
+        checked(wrong, GIVEN)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_can_be_derived_passes() -> None:
+    gap = Derived("test", "gap", "a", "difference", ("val/accuracy/val", "test/accuracy/a"), higher_is_better=False)
+    right = protocol(of("mean", "mean", "a", "b"), gap, dataclasses.replace(gap, name="b"))
+    assert checked(right, GIVEN) == right
+
+
+def test_names_that_no_metric_can_have_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"measures 'test/accuracy/a:Dark one': names of sets, groups and conditions"):
+        checked(protocol(), {*GIVEN, "test/accuracy/a:Dark one"})
+
+
+def test_a_suite_whose_set_is_left_out_says_what_is_derived_of_it(
+    tracking: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def without(config: Config) -> OpenSuite:
+        suite = open_suite(config)
+        return dataclasses.replace(suite, sets=suite.sets[:1])
+
+    open_suite = job.open_suite
+    monkeypatch.setattr(job, "open_suite", without)
+    assert cli.main(["train", "--suite", f"{toy_suite.__file__}:Fogs", "--device", "cpu"]) == 2
+    said = capsys.readouterr().err
+    assert "the suite 'fogs' derives test/relative_error/fogged from test/accuracy_by_condition/fogged:haze_1" in said
+
+
+# --- a monitor that is derived ----------------------------------------------------------------------------------------
+
+GAP = Derived("val", "gap", "shades_val", "difference", ("val/aligned_accuracy/shades_val", "val/ac_score/shades_val"))
+GAP = dataclasses.replace(GAP, higher_is_better=False)
+
+
+def train(home: Path, *more: str) -> Path:
+    suite = f"{toy_suite.__file__}:Shades"
+    assert cli.main(["train", "--suite", suite, "--device", "cpu", "--tracking", "offline", *more]) == 0
+    return run_folders(home)[-1]
+
+
+def test_less_may_be_better_of_a_derived_monitor(
+    tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def monitored(config: Config) -> OpenSuite:
+        suite = open_suite(config)
+        return dataclasses.replace(suite, monitor=GAP.metric, derivations=(*suite.derivations, GAP))
+
+    open_suite = job.open_suite
+    monkeypatch.setattr(job, "open_suite", monitored)
+    folder = train(tmp_path / "home", "--epochs", "4")
+    curve = {step: found[GAP.metric] for step, found in history(folder).items()}
+    assert len(set(curve.values())) > 1
+    lowest = min(curve, key=lambda step: (curve[step], step))
+    best = torch.load(folder / "best.ckpt", weights_only=True)["best"]
+    assert best == {"number": lowest, "value": curve[lowest]}
+    assert not Protocol.from_json((folder / record.PROTOCOL_FILE).read_text()).monitor_higher_is_better
+
+
+@pytest.mark.parametrize("lost", [{1}, {1, 2, 3}])
+def test_the_best_evaluation_is_the_first_that_the_monitor_tells(
+    lost: set[int], tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it tells of none, the first one stays."""
+    calls, plain = 0, derived.values
+
+    def sometimes(*arguments: Any, **keywords: Any) -> dict[str, float]:
+        nonlocal calls
+        calls += 1
+        return {} if calls in lost else plain(*arguments, **keywords)
+
+    monkeypatch.setattr(derived, "values", sometimes)
+    folder = train(tmp_path / "home", "--epochs", "3", "--optim.lr", "1e-9")  # all evaluations are alike
+    records, monitor = history(folder), "val/ac_score/shades_val"
+    assert {step for step, found in records.items() if monitor not in found} == lost
+    best = torch.load(folder / "best.ckpt", weights_only=True)["best"]
+    first = min(set(records) - lost, default=1)
+    assert best["number"] == first
+    assert math.isnan(best["value"]) == (len(lost) == 3)
+    assert [step for step, found in records.items() if "best/shades_val" in found] == [first] * (len(lost) < 3)

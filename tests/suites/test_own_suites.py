@@ -1,0 +1,245 @@
+"""Suites as users write them (`helpers/toy_suite.py`): cells, groups with roles, conditions, derived columns; needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean, harmonic_mean
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyarrow import parquet
+
+from biasbed import cli, record
+from biasbed.errors import NotApplicable
+from biasbed.evaluation.tested import without_misfits
+from biasbed.record import Protocol
+from biasbed.suites import open_suite
+from biasbed.suites.suite import OpenSuite
+from biasbed.training import job
+from biasbed.training.job import Job
+from biasbed.training.resolve import resolve
+from helpers import children, toy_suite
+from helpers.children import Command, one_line
+from helpers.commands import ROOT
+from helpers.domain_tree import make_domains
+from helpers.runs import all_runs, history, run_folders
+from helpers.toy_suite import CLASSES, FOGS, REFERENCES
+
+SHADES, FOGGED = (f"{toy_suite.__file__}:{name}" for name in ("Shades", "Fogs"))
+UNBIASING = "helpers.toys:Unbiasing"
+
+
+def planned(suite: str, **flags: Any) -> Job:
+    return job.plan(resolve({"suite": suite, "device": "cpu", **flags}))
+
+
+def opened(**flags: Any) -> OpenSuite:
+    return open_suite(resolve({"suite": SHADES, **flags}))
+
+
+def train(*words: str) -> list[str]:
+    return ["train", "--device", "cpu", *words]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a training of a suite; one of each."""
+    home, found = tmp_path_factory.mktemp("trained"), {}
+
+    def of(suite: str) -> Path:
+        if suite not in found:
+            words = train("--suite", suite, "--tracking", "offline")
+            done = children.run(words, env={"BIASBED_HOME": str(home), "OMP_NUM_THREADS": "1"})
+            assert done.returncode == 0, done.stderr
+            (found[suite],) = set(run_folders(home)) - set(found.values())
+        return found[suite]
+
+    return of
+
+
+def decisions(folder: Path, name: str, which: str = "last") -> pd.DataFrame:
+    return parquet.read_table(folder / record.predictions_file(name, which)).to_pandas()
+
+
+def protocol_of(folder: Path) -> Protocol:
+    return Protocol.from_json((folder / record.PROTOCOL_FILE).read_text())
+
+
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_severity_is_a_cell() -> None:
+    jobs = {share: planned(SHADES, **{"data.conflicting": share}) for share in (0.1, 0.25)}
+    assert [one.name for one in jobs.values()] == ["erm-shades_0_1-seed0", "erm-shades_0_25-seed0"]
+    assert [one.tags()[record.CELL] for one in jobs.values()] == ["shades_0_1", "shades_0_25"]
+    assert len({one.tested for one in jobs.values()}) == len({one.protocol.hash for one in jobs.values()}) == 1
+    assert len({one.config_hash for one in jobs.values()}) == len({one.fingerprint for one in jobs.values()}) == 2
+    named = planned(SHADES, row="mine", cell="hard")
+    assert (named.name, named.run_key) == ("mine-hard-seed0", jobs[0.1].run_key)
+    assert named.base.name.startswith("mine-hard-s0-")
+    assert (named.tags()[record.ROW], named.tags()[record.CELL]) == ("mine", "hard")
+    other = planned(FOGGED)
+    assert other.name == "erm-seed0"
+    assert record.CELL not in other.tags()
+
+
+def test_the_images_depend_on_the_data_s_seed_alone() -> None:
+    whole = opened().fingerprint
+    assert opened(seed=3).fingerprint == whole
+    assert opened(**{"data.seed": 1}).fingerprint != whole
+    for share, count in ((0.1, 2), (0.5, 8)):
+        source = opened(seed=1, **{"data.conflicting": share, "data.labels": True}).source("shades")
+        assert source.bias is not None
+        for label in range(len(CLASSES)):
+            assert ((source.bias != label) & (source.y == label)).sum() == count
+
+
+# --- groups and their roles -------------------------------------------------------------------------------------------
+
+
+def test_groups_have_roles_and_counts(trained: Callable[[str], Path]) -> None:
+    folder = trained(SHADES)
+    (entry,) = protocol_of(folder).sets
+    assert (entry.name, entry.block, entry.headline) == ("shades_test", "shades", "ac_score")
+    counts = {"aligned": 6, "conflicting": 18}
+    assert entry.groups == {f"{name}-{word}": counts[word] for name in CLASSES for word in counts}
+    assert entry.roles == {f"{c}-{word}": {"class": c, "alignment": word} for c in CLASSES for word in counts}
+    assert decisions(folder, "shades_test").groupby("group").size().to_dict() == entry.groups
+
+
+@pytest.mark.parametrize(("phase", "name"), [("test", "shades_test"), ("val", "shades_val")])
+def test_the_score_is_that_of_the_decisions(phase: str, name: str, trained: Callable[[str], Path]) -> None:
+    folder = trained(SHADES)
+    table, found = decisions(folder, name), history(folder)[2]
+    table["is_aligned"] = table["bias"] == table["label"]
+    right = table.groupby(["label", "is_aligned"])["correct"].mean()  # of each class as much, whatever its images
+    aligned, conflicting = (fmean(right.xs(word, level="is_aligned")) for word in (True, False))
+    assert found[f"{phase}/aligned_accuracy/{name}"] == pytest.approx(aligned, abs=1e-12)
+    assert found[f"{phase}/conflicting_accuracy/{name}"] == pytest.approx(conflicting, abs=1e-12)
+    score = harmonic_mean([aligned, conflicting])
+    assert found[f"{phase}/ac_score/{name}"] == pytest.approx(score, abs=1e-12)
+    protocol = protocol_of(folder)
+    assert protocol.monitor == "val/ac_score/shades_val"
+    assert [column.name for column in protocol.columns] == ["shades_test"]
+
+
+# --- conditions -------------------------------------------------------------------------------------------------------
+
+
+def test_accuracies_by_condition_are_those_of_the_decisions(trained: Callable[[str], Path]) -> None:
+    folder = trained(FOGGED)
+    table, found = decisions(folder, "fogged"), history(folder)[2]
+    measured = {name: found[f"test/accuracy_by_condition/fogged:{name}"] for name in FOGS}
+    assert measured == pytest.approx(table.groupby("condition")["correct"].mean().to_dict(), abs=1e-12)
+    assert len(set(measured.values())) > 1
+    errors = [1 - measured[name] for name in FOGS]
+    assert found["test/relative_error/fogged"] == pytest.approx(sum(errors) / sum(REFERENCES), abs=1e-12)
+    assert found["test/accuracy/fog_mean"] == pytest.approx(fmean(measured.values()), abs=1e-12)
+    assert "condition" not in decisions(folder, "clear")
+    clear, fogged = protocol_of(folder).sets
+    assert fogged.conditions == table.groupby("condition").size().to_dict() == dict.fromkeys(FOGS, 24)
+    assert clear.conditions == {}
+
+
+def test_columns_of_conditions(trained: Callable[[str], Path]) -> None:
+    columns = {entry.name: entry for entry in protocol_of(trained(FOGGED)).columns}
+    assert [*columns] == ["clear", "fogged", "fog_mean"]
+    assert [entry.block for entry in columns.values()] == ["", "fogged", "fogged"]
+    assert [entry.headline for entry in columns.values()] == ["accuracy", "relative_error", "accuracy"]
+    assert [entry.higher_is_better for entry in columns.values()] == [True, False, True]
+    assert {"best/clear", "best/fogged", "best/fog_mean", "best/val"} <= set(history(trained(FOGGED))[1])
+
+
+def test_a_tested_model_has_the_same_values(
+    trained: Callable[[str], Path], tracking: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And its decisions are compared with others' condition by condition: an image has one name under all of them."""
+    folder = trained(FOGGED)
+    words = ["evaluate", "--model", str(folder / "last.ckpt"), "--suite", FOGGED, "--device", "cpu", "--workers", "0"]
+    others = str(folder / record.predictions_file("fogged", "last"))
+    assert cli.main([*words, "--compare", others]) == 0
+    (run,) = all_runs(tracking, kind="evaluate")
+    trained_values = {name: value for name, value in history(folder)[2].items() if name.startswith("test/")}
+    assert trained_values.items() <= run.data.metrics.items()
+    said = capsys.readouterr().out
+    assert f"fog_mean  accuracy        {100 * trained_values['test/accuracy/fog_mean']:.2f} %" in said
+    assert said.count(" 144 ") == 2  # the set's images, and those that both have decided on
+
+
+def test_recorded_decisions_may_have_conditions(
+    trained: Callable[[str], Path], tracking: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["evaluate", "--model", str(trained(FOGGED) / record.predictions_file("fogged", "last"))]) == 0
+    assert " 144 " in capsys.readouterr().out
+
+
+def test_a_set_that_does_not_fit_a_model_takes_along_what_is_derived_of_it() -> None:
+    suite = open_suite(resolve({"suite": FOGGED}))
+    found = without_misfits(dataclasses.replace(suite, sets=suite.sets[:1]), {"fogged": "it does not fit"})
+    assert found.derivations == ()
+    assert [*found.left_out] == ["fogged", "test/relative_error/fogged", "test/accuracy/fog_mean"]
+    assert found.left_out["test/accuracy/fog_mean"].startswith(
+        "no test/accuracy/fog_mean: it is derived of test/accuracy_by_condition/fogged:haze_1, "
+    )
+    assert without_misfits(suite, {}).derivations == suite.derivations
+
+
+# --- as documented ----------------------------------------------------------------------------------------------------
+
+
+def test_the_suites_that_are_documented_open(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "suites.md").read_text()
+    columns = {}
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)):
+        path = tmp_path / f"own_{number}.py"
+        path.write_text(block)
+        name = re.findall(r"^class (\w+)\(Demo\)", block, flags=re.MULTILINE)[0]
+        config = resolve({"suite": f"{path}:{name}", "image_size": 16})
+        columns[name] = [column.name for column in open_suite(config).protocol(config).columns]
+    assert columns["OneSet"] == ["edge"]
+    assert columns["Outlines"][-2:] == ["outlines", "outlines_gap"]
+
+
+# --- needs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_method_that_needs_labels_is_refused_where_there_are_none(
+    tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = train("--suite", SHADES, "--algorithm", UNBIASING)
+    assert cli.main(words) == 2
+    said = one_line(capsys.readouterr().err)
+    assert said.endswith(f"{UNBIASING} needs bias labels of the training images, and 'shades' has none")
+    assert not run_folders(tmp_path / "home")
+    assert not all_runs(tracking)
+    with pytest.raises(NotApplicable):
+        planned(SHADES, algorithm=UNBIASING)
+
+
+def test_what_a_method_needs_and_the_data_provide_are_on_the_run(
+    tracking: str, biasbed: Command, tmp_path: Path
+) -> None:
+    biasbed(*train("--suite", SHADES, "--algorithm", UNBIASING, "--data.labels", "yes", "--epochs", "1"))
+    (run,) = all_runs(tracking, kind="train", row="unbiasing", cell="shades_0_1")
+    tags = run.data.tags
+    assert tags[record.NEEDS] == "bias"
+    assert tags[record.PROVIDES] == "bias,bias_type,validation_bias"
+    assert tags[record.TESTED] == planned(SHADES).tested
+
+
+def test_needs_may_depend_on_settings() -> None:
+    one = planned(SHADES, algorithm=UNBIASING, **{"hparams.supervised": False})
+    assert one.needs == frozenset()
+    assert one.provides == {"bias_type", "validation_bias"}
+    assert one.tags()[record.NEEDS] == ""
+    assert planned(FOGGED).provides == frozenset()
+
+
+def test_domains_are_provided_where_several_train(tmp_path: Path) -> None:
+    flags = {"suite": "domains", "data_dir": str(make_domains(tmp_path / "pics", images=2)), "device": "cpu"}
+    assert job.plan(resolve({**flags, "test_domains": "art"})).provides == {"domain"}
+    assert job.plan(resolve({**flags, "test_domains": "art,photo"})).provides == frozenset()
