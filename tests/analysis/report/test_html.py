@@ -168,14 +168,14 @@ def test_oracle_numbers_are_marked_in_every_table(outcome: Outcome, tmp_path: Pa
 
 
 def test_the_card_of_a_reproduction_is_a_table(outcome: Outcome, tmp_path: Path) -> None:
-    values = ("paper", "erm", "edge", 20.5, 0.7, 2, 23.0, 0.5, 10, -2.5, -5.0, 0.01, 0.02, "differs")
+    values = ("paper", "erm", "edge", 20.5, 0.7, 2, 23.0, 0.5, 10, 0.05, -2.5, -5.0, 0.01, 0.02, "interval", "differs")
     card = pd.DataFrame([values], columns=list(reproduction.CARD_COLUMNS))
     assert "Reproduction" not in html(outcome)
     text = rendered(dataclasses.replace(outcome.analysis, reproduction=card), tmp_path)
     row = re.search(r"<tr>.*differs.*", text)
     assert row
     cells = [re.sub("<[^>]+>", "", cell) for cell in re.findall(r"<td.*?</td>", row[0])]
-    assert cells == ["erm", "edge", "20.5 ±0.7", "23.0 ±0.5", "-2.5", "-5.0", "0.020", "differs"]
+    assert cells == ["erm", "edge", "20.5 ±0.7", "23.0 ±0.5", "-2.5", "-5.0", "0.020", "interval", "differs"]
 
 
 @pytest.mark.usefixtures("without_figures")
