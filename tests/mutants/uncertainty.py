@@ -83,8 +83,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "bootstrap: improvement over columns",
-            "rate = float(layout.reduced(observed).to_numpy().mean())",
-            "rate = float(observed.to_numpy().mean())",
+            "float(layout.reduced(observed).to_numpy().mean())",
+            "float(observed.to_numpy().mean())",
             "a data set of many columns would count more than another",
             "::test_improvement_is_averaged_within_blocks_first",
         ),
