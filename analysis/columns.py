@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from biasbed import measures, record
@@ -99,11 +99,12 @@ def blocks(columns: Iterable[Column]) -> dict[str, tuple[Column, ...]]:
     return {name: tuple(same) for name, same in found.items()}
 
 
-def layout(columns: Iterable[Column]) -> Layout:
+def layout(columns: Sequence[Column]) -> Layout:
     """The same for statistics, which know blocks and columns by name."""
     found = blocks(columns)
     return Layout(
         blocks={name: tuple(column.name for column in same) for name, same in found.items()},
         units={name: same[0].unit for name, same in found.items()},
-        lower=frozenset(name for name, same in found.items() if not same[0].higher_is_better),
+        lower=frozenset(column.name for column in columns if not column.higher_is_better),
+        shown=tuple(column.name for column in columns),
     )

@@ -188,7 +188,11 @@ class Analysis:
         published = len(c.runs) - len(c.own) - means
         counts += [f"{published} published"] if published else []
         known = layout(self.sets)
-        sets = f"{len(self.sets)} columns of {len(known.blocks)} data sets" if known.wide else f"{len(self.sets)} sets"
+        sets = (
+            f"{len(self.sets)} columns of {len(known.blocks)} data sets"
+            if known.noun == "data set"
+            else f"{len(self.sets)} sets"
+        )
         parts = [f"{' and '.join(counts)} runs"] if counts else []
         parts += [f"{means} published rows"] if means else []
         text = f"{' and '.join(parts)} of {len(c.algorithms)} algorithms on {sets}"
@@ -281,7 +285,7 @@ def compare_settings(
     """
     matrix = scores.block_matrix(scores.mean_matrix(table), sets)
     of_block, known = blocks(sets), layout(sets)
-    about: dict[str, Any] = dict(alpha=alpha, lower_is_better=sorted(known.lower), noun=known.noun)
+    about: dict[str, Any] = dict(alpha=alpha, lower_is_better=sorted(known.lower_blocks), noun=known.noun)
     lacking = [str(name) for name in matrix.index[matrix.isna().any(axis=1)]]
     comparisons = [friedman.compare(matrix, **about, left_out=lacking)]
     whole = matrix.dropna(axis=1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from biasbed.analysis.columns import blocks
+from biasbed.analysis.report.groups import groups
 from biasbed.analysis.report.words import count, listing, repeated
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.collect import PUBLISHED_MARK
@@ -51,10 +51,11 @@ def _in_all(analysis: Analysis) -> str:
 
 def _sets(analysis: Analysis) -> str:
     """The evaluation sets; where some are columns of one data set, the data sets with their columns."""
-    found = blocks(analysis.sets)
-    if all(len(same) == 1 for same in found.values()):
+    found = groups(analysis)
+    if all(len(group.columns) == 1 for group in found):
         return f"{count(len(analysis.sets), 'evaluation set')} ({listing(analysis.set_names)})"
-    named = [f"{name}: {len(same)} columns" if len(same) > 1 else name for name, same in found.items()]
+    sizes = {group.block: len(group.columns) for group in found}
+    named = [f"{name}: {size} columns" if size > 1 else name for name, size in sizes.items()]
     return f"{count(len(found), 'data set')} ({', '.join(named)})"
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from biasbed import measures
 from biasbed.analysis.columns import Column, blocks
+from biasbed.analysis.report.words import listing
 from biasbed.analysis.result import UNIT_WORDS, Analysis, Cell
 
 AVERAGE = "Avg"
@@ -18,12 +18,17 @@ class ColumnGroup:
 
     block: str
     columns: tuple[Column, ...]
-    wide: bool  # whether it has an average beside its columns: one of them may stand for the block
+    counted: tuple[Column, ...]  # those whose mean is the block's value; one of them may stand for it
+
+    @property
+    def wide(self) -> bool:
+        """Whether it has an average beside its columns."""
+        return len(self.counted) > 1
 
     @property
     def heads(self) -> tuple[str, ...]:
         """Under the block's name: the columns, then the average. A block of one column needs no name above it."""
-        prefix = f"{self.block}-" if self.wide else ""
+        prefix = f"{self.block}-" if len(self.columns) > 1 else ""
         names = [column.name.removeprefix(prefix) + unit_of(column) for column in self.columns]
         return (*names, *([AVERAGE] if self.wide else []))
 
@@ -38,6 +43,12 @@ class ColumnGroup:
         found = [analysis.cells[algorithm, column.name] for column in self.columns]
         return [*found, *([analysis.averages[algorithm, self.block]] if self.wide else [])]
 
+    def value(self, analysis: Analysis, algorithm: str) -> Cell:
+        """What stands for the whole block."""
+        if self.wide:
+            return analysis.averages[algorithm, self.block]
+        return analysis.cells[algorithm, self.counted[0].name]
+
 
 def unit_of(column: Column) -> str:
     """The unit behind a column's name where it is neither percent nor a loss."""
@@ -50,24 +61,28 @@ def groups(analysis: Analysis) -> list[ColumnGroup]:
     for column in analysis.sets:
         found.setdefault(column.block, []).append(column)
     counted = blocks(analysis.sets)
-    return [ColumnGroup(name, tuple(same), len(counted[name]) > 1) for name, same in found.items()]
+    return [ColumnGroup(name, tuple(same), counted[name]) for name, same in found.items()]
 
 
 def above(found: Sequence[ColumnGroup]) -> list[tuple[str, int]]:
     """Names above the heads, each over so many columns; empty without blocks of several."""
-    if not any(group.wide for group in found):
+    if all(len(group.columns) == 1 for group in found):
         return []
-    return [(group.block if group.wide else "", len(group.heads)) for group in found]
+    return [(group.block if len(group.columns) > 1 else "", len(group.heads)) for group in found]
 
 
 def caption(analysis: Analysis) -> str:
-    """How averages are taken, with a blank before it; empty without them."""
-    if not any(group.wide for group in groups(analysis)):
-        return ""
-    return (
-        f" {AVERAGE}: plain mean over the columns of a data set, ± the standard deviation of this mean over replicates "
-        "(n - 1)."
-    )
+    """How the values of data sets are taken, with a blank before it; empty where each is one column."""
+    text = ""
+    if any(group.wide for group in groups(analysis)):
+        text = (
+            f" {AVERAGE}: plain mean over the columns of a data set, ± the standard deviation of this mean over "
+            "replicates (n - 1)."
+        )
+    for group in groups(analysis):
+        if len(group.counted) < len(group.columns):
+            text += f" Of {group.block} the tests take {listing(column.name for column in group.counted)}."
+    return text
 
 
 @dataclass(frozen=True)
@@ -84,12 +99,7 @@ def averages(analysis: Analysis) -> Averages | None:
     found = groups(analysis)
     if len(found) < 2 or not any(group.wide for group in found):
         return None
-    rows = {name: tuple(group.cells(analysis, name)[-1] for group in found) for name in analysis.algorithms}
-    alike = len({(group.columns[0].unit, group.columns[0].higher_is_better) for group in found}) == 1
+    rows = {name: tuple(group.value(analysis, name) for group in found) for name in analysis.algorithms}
+    alike = len({(group.counted[0].unit, group.counted[0].higher_is_better) for group in found}) == 1
     means = {name: sum(cell.mean for cell in cells) / len(cells) for name, cells in rows.items()} if alike else {}
-    return Averages(tuple(group.block + unit_of(group.columns[0]) for group in found), rows, means)
-
-
-def is_percent(analysis: Analysis) -> bool:
-    """Whether all columns are."""
-    return {column.unit for column in analysis.sets} == {measures.FRACTION}
+    return Averages(tuple(group.block + unit_of(group.counted[0]) for group in found), rows, means)

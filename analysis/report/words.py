@@ -226,7 +226,7 @@ TERMS = {
 
 CELL_TERMS = {
     "data set": "the block that the tests count: all domains, severities and conditions of one data set, as their "
-    "plain mean; where a data set has several columns, each stands in the tables beside their average",
+    "plain mean, or as the value that is declared for it; its columns stand in the tables beside it",
     "cell": "what a run trains on: data set and severity, held-out domains; each cell takes a training of its own",
     "replicate": "one algorithm's runs with one seed, or chosen from one repeat of a search, on all cells",
     "not applicable": "the method needs what the cell's training data don't have; tests are on the pool of algorithms "

@@ -81,7 +81,7 @@ def gather(
         noun = f"{layout.noun}s"
         skipped = f"the {noun} are measured in {' and '.join(units)}: differences can't be compared or averaged over "
         skipped += noun
-    rows = rows_of(runs, layout.columns)
+    rows = rows_of(runs, layout.shown)
     parts = [
         _Setting(comparison, rows, layout, rules, options)
         for comparison in comparisons
@@ -109,7 +109,7 @@ def _on_columns(
     whole: RankTests, rows: Mapping[str, RowScores], layout: Layout, options: AnalyzeOptions
 ) -> tuple[dict[str, pd.DataFrame], float, pairs.Pairs]:
     """What `per_set` takes: the tests over runs look at each column, whatever block it is in."""
-    columns = list(layout.columns)
+    columns = list(layout.shown)
     oriented = layout.oriented({name: rows[name] for name in whole.algorithms})
     frames = {name: row.replicates.reindex(columns=columns) for name, row in oriented.items()}
     return frames, options.alpha, pairs.pairs(whole.algorithms, _control(options, whole))
@@ -142,7 +142,7 @@ class _Setting:
         # Replicates x sets, of the rows that have any.
         self.runs = {name: self.layout.means(row.scores) for name, row in self.rows.items() if not row.mean_of}
         places = list(comparison.sets), list(comparison.algorithms)
-        self.rules = {rule: orient(other.loc[places], sorted(layout.lower)) for rule, other in rules.items()}
+        self.rules = {rule: orient(other.loc[places], sorted(layout.lower_blocks)) for rule, other in rules.items()}
         self.control = _control(options, comparison)
 
     @property
@@ -224,11 +224,12 @@ def _intervals(
     """Intervals as scores are shown, so not turned round: means over sets only where all point the same way."""
     frames = []
     for position, comparison in enumerate(comparisons):
-        same_way = len({name in layout.lower for name in comparison.sets}) == 1
+        same_way = len({name in layout.lower_blocks for name in comparison.sets}) == 1
         frame = _intervals_of(*_of(comparison, rows, layout), options)
         is_mean = frame["dataset"] == bootstrap.OVER_SETS
         keep = is_mean & (over_sets and same_way)
-        if position == 0 and comparison.left_out:  # sets and columns that some rows don't have
+        if position == 0 and len(_of(comparison, rows, layout)[0].columns) < len(layout.shown):
+            # Columns that some rows don't have, and those that another one stands for.
             every = _intervals_of(layout, {name: rows[name] for name in comparison.algorithms}, options)
             frames.append((comparison.setting, every[every["dataset"] != bootstrap.OVER_SETS]))
         elif position == 0:

@@ -18,11 +18,12 @@ from biasbed import measures
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns make a block, and what they are measured in. The columns of a block agree in unit and direction."""
+    """Which columns make a block, and what they are measured in. Those that make one agree in unit and direction."""
 
-    blocks: Mapping[str, tuple[str, ...]]  # block -> its columns
+    blocks: Mapping[str, tuple[str, ...]]  # block -> the columns whose mean it is
     units: Mapping[str, str]  # block -> unit
-    lower: frozenset[str] = frozenset()  # blocks on which less is better
+    lower: frozenset[str]  # columns on which less is better
+    shown: tuple[str, ...]  # all columns: beside one that stands for its block, those that it stands for
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -37,13 +38,19 @@ class Layout:
     @property
     def noun(self) -> str:
         """What a block is called: an evaluation set, or a data set of several columns."""
-        return "data set" if self.wide else "set"
+        return "data set" if len(self.shown) > len(self.blocks) else "set"
+
+    @property
+    def lower_blocks(self) -> frozenset[str]:
+        """Blocks on which less is better."""
+        return frozenset(block for block, names in self.blocks.items() if names[0] in self.lower)
 
     def of(self, blocks: Iterable[str]) -> Layout:
         """These blocks alone."""
         names = tuple(blocks)
         units = {name: self.units[name] for name in names}
-        return Layout({name: self.blocks[name] for name in names}, units, self.lower & set(names))
+        own = {name: self.blocks[name] for name in names}
+        return Layout(own, units, self.lower, tuple(column for columns in own.values() for column in columns))
 
     def means(self, scores: pd.DataFrame) -> pd.DataFrame:
         """Replicates x blocks from replicates x columns; NaN where a replicate lacks a column of the block."""
@@ -56,14 +63,13 @@ class Layout:
 
     def oriented(self, rows: Mapping[str, RowScores]) -> dict[str, RowScores]:
         """The scores with the other sign where less is better: then higher is better everywhere."""
-        lower = {name for block in self.lower for name in self.blocks[block]}
-        return {name: row.turned(lower) for name, row in rows.items()}
+        return {name: row.turned(self.lower) for name, row in rows.items()}
 
 
 def each(columns: Iterable[object]) -> Layout:
     """Every column a block by itself, in percent, of which more is better."""
     names = tuple(map(str, columns))
-    return Layout({name: (name,) for name in names}, dict.fromkeys(names, measures.FRACTION))
+    return Layout({name: (name,) for name in names}, dict.fromkeys(names, measures.FRACTION), frozenset(), names)
 
 
 @dataclass(frozen=True)

@@ -201,7 +201,7 @@ MUTANTS: list[Mutant] = [
         (
             "aggregate: std with n",
             'agg(mean="mean", std="std", num_runs="count")',
-            'agg(mean="mean", std=lambda g: g.std(ddof=0), num_runs="count")',
+            'groups.agg(mean="mean", std=lambda g: g.std(ddof=0), num_runs="count")',
             "spread over few runs too small",
             "analysis/statistics/test_friedman.py::test_the_spread_over_runs_is_that_of_a_sample",
         ),

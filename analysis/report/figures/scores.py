@@ -45,14 +45,15 @@ def scores(analysis: Analysis) -> Figure:
 def _lines(found: Sequence[ColumnGroup]) -> list[list[Column]]:
     """The columns in lines of one unit and at most `MOST_BESIDE`; a block is parted only where it is longer."""
     lines: list[list[Column]] = []
-    for unit in dict.fromkeys(group.columns[0].unit for group in found):
+    for unit in dict.fromkeys(column.unit for group in found for column in group.columns):
         lines.append([])
-        for group in (group for group in found if group.columns[0].unit == unit):
-            if lines[-1] and len(lines[-1]) + len(group.columns) > MOST_BESIDE:
+        for group in found:
+            own = [column for column in group.columns if column.unit == unit]
+            if lines[-1] and len(lines[-1]) + len(own) > MOST_BESIDE:
                 lines.append([])
-            for start in range(0, len(group.columns), MOST_BESIDE):
+            for start in range(0, len(own), MOST_BESIDE):
                 lines += [[]] if start else []
-                lines[-1] += group.columns[start : start + MOST_BESIDE]
+                lines[-1] += own[start : start + MOST_BESIDE]
     return lines
 
 
@@ -108,7 +109,7 @@ def epochs(analysis: Analysis) -> Figure:
     """
     sets = analysis.sets
     if len(sets) > MOST_PANELS:
-        sets = tuple(group.columns[0] for group in groups(analysis))[:MOST_PANELS]
+        sets = tuple(group.counted[0] for group in groups(analysis))[:MOST_PANELS]
     number = len(sets)
     columns = number if number <= 4 else min((4, 3, 5), key=lambda wide: -number % wide)  # fewest empty panels
     rows = -(-number // columns)

@@ -146,6 +146,30 @@ def test_columns_stand_by_data_set_with_the_average_last(cells: Analysis, files:
     )
 
 
+def test_a_declared_value_stands_for_its_block_and_the_others_stay_in_tables(recorder: Recorder) -> None:
+    inputs = ("test/accuracy/fog", "test/accuracy/noise")
+    worst = record.Derived("test", "worst", "corrupted", "worst", inputs, block="corrupted")
+    protocol = make_protocol(("plain", "fog", "noise"), derived=(worst,))
+    sets = tuple(dataclasses.replace(s, block="" if s.name == "plain" else "corrupted") for s in protocol.sets)
+    protocol = dataclasses.replace(protocol, sets=sets)
+    for lead, name in enumerate(("a", "b", "c")):
+        for seed in range(2):
+            recorder.train(name, seed, (0.6 + lead / 20, 0.4 + lead / 10, 0.5 + seed / 50), protocol=protocol)
+    analysis = analysed(recorder)
+    assert analysis.comparisons[0].sets == ("plain", "corrupted")
+    assert analysis.comparisons[0].ranks.loc["corrupted"].tolist() == [3.0, 2.0, 1.0]
+    assert analysis.blocks.empty
+    names = ["plain", "fog", "noise", "corrupted"]
+    assert analysis.evidence.sets["dataset"].tolist() == names
+    found = analysis.evidence.intervals
+    assert found[found["algorithm"] == "a"]["dataset"].tolist() == [*names, "(mean over sets)"]
+    text = "\n".join(said(analysis))
+    assert "3 algorithms (a, b and c) on 2 data sets (plain, corrupted: 3 columns)" in text
+    assert "Of corrupted the tests take corrupted." in latex.score_table(analysis)
+    html.write(analysis, recorder.folder)
+    assert '<th colspan="3">corrupted</th>' in (recorder.folder / "report.html").read_text()
+
+
 def test_several_data_sets_have_a_table_of_averages(cells: Analysis, files: Path) -> None:
     found = groups.averages(cells)
     assert found is not None

@@ -244,7 +244,7 @@ def test_blocks_of_unlike_columns_are_known_by_their_layout() -> None:
     assert (known.noun, known.of(("office",)).noun) == ("data set", "set")
     assert known.units == {"pacs": "%", "office": "%", "loss": "nats"}
     assert known.lower == {"loss"}
-    turned = Layout({"loss": ("loss",)}, {"loss": "nats"}, known.lower).oriented(
+    turned = Layout({"loss": ("loss",)}, {"loss": "nats"}, known.lower, ("loss",)).oriented(
         {"a": single(pd.DataFrame({"loss": [2.0]}))}
     )
     assert turned["a"].scores["loss"].tolist() == [-2.0]
