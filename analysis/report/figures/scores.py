@@ -20,7 +20,7 @@ from biasbed.analysis.result import Analysis
 # --- scores -----------------------------------------------------------------------------------------------------------
 
 
-MOST_BESIDE = 16  # columns in one line of a figure
+MOST_BESIDE = 12  # columns in one line of a figure
 
 
 def scores(analysis: Analysis) -> Figure:
