@@ -70,6 +70,17 @@ SUITES: Mapping[str, Mapping[str, Any]] = {
         "batch_size": 64,
         "optim.warmup": 1.0,
     },
+    "domains": {
+        **BELOW,
+        **{name: value for name, value in FILES.items() if name != "val_fraction"},
+        "data.seed": 0,
+        "data.val_fraction": 0.2,
+        "backbone": "resnet18",
+        "image_size": 112,
+        "epochs": 30,
+        "batch_size": 64,
+        "optim.warmup": 1.0,
+    },
     "demo": {
         **BELOW,
         **STIMULI,
