@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from biasbed.analysis.columns import Column, blocks
-from biasbed.analysis.report.words import listing
+from biasbed.analysis.report.words import listing, repeated
 from biasbed.analysis.result import UNIT_WORDS, Analysis, Cell
 
 AVERAGE = "Avg"
@@ -77,7 +77,7 @@ def caption(analysis: Analysis) -> str:
     if any(group.wide for group in groups(analysis)):
         text = (
             f" {AVERAGE}: plain mean over the columns of a data set, ± the standard deviation of this mean over "
-            "replicates (n - 1)."
+            f"{repeated(analysis)}s (n - 1)."
         )
     for group in groups(analysis):
         if len(group.counted) < len(group.columns):

@@ -51,6 +51,8 @@ def setting_title(comparison: RankTests) -> str:
     if comparison.setting == STRICT:
         return f"Strict setting, {comparison.size}"
     title = pool(comparison)
+    if comparison.noun == "data set" and len(comparison.sets) == 1 and not title:
+        return f"The data set {comparison.sets[0]}"
     return f"{title[0].upper()}{title[1:]}" if title else f"All {comparison.size}"
 
 

@@ -15,9 +15,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from biasbed import record
+from biasbed.analysis.columns import Column
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.report import figures
-from biasbed.analysis.report.figures import ranks, scores, style
+from biasbed.analysis.report.figures import effects, ranks, scores, style
+from biasbed.analysis.report.groups import ColumnGroup
 from biasbed.analysis.selection.rules import BestEpoch
 from biasbed.analysis.statistics import friedman
 
@@ -79,6 +82,33 @@ def test_the_map_of_ranks_prints_every_rank_where_it_belongs(num_algorithms: int
         assert {(row, f"{value:g}") for value in compared.ranks[name]} <= printed
     assert len(axes.texts) == num_algorithms * (num_sets + 1)
     assert len({label.get_text() for label in axes.get_xticklabels()}) == num_sets + 1
+
+
+def test_a_map_of_many_sets_is_no_wider_than_a_page() -> None:
+    """Where a rank can't be read its colour remains, and the averages."""
+    figure = ranks.rank_map(comparison(11, 80))
+    assert figure.get_size_inches()[0] < 20
+    assert len(figure.axes[0].texts) == 11
+
+
+def test_many_columns_go_into_lines_with_data_sets_whole() -> None:
+    def group(name: str, number: int, unit: str = "%") -> ColumnGroup:
+        entries = (record.SetRecord(f"{name}{i}", "accuracy", 9, 3, 0.3) for i in range(number))
+        columns = tuple(Column(entry.name, entry, unit=unit) for entry in entries)
+        return ColumnGroup(name, columns, columns)
+
+    lines = scores._lines([group("a", 10), group("b", 5), group("mce", 1, "ratio"), group("c", 4), group("d", 20)])
+    assert [len(line) for line in lines] == [10, 9, 12, 8, 1]
+    assert [column.name for column in lines[1][4:]] == ["b4", "c0", "c1", "c2", "c3"]
+    assert lines[-1][0].name == "mce0"
+
+
+def test_of_very_many_pairs_those_told_apart_are_drawn() -> None:
+    pairs: list[Any] = [SimpleNamespace(told_apart=i % 10 == 0, difference=100.0 - i) for i in range(100)]
+    drawn = effects.most(pairs)
+    assert len(drawn) == effects.MOST
+    assert sum(pair.told_apart for pair in drawn) == 10
+    assert [pair.difference for pair in drawn] == sorted((pair.difference for pair in drawn), reverse=True)
 
 
 @pytest.mark.parametrize("p", [0.0004, 0.0123, 0.0496, 0.04999, 0.0501, 0.0999, 0.5, 0.9999])

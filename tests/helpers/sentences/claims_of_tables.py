@@ -17,7 +17,7 @@ def check_units(units: str, at: Place) -> None:
     assert units == {(100.0,): "percent", (1.0,): "nats"}.get(tuple(scales), "percent, losses in nats")
 
 
-AVERAGES = r" Avg: plain mean over the columns of a data set, ± the standard deviation of this mean over replicates \(n - 1\)\."
+AVERAGES = r" Avg: plain mean over the columns of a data set, ± the standard deviation of this mean over (?:run|replicate)s \(n - 1\)\."
 
 
 def check_dashes(said: str | None, at: Place) -> None:
