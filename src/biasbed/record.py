@@ -105,7 +105,7 @@ EVALUATION_FILE = "evaluation.csv"
 SHAPE_BIAS_FILE = "shape_bias.csv"
 CONSISTENCY_FILE = "error_consistency.csv"
 EVALUATION_FILES = (EVALUATION_FILE, SHAPE_BIAS_FILE, CONSISTENCY_FILE)
-
+EXAMPLES_FILE = "examples.parquet"  # what a method believes of each training image
 # What a reproduction concludes: per metric; what else is different; both for a reader.
 REPRODUCTION_FILE = "reproduction.csv"
 DIFFERENCES_FILE = "differences.csv"

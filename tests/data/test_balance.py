@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from biasbed.batch import MAIN
+from biasbed.data.loading import TrainLoader
 from biasbed.data.sampling import Order, cells
 from biasbed.data.source import Decoded, MemorySource
-from biasbed.data.streams import MAIN, BatchPlan, Key, Part, Stream, TrainLoader, per_domain
+from biasbed.data.streams import BatchPlan, Key, Part, Stream, per_domain
 from biasbed.errors import UsageError
 
 SIZES = st.lists(st.integers(1, 12), min_size=1, max_size=6)  # rows of each cell
@@ -151,10 +153,16 @@ def test_cells_are_the_combinations_that_occur() -> None:
 # --- streams ----------------------------------------------------------------------------------------------------------
 
 
+def of_domains(images: MemorySource, **how: Any) -> tuple[Part, ...]:
+    return per_domain(Part(images, 1.0, Decoded.pixels, **how))
+
+
 def loaded(stream: Stream, seed: int = 0, start: int = 0, workers: int = 0) -> list[Any]:
-    loader = TrainLoader(BatchPlan({MAIN: stream}, seed), seed, workers, 2, False)
+    """The rest of an epoch."""
+    loader = TrainLoader(BatchPlan({MAIN: stream}, seed), workers, False)
     try:
-        return [batch for _, _, batch, _ in loader.from_step(start)]
+        end = (start // stream.steps_per_epoch + 1) * stream.steps_per_epoch
+        return [batch for _, _, batch, _ in loader.from_step(start, end)]
     finally:
         loader.close()
 
@@ -163,7 +171,7 @@ def loaded(stream: Stream, seed: int = 0, start: int = 0, workers: int = 0) -> l
 @pytest.mark.parametrize("sizes", [(40, 9, 20), (3, 3, 3), (1, 50, 7)])
 def test_every_step_has_equal_parts_of_every_domain(sizes: tuple[int, ...], replacement: bool) -> None:
     images = three_domains(sizes)
-    stream = Stream(per_domain(images, Decoded.pixels, replacement=replacement), 12, images=len(images))
+    stream = Stream(of_domains(images, replacement=replacement), 12, images=len(images))
     batches = loaded(stream)
     assert len(batches) == stream.steps_per_epoch == -(-len(images) // 12)
     for batch in batches:
@@ -177,7 +185,7 @@ def test_every_step_has_equal_parts_of_every_domain(sizes: tuple[int, ...], repl
 @given(batch=st.integers(4, 40), domains=st.integers(1, 4), steps=st.integers(1, 60))
 def test_where_domains_do_not_divide_the_batch_they_take_turns(batch: int, domains: int, steps: int) -> None:
     images = source(60, domain=np.arange(60) % domains, domains=tuple("abcd"[:domains]))
-    stream = Stream(per_domain(images, Decoded.pixels), batch, images=60)
+    stream = Stream(of_domains(images), batch, images=60)
     counts = np.array([[count for _, count in stream.batch_positions(step)] for step in range(steps)])
     assert (counts.sum(axis=1) == batch).all()
     assert counts.max() - counts.min() <= 2
@@ -190,7 +198,7 @@ def test_where_domains_do_not_divide_the_batch_they_take_turns(batch: int, domai
 
 def test_a_small_domain_is_read_evenly_and_a_large_one_goes_on_where_it_was() -> None:
     images = three_domains((40, 8, 24))
-    stream = Stream(per_domain(images, Decoded.pixels), 12, images=len(images))
+    stream = Stream(of_domains(images), 12, images=len(images))
     assert stream.steps_per_epoch == 6
     index = np.concatenate([batch.index.numpy() for start in (0, 6, 12, 18, 24) for batch in loaded(stream, 0, start)])
     assert images.domain is not None
@@ -210,9 +218,9 @@ def test_every_cell_of_class_and_bias_has_its_share_of_each_batch() -> None:
 
 
 STREAMS = {
-    "per domain": lambda: Stream(per_domain(three_domains(), Decoded.pixels), 12, images=69),
+    "per domain": lambda: Stream(of_domains(three_domains()), 12, images=69),
     "per domain, classes, replacement": lambda: Stream(
-        per_domain(three_domains(), Decoded.pixels, by=("y",), replacement=True), 10, images=69
+        of_domains(three_domains(), by=("y",), replacement=True), 10, images=69
     ),
     "by group": lambda: Stream((Part(biased(), 1.0, Decoded.pixels, by=("y", "bias")),), 16),
     "replacement": lambda: Stream((Part(biased(), 1.0, Decoded.pixels, replacement=True),), 16),
@@ -274,8 +282,8 @@ def test_a_second_stream_over_the_same_images_has_their_indices_and_draws_apart(
     main = Stream((Part(images, 1.0, Decoded.pixels),), 12)
     balanced = Stream((Part(images, 1.0, Decoded.pixels, by=("bias",)),), 12)
     other = Stream((Part(source(10), 1.0, Decoded.pixels),), 4)
-    loader = TrainLoader(BatchPlan({"balanced": balanced, MAIN: main, "other": other}, 0), 0, 0, 2, False)
-    for _, _, batch, _ in loader.from_step(0):
+    loader = TrainLoader(BatchPlan({"balanced": balanced, MAIN: main, "other": other}, 0), 0, False)
+    for _, _, batch, _ in loader.from_step(0, main.steps_per_epoch):
         for found in (batch, batch.extra["balanced"]):
             assert (found.x[:, 0, 0, 0] == found.index).all()
         assert batch.index.tolist() != batch.extra["balanced"].index.tolist()
@@ -294,7 +302,7 @@ def test_a_file_that_can_not_be_read_is_replaced_from_its_own_domain(monkeypatch
         return opened(self, row)
 
     monkeypatch.setattr(MemorySource, "open", damaged)
-    stream = Stream(per_domain(images, Decoded.pixels), 12, images=len(images))
+    stream = Stream(of_domains(images), 12, images=len(images))
     for batch in loaded(stream):
         assert {number: len(part) for number, part in batch.by_domain().items()} == {0: 4, 1: 4, 2: 4}
         assert not (batch.index % 2).any()
@@ -319,9 +327,9 @@ def test_a_column_that_can_not_be_balanced(images: MemorySource, by: tuple[str, 
 
 def test_domains_where_there_are_none_and_batches_that_are_too_small() -> None:
     with pytest.raises(UsageError, match="'images' has no column 'domain'"):
-        per_domain(source(9), Decoded.pixels)
+        of_domains(source(9))
     with pytest.raises(UsageError, match="batch_size=2 is too small for 3 parts"):
-        Stream(per_domain(three_domains(), Decoded.pixels), 2, images=69)
+        Stream(of_domains(three_domains()), 2, images=69)
 
 
 def test_keys_name_the_part_s_own_rows() -> None:

@@ -65,6 +65,7 @@ def make(
     algorithm.on_train_data(TrainData(EXAMPLES, num_classes, num_domains=3))
     group.seed(seed)
     algorithm.start()
+    algorithm.share_gradients()
     return algorithm.train()
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from biasbed.algorithms.base import Algorithm
 from biasbed.batch import Batch
 from biasbed.compute.distributed import Group
-from biasbed.training.engine import Tally
+from biasbed.training.tally import Tally
 from helpers.children import start_server
 from helpers.making import batch_for, make
 

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from biasbed.algorithms.base import Algorithm, Objective, Setup, Stage, TrainData
+from biasbed.algorithms.base import Algorithm, Objective, Setup, TrainData
+from biasbed.algorithms.requests import Stage
 from biasbed.batch import Batch
 from biasbed.settings import setting
 

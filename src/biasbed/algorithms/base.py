@@ -7,6 +7,7 @@ optimizer an algorithm owns without knowing them.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from biasbed.algorithms.needs import NEEDS
-from biasbed.batch import at_least_fp32
+from biasbed.algorithms.requests import Phase, Stage, StreamRequest, View
+from biasbed.batch import MAIN, at_least_fp32
 
 if TYPE_CHECKING:
     from biasbed.batch import Batch
@@ -80,15 +82,6 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A phase of training with its own update; `epochs` None means the configured duration."""
-
-    name: str
-    update: Callable[[Batch], Mapping[str, Tensor]]
-    epochs: int | None = None
-
-
-@dataclass(frozen=True)
 class TrainData:
     """What `on_train_data` learns about the training data: for tables with one row per training example."""
 
@@ -104,6 +97,8 @@ class _Runtime:
     optimizers: dict[str, Optimizer] = field(default_factory=dict)
     ddp: DistributedDataParallel | None = None
     correct: Tensor | None = None  # training decisions that were right since `take_correct`
+    frozen: list[str] = field(default_factory=list)  # modules, by name
+    released: list[str] = field(default_factory=list)  # modules and optimizers, by name
 
 
 class Algorithm(nn.Module):
@@ -114,10 +109,14 @@ class Algorithm(nn.Module):
         """The method's own settings: typed, with ranges and a source for each default."""
 
     uses: ClassVar[frozenset[str]] = frozenset()  # of "domain", "bias", "index": all other columns arrive as None
-    views: ClassVar[int] = 1  # transformed copies of each image in a batch
+    views: ClassVar[int] = 1  # cropped copies of each image in a batch
     training_data: ClassVar[Mapping[str, float]] = {"train": 1.0}  # share of each batch by data set
     requires: ClassVar[tuple[str, ...]] = ()  # networks that must be prepared first (`networks.frozen.REGISTRY`)
     unused_parameters: ClassVar[bool] = False  # some steps leave a parameter out of `losses`
+    # A loss depends on the whole batch, gathered from all processes: two give the gradient of one, and no step is
+    # accumulated from parts.
+    coupled: ClassVar[bool] = False
+    at_least: ClassVar[int] = 2  # images that a process needs in each part of a step
     defaults: ClassVar[Mapping[str, Any]] = {}  # config keys this method sets otherwise than the suite
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # preset=<name>: config keys
 
@@ -132,8 +131,14 @@ class Algorithm(nn.Module):
 
     @classmethod
     def needs(cls, hparams: Any) -> frozenset[str]:
-        """Of `NEEDS`, what the method needs of its training data with these settings: the columns that it uses."""
-        return cls.uses & set(NEEDS)
+        """Of `NEEDS`, what the method needs of its training data with these settings: what it uses, or draws by."""
+        drawn_by = (request.needs for request in cls.streams(hparams).values())
+        return (cls.uses & set(NEEDS)).union(*drawn_by)
+
+    @classmethod
+    def streams(cls, hparams: Any) -> Mapping[str, StreamRequest]:
+        """What is read for each step with these settings: the main stream, and others that come along as `extra`."""
+        return {MAIN: StreamRequest(views=(View(),) * cls.views)}
 
     # --- what a method implements -----------------------------------------------------------------------------------
 
@@ -171,9 +176,13 @@ class Algorithm(nn.Module):
         """The optimizers by name, built once; `main` is the one whose rate is logged."""
         return {"main": self.setup.optimizer(self.parameters())}
 
-    def stages(self) -> Sequence[Stage]:
-        """Phases in order; the last one is evaluated after every epoch and lasts as configured."""
-        return (Stage("main", self.update),)
+    def stages(self) -> Sequence[Phase]:
+        """Stages and passes in order; the last is a stage, is tested after every epoch, and lasts as configured."""
+        return (Stage(MAIN, self.update),)
+
+    def per_example(self) -> Mapping[str, Tensor]:
+        """What it believes of each training image (a weight, a selection), [num_examples] by name, to be kept."""
+        return {}
 
     def on_train_data(self, data: TrainData) -> None:
         """Called once before training: size tables that hold state per training example (register them as buffers)."""
@@ -233,6 +242,39 @@ class Algorithm(nn.Module):
         right = self.task.right(logits.detach(), y).sum()
         self._runtime.correct = right if self._runtime.correct is None else self._runtime.correct + right
 
+    def mean_over(self, values: Tensor, weights: Tensor) -> Tensor:
+        """The mean of values [N] in proportion to weights [N], over *all* processes' examples, as a loss; 0 over none.
+
+        A plain `(weights * values).sum() / weights.sum()` would be the mean over processes of each one's own mean.
+        """
+        total = self.group.sum(weights.sum())
+        share = self.group.world / self.progress.weight
+        return (values * weights).sum() * share / torch.where(total > 0, total, 1)
+
+    def freeze(self, *modules: nn.Module) -> None:
+        """From now on these modules, which are the method's own, are in evaluation mode and have no gradients.
+
+        Also after training was cut, and whatever `train()` is called on.
+        """
+        names = {module: name for name, module in self.named_modules()}
+        for module in modules:
+            module.eval().requires_grad_(False)
+            self._runtime.frozen.append(names[module])
+
+    def release(self, *names: str) -> None:
+        """Let go of modules and optimizers that no later stage uses: they are in no checkpoint from now on."""
+        for name in names:
+            if name in self._runtime.optimizers:
+                del self._runtime.optimizers[name]
+            else:
+                parent, _, attribute = name.rpartition(".")
+                owner = self.get_submodule(parent)
+                if attribute not in owner._modules:
+                    raise AttributeError(f"{type(self).__name__} has no module and no optimizer '{name}' to release")
+                setattr(owner, attribute, None)
+                self._runtime.frozen = [own for own in self._runtime.frozen if not f"{own}.".startswith(f"{name}.")]
+            self._runtime.released.append(name)
+
     def optimizer(self, name: str) -> Optimizer:
         """A live optimizer by its name."""
         return self._runtime.optimizers[name]
@@ -254,14 +296,39 @@ class Algorithm(nn.Module):
             return self.losses(batch)
 
     def start(self) -> None:
-        """Build optimizers and, where several processes share the default `update`, the DDP wrapper."""
+        """Build optimizers, before the first stage begins or is continued."""
         self._runtime.optimizers = self.optimizers()
         for optimizer in self._runtime.optimizers.values():
             for parameters in optimizer.param_groups:
                 parameters.setdefault("initial_lr", parameters["lr"])
-        self._runtime.ddp = None
-        if self.group.world > 1 and type(self).update is Algorithm.update:
-            self._runtime.ddp = self.group.wrap(self, find_unused_parameters=self.unused_parameters)
+
+    def share_gradients(self) -> None:
+        """Where several processes share the default `update`, wrap it in DDP, anew in each stage: what is frozen in one
+        is not averaged in the next.
+        """
+        if self.group.world == 1 or type(self).update is not Algorithm.update:
+            return
+        if self._runtime.ddp is not None:
+            self._runtime.ddp = None
+            gc.collect()  # its hooks are on the parameters until it is gone
+        self._runtime.ddp = self.group.wrap(self, find_unused_parameters=self.unused_parameters)
+
+    def train(self, mode: bool = True) -> Algorithm:
+        """As ever, but what is frozen stays in evaluation mode."""
+        super().train(mode)
+        for name in self._runtime.frozen:
+            self.get_submodule(name).eval()
+        return self
+
+    def marks(self) -> dict[str, list[str]]:
+        """What was frozen and released so far, for checkpoints; empty where nothing was."""
+        found = {"frozen": self._runtime.frozen, "released": self._runtime.released}
+        return {name: list(names) for name, names in found.items() if names}
+
+    def load_marks(self, marks: Mapping[str, Sequence[str]]) -> None:
+        """Freeze and release what a checkpoint says, before its weights are loaded."""
+        self.freeze(*map(self.get_submodule, marks.get("frozen", ())))
+        self.release(*marks.get("released", ()))
 
     def take_correct(self) -> Tensor | None:
         """Right decisions observed since the last call; None for a method that observes none."""

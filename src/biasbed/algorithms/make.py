@@ -74,6 +74,7 @@ def from_checkpoint(path: Path, named: str = "auto", where: str = "") -> Trained
         config = build(cls, {**general, "algorithm": method, "init": "scratch"})
         data = _train_data(state["train_data"], len(classes))
         algorithm = make_algorithm(config, MultiClass(), Group(), Precision(), data)
+        algorithm.load_marks(state.get("marks", {}))
         algorithm.load_state_dict(state["algorithm"])
     except (UsageError, Failure) as error:
         raise type(error)(shown(str(error), 1000)) from None

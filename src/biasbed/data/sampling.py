@@ -26,13 +26,17 @@ class Order:
     cell's rows come in passes, reshuffled with every pass. So of any stretch of whole rounds each cell has exactly its
     share, and no row comes twice before every other of its cell came once. With a single cell that is the usual
     shuffling. With replacement, each position is drawn by itself: a row with the probability 1 / (cells x rows of its
-    cell).
+    cell), or in proportion to its weight.
 
     key: integers that set this order apart from others. cells: [N] the cell of every row, from 0 without a gap.
+    weights: [N] finite, none below 0, not all 0; with replacement alone.
     """
 
-    def __init__(self, key: Sequence[int], cells: np.ndarray, replacement: bool = False) -> None:
+    def __init__(
+        self, key: Sequence[int], cells: np.ndarray, replacement: bool = False, weights: np.ndarray | None = None
+    ) -> None:
         self.key, self.replacement = tuple(key), replacement
+        self.bounds = None if weights is None else np.cumsum(weights.astype(np.float64))
         self.sizes = np.bincount(cells)
         self.starts = np.cumsum(self.sizes) - self.sizes
         self.sorted = np.argsort(cells, kind="stable")  # the rows cell by cell
@@ -70,6 +74,8 @@ class Order:
 
     def _draws(self, generator: np.random.Generator) -> np.ndarray:
         """`DRAWS` rows, each drawn by itself."""
+        if self.bounds is not None:
+            return np.searchsorted(self.bounds, generator.random(DRAWS) * self.bounds[-1], side="right")
         drawn = generator.integers(len(self.sizes), size=DRAWS)
         return self.sorted[self.starts[drawn] + generator.integers(self.sizes[drawn])]
 

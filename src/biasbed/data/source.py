@@ -120,6 +120,15 @@ class Source:
         """The image as uint8 [3,H,W] RGB; `CorruptImage` names a file that can't be decoded."""
         return self.open(row).pixels()
 
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """[C,H,W] of images that are all of one size and can be had at a stroke (`load_all`); None of others."""
+        return None
+
+    def load_all(self, rows: np.ndarray) -> Tensor:
+        """Several images at a stroke, uint8 [n,C,H,W]; of sources that have a `shape`."""
+        raise NotImplementedError
+
     def fingerprint(self) -> str:
         """16 hex digits that change when the images or labels change; cheap enough for every run."""
         raise NotImplementedError
@@ -134,9 +143,16 @@ class Source:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MemorySource(Source):
-    """Images that are in memory: `images` is uint8 [N,3,H,W]."""
+    """Images that are in memory: `images` is uint8 [N,C,H,W]."""
 
     images: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.images.shape[1:]
+
+    def load_all(self, rows: np.ndarray) -> Tensor:
+        return torch.from_numpy(self.images[rows])
 
     def open(self, row: int) -> Picture:
         return Decoded(torch.from_numpy(self.images[row]))

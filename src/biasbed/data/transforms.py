@@ -26,15 +26,38 @@ USUAL = 224 / 256  # share of the short side that is left after a centre crop
 MARGIN = 2
 
 
-def training(size: int, augment: Augment) -> Transform:
+class Training:
     """Random resized crop and flip, as configured; without a crop, a plain resize."""
-    cut = _random_crop(size, augment) if augment.crop else fitted(size)
 
-    def transform(picture: Picture) -> Tensor:
-        image = cut(picture)
-        return image.flip(-1) if augment.flip and torch.rand(1) < 0.5 else image
+    def __init__(self, size: int, augment: Augment) -> None:
+        self.size, self.augment = size, augment
+        self._cut = _random_crop(size, augment) if augment.crop else fitted(size)
 
-    return transform
+    def __call__(self, picture: Picture) -> Tensor:
+        image = self._cut(picture)
+        return image.flip(-1) if self.augment.flip and torch.rand(1) < 0.5 else image
+
+    @property
+    def draws(self) -> bool:
+        """Whether it changes images at random; else it only sees to their size."""
+        return self.augment.crop or self.augment.flip
+
+
+def training(size: int, augment: Augment) -> Training:
+    """What is done to images to train on."""
+    return Training(size, augment)
+
+
+def at_size(transform: Transform, size: int) -> Transform:
+    """What is done to training images, for another number of pixels; UsageError for a function of a suite's own."""
+    if isinstance(transform, Training):
+        return Training(size, transform.augment)
+    raise UsageError(f"images of {size} pixels are asked for, and this suite makes them of one size")
+
+
+def keeps(transform: Transform, height: int, width: int) -> bool:
+    """Whether pictures of this size come out as they are, so that many can be taken at a stroke."""
+    return isinstance(transform, Training) and not transform.draws and transform.size == height == width
 
 
 def _random_crop(size: int, augment: Augment) -> Transform:

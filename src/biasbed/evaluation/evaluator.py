@@ -16,7 +16,7 @@ from biasbed import record
 from biasbed.batch import stacked
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
-from biasbed.data.streams import loader_options
+from biasbed.data.loading import loader_options
 from biasbed.errors import CorruptImage, Failure
 from biasbed.evaluation.decisions import MEASURES, Decisions, accuracy_of_conditions, accuracy_of_groups
 from biasbed.networks.network import as_input
@@ -69,9 +69,10 @@ class Evaluator:
         assert len({entry.name for entry in sets}) == len(sets)
         self.sets, self.group, self.precision, self.task = sets, group, precision, task
         self.skip_corrupt = skip_corrupt
+        self.shard = _Shard(sets, batch_size, group.rank, group.world)
         self.loader = DataLoader(
             _Images(sets),
-            batch_sampler=_Shard(sets, batch_size, group.rank, group.world),
+            batch_sampler=self.shard,
             collate_fn=_collate,
             **loader_options(workers, group.device.type == "cuda"),
         )
@@ -89,12 +90,14 @@ class Evaluator:
         predict: Callable[[Tensor], Tensor],
         tick: Callable[[int], None] = lambda n: None,
         observer: str = "model",
+        sets: Sequence[EvaluationSet] | None = None,
     ) -> dict[str, Decisions] | None:
         """Decisions by set, in the order of its images, on rank 0; None elsewhere.
 
-        Raises CorruptImage unless such files are to be skipped. observer: what the model is called.
+        Raises CorruptImage unless such files are to be skipped. observer: what the model is called. sets: those of them
+        that it decides on; None: all.
         """
-        found = list(self.each(predict, tick, observer))
+        found = list(self.each(predict, tick, observer, sets))
         return None if None in found else {one.set: one for one in found if one is not None}
 
     @torch.inference_mode()
@@ -103,11 +106,15 @@ class Evaluator:
         predict: Callable[[Tensor], Tensor],
         tick: Callable[[int], None] = lambda n: None,
         observer: str = "model",
+        sets: Sequence[EvaluationSet] | None = None,
     ) -> Iterator[Decisions | None]:
         """The same set by set, each as soon as it is decided."""
+        self.shard.chosen = {number for number, entry in enumerate(self.sets) if sets is None or entry in sets}
         ahead = itertools.groupby(self.loader, key=lambda batch: batch[0])
         coming = next(ahead, None)
         for number, entry in enumerate(self.sets):
+            if number not in self.shard.chosen:
+                continue
             parts: list[_Part] = []
             if coming is not None and coming[0] == number:  # this rank may have no image of a small set
                 for _, rows, images, errors in coming[1]:
@@ -233,9 +240,10 @@ class _Shard(Sampler[list[tuple[int, int]]]):
             for number, size in ((number, len(entry.source)) for number, entry in enumerate(sets))
             for start in range(rank, size, batch_size * world)
         ]
+        self.chosen = set(range(len(sets)))  # set before each pass
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        return iter(self.batches)
+        return (batch for batch in self.batches if batch[0][0] in self.chosen)
 
     def __len__(self) -> int:
         return len(self.batches)

@@ -17,8 +17,8 @@ from biasbed.algorithms import recipes
 from biasbed.compute.distributed import Group, failures_named, process_group
 from biasbed.compute.precision import Precision
 from biasbed.config import Aggregation, Config, preset_names
+from biasbed.data.loading import auto_workers
 from biasbed.data.source import Decoded
-from biasbed.data.streams import auto_workers
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.evaluation import models, recorded, report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -14,6 +15,9 @@ from biasbed.settings import flatten, nearest, specs, word
 from biasbed.suites import derived
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from biasbed.algorithms.requests import StreamRequest
     from biasbed.data.prepared import PreparedStore
     from biasbed.data.source import Source
     from biasbed.data.streams import Stream
@@ -122,6 +126,7 @@ class OpenSuite:
     bias_type: str = ""  # what kind of thing biases the training images (colour, background), where that is known
     left_out: Mapping[str, str] = field(default_factory=dict)  # evaluation sets that are not there, and why
     remarks: tuple[str, ...] = ()  # what else a user should know about the images
+    usual: StreamRequest | None = None  # how training images are drawn where a method leaves it open
 
     @property
     def validating(self) -> tuple[EvaluationSet, ...]:
@@ -201,6 +206,16 @@ class OpenSuite:
 
     def source(self, name: str) -> Source:
         """Training data by name: the suite's own, or prepared from it; UsageError where there is none."""
+        if name not in self._sources:
+            self._sources[name] = self._opened(name)
+        return self._sources[name]
+
+    @cached_property
+    def _sources(self) -> dict[str, Source]:
+        """Training data that was asked for, by name: examples are numbered by the objects that they are in."""
+        return {}
+
+    def _opened(self, name: str) -> Source:
         from biasbed.data.prepared import MAKERS
 
         if name in self.training:
@@ -223,12 +238,50 @@ class OpenSuite:
         """The file of a prepared network; UsageError with the command that prepares it."""
         return self.store.existing_network(self.material(), kind)
 
-    def stream(self, training_data: Mapping[str, float], batch_size: int, views: int) -> Stream:
-        """The main stream: every data set with its share."""
-        from biasbed.data.streams import Part, Stream
+    def stream(
+        self,
+        request: StreamRequest,
+        shares: Mapping[str, float],
+        batch_size: int,
+        apart: bool = False,
+        table: Callable[[str, Source], np.ndarray] | None = None,
+    ) -> Stream:
+        """A stream as it is asked for; UsageError where its images can't be drawn or made so.
 
-        parts = [Part(self.source(name), share, self.train_transform) for name, share in training_data.items()]
-        return Stream(tuple(parts), batch_size, views)
+        shares: of its data sets, by the suite's names. batch_size: unless it names its size. apart: equal parts of
+        domains come one after the other. table: the values that a table of the method has for a source's images; None
+        before there are any.
+        """
+        from biasbed.data import streams, transforms, views
+
+        asked = request if self.usual is None else request.over(self.usual)
+        transform = self.train_transform if not request.clean else (*self.validation, *self.sets)[0].transform
+        if request.image_size is not None:
+            transform = transforms.at_size(transform, request.image_size)
+        parts = [
+            streams.Part(self.source(name), share, transform, asked.by or (), bool(asked.replacement))
+            for name, share in shares.items()
+        ]
+        if request.weights and table is not None:
+            parts = [streams.weighted(part, table(request.weights, part.source), request.weights) for part in parts]
+        size, images = request.size or batch_size, None
+        if asked.per_domain:
+            if len(parts) > 1:
+                raise UsageError(f"{' and '.join(shares)} are drawn together: they have no domains in equal parts")
+            images = len(parts[0])
+            parts = list(streams.per_domain(parts[0]))
+            size *= len(parts)
+        plain = [view.name for view in request.views] == ["plain"]
+        return streams.Stream(
+            tuple(parts),
+            size,
+            () if plain else tuple(views.make(view.name, view.settings) for view in request.views),
+            shared=request.shared,
+            images=images,
+            apart=bool(asked.per_domain) and apart,
+            labelled=request.labelled,
+            drop_last=bool(asked.drop_last),
+        )
 
 
 def choose(names: Iterable[str], wanted: Sequence[str] | str, what: str = "evaluation set") -> tuple[str, ...]:

@@ -264,7 +264,7 @@ class Tracker:
     def _send_results(self) -> None:
         if self._behind:
             self._catch_up()
-        self._send_files("predictions", *record.EVALUATION_FILES)
+        self._send_files("predictions", record.EXAMPLES_FILE, *record.EVALUATION_FILES)
         best = self.folder.path / record.BEST_CHECKPOINT
         if best.exists():
             self._client.log_artifact(self.run_id, str(best), record.CHECKPOINT_FOLDER)

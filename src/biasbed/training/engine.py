@@ -7,21 +7,21 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from biasbed import measures, record
-from biasbed.algorithms.base import Algorithm, Progress, Stage
+from biasbed.algorithms.base import Algorithm, Progress
+from biasbed.algorithms.requests import Pass, Stage
 from biasbed.batch import Batch
 from biasbed.compute import checkpoint
 from biasbed.compute.distributed import Group
 from biasbed.compute.optim import begins_anew, rate_factor
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, plain
-from biasbed.data.streams import TrainLoader
 from biasbed.errors import Failure, first_line
 from biasbed.evaluation.decisions import write_predictions
 from biasbed.evaluation.evaluator import Evaluator, measure, refuse_corrupt
@@ -30,57 +30,12 @@ from biasbed.system.processes import Interrupted, Postponed
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Record
+from biasbed.training.examples import write_examples
+from biasbed.training.reading import Reader, together
+from biasbed.training.state import TrainingState, summary
+from biasbed.training.tally import Tally
 
 LONG = 60.0  # seconds of training that an evaluation must not put at risk: more are saved before it
-
-
-@dataclass
-class TrainingState:
-    """Where training stands; with the live objects' own states, this is what a checkpoint holds."""
-
-    stage: int = 0
-    step: int = 0  # within the stage: the next one to take
-    due: bool = False  # an evaluation comes before that step
-    history: list[Record] = field(default_factory=list)
-    best: dict[str, float] | None = None  # {"value", "number"} of the best evaluation by the monitor
-
-
-class Tally:
-    """Sums of what updates return, on the device: reading them costs one wait per evaluation, not one per step."""
-
-    def __init__(self) -> None:
-        self.sums: dict[str, Tensor] = {}
-        self.counts: dict[str, int] = {}  # images behind each sum: a method may leave a term out of some steps
-        self.images = 0
-        self.not_finite: Tensor | None = None
-
-    def add(self, terms: Mapping[str, Tensor], images: int, correct: Tensor | None = None) -> None:
-        values = {name: value.detach().double() for name, value in terms.items()}
-        total = torch.stack(list(values.values())).sum()
-        sums = {name: value * images for name, value in {**values, "loss": total}.items()}
-        if correct is not None:
-            sums["accuracy"] = correct.double()
-        for name, value in sums.items():
-            self.sums[name] = self.sums[name] + value if name in self.sums else value
-            self.counts[name] = self.counts.get(name, 0) + images
-        bad = ~total.isfinite()
-        self.not_finite = bad if self.not_finite is None else self.not_finite | bad
-        self.images += images
-
-    def means(self, group: Group) -> dict[str, float]:
-        """Each term's mean over the images of all processes that it was taken on."""
-        names = sorted(self.sums)
-        counts = torch.tensor([self.counts[name] for name in names], dtype=torch.float64, device=group.device)
-        sums, counts = group.sum(torch.stack([torch.stack([self.sums[name] for name in names]), counts])).tolist()
-        return {name: total / count for name, total, count in zip(names, sums, counts, strict=True)}
-
-    def state_dict(self) -> dict[str, Any]:
-        sums = {name: value.cpu() for name, value in self.sums.items()}
-        return {"sums": sums, "counts": self.counts, "images": self.images}
-
-    def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
-        self.sums = {name: value.to(device) for name, value in state["sums"].items()}
-        self.counts, self.images = dict(state["counts"]), state["images"]
 
 
 class Engine:
@@ -90,9 +45,9 @@ class Engine:
         self,
         config: Config,
         algorithm: Algorithm,
-        loader: TrainLoader,
+        reader: Reader,
         evaluator: Evaluator,
-        phases: Mapping[str, Sequence[str]],  # under which of val and test each set's numbers are recorded
+        phases_of: Mapping[str, Sequence[str]],  # under which of val and test each set's numbers are recorded
         derive: Callable[[Mapping[str, float]], Mapping[str, float]],  # what follows from measured metrics
         monitor: str,
         higher_is_better: bool,  # of the monitor
@@ -102,60 +57,99 @@ class Engine:
         folder: RunFolder,
         describe: dict[str, Any],
     ) -> None:
-        self.config, self.algorithm, self.loader, self.evaluator = config, algorithm, loader, evaluator
-        self.phases, self.derive, self.best = phases, derive, best
+        self.config, self.algorithm, self.reader, self.evaluator = config, algorithm, reader, evaluator
+        self.phases_of, self.derive, self.best = phases_of, derive, best
         self.monitor, self.higher_is_better = monitor, higher_is_better
         self.group, self.precision = group, precision
         self.folder, self.describe = folder, describe
         self.on_record: Callable[[Record], None] = lambda entry: None  # rank 0's tracker
         self.state, self.tally = TrainingState(), Tally()
         self.skipped: set[str] = set()
-        self.steps_per_epoch = loader.plan.steps_per_epoch
+        self.phases = algorithm.stages()
+        self.steps_per_epoch = 1  # of the stage
         self._seconds, self._since, self._waited = 0.0, time.perf_counter(), 0.0
         self._saved = time.perf_counter()  # when the last checkpoint was written, or training began
         self._postponed = Postponed()
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
+    @property
+    def is_last(self) -> bool:
+        """Whether it stands in the last stage, the one that is tested."""
+        return self.state.stage == len(self.phases) - 1
+
     def run(self) -> None:
         """Every stage to its end; the last one is evaluated whenever that is due."""
         self._saved = time.perf_counter()
-        stages = self.algorithm.stages()
-        for number in range(self.state.stage, len(stages)):
-            self.state.stage = number
-            self._run_stage(stages[number], is_last=number == len(stages) - 1)
-            if number < len(stages) - 1:
-                self.state.stage, self.state.step = number + 1, 0
+        while True:
+            phase = self.phases[self.state.stage]
+            if isinstance(phase, Pass):
+                self._look(phase)
+            else:
+                self._run_stage(phase)
+            if self.group.is_main:
+                write_examples(self.folder.path, self.algorithm.per_example(), self.reader.sources)
+            if self.is_last:
+                return
+            self.state.enter(self.state.stage + 1)
+            self.save()
 
-    def _run_stage(self, stage: Stage, is_last: bool) -> None:
-        total = self.total_steps(stage)
-        interval = self._interval() if is_last else self.steps_per_epoch
+    def _look(self, looking: Pass) -> None:
+        """At every training image once; a pass that is cut begins anew."""
+        began = time.perf_counter()
+        order, loader = self.reader.look(looking, self.config.eval_batch_size)
+        self.group.share_buffers(self.algorithm)
+        self.algorithm.eval()
+        found = []
+        with ProgressBar(len(order), "batch", silent=not self.group.is_main) as bar, torch.no_grad():
+            for _, _, batch, skipped in loader.from_step(0, len(order)):
+                self._note_skipped(skipped, bar)
+                batch = prepare(batch, self.algorithm.uses, self.group.device)
+                with self.precision.autocast():
+                    found.append({name: value.cpu() for name, value in looking.look(batch).items()})
+                bar.tick()
+        loader.close()
+        looking.keep(together(found, order, self.group))
+        self.algorithm.train()
+        self.state.earlier += time.perf_counter() - began
+
+    def _run_stage(self, stage: Stage) -> None:
+        if not self.state.begun:
+            stage.begin()
+            self.state.tables, self.state.begun = self.reader.tables(stage, self.algorithm), True
+        self.algorithm.share_gradients()
+        self.plan = self.reader.plan(stage, 0 if self.is_last else self.state.stage + 1, self.state.tables)
+        self.loader = self.reader.open(self.plan)
+        self.steps_per_epoch = self.plan.steps_per_epoch
+        total = self.reader.steps(stage, self.plan, self.reader.left(self.phases))
+        interval = self._interval() if self.is_last else self.steps_per_epoch
         self.algorithm.train()
         with ProgressBar(total, "step", self.state.step, silent=not self.group.is_main) as bar, self._postponed():
             self._since = time.perf_counter()
             if self.state.due:
-                self._boundary(bar, is_last)
-            while self.state.step < total:
-                for step, following, batch, skipped in self._batches():
-                    self._note_skipped(skipped, bar)
-                    self._update(stage, step, total, batch)
-                    if begins_anew(self.config.optim, step, following, total):
-                        self.algorithm.reset_optimizers()
-                    bar.tick(following - step)
-                    self.state.step = following
-                    # Crossing, not meeting, a multiple: an epoch's unusable last step is passed over.
-                    self.state.due = following // interval > step // interval or following >= total
-                    self._end_if_asked()
-                    if self.state.due:
-                        self._boundary(bar, is_last)
-                    elif self._crosses_checkpoint(step, following):
-                        self.save()
-                    if following >= total:
-                        break
+                self._boundary(bar)
+            for step, following, batch, skipped in self._batches(total):
+                self._note_skipped(skipped, bar)
+                self._update(stage, step, total, batch)
+                if stage.rate is None and begins_anew(self.config.optim, step, following, total):
+                    self.algorithm.reset_optimizers()
+                bar.tick(following - step)
+                self.state.step = following
+                if following >= total:
+                    stage.end()
+                    self.state.ended = True
+                # Crossing, not meeting, a multiple: an epoch's unusable last step is passed over.
+                self.state.due = following // interval > step // interval or self.state.ended
+                self._end_if_asked()
+                if self.state.due:
+                    self._boundary(bar)
+                elif self._crosses_checkpoint(step, following):
+                    self.save()
+        self.loader.close()
 
-    def _batches(self) -> Iterator[tuple[int, int, Batch, tuple[str, ...]]]:
-        """The rest of the epoch, with the time that is spent waiting for it added up."""
-        batches = self.loader.from_step(self.state.step)
+    def _batches(self, total: int) -> Iterator[tuple[int, int, Batch, tuple[str, ...]]]:
+        """The rest of the stage, with the time that is spent waiting for it added up."""
+        batches = self.loader.from_step(self.state.step, total)
         while True:
             began = time.perf_counter()
             found = next(batches, None)
@@ -173,19 +167,15 @@ class Engine:
 
     def _update(self, stage: Stage, step: int, total: int, batch: Batch) -> None:
         epoch, within = divmod(step, self.steps_per_epoch)
-        weight = self.loader.plan.weight(step)
+        weight = self.plan.weight(step)
         epochs = max(1, -(-total // self.steps_per_epoch))
         self.algorithm.progress = Progress(stage.name, epoch, epochs, within, self.steps_per_epoch, weight, total)
-        self.algorithm.set_rate(rate_factor(self.config.optim, step, total, self.steps_per_epoch))
+        usual = rate_factor(self.config.optim, step, total, self.steps_per_epoch)
+        self.algorithm.set_rate(usual if stage.rate is None else stage.rate(step / total))
         batch = prepare(batch, self.algorithm.uses, self.group.device)
         self.tally.add(stage.update(batch), len(batch), self.algorithm.take_correct())
         if (step + 1) % self.config.log_every == 0:
             self._check_finite()
-
-    def total_steps(self, stage: Stage) -> int:
-        if stage.epochs is not None:
-            return stage.epochs * self.steps_per_epoch
-        return self.config.steps or (self.config.epochs or 0) * self.steps_per_epoch
 
     def _crosses_checkpoint(self, step: int, following: int) -> bool:
         every = self.config.checkpoint_every
@@ -196,46 +186,73 @@ class Engine:
 
     # --- when an evaluation is due -----------------------------------------------------------------------------------
 
-    def _boundary(self, bar: ProgressBar, is_last: bool) -> None:
+    def _boundary(self, bar: ProgressBar) -> None:
         """Evaluate, then checkpoint with the new record in it, then journal, then server (DESIGN, "Exactly once")."""
         self._check_finite()
         self._seconds, self._since = self._elapsed(), time.perf_counter()
-        if is_last:
-            if self.group.any(torch.tensor(time.perf_counter() - self._saved > LONG)):
-                self.save()
-            metrics = self._training_metrics()
-            began = time.perf_counter()
-            with self._postponed.suspended():
-                metrics |= self.evaluate()
-            metrics["time/evaluation_seconds"] = time.perf_counter() - began
-            number = self.state.step // (self.steps_per_epoch if self.config.unit == "epoch" else 1)
-            entry = {"step": number, "timestamp": int(time.time() * 1000), "metrics": metrics}
-            if self.group.is_main:
-                self._keep(entry)
-            self.state.history.append(entry)
+        if self.is_last:
+            entry = self._tested()
+        else:
+            entry = self._of_stage()
+            self.state.earlier += self._seconds + time.perf_counter() - self._since
+        self.state.history.append(entry)
         self.tally, self._seconds, self._waited, self._since = Tally(), 0.0, 0.0, time.perf_counter()
         self.state.due = False
-        self.save(evaluated=is_last)
-        if is_last and self.group.is_main:
+        self.save(evaluated=self.is_last)
+        if self.group.is_main:
             self.on_record(entry)
-            bar.line(self._summary(entry))
+            bar.line(summary(entry, self.config.unit))
         self._since = time.perf_counter()
+
+    def _tested(self) -> Record:
+        """The record of an evaluation on all sets; the best weights so far are kept."""
+        if self.group.any(torch.tensor(time.perf_counter() - self._saved > LONG)):
+            self.save()
+        metrics = self._training_metrics()
+        if not any("stage" not in earlier for earlier in self.state.history) and self.state.earlier:
+            metrics["time/stages_seconds"] = self.state.earlier
+        began = time.perf_counter()
+        with self._postponed.suspended():
+            metrics |= self.evaluate()
+        metrics["time/evaluation_seconds"] = time.perf_counter() - began
+        number = self.state.step // (self.steps_per_epoch if self.config.unit == "epoch" else 1)
+        entry = {"step": number, "timestamp": int(time.time() * 1000), "metrics": metrics}
+        if self.group.is_main:
+            self._keep(entry)
+        return entry
+
+    def _of_stage(self) -> Record:
+        """The record of an epoch of a stage before the last, under its name: validated if asked for, never tested."""
+        stage = self.phases[self.state.stage]
+        assert isinstance(stage, Stage)
+        found = self._training_metrics()
+        if stage.validate:
+            with self._postponed.suspended():
+                found |= self.evaluate(None if stage.validate is True else stage.validate, only="val")
+        metrics = {f"{stage.name}/{name.partition('/')[2]}": value for name, value in found.items()}
+        number = -(-self.state.step // self.steps_per_epoch)
+        return {"step": number, "timestamp": int(time.time() * 1000), "metrics": metrics, "stage": stage.name}
 
     def _elapsed(self) -> float:
         """Seconds of training since the last evaluation, also over a cut."""
         return self._seconds + time.perf_counter() - self._since
 
-    def evaluate(self) -> dict[str, float]:
-        """Every measure of every set, on rank 0; model and randomness are left as they were."""
+    def evaluate(self, predict: Callable[[Tensor], Tensor] | None = None, only: str | None = None) -> dict[str, float]:
+        """Every measure of every set, on rank 0; model and randomness are left as they were.
+
+        predict: what decides, in place of the method's own. only: `val` or `test`, for the sets of one of them alone.
+        """
+        chosen = [entry for entry in self.evaluator.sets if only in (None, *self.phases_of[entry.name])]
         self.group.share_buffers(self.algorithm)
         self.algorithm.eval()
-        self.decisions = self.evaluator.decide(self.algorithm.predict)
+        self.decisions = self.evaluator.decide(predict or self.algorithm.predict, sets=chosen)
         self.algorithm.train()
         metrics: dict[str, float] = {}
         if self.decisions is not None:
-            for entry in self.evaluator.sets:
-                for phase in self.phases[entry.name]:
-                    metrics |= measure(entry, self.decisions[entry.name], phase)
+            for entry in chosen:
+                for phase in self.phases_of[entry.name]:
+                    if only in (None, phase):
+                        metrics |= measure(entry, self.decisions[entry.name], phase)
         return {**metrics, **self.derive(metrics)}
 
     def _training_metrics(self) -> dict[str, float]:
@@ -319,7 +336,8 @@ class Engine:
                 "skipped": skipped,
                 "seconds": self._elapsed(),
                 "waited": self._waited,
-                "position": {"stage": self.state.stage, "step": self.state.step, "due": self.state.due},
+                "position": self.state.position(),
+                "tables": self.state.tables,
                 "history": self.state.history,
                 "evaluated": self.state.history[-1]["step"] if evaluated else None,
                 "best": self.state.best,
@@ -328,7 +346,9 @@ class Engine:
         self._saved = time.perf_counter()
 
     def _description(self) -> dict[str, Any]:
-        return {"config": plain(self.config), **self.describe, "algorithm": self.algorithm.state_dict()}
+        marks = self.algorithm.marks()
+        found = {"config": plain(self.config), **self.describe, "algorithm": self.algorithm.state_dict()}
+        return {**found, **({"marks": marks} if marks else {})}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint; on CPU the numbers are those of a training that was never cut."""
@@ -339,6 +359,7 @@ class Engine:
             raise Failure(f"the checkpoint was written by other code ({reason}): resume=never starts anew") from None
 
     def _restore(self, state: Mapping[str, Any]) -> None:
+        self.algorithm.load_marks(state.get("marks", {}))
         self.algorithm.load_state_dict(state["algorithm"])
         self.algorithm.load_optimizer_states(state["optimizers"])
         self.precision.load_state_dict(state["precision"])
@@ -348,14 +369,12 @@ class Engine:
         self.skipped |= set(state["skipped"]["train"])
         self.evaluator.skipped |= set(state["skipped"]["test"])
         self._seconds, self._waited = state["seconds"], state["waited"]
-        self.state = TrainingState(**state["position"], history=list(state["history"]), best=state["best"])
-
-    def _summary(self, entry: Record) -> str:
-        """One line per evaluation."""
-        metrics = entry["metrics"]
-        headlines = {name.rsplit("/", 1)[1]: value for name, value in metrics.items() if _is_headline(name)}
-        shown = [f"{name} {100 * value:.1f}" for name, value in headlines.items()]
-        return f"{self.config.unit} {entry['step']}: loss {metrics['train/loss']:.4g} | {' '.join(shown)}"
+        self.state = TrainingState(
+            **{"begun": True, **state["position"]},  # of checkpoints from before stages began
+            tables=state.get("tables", {}),
+            history=list(state["history"]),
+            best=state["best"],
+        )
 
 
 def prepare(batch: Batch, uses: frozenset[str], device: torch.device) -> Batch:
@@ -366,11 +385,6 @@ def prepare(batch: Batch, uses: frozenset[str], device: torch.device) -> Batch:
     batch = batch.map(lambda tensor: tensor.to(device, non_blocking=True))
     x = as_input(batch.x)
     return replace(batch, x=x, extra={name: prepare(other, uses, device) for name, other in extra.items()})
-
-
-def _is_headline(name: str) -> bool:
-    parsed = record.parse_metric(name)
-    return parsed is not None and parsed.phase in ("val", "test") and parsed.measure == "accuracy" and not parsed.group
 
 
 def _peak_mb(device: torch.device) -> float:

@@ -12,6 +12,7 @@ from pathlib import Path
 from biasbed import algorithms, networks, record, suites
 from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.needs import NEEDS
+from biasbed.batch import MAIN
 from biasbed.config import Config
 from biasbed.errors import NotApplicable, UsageError
 from biasbed.networks import frozen
@@ -103,10 +104,12 @@ def plan(config: Config) -> Job:
     networks.check_name(config.backbone)
     networks.check_init(config.backbone, config.init)
     suite = open_suite(config)
+    if algorithms.load(config.algorithm).coupled and config.accumulate > 1:
+        raise UsageError(f"accumulate={config.accumulate}: a loss of {config.algorithm} depends on the whole batch")
     if len(suite.classes) < 2:
         raise UsageError(f"there is one class alone, '{suite.classes[0]}': a classifier is trained on two or more")
     algorithm = algorithms.load(config.algorithm)
-    training_data = suite.training_data(algorithm.training_data)
+    training_data = suite.training_data(_named_data(config, algorithm))
     provides = suite.provides(training_data)
     needs = _needs(config, algorithm, provides, suite.train_name)
     protocol = dataclasses.replace(suite.protocol(config), start=networks.start(config.backbone, config.init))
@@ -124,6 +127,16 @@ def plan(config: Config) -> Job:
         needs=needs,
         provides=provides,
     )
+
+
+def _named_data(config: Config, algorithm: type[Algorithm]) -> dict[str, float]:
+    """The data sets that the method's streams read, the main one's first, each with its share of its batches."""
+    streams = algorithm.streams(getattr(config, "hparams", None))
+    found: dict[str, float] = {}
+    for name in sorted(streams, key=lambda name: name != MAIN):
+        for data, share in streams[name].shares(algorithm.training_data).items():
+            found.setdefault(data, share)
+    return found
 
 
 def _needs(config: Config, algorithm: type[Algorithm], provides: frozenset[str], data: str) -> frozenset[str]:

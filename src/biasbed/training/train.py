@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import yaml
 
-from biasbed import algorithms, measures, record
+from biasbed import measures, record
 from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.make import make_algorithm
 from biasbed.compute import checkpoint, distributed
@@ -21,9 +21,9 @@ from biasbed.compute.device import settle_arithmetic
 from biasbed.compute.distributed import Group, failures_named
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, plain
+from biasbed.data.loading import auto_workers
 from biasbed.data.pictures import save_examples
-from biasbed.data.streams import MAIN, BatchPlan, TrainLoader, auto_workers
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.networks import frozen
 from biasbed.suites import derived
@@ -35,6 +35,7 @@ from biasbed.tracking.tracker import Tracker, take_run_id
 from biasbed.training import best
 from biasbed.training.engine import Engine
 from biasbed.training.job import Job, plan, take_place
+from biasbed.training.reading import Reader
 from biasbed.training.sync import model_logger, send_unless_sent
 
 
@@ -76,7 +77,6 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
             engine.restore(state)
             best.mend(engine, state["evaluated"])
         engine.run()
-        engine.loader.close()
         engine.evaluator.close()
         _report_skipped(engine, tracker)
         if tracker is not None:
@@ -128,27 +128,17 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
     settle_arithmetic(group.device)
     precision = Precision(config.precision, group.device)
     workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
-    algorithm_class = algorithms.load(config.algorithm)
-    stream = suite.stream(job.training_data, config.batch_size, algorithm_class.views)
-    at_least, pin = 2 * config.accumulate, group.device.type == "cuda"
-    train_plan = BatchPlan({MAIN: stream}, config.seed, group.rank, group.world)
-    if not train_plan.usable(0, at_least):
-        count = len(stream.parts[0].source)
-        raise UsageError(f"{count} training images are too few for the processes and parts that are asked for")
-    data = TrainData(
-        num_examples=stream.num_examples,
-        num_classes=len(suite.classes),
-        num_domains=max(1, *(len(part.source.domains) for part in stream.parts)),
-    )
-    algorithm = _algorithm(job, group, precision, data)
+    reader = Reader(job, group, workers)
+    algorithm = _algorithm(job, group, precision, reader.train_data)
+    reader.check(algorithm.stages())
     sets, skip = suite.tested, config.corrupt == "skip"
     members = {"val": suite.validating, "test": suite.testing}
     return Engine(
         config=config,
         algorithm=algorithm,
-        loader=TrainLoader(train_plan, config.seed, workers, at_least, pin),
+        reader=reader,
         evaluator=Evaluator(sets, group, precision, suite.task, config.eval_batch_size, workers, skip),
-        phases={entry.name: [phase for phase, of in members.items() if entry in of] for entry in sets},
+        phases_of={entry.name: [phase for phase, of in members.items() if entry in of] for entry in sets},
         derive=functools.partial(derived.values, job.protocol.derived, test_domains=suite.test_domains),
         monitor=suite.monitor,
         higher_is_better=job.protocol.monitor_higher_is_better,
@@ -156,7 +146,7 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         group=group,
         precision=precision,
         folder=folder,
-        describe={"classes": list(suite.classes), "train_data": dataclasses.asdict(data)},
+        describe={"classes": list(suite.classes), "train_data": dataclasses.asdict(reader.train_data)},
     )
 
 

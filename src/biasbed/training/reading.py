@@ -1,0 +1,145 @@
+"""What a training reads: a loader for each stage, one for passes over the training images; checked before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from biasbed import algorithms
+from biasbed.algorithms.base import Algorithm, TrainData
+from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest
+from biasbed.batch import MAIN
+from biasbed.compute.distributed import Group
+from biasbed.data.loading import TrainLoader, first_indices, sources_of
+from biasbed.data.source import Source
+from biasbed.data.streams import BatchPlan, InOrder, Stream
+from biasbed.errors import UsageError
+from biasbed.training.job import Job
+
+Tables = Mapping[str, Tensor]  # values by the index of a training image, by the name that the method gives them
+
+
+class Reader:
+    """Opens what the stages of one training read, for one of its processes."""
+
+    def __init__(self, job: Job, group: Group, workers: int) -> None:
+        self.job, self.config, self.group, self.workers = job, job.config, group, workers
+        self.algorithm = algorithms.load(job.config.algorithm)
+        self.requests = self.algorithm.streams(getattr(job.config, "hparams", None))
+        self.main = self._streams(self.requests)
+        self.sources = list({id(source): source for source in sources_of(self.main)}.values())
+        self.firsts = first_indices(self.sources)
+
+    @property
+    def train_data(self) -> TrainData:
+        """What the method learns of its images: the values of the column `index` are below their number."""
+        return TrainData(
+            num_examples=sum(map(len, self.sources)),
+            num_classes=len(self.job.suite.classes),
+            num_domains=max(1, *(len(source.domains) for source in self.sources)),
+        )
+
+    def check(self, phases: Sequence[Phase]) -> None:
+        """UsageError for stages that can't be carried out as configured."""
+        names = [phase.name for phase in phases]
+        if len(set(names)) < len(names) or not isinstance(phases[-1], Stage):
+            raise UsageError(f"the stages {', '.join(names)} need a name each, and the last is no pass")
+        stages = [phase for phase in phases if isinstance(phase, Stage)]
+        whole = self.steps(stages[-1], self.plan(stages[-1], 0), left=1.0)
+        for stage in stages:
+            for name, request in self._requests(stage).items():
+                self._check_parts(name, request)
+            plan = self.plan(stage, 0)
+            if not plan.usable(0):
+                count = sum(map(len, sources_of({MAIN: plan.streams[MAIN]})))
+                raise UsageError(f"{count} training images are too few for the processes and parts that are asked for")
+            steps = self.steps(stage, plan)
+            if stage is not stages[-1] and steps > whole:
+                raise UsageError(f"the stage '{stage.name}' takes {steps} steps, longer than the training's {whole}")
+        if self.left(phases) <= 0:
+            raise UsageError(f"the stages before '{names[-1]}' leave nothing of the training to it")
+
+    def _check_parts(self, name: str, request: StreamRequest) -> None:
+        usual = self.job.suite.usual
+        asked = request if usual is None else request.over(usual)
+        size, parts = request.size or self.config.batch_size, self.group.world * self.config.accumulate
+        if asked.per_domain and size % parts:
+            raise UsageError(
+                f"{size} images of every domain (stream '{name}') can't be shared out to {parts} parts, which is "
+                "processes x accumulate"
+            )
+
+    @staticmethod
+    def left(phases: Sequence[Phase]) -> float:
+        """The part of the configured duration that is for the last stage."""
+        return 1.0 - sum(phase.share or 0.0 for phase in phases[:-1] if isinstance(phase, Stage))
+
+    def steps(self, stage: Stage, plan: BatchPlan, left: float = 1.0) -> int:
+        """How many a stage takes. left: the part of the configured duration that is for the last one."""
+        config, per_epoch = self.config, plan.steps_per_epoch
+        if stage.steps is not None:
+            return stage.steps
+        if stage.epochs is not None:
+            return stage.epochs * per_epoch
+        configured = config.steps or (config.epochs or 0) * per_epoch
+        return max(1, round(configured * (left if stage.share is None else stage.share)))
+
+    def plan(self, stage: Stage, number: int, tables: Tables | None = None) -> BatchPlan:
+        """Which examples this process reads in a stage. number: 0 for the last. tables: None before there are any."""
+        streams = self._streams(self._requests(stage), tables)
+        least = self.algorithm.at_least * self.config.accumulate
+        return BatchPlan(streams, self.config.seed, self.group.rank, self.group.world, number, least)
+
+    def open(self, plan: BatchPlan) -> TrainLoader:
+        """The loader of a stage."""
+        return TrainLoader(plan, self.workers, self.group.device.type == "cuda", self.firsts)
+
+    def tables(self, stage: Stage, algorithm: Algorithm) -> dict[str, Tensor]:
+        """A copy of what the method now says of how often each image is drawn, where the stage's streams ask for it."""
+        names = {request.weights for request in self._requests(stage).values() if request.weights}
+        return {name: getattr(algorithm, name).detach().cpu().clone() for name in sorted(names)}
+
+    def look(self, looking: Pass, size: int) -> tuple[InOrder, TrainLoader]:
+        """(which training images this process sees in a pass, their loader); all of the main stream, as in tests."""
+        request = replace(self.requests[MAIN], views=StreamRequest().views, clean=True, weights="", per_domain=False)
+        shares = self._shares(request)
+        stream = self.job.suite.stream(replace(request, image_size=None), shares, self.config.batch_size)
+        whole = replace(stream, parts=tuple(replace(part, by=(), replacement=False) for part in stream.parts))
+        order = InOrder(replace(whole, images=None, apart=False), size, self.group.rank, self.group.world)
+        return order, TrainLoader(order, self.workers, self.group.device.type == "cuda", self.firsts)
+
+    def _requests(self, stage: Stage) -> Mapping[str, StreamRequest]:
+        return self.requests if stage.streams is None else stage.streams
+
+    def _shares(self, request: StreamRequest) -> Mapping[str, float]:
+        return self.job.suite.training_data(request.shares(self.algorithm.training_data))
+
+    def _streams(self, requests: Mapping[str, StreamRequest], tables: Tables | None = None) -> dict[str, Stream]:
+        apart = "domain" in self.algorithm.uses
+        table = None if tables is None else lambda name, source: self._values(tables[name], source)
+        return {
+            name: self.job.suite.stream(request, self._shares(request), self.config.batch_size, apart, table)
+            for name, request in requests.items()
+        }
+
+    def _values(self, table: Tensor, source: Source) -> np.ndarray:
+        """What a table says of a source's images."""
+        first = self.firsts[id(source)]
+        return table[first : first + len(source)].double().numpy()
+
+
+def together(found: Sequence[Mapping[str, Tensor]], order: InOrder, group: Group) -> dict[str, Tensor]:
+    """What all processes found in a pass [num_examples,...], rows by `index`, on every process."""
+    results = {}
+    for name in found[0]:
+        gathered = group.gather(torch.cat([own[name].detach().cpu() for own in found]))
+        counts = [len(order.positions(rank)) for rank in range(group.world)]
+        whole = gathered.new_empty(gathered.shape)
+        for rank, own in enumerate(gathered.split(counts)):
+            whole[rank :: group.world] = own
+        results[name] = whole
+    return results

@@ -1,0 +1,53 @@
+"""Where training stands, and one line about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from biasbed import record
+from biasbed.tracking.tracker import Record
+
+
+@dataclass
+class TrainingState:
+    """Where training stands; with the live objects' own states, this is what a checkpoint holds."""
+
+    stage: int = 0
+    step: int = 0  # within the stage: the next one to take
+    due: bool = False  # an evaluation comes before that step
+    begun: bool = False  # the stage has
+    ended: bool = False
+    earlier: float = 0.0  # seconds that the stages before the last took
+    tables: dict[str, Tensor] = field(default_factory=dict)  # by which the stage's images are drawn
+    history: list[Record] = field(default_factory=list)
+    best: dict[str, float] | None = None  # {"value", "number"} of the best evaluation by the monitor
+
+    def position(self) -> dict[str, Any]:
+        """What is neither results nor tensors."""
+        return {name: getattr(self, name) for name in ("stage", "step", "due", "begun", "ended", "earlier")}
+
+    def enter(self, stage: int) -> None:
+        """Go on to a stage."""
+        self.stage, self.step, self.due, self.begun, self.ended, self.tables = stage, 0, False, False, False, {}
+
+
+def summary(entry: Record, unit: str) -> str:
+    """One line per evaluation, or epoch of a stage before the last. unit: in which the last stage counts."""
+    metrics = entry["metrics"]
+    if "stage" in entry:
+        shown = [f"{name.partition('/')[2]} {metrics[name]:.4g}" for name in metrics if not name.endswith(_CLOCKED)]
+        return f"{entry['stage']}, epoch {entry['step']}: {' '.join(shown)}"
+    headlines = {name.rsplit("/", 1)[1]: value for name, value in metrics.items() if _is_headline(name)}
+    shown = [f"{name} {100 * value:.1f}" for name, value in headlines.items()]
+    return f"{unit} {entry['step']}: loss {metrics['train/loss']:.4g} | {' '.join(shown)}"
+
+
+_CLOCKED = ("_seconds", "_per_second", "_mb")
+
+
+def _is_headline(name: str) -> bool:
+    parsed = record.parse_metric(name)
+    return parsed is not None and parsed.phase in ("val", "test") and parsed.measure == "accuracy" and not parsed.group

@@ -1,0 +1,49 @@
+"""Sums of what updates return, between two evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from biasbed.compute.distributed import Group
+
+
+class Tally:
+    """Sums of what updates return, on the device: reading them costs one wait per evaluation, not one per step."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.counts: dict[str, int] = {}  # images behind each sum: a method may leave a term out of some steps
+        self.images = 0
+        self.not_finite: Tensor | None = None
+
+    def add(self, terms: Mapping[str, Tensor], images: int, correct: Tensor | None = None) -> None:
+        values = {name: value.detach().double() for name, value in terms.items()}
+        total = torch.stack(list(values.values())).sum()
+        sums = {name: value * images for name, value in {**values, "loss": total}.items()}
+        if correct is not None:
+            sums["accuracy"] = correct.double()
+        for name, value in sums.items():
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
+            self.counts[name] = self.counts.get(name, 0) + images
+        bad = ~total.isfinite()
+        self.not_finite = bad if self.not_finite is None else self.not_finite | bad
+        self.images += images
+
+    def means(self, group: Group) -> dict[str, float]:
+        """Each term's mean over the images of all processes that it was taken on."""
+        names = sorted(self.sums)
+        counts = torch.tensor([self.counts[name] for name in names], dtype=torch.float64, device=group.device)
+        sums, counts = group.sum(torch.stack([torch.stack([self.sums[name] for name in names]), counts])).tolist()
+        return {name: total / count for name, total, count in zip(names, sums, counts, strict=True)}
+
+    def state_dict(self) -> dict[str, Any]:
+        sums = {name: value.cpu() for name, value in self.sums.items()}
+        return {"sums": sums, "counts": self.counts, "images": self.images}
+
+    def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
+        self.sums = {name: value.to(device) for name, value in state["sums"].items()}
+        self.counts, self.images = dict(state["counts"]), state["images"]
