@@ -20,7 +20,7 @@ from helpers.commands import run_command
 from helpers.runs import assert_equal, history, run_folders, weights
 
 GONE = "another process of this training is gone"
-TOYS = ("Plain", "SagNetLike", "DannLike", "LfFLike")
+TOYS = ("Plain", "SagNetLike", "DannLike", "LfFLike", "Streaming", "Staged", "Coupled")
 
 
 def flags(image_root: Path, algorithm: str, *more: str) -> list[str]:

@@ -3,7 +3,8 @@
 usage: kill_at.py <moment> <count> <signal> -- <biasbed words>
 moments: step (before the count-th update), evaluation (while the count-th set of images is decided), evaluation of much
 (the same where any training before it took long), saved (after the count-th evaluation's checkpoint, before its record
-reaches journal and server).
+reaches journal and server), pass (after the count-th look at all training images, before its results are kept), stage
+(after the count-th stage or pass has ended, before its checkpoint).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from biasbed import cli
 from biasbed.evaluation import evaluator
 from biasbed.tracking import tracker
-from biasbed.training import engine
+from biasbed.training import engine, state
 
 
 def main() -> int:
@@ -34,6 +35,8 @@ def arm(moment: str, count: int, number: str) -> None:
         "evaluation": (evaluator.Evaluator, "_decide"),
         "evaluation of much": (evaluator.Evaluator, "_decide"),
         "saved": (tracker.Tracker, "log"),
+        "pass": (engine, "together"),
+        "stage": (state.TrainingState, "enter"),
     }
     if moment == "evaluation of much":
         engine.LONG = 0.0

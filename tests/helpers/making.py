@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, Progress, Setup, TrainData
-from biasbed.batch import Batch
+from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.networks import build, frozen
@@ -125,10 +126,15 @@ SHAPES: Mapping[str, Callable[[], Batch]] = {
 
 
 def batch_for(algorithm: Algorithm, shape: str = "one_source") -> Batch:
-    """The batch as the engine hands it over: with the method's views, without the columns it doesn't declare."""
+    """The batch as the engine hands it over: with the streams and views asked for, without undeclared columns."""
     batch = SHAPES[shape]()
-    if algorithm.views > 1:
-        batch.x = torch.stack([images(len(batch), *batch.x.shape[2:], seed=view) for view in range(algorithm.views)], 1)
+    requests = type(algorithm).streams(algorithm.hparams)
+    views = len(requests[MAIN].views)
+    if views > 1:
+        batch.x = torch.stack([images(len(batch), *batch.x.shape[2:], seed=view) for view in range(views)], 1)
+    for name in requests.keys() - {MAIN}:
+        extra = _plain(6, *batch.x.shape[-2:])
+        batch.extra = {**batch.extra, name: replace(extra, y=extra.y if requests[name].labelled else None)}
     return prepare(batch, algorithm.uses, torch.device("cpu"))
 
 

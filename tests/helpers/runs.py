@@ -22,13 +22,16 @@ def weights(folder: Path, name: str = "last.ckpt") -> dict[str, torch.Tensor]:
 
 
 def history(folder: Path) -> dict[int, dict[str, float]]:
-    """A run's record per epoch, without what depends on the clock or the machine."""
-    records = torch.load(folder / "last.ckpt", weights_only=True)["history"]
-    return {entry["step"]: timeless(entry["metrics"]) for entry in records}
+    """A run's record per epoch, those of stages under the same number, without what depends on clock or machine."""
+    found: dict[int, dict[str, float]] = {}
+    for entry in torch.load(folder / "last.ckpt", weights_only=True)["history"]:
+        found.setdefault(entry["step"], {}).update(timeless(entry["metrics"]))
+    return found
 
 
 def timeless(metrics: dict[str, float]) -> dict[str, float]:
-    return {name: value for name, value in metrics.items() if not name.startswith(("time/", "memory/"))}
+    clocked = ("_seconds", "_per_second", "_mb")
+    return {n: v for n, v in metrics.items() if not n.startswith(("time/", "memory/")) and not n.endswith(clocked)}
 
 
 def stored(uri: str, run_id: str) -> dict[int, dict[str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -9,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.algorithms.base import Algorithm, Objective, Setup, TrainData
-from biasbed.algorithms.requests import Stage
-from biasbed.batch import Batch
+from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest, View
+from biasbed.batch import MAIN, Batch
+from biasbed.data.views import ViewTransform
 from biasbed.settings import setting
 
 
@@ -201,3 +203,125 @@ class BatchDependent(Plain):
 
     def predict(self, x: Tensor) -> Tensor:
         return super().predict(x - x.mean())
+
+
+# --- what a method may ask for ----------------------------------------------------------------------------------------
+
+
+class Grain(ViewTransform):
+    """Noise on an image, as floats."""
+
+    @dataclass(frozen=True)
+    class Settings(ViewTransform.Settings):
+        strength: float = setting(0.1, "standard deviation", ge=0)
+
+    def __call__(self, image: Tensor) -> Tensor:
+        return (image / 255 + self.settings.strength * torch.randn(image.shape)).clamp(0, 1)
+
+
+class Streaming(Plain):
+    """Three views of every image, one of them as it was cropped, that are to agree; and more images without labels."""
+
+    @dataclass(frozen=True)
+    class HParams(Plain.HParams):
+        grain: float = setting(0.2, "of the third view", ge=0)
+
+    @classmethod
+    def streams(cls, hparams: Any) -> dict[str, StreamRequest]:
+        grain = View(f"{__name__}:Grain", {"strength": hparams.grain})
+        return {
+            MAIN: StreamRequest(views=(View(), View("jitter", {"p": 0.8}), grain), shared=True),
+            "unlabelled": StreamRequest(size=8, labelled=False, replacement=True),
+        }
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        logits = self.head(self.features(batch.x.flatten(0, 1))).unflatten(0, batch.x.shape[:2])
+        self.observe(logits[:, 0], batch.y)
+        other = batch.extra["unlabelled"]
+        assert other.y is None, "a stream without labels has some"
+        sure = -self.head(self.features(other.x)).log_softmax(1).amax(1).mean()
+        return {
+            "classification": self.task.loss(logits[:, 0], batch.y),
+            "agreement": (logits - logits[:, :1]).square().mean(),
+            "sureness": 0.1 * sure,
+        }
+
+
+class Staged(Plain):
+    """A first network says which images it finds hard; the second draws these more often, after the first is gone."""
+
+    def __init__(self, hparams: Any, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self.first = nn.Sequential(TinyNet(), nn.Linear(16, setup.num_classes))
+        self.register_buffer("begun_and_ended", torch.zeros(2))
+
+    def on_train_data(self, data: TrainData) -> None:
+        self.register_buffer("hardness", torch.zeros(data.num_examples))
+
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        main = [*self.features.parameters(), *self.head.parameters()]
+        return {"main": self.setup.optimizer(main), "first": self.setup.optimizer(self.first.parameters())}
+
+    def stages(self) -> tuple[Phase, ...]:
+        small = {MAIN: StreamRequest(size=6, image_size=24, drop_last=True)}
+        hard = {MAIN: StreamRequest(weights="hardness", replacement=True)}
+        return (
+            Stage(
+                *("first", self.update_first),
+                epochs=1,
+                begin=lambda: self.begun_and_ended.add_(torch.tensor([1.0, 0.0])),
+                end=self.end_first,
+                streams=small,
+                validate=self.predict_first,
+            ),
+            Pass("hardness", self.look, self.keep),
+            Stage(MAIN, self.update, streams=hard, rate=lambda part: 1 - 0.5 * part, begin=self.begin_main),
+        )
+
+    def update_first(self, batch: Batch) -> dict[str, Tensor]:
+        def objectives(part: Batch) -> dict[str, Objective]:
+            return {"first": (self.task.loss(self.first(part.x), part.y), self.first.parameters())}
+
+        gradients, terms = self.grads(batch, objectives)
+        self.apply_gradients(gradients)
+        return terms
+
+    def end_first(self) -> None:
+        self.begun_and_ended += torch.tensor([0.0, 1.0])
+        self.freeze(self.first)
+
+    def predict_first(self, x: Tensor) -> Tensor:
+        return self.first(x)
+
+    def look(self, batch: Batch) -> dict[str, Tensor]:
+        assert not self.first.training
+        return {"loss": self.task.loss(self.first(batch.x), batch.y, reduction="none")}
+
+    def keep(self, found: Mapping[str, Tensor]) -> None:
+        self.hardness.copy_(found["loss"].clamp_min(0.01))
+
+    def begin_main(self) -> None:
+        self.release("first")
+
+    def per_example(self) -> dict[str, Tensor]:
+        return {"hardness": self.hardness}
+
+
+class Coupled(Plain):
+    """A mean over a selection of images, of which a process may have none, and a penalty of the whole batch."""
+
+    coupled: ClassVar[bool] = True
+
+    @dataclass(frozen=True)
+    class HParams(Plain.HParams):
+        label: int = setting(0, "class that alone is learnt", ge=0)
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        z = self.features(batch.x)
+        logits = self.head(z)
+        self.observe(logits, batch.y)
+        each = self.task.loss(logits, batch.y, reduction="none")
+        chosen = batch.y == self.hparams.label if batch.y.ndim == 1 else batch.y[:, 0] > 0
+        whole = self.group.gather(z)
+        spread = (whole.T @ whole / len(whole) - torch.eye(16, device=z.device)).square().mean()
+        return {"classification": self.mean_over(each, chosen.to(each.dtype)), "spread": 0.1 * spread}

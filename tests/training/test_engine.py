@@ -62,10 +62,10 @@ def test_only_long_training_is_saved_before_its_evaluation(
         skipped += 2 * engine.LONG * (step == self.steps_per_epoch)
         update(self, stage, step, *rest)
 
-    def slow_decide(self: engine.Evaluator, predict: Any) -> Any:
+    def slow_decide(self: engine.Evaluator, predict: Any, **more: Any) -> Any:
         nonlocal skipped
         skipped += 2 * engine.LONG
-        return decide(self, predict)
+        return decide(self, predict, **more)
 
     def note(folder: Path, state: dict[str, Any]) -> None:
         saved.append((len(state["history"]), state["position"]["due"]))

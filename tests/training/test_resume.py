@@ -129,7 +129,7 @@ def test_sigterm_settles_the_run_and_the_same_command_continues_it(
 ) -> None:
     words = ["train", *_flags(image_root)]
     ended = killed_at("step", STEPS_PER_EPOCH + 3, words, "SIGTERM")
-    assert position(tmp_path / "home") == {"stage": 0, "step": STEPS_PER_EPOCH + 3, "due": False}
+    assert position(tmp_path / "home") == (STEPS_PER_EPOCH + 3, False)
     assert ended.returncode == 128 + signal.SIGTERM
     assert "Traceback" not in ended.stderr
     (run,) = all_runs(tracking, kind="train")
@@ -149,7 +149,7 @@ def test_the_last_step_is_continued_from_with_the_evaluation_that_is_due(
     words, count = ["train", *_flags(image_root), "--tracking", "offline"], EPOCHS * STEPS_PER_EPOCH
     ended = killed_at("step", count, words, "SIGUSR2")
     assert ended.returncode == 128 + signal.SIGUSR2
-    assert position(tmp_path / "home") == {"stage": 0, "step": count, "due": True}
+    assert position(tmp_path / "home") == (count, True)
     assert children.run(words).returncode == 0
     (folder,) = run_folders(tmp_path / "home")
     assert history(folder) == history(reference)
@@ -162,15 +162,16 @@ def test_an_evaluation_that_is_cut_off_does_not_cost_a_long_epoch(
     words = ["train", *_flags(image_root), "--tracking", "offline"]
     ended = killed_at("evaluation of much", 2, words, "SIGTERM")  # the first: nothing is known of its length
     assert ended.returncode == 128 + signal.SIGTERM
-    assert position(tmp_path / "home") == {"stage": 0, "step": STEPS_PER_EPOCH, "due": True}
+    assert position(tmp_path / "home") == (STEPS_PER_EPOCH, True)
     assert children.run(words).returncode == 0
     assert_equal(weights(run_folders(tmp_path / "home")[0]), weights(reference))
     assert history(run_folders(tmp_path / "home")[0]) == history(reference)
 
 
-def position(home: Path) -> dict[str, object]:
-    found: dict[str, object] = torch.load(run_folders(home)[0] / "last.ckpt", weights_only=True)["position"]
-    return found
+def position(home: Path) -> tuple[int, bool]:
+    """(the next step, whether an evaluation comes before it)."""
+    found = torch.load(run_folders(home)[0] / "last.ckpt", weights_only=True)["position"]
+    return found["step"], found["due"]
 
 
 def test_finished_runs_are_never_touched(

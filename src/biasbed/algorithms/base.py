@@ -264,15 +264,14 @@ class Algorithm(nn.Module):
     def release(self, *names: str) -> None:
         """Let go of modules and optimizers that no later stage uses: they are in no checkpoint from now on."""
         for name in names:
-            if name in self._runtime.optimizers:
-                del self._runtime.optimizers[name]
-            else:
-                parent, _, attribute = name.rpartition(".")
-                owner = self.get_submodule(parent)
-                if attribute not in owner._modules:
-                    raise AttributeError(f"{type(self).__name__} has no module and no optimizer '{name}' to release")
+            parent, _, attribute = name.rpartition(".")
+            owner = self.get_submodule(parent)
+            if name not in self._runtime.optimizers and attribute not in owner._modules:
+                raise AttributeError(f"{type(self).__name__} has no module and no optimizer '{name}' to release")
+            self._runtime.optimizers.pop(name, None)
+            if attribute in owner._modules:
                 setattr(owner, attribute, None)
-                self._runtime.frozen = [own for own in self._runtime.frozen if not f"{own}.".startswith(f"{name}.")]
+            self._runtime.frozen = [own for own in self._runtime.frozen if not f"{own}.".startswith(f"{name}.")]
             self._runtime.released.append(name)
 
     def optimizer(self, name: str) -> Optimizer:

@@ -16,7 +16,7 @@ from biasbed.settings import nearest
 from biasbed.studies.cells import StudyCell, expand
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.table import StudyTable, Words
-from biasbed.tracking.folder import RunFolder, folder_for, home
+from biasbed.tracking.folder import RunFolder, evaluations, folder_for, home
 from biasbed.training.resolve import resolve, run_key
 
 if TYPE_CHECKING:
@@ -75,7 +75,10 @@ class PlannedRun:
 
     def reached(self, records: Records) -> int:
         """How many units it has behind it by its journal, which of a test has one record in the end."""
-        return (int(records[-1]["step"]) if self.kind == "train" else len(records)) if records else 0
+        if self.kind != "train":
+            return len(records)
+        found = evaluations(records)
+        return int(found[-1]["step"]) if found else 0
 
 
 @dataclass(frozen=True)
@@ -293,13 +296,15 @@ def standing(run: PlannedRun, finished: Mapping[tuple[str, str], Finished]) -> R
     """How far a run is. finished: the study's finished runs on the server, by their identity."""
     folder = run.folder()
     if not folder.is_done and run.identity in finished:
-        last = _seconds(finished[run.identity].metrics)
-        return RunStatus("done", run.total, per_unit=last / run.cadence or None)
+        last = finished[run.identity].metrics
+        per_unit = _seconds(last) / run.cadence + last.get(EARLIER, 0.0) / max(run.total, 1)
+        return RunStatus("done", run.total, per_unit=per_unit or None)
     records = folder.read_journal()
     reached = run.reached(records)
     values = [entry["metrics"][run.monitor] for entry in records if run.monitor in entry["metrics"]]
     best = measures.best(values, run.higher_is_better)
-    per_unit = sum(_seconds(entry["metrics"]) for entry in records) / reached if reached else None
+    seconds = sum(_seconds(entry["metrics"]) + entry["metrics"].get(EARLIER, 0.0) for entry in records)
+    per_unit = seconds / reached if reached else None
     told = folder.read_state()
     holder, error = folder.holder(), told.get("tags", {}).get(record.ERROR, "")
     state: Status = "to do"
@@ -315,6 +320,9 @@ def standing(run: PlannedRun, finished: Mapping[tuple[str, str], Finished]) -> R
 def survey(plan: StudyPlan, finished: Mapping[tuple[str, str], Finished]) -> list[tuple[PlannedRun, RunStatus]]:
     """Every run with how far it is."""
     return [(run, standing(run, finished)) for run in plan.runs]
+
+
+EARLIER = "time/stages_seconds"  # of the stages before the one whose epochs count
 
 
 def _seconds(metrics: Mapping[str, float]) -> float:

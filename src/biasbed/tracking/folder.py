@@ -168,6 +168,11 @@ class RunFolder:
         return study if isinstance(study, str) else None
 
 
+def evaluations(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of a journal's records those of evaluations; the others are of stages before the last, which count apart."""
+    return [entry for entry in records if "stage" not in entry]
+
+
 def mapping(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None where there is none, or it can't be read."""
     try:

@@ -38,14 +38,13 @@ def summary(entry: Record, unit: str) -> str:
     """One line per evaluation, or epoch of a stage before the last. unit: in which the last stage counts."""
     metrics = entry["metrics"]
     if "stage" in entry:
-        shown = [f"{name.partition('/')[2]} {metrics[name]:.4g}" for name in metrics if not name.endswith(_CLOCKED)]
-        return f"{entry['stage']}, epoch {entry['step']}: {' '.join(shown)}"
+        stage = entry["stage"]
+        found = {name.rpartition("/")[2]: value for name, value in metrics.items() if name.startswith(f"{stage}/acc")}
+        shown = [f"{'training' if name == 'accuracy' else name} {100 * value:.1f}" for name, value in found.items()]
+        return f"{stage}, epoch {entry['step']}: loss {metrics[f'{stage}/loss']:.4g} | {' '.join(shown)}"
     headlines = {name.rsplit("/", 1)[1]: value for name, value in metrics.items() if _is_headline(name)}
     shown = [f"{name} {100 * value:.1f}" for name, value in headlines.items()]
     return f"{unit} {entry['step']}: loss {metrics['train/loss']:.4g} | {' '.join(shown)}"
-
-
-_CLOCKED = ("_seconds", "_per_second", "_mb")
 
 
 def _is_headline(name: str) -> bool:

@@ -23,6 +23,7 @@ from biasbed.studies.search.liveness import SignsOfLife, signature
 from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.search import Search, Sweep
 from biasbed.studies.search.table import TrialNews, lines
+from biasbed.tracking.folder import evaluations
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -48,7 +49,7 @@ class TrialItem(Item):
 
     def report(self) -> None:
         """Report evaluation by evaluation, so that a decision does not depend on when we look."""
-        for entry in self.run.folder().read_journal():
+        for entry in evaluations(self.run.folder().read_journal()):
             step, value = int(entry["step"]), entry["metrics"].get(self.search.metric)
             if step <= self.seen:
                 continue

@@ -187,7 +187,7 @@ def ledger_lines(found: Sequence[SearchState]) -> list[ledger.Line]:
     lines = []
     for run, trial in trained(found):
         records = run.folder().read_journal()
-        reached = int(records[-1]["step"]) if records else trial.last_step or 0
+        reached = run.reached(records) or trial.last_step or 0
         lines.append(ledger.Line(run, trial.state.name.lower(), reached, ledger.cost(run, records)))
     return lines
 
