@@ -19,7 +19,7 @@ from biasbed.evaluation.models import Predict
 from biasbed.settings import specs
 from biasbed.training.resolve import resolve
 from helpers.making import BUSY, CLASSES, SHAPES, batch_for, images, make, steps, task_for
-from helpers.ranks import gradients, half, in_two_processes
+from helpers.ranks import gradients, half, in_two_processes, still
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -27,11 +27,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "name" not in metafunc.fixturenames:
         return
     chosen = metafunc.config.getoption("--algorithm")
-    names = [chosen] if chosen else algorithms.names()
+    names = [chosen] if chosen else [*algorithms.names(), *ASKING]
     always = metafunc.definition.get_closest_marker("always") is not None
     late = [] if chosen or always else [name for name in names if only_other_data(name)]
     marked = [pytest.param(name, marks=pytest.mark.slow) if name in late else name for name in names]
     metafunc.parametrize("name", marked, scope="module")
+
+
+# Toys of what no method of ours asks for yet: streams and views, stages, losses that couple the batch.
+ASKING = ("helpers.toys:Streaming", "helpers.toys:Staged", "helpers.toys:Coupled")
 
 
 def only_other_data(name: str) -> bool:
@@ -87,13 +91,16 @@ def test_trains_on_every_shape_of_batch(name: str, shape: str) -> None:
 
 def test_learns_a_batch_by_heart(name: str) -> None:
     """At a rate that is small enough for rounding not to decide: at 0.02, SagNet's losses jump about."""
-    algorithm = make(name, lr=0.005)
+    toy = name in ASKING  # with small networks without norms, which learn slowly
+    algorithm = make(name, lr=0.5 if toy else 0.005)
     batch = batch_for(algorithm)
     totals = [sum(terms.values()) for terms in steps(algorithm, batch, 0, 20)]
-    assert np.mean(totals[-5:]) < 0.9 * np.mean(totals[:5])
+    assert np.mean(totals[-5:]) < (0.99 if toy else 0.9) * np.mean(totals[:5])
 
 
 def test_a_step_in_parts_sees_every_example(name: str) -> None:
+    if algorithms.load(name).coupled:
+        pytest.skip("a loss of the whole batch is refused in parts")
     algorithm = make(name, accumulate=3)
     batch = batch_for(algorithm)
     correct = 0
@@ -117,7 +124,7 @@ def test_a_batch_without_any_contrast_is_harmless(name: str) -> None:
 def test_half_precision(name: str, precision: str) -> None:
     """At 64 pixels: torch's bf16 convolutions on maps of one pixel now and then have NaN gradients on the CPU."""
     algorithm = make(name, precision=precision)
-    batch = batch_for(algorithm).select(slice(4))
+    batch = batch_for(algorithm).split(2)[0]
     batch.x = torch.nn.functional.interpolate(batch.x.flatten(0, -4), 64).view(*batch.x.shape[:-2], 64, 64)
     before = {key: value.clone() for key, value in algorithm.named_parameters()}
     terms = steps(algorithm, batch, 0, 2)
@@ -151,11 +158,12 @@ def test_training_touches_no_global_generator(name: str) -> None:
 
 @pytest.mark.parametrize("cut", [2, 3], ids=["mid-epoch", "between epochs"])
 def test_resume_is_bit_equal(name: str, cut: int) -> None:
-    whole, first = make(name, accumulate=2), make(name, accumulate=2)
+    parts = 1 if algorithms.load(name).coupled else 2
+    whole, first = make(name, accumulate=parts), make(name, accumulate=parts)
     batch = batch_for(whole)
     steps(whole, batch, 0, 5)
     steps(first, batch, 0, cut)
-    second = make(name, accumulate=2, seed=9)
+    second = make(name, accumulate=parts, seed=9)
     second.load_state_dict(first.state_dict())
     second.load_optimizer_states(first.optimizer_states())
     second.group.load_random_states(first.group.random_states() or [])
@@ -242,20 +250,33 @@ def test_copies_act_on_themselves(name: str) -> None:
 def two_ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """All methods in one pair of processes, since starting them takes longer than what they do."""
     chosen = request.config.getoption("--algorithm")
-    return in_two_processes([chosen] if chosen else algorithms.names(), tmp_path_factory.mktemp("ranks"))
+    names = [chosen] if chosen else [*algorithms.names(), *ASKING]
+    return in_two_processes(names, tmp_path_factory.mktemp("ranks"))
 
 
 def test_two_processes_average_the_gradients_of_their_halves(name: str, two_ranks: list[dict[str, Any]]) -> None:
-    """Each half with the draws of its rank, in one process: also for methods whose statistics are per process."""
+    """Each half with the draws of its rank, in one process: also for methods whose statistics are per process.
+
+    Of a loss that couples the batch they find that of one process on the whole of it, with batch statistics held still.
+    """
+    for optimizer, values in _expected(name).items():
+        for number, expected in enumerate(values):
+            for rank in range(2):
+                found = two_ranks[rank][name]["gradients"][optimizer][number]
+                torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def _expected(name: str) -> dict[str, list[Tensor]]:
+    """By optimizer, of one process."""
+    if algorithms.load(name).coupled:
+        algorithm = still(make(name))
+        return gradients(algorithm, batch_for(algorithm))
     halves = []
     for rank in range(2):
         algorithm = make(name, group=Group(rank))
         halves.append(gradients(algorithm, half(batch_for(algorithm), rank)))
-    for optimizer, values in halves[0].items():
-        for number, (one, two) in enumerate(zip(values, halves[1][optimizer], strict=True)):
-            for rank in range(2):
-                found = two_ranks[rank][name]["gradients"][optimizer][number]
-                torch.testing.assert_close(found, (one + two) / 2, rtol=1e-4, atol=1e-6)
+    pairs = {key: zip(halves[0][key], halves[1][key], strict=True) for key in halves[0]}
+    return {key: [(one + two) / 2 for one, two in values] for key, values in pairs.items()}
 
 
 def test_processes_stay_equal_and_notice_a_bad_batch_together(name: str, two_ranks: list[dict[str, Any]]) -> None:

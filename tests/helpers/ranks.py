@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,14 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 def half(batch: Batch, rank: int) -> Batch:
     """The examples of one of two processes."""
     return batch.split(2)[rank]
+
+
+def still(algorithm: Algorithm) -> Algorithm:
+    """The algorithm with its batch norms in evaluation mode: what they see of a batch is each process's own part."""
+    for module in algorithm.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.eval()
+    return algorithm
 
 
 def gradients(algorithm: Algorithm, batch: Batch) -> dict[str, list[Tensor]]:
@@ -71,11 +80,11 @@ def _visit(name: str, rank: int) -> dict[str, Any]:
     group = Group(rank, 2)
     algorithm = make(name, group=group)
     batch = half(batch_for(algorithm), rank)
-    found = gradients(algorithm, batch)
+    found = gradients(still(algorithm) if algorithm.coupled else algorithm, batch)
     algorithm = make(name, group=group)
     algorithm.update(batch)
     weights = {key: value.clone() for key, value in algorithm.named_parameters()}
-    bad = batch if rank == 0 else Batch(batch.x * torch.nan, batch.y, batch.index, batch.domain, batch.bias)
+    bad = batch if rank == 0 else replace(batch, x=batch.x * torch.nan)
     tally = Tally()
     tally.add(algorithm.update(bad), len(bad))
     assert tally.not_finite is not None

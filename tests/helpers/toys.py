@@ -182,11 +182,30 @@ class Unbiasing(Plain):
 
 
 class Prying(Plain):
-    """Declares nothing and looks at what it was not given."""
+    """Declares nothing and looks for what it was not given: in batches, in a further stream, in a pass."""
+
+    @classmethod
+    def streams(cls, hparams: Any) -> dict[str, StreamRequest]:
+        return {MAIN: StreamRequest(), "other": StreamRequest(size=6)}
+
+    def stages(self) -> tuple[Phase, ...]:
+        return (Pass("look", self.look, lambda found: None), Stage(MAIN, self.update))
+
+    def pry(self, *batches: Batch) -> None:
+        for batch in batches:
+            found = [name for name in ("domain", "bias", "index") if getattr(batch, name) is not None]
+            assert not found, f"sees {found}, which it must not"
+            assert batch.parts == 1
+
+    def look(self, batch: Batch) -> dict[str, Tensor]:
+        self.pry(batch)
+        return {"seen": batch.y}
+
+    def on_train_data(self, data: TrainData) -> None:
+        assert not any("bias" in name for name in vars(data))
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        assert batch.bias is None, "biased by what it must not see"
-        assert batch.index is None, "biased by what it must not see"
+        self.pry(batch, batch.extra["other"])
         return super().losses(batch)
 
 
@@ -249,6 +268,8 @@ class Streaming(Plain):
 
 class Staged(Plain):
     """A first network says which images it finds hard; the second draws these more often, after the first is gone."""
+
+    unused_parameters: ClassVar[bool] = True  # of the first, before it is gone
 
     def __init__(self, hparams: Any, setup: Setup) -> None:
         super().__init__(hparams, setup)
