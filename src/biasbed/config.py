@@ -146,7 +146,7 @@ class Config:
     )
     image_size: int = setting(224, "pixels per side", ge=8, le=LARGEST_SIDE)
     augment: Augment = Augment()
-    backbone: str = setting("resnet50", "classifier of torchvision or timm, or a small one: resnet18, timm:vit_..., mlp")
+    backbone: str = setting("resnet50", "classifier of torchvision or timm, or a small one: resnet18, timm:..., mlp")
     network: NetworkSettings = NetworkSettings()
     init: str = setting("scratch", "initial weights: scratch, named:<weights>, a file, or a tracked run's id")
     epochs: int | None = setting(100, "passes over the training data", ge=1, le=10**6)

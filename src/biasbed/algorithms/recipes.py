@@ -57,8 +57,8 @@ def fixed(preset: Preset, known: Mapping[str, Spec], whose: str) -> dict[str, An
             missing = [name for name in silent if not known[name].later]
             if missing:
                 raise UsageError(
-                    f"{whose} says nothing about {', '.join(missing)}: a recipe names every setting of its part, with a "
-                    "value or as biasbed.algorithms.recipes.OPEN"
+                    f"{whose} says nothing about {', '.join(missing)}: a recipe names every setting of its part, with "
+                    "a value or as biasbed.algorithms.recipes.OPEN"
                 )
     return values
 
