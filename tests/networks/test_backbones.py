@@ -49,8 +49,8 @@ def test_unknown_names_get_the_nearest_valid_one(name: str, hint: str) -> None:
 
 
 def test_every_classifier_is_known_where_no_resnet_is_needed() -> None:
-    check_name("vgg16", resnet=False)
-    check_name("timm:test_vit", resnet=False)
+    check_name("vgg16")
+    check_name("timm:test_vit")
 
 
 def test_checking_creates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

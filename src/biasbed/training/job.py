@@ -100,12 +100,17 @@ def given_tags() -> dict[str, str]:
 
 def plan(config: Config) -> Job:
     """Check everything that can be checked before a run exists; UsageError says what is wrong."""
-    networks.check_name(config.backbone)
+    algorithm = algorithms.load(config.algorithm)
+    networks.check_name(config.backbone, resnet=algorithm.surgery)
     networks.check_init(config.backbone, config.init)
+    if config.network.freeze_statistics and config.init == "scratch":
+        raise UsageError(
+            "network.freeze_statistics=true keeps the statistics of the initial weights, and init=scratch has none: "
+            "give init, or leave them to move"
+        )
     suite = open_suite(config)
     if len(suite.classes) < 2:
         raise UsageError(f"there is one class alone, '{suite.classes[0]}': a classifier is trained on two or more")
-    algorithm = algorithms.load(config.algorithm)
     training_data = suite.training_data(algorithm.training_data)
     provides = suite.provides(training_data)
     needs = _needs(config, algorithm, provides, suite.train_name)
