@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from biasbed.config import NetworkSettings
 from biasbed.networks import surgery
-from biasbed.networks.backbones import Shape, check_name, create, resolve
+from biasbed.networks.backbones import Form, check_name, create, resolve
 from biasbed.networks.lineage import origin, read, start
 from biasbed.networks.network import Network, Normalise, as_input
 from biasbed.networks.weights import check_init, load_weights
@@ -41,7 +41,7 @@ def build(
     """
     architecture = resolve(name)
     check_init(name, init)
-    backbone, mean, std = create(architecture, Shape(num_outputs, settings.channels, image_size, width))
+    backbone, mean, std, only_size = create(architecture, Form(num_outputs, settings.channels, image_size, width))
     if init != "scratch":
         load_weights(backbone, read(architecture, init), f"init={init}", name)
         if settings.freeze_statistics:
@@ -50,4 +50,4 @@ def build(
         mean, std = ([value] * settings.channels for value in SCALES[settings.scale])
         if hasattr(backbone, "transform_input"):  # torchvision's own shift of its input (Inception, GoogLeNet)
             setattr(backbone, "transform_input", False)  # noqa: B010 (a Module's attributes are Tensors to mypy)
-    return Network(backbone, mean, std, settings.dropout, head)
+    return Network(backbone, mean, std, settings.dropout, head, only_size)

@@ -24,7 +24,7 @@ USUAL_SIZE = 224
 
 
 @dataclass(frozen=True)
-class Shape:
+class Form:
     """What a backbone is made for."""
 
     outputs: int
@@ -34,43 +34,44 @@ class Shape:
 
 
 class Backbone(NamedTuple):
-    """A backbone, and the mean and std of the images it expects."""
+    """A backbone, the mean and std of the images it expects, and their size where it takes no other."""
 
     module: nn.Module
     mean: Sequence[float]
     std: Sequence[float]
+    image_size: int | None = None
 
 
 # Blocks of ResNets that torchvision has no name for: one per stage, for small images and quick studies.
 RESNETS = {"resnet10": "BasicBlock", "resnet14": "Bottleneck"}
 
 
-def _mlp(shape: Shape) -> Backbone:
-    size = shape.image_size or USUAL_SIZE
-    return _usual(small.MLP(shape.outputs, shape.channels, size, width=shape.width), shape)
+def _mlp(form: Form) -> Backbone:
+    size = form.image_size or USUAL_SIZE
+    return _usual(small.MLP(form.outputs, form.channels, size, width=form.width), form, size)
 
 
-def _simple_conv(kernel: int, shape: Shape) -> Backbone:
-    return _usual(small.SimpleConv(shape.outputs, shape.channels, kernel, shape.width), shape)
+def _simple_conv(kernel: int, form: Form) -> Backbone:
+    return _usual(small.SimpleConv(form.outputs, form.channels, kernel, form.width), form)
 
 
-def _mnist_convnet(shape: Shape) -> Backbone:
+def _mnist_convnet(form: Form) -> Backbone:
     """Its images are in [0,1]."""
-    network = small.MNISTConvNet(shape.outputs, shape.channels, shape.width)
-    return Backbone(network, [0.0] * shape.channels, [1.0] * shape.channels)
+    network = small.MNISTConvNet(form.outputs, form.channels, form.width)
+    return Backbone(network, [0.0] * form.channels, [1.0] * form.channels)
 
 
-def _own_resnet(block: str, shape: Shape) -> Backbone:
+def _own_resnet(block: str, form: Form) -> Backbone:
     from torchvision.models import resnet
 
     from biasbed.networks.resnet import ResNet
 
-    network = ResNet(getattr(resnet, block), shape.outputs, shape.width)
-    _take_channels(network, shape.channels)
-    return _usual(network, shape)
+    network = ResNet(getattr(resnet, block), form.outputs, form.width)
+    _take_channels(network, form.channels)
+    return _usual(network, form)
 
 
-OWN: Mapping[str, Callable[[Shape], Backbone]] = {
+OWN: Mapping[str, Callable[[Form], Backbone]] = {
     **{name: functools.partial(_own_resnet, block) for name, block in RESNETS.items()},
     "mlp": _mlp,
     "simple_conv": functools.partial(_simple_conv, 7),
@@ -128,58 +129,60 @@ def resolve(name: str) -> Architecture:
     return Architecture("torchvision", rest)
 
 
-def create(architecture: Architecture, shape: Shape) -> Backbone:
-    """A freshly initialised backbone; UsageError where the architecture does not come in that shape."""
+def create(architecture: Architecture, form: Form) -> Backbone:
+    """A freshly initialised backbone; UsageError where the architecture does not come in that form."""
     if architecture.library == "own":
-        return OWN[architecture.name](shape)
-    if shape.width != 1:
+        return OWN[architecture.name](form)
+    if form.width != 1:
         raise UsageError(f"{architecture.name} has one width: only {', '.join(OWN)} have others")
     of_library = _from_timm if architecture.library == "timm" else _from_torchvision
     try:
-        return of_library(architecture, shape)
+        return of_library(architecture, form)
     except Exception as error:  # each architecture has its own for a size or a number of channels that it can't have
         raise UsageError(
-            f"{architecture.tagged} can't be made for images of {shape.image_size or 'its'} pixels and "
-            f"{shape.channels} channels: {first_line(error)}"
+            f"{architecture.tagged} can't be made for images of {form.image_size or 'its'} pixels and "
+            f"{form.channels} channels: {first_line(error)}"
         ) from None
 
 
-def _from_timm(architecture: Architecture, shape: Shape) -> Backbone:
+def _from_timm(architecture: Architecture, form: Form) -> Backbone:
     import timm
 
-    how: dict[str, Any] = {} if shape.channels == 3 else {"in_chans": shape.channels}
+    how: dict[str, Any] = {} if form.channels == 3 else {"in_chans": form.channels}
     usual: Any = timm.models.get_pretrained_cfg(architecture.tagged)
-    if usual is not None and usual.fixed_input_size and shape.image_size not in (None, usual.input_size[-1]):
-        how["img_size"] = shape.image_size
-    model: Any = timm.create_model(architecture.tagged, pretrained=False, num_classes=shape.outputs, **how)
+    size = (form.image_size or usual.input_size[-1]) if usual is not None and usual.fixed_input_size else None
+    if size is not None and size != usual.input_size[-1]:
+        how["img_size"] = size
+    model: Any = timm.create_model(architecture.tagged, pretrained=False, num_classes=form.outputs, **how)
     mean, std = model.pretrained_cfg["mean"], model.pretrained_cfg["std"]
-    return Backbone(model, _by_channel(mean, shape), _by_channel(std, shape))
+    return Backbone(model, _by_channel(mean, form), _by_channel(std, form), size)
 
 
-def _from_torchvision(architecture: Architecture, shape: Shape) -> Backbone:
+def _from_torchvision(architecture: Architecture, form: Form) -> Backbone:
     from torchvision import models
 
     place = models.get_model_builder(architecture.name).__module__.rpartition(".")[2]
-    how = SIZED[place](shape.image_size) if shape.image_size is not None and place in SIZED else {}
-    model: Any = models.get_model(architecture.name, weights=None, num_classes=shape.outputs, **how)
+    size = (form.image_size or USUAL_SIZE) if place in SIZED else None
+    how = {} if size is None else SIZED[place](size)
+    model: Any = models.get_model(architecture.name, weights=None, num_classes=form.outputs, **how)
     for name in AUXILIARY:
         if hasattr(model, name):
             setattr(model, name, None)
             model.aux_logits = False
     if hasattr(model, "transform_input"):  # torchvision turns it on with its own weights (Inception, GoogLeNet)
-        model.transform_input = shape.channels == 3
-    _take_channels(model, shape.channels)
-    return _usual(model, shape)
+        model.transform_input = form.channels == 3
+    _take_channels(model, form.channels)
+    return _usual(model, form, size)
 
 
-def _usual(model: nn.Module, shape: Shape) -> Backbone:
+def _usual(model: nn.Module, form: Form, image_size: int | None = None) -> Backbone:
     """With the mean and std of ImageNet."""
-    return Backbone(model, _by_channel(IMAGENET_MEAN, shape), _by_channel(IMAGENET_STD, shape))
+    return Backbone(model, _by_channel(IMAGENET_MEAN, form), _by_channel(IMAGENET_STD, form), image_size)
 
 
-def _by_channel(values: Sequence[float], shape: Shape) -> list[float]:
+def _by_channel(values: Sequence[float], form: Form) -> list[float]:
     """A value per channel, taken in turns where images have more or less than RGB."""
-    return [values[channel % len(values)] for channel in range(shape.channels)]
+    return [values[channel % len(values)] for channel in range(form.channels)]
 
 
 def _take_channels(model: nn.Module, channels: int) -> None:

@@ -66,7 +66,7 @@ def part(backbone: nn.Module, dropout: float = 0.0, keep: bool = True) -> Head |
         layer = nn.Identity()
         backbone.set_submodule(name, layer)
     head = Head(layer, num_features, dropout)
-    layer.forward = head  # type: ignore[assignment]
+    layer.forward = head
     return head
 
 

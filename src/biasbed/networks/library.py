@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.networks.backbones import USUAL_SIZE, Architecture, Shape, create, resolve, timm_tags
+from biasbed.networks.backbones import USUAL_SIZE, Architecture, Form, create, resolve, timm_tags
 from biasbed.networks.network import Network
 from biasbed.networks.weights import load_weights, read_file
 from biasbed.settings import nearest
@@ -70,7 +70,7 @@ def from_file(name: str, path: Path) -> Published:
     if not keys:
         raise UsageError(f"weights={path}: holds no classifier of {name} ({_classifiers(architecture)[0]})")
     outputs = len(tensors[keys[0]])
-    backbone, mean, std = create(architecture, Shape(outputs))
+    backbone, mean, std, _ = create(architecture, Form(outputs))
     load_weights(backbone, tensors, f"weights={path}", name)
     return Published(Network(backbone, mean, std), outputs, None, _settings(_input_size(architecture)))
 

@@ -56,9 +56,14 @@ class Network(nn.Module):
         std: Sequence[float] = IMAGENET_STD,
         dropout: float = 0.0,
         head: bool = True,
+        image_size: int | None = None,
     ) -> None:
-        """dropout: odds of each feature to be dropped in training. head: False takes the last linear layer off."""
+        """dropout: odds of each feature to be dropped in training. head: False takes the last linear layer off.
+
+        image_size: pixels per side, where the backbone takes images of one size only.
+        """
         super().__init__()
+        self.image_size = image_size
         self.normalise = Normalise(mean, std)
         self.backbone = backbone
         self._head = heads.part(backbone, dropout, keep=head)
@@ -66,7 +71,7 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits; without a head, features."""
-        return cast(Tensor, self.backbone(self.normalise(x)))
+        return cast(Tensor, self.backbone(self._input(x)))
 
     def features(self, x: Tensor) -> Tensor:
         """What goes into the last linear layer, [N,num_features], in training with dropout.
@@ -76,7 +81,7 @@ class Network(nn.Module):
         head = self._parted()
         head.apart = True
         try:
-            found: Tensor = self.backbone(self.normalise(x))
+            found: Tensor = self.backbone(self._input(x))
         finally:
             head.apart = False
         return found.flatten(1)
@@ -93,6 +98,12 @@ class Network(nn.Module):
     def head(self) -> nn.Module | None:
         """The last linear layer, if there is one."""
         return None if self._head is None or isinstance(self._head.layer, nn.Identity) else self._head.layer
+
+    def _input(self, x: Tensor) -> Tensor:
+        if self.image_size is not None and x.shape[2:] != (self.image_size, self.image_size):
+            given, size = "x".join(map(str, x.shape[2:])), self.image_size
+            raise UsageError(f"{type(self.backbone).__name__} takes images of {size}x{size} pixels, and gets {given}")
+        return cast(Tensor, self.normalise(x))
 
     def _parted(self) -> heads.Head:
         if self._head is None:

@@ -16,6 +16,8 @@ class ResNet(resnet.ResNet):
     The stem keeps its 64 channels.
     """
 
+    fc: nn.Linear
+
     def __init__(self, block: Any, outputs: int, width: float = 1.0) -> None:
         self.width = width
         super().__init__(block, [1, 1, 1, 1], outputs)
