@@ -72,4 +72,4 @@ def part(backbone: nn.Module, dropout: float = 0.0, keep: bool = True) -> Head |
 
 def without_head(backbone: nn.Module) -> UsageError:
     """What is said where features are asked for."""
-    return UsageError(f"{type(backbone).__name__} has no linear layer at its end, and so no features before it")
+    return UsageError(f"{type(backbone).__name__} has no single linear layer at its end, and so no features before it")
