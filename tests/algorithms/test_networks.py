@@ -21,6 +21,8 @@ from biasbed.settings import build
 from biasbed.tasks import MultiClass
 from biasbed.training.job import plan
 from biasbed.training.resolve import resolve
+from helpers.making import batch_for, make
+from helpers.ranks import gradients, in_two_processes
 
 DATA = TrainData(8, 4, 1)
 
@@ -65,7 +67,7 @@ def trains(algorithm: Algorithm) -> None:
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-class Asking(Algorithm):
+class Several(Algorithm):
     """Asks for the networks that methods of several networks have."""
 
     def __init__(self, hparams: Any, setup: Setup) -> None:
@@ -83,7 +85,7 @@ def test_other_networks_start_from_scratch_and_the_configured_one_from_its_weigh
     frozen = {"network.freeze_statistics": "true", "network.dropout": "0.1", "network.scale": "unit"}
     config = configured(backbone="resnet18", init=str(weights), **frozen)
     setup = Setup(4, MultiClass(), networks_for(config, 4, Group()), torch.optim.SGD, Group(), Precision())
-    asked = Asking(None, setup).train()
+    asked = Several(None, setup).train()
     tensors = torch.load(weights)["model"]
     for network in (asked.network, asked.again, asked.encoder):
         assert torch.equal(network.backbone.layer1[0].conv1.weight, tensors["layer1.0.conv1.weight"])
@@ -96,6 +98,19 @@ def test_other_networks_start_from_scratch_and_the_configured_one_from_its_weigh
     for network in asked.children():
         assert network._head.dropout == 0.1
         assert torch.equal(network.normalise(x), x)
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_gradient_of_one(tmp_path: Path) -> None:
+    """Features and head apart, and three networks, under DDP."""
+    name = "helpers.asking:Asking"
+    ranks = in_two_processes([name], tmp_path)
+    algorithm = make(name)
+    expected = gradients(algorithm, batch_for(algorithm))
+    for rank in ranks:
+        assert rank[name]["noticed"]
+        for number, gradient in enumerate(expected["main"]):
+            torch.testing.assert_close(rank[name]["gradients"]["main"][number], gradient, rtol=1e-4, atol=1e-6)
 
 
 # --- what is recorded -------------------------------------------------------------------------------------------------
