@@ -139,9 +139,9 @@ def create(architecture: Architecture, form: Form) -> Backbone:
     try:
         return of_library(architecture, form)
     except Exception as error:  # each architecture has its own for a size or a number of channels that it can't have
+        size = "" if form.image_size is None else f"{form.image_size} pixels and "
         raise UsageError(
-            f"{architecture.tagged} can't be made for images of {form.image_size or 'its'} pixels and "
-            f"{form.channels} channels: {first_line(error)}"
+            f"{architecture.tagged} can't be made for images of {size}{form.channels} channels: {first_line(error)}"
         ) from None
 
 
