@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -120,15 +121,37 @@ def test_two_processes_give_the_gradient_of_one(tmp_path: Path) -> None:
 def test_a_checkpoint_rebuilds_the_network_that_was_trained(tmp_path: Path, backbone: str) -> None:
     settings = {"network.channels": 2, "network.scale": "unit_255", "network.dropout": 0.5}
     config = configured(backbone=backbone, **settings)
-    algorithm = made(config).eval()
-    data = {"num_examples": 8, "num_classes": 4, "num_domains": 1}
-    state = {"config": plain(config), "classes": list("abcd"), "train_data": data, "algorithm": algorithm.state_dict()}
-    checkpoint.save_whole(tmp_path / "best.ckpt", state)
+    algorithm = saved(config, tmp_path / "best.ckpt")
     found = from_checkpoint(tmp_path / "best.ckpt")
     x = batch_of(2).x
     assert torch.equal(found.algorithm.predict(x), algorithm.predict(x))
     assert found.config.network == config.network
     assert found.algorithm.get_submodule("network").train()._head.dropout == 0.5
+
+
+@pytest.mark.slow
+def test_a_logged_model_takes_the_channels_that_it_was_trained_on(tmp_path: Path, tracking: str) -> None:
+    import mlflow
+
+    from biasbed.evaluation.models import log_model
+
+    algorithm = saved(configured(backbone="mnist_convnet", **{"network.channels": 2}), tmp_path / "best.ckpt")
+    with mlflow.start_run() as run:
+        log_model(tmp_path / "best.ckpt", run.info.run_id, tracking)
+    (output,) = mlflow.get_run(run.info.run_id).outputs.model_outputs
+    loaded = mlflow.pyfunc.load_model(f"models:/{output.model_id}")
+    x = batch_of(2).x
+    expected = algorithm.predict(x).detach().numpy()
+    np.testing.assert_allclose(loaded.predict(x.numpy()), expected, rtol=1e-4, atol=1e-5)
+
+
+def saved(config: Any, path: Path) -> Algorithm:
+    """A new algorithm, in evaluation mode, and a checkpoint of it."""
+    algorithm = made(config).eval()
+    data = {"num_examples": 8, "num_classes": 4, "num_domains": 1}
+    state = {"config": plain(config), "classes": list("abcd"), "train_data": data, "algorithm": algorithm.state_dict()}
+    checkpoint.save_whole(path, state)
+    return algorithm
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
