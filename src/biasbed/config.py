@@ -55,6 +55,20 @@ class Optim:
 
 
 @dataclass(frozen=True)
+class NetworkSettings:
+    """What every network of a training has, whatever its backbone."""
+
+    dropout: float = setting(0.0, "odds of each feature to be dropped before the classifier", ge=0, lt=1, later=True)
+    freeze_statistics: bool = setting(
+        False, "batch norm keeps the mean and variance that came with the initial weights", later=True
+    )
+    channels: int = setting(3, "channels of the images", ge=1, le=64, later=True)
+    scale: Literal["auto", "unit", "unit_255"] = setting(
+        "auto", "images as the backbone expects them (auto), in [0,1] (unit), or in [0,1] / 255 (unit_255)", later=True
+    )
+
+
+@dataclass(frozen=True)
 class Augment:
     """Random changes to training images."""
 
@@ -132,7 +146,8 @@ class Config:
     )
     image_size: int = setting(224, "pixels per side", ge=8, le=LARGEST_SIDE)
     augment: Augment = Augment()
-    backbone: str = setting("resnet50", "torchvision or timm ResNet: resnet18, timm:resnet50, ...")
+    backbone: str = setting("resnet50", "classifier of torchvision or timm, or a small one: resnet18, timm:..., mlp")
+    network: NetworkSettings = NetworkSettings()
     init: str = setting("scratch", "initial weights: scratch, named:<weights>, a file, or a tracked run's id")
     epochs: int | None = setting(100, "passes over the training data", ge=1, le=10**6)
     steps: int | None = setting(None, "training steps, in place of epochs", ge=1, le=10**9)

@@ -57,7 +57,7 @@ def test_nothing_is_fixed_or_open_without_a_line(owner: str) -> None:
     """Also where the value is what every suite has anyway."""
     is_suite = owner.startswith("suite ")
     presets = (suites.load(owner[6:]) if is_suite else algorithms.load(owner)).presets
-    known = known_to(owner)
+    known = {name: spec for name, spec in known_to(owner).items() if not spec.later}
     tables = {recipe.preset: recipe for recipe in RECIPES if owner in recipe.owners}
     assert set(presets) == set(tables)
     for name, preset in presets.items():
@@ -70,6 +70,10 @@ def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.Mon
     """A suite that chooses every setting otherwise: what a source fixes stays, and only what it leaves open follows."""
     otherwise: Mapping[str, Any] = {
         "backbone": "resnet34",
+        "network.dropout": 0.7,
+        "network.freeze_statistics": True,
+        "network.channels": 7,
+        "network.scale": "unit",
         "init": "elsewhere.pt",
         "image_size": 99,
         "augment.crop": False,
@@ -94,12 +98,17 @@ def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.Mon
         "precision": "bf16",
         "epochs": None,
     }
-    general = {name for name in specs(config.Config) if within(name, TRAINING)}
-    assert general == set(otherwise), "a new setting of training belongs in the line above and in the tables"
+    general = {name: spec for name, spec in specs(config.Config).items() if within(name, TRAINING)}
+    later = {name: spec.default for name, spec in general.items() if spec.later}
+    assert set(general) == set(otherwise), "a new setting of training belongs in the line above and in the tables"
     monkeypatch.setattr(suites.load("folders"), "defaults", otherwise)
     for recipe in RECIPES:
         for method in set(recipe.owners) & set(METHODS):
-            found = resolved(suite="folders", algorithm=method, preset=recipe.preset)
+            found = {**later, **resolved(suite="folders", algorithm=method, preset=recipe.preset)}
+            said = algorithms.load(method).presets[recipe.preset]
+            for name, default in later.items():
+                given = said.get(name, said.get(name.partition(".")[0], default))
+                assert found[name] == (otherwise[name] if given is OPEN else given), (method, recipe.preset, name)
             for line in recipe.lines:
                 if not line.setting.startswith("hparams."):
                     wanted = otherwise[line.setting] if line.open else line.value

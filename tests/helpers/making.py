@@ -55,7 +55,7 @@ def make(
     setup = Setup(
         num_classes=num_classes,
         task=task or MultiClass(),
-        network=lambda: build(backbone, num_classes),
+        network=lambda name=backbone, outputs=num_classes, **how: build(name, outputs, **how),
         optimizer=functools.partial(torch.optim.SGD, lr=lr, momentum=0.9),
         group=group,
         precision=Precision(precision),

@@ -302,6 +302,52 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
+        f"{NETWORKS}/surgery.py",
+        "networks/test_requests.py::test_statistics_stay_whatever_is_trained",
+        (
+            "surgery: statistics frozen until the next train()",
+            "norm.train = KeptStatistics(norm)  # type: ignore[assignment, method-assign]",
+            "pass",
+            "the engine calls train() before every epoch",
+        ),
+    ),
+    *of(
+        f"{NETWORKS}/heads.py",
+        "networks/test_requests.py::test_dropout_is_part_of_the_features_and_of_training_alone",
+        (
+            "heads: features before dropout",
+            "if self.dropout:",
+            "if self.dropout and not self.apart:",
+            "penalties would see what the classifier does not",
+        ),
+        (
+            "heads: dropout in tests too",
+            "self.dropout, self.layer.training)",
+            "self.dropout, True)",
+            "predictions must not be drawn",
+        ),
+    ),
+    *of(
+        f"{NETWORKS}/__init__.py",
+        "networks/test_requests.py::test_from_scratch_nothing_is_frozen",
+        (
+            "networks: statistics of nothing kept",
+            "        if settings.freeze_statistics:\n            surgery.freeze_statistics(backbone)",
+            "    if settings.freeze_statistics:\n        surgery.freeze_statistics(backbone)",
+            "further networks start from scratch, with a mean of 0 and a variance of 1",
+        ),
+    ),
+    *of(
+        f"{NETWORKS}/small.py",
+        "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[mnist_convnet]",
+        (
+            "small: norm before activation",
+            "nn.ReLU(), nn.GroupNorm(GROUPS, b)]",
+            "nn.GroupNorm(GROUPS, b), nn.ReLU()]",
+            "as nearly every other network has it",
+        ),
+    ),
+    *of(
         f"{NETWORKS}/network.py",
         "networks/test_backbones.py::test_normalisation",
         (

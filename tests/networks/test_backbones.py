@@ -24,7 +24,7 @@ from biasbed.networks import Network, Normalise, build, check_init, check_name
     ["resnet10", "resnet18", "torchvision:wide_resnet50_2", "timm:resnet18", "timm:resnet50.a1_in1k", "timm:resnet50d"],
 )
 def test_valid_names(name: str) -> None:
-    check_name(name)
+    check_name(name, resnet=True)
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def test_valid_names(name: str) -> None:
         ("timm:resnet50.a1_in1", "did you mean 'timm:resnet50.a1_in1k'"),
         ("zzz", "valid: resnet10, resnet14"),
         ("", "valid: resnet10"),
-        ("vgg16", "unknown backbone 'vgg16'"),
-        ("timm:vit_base_patch16_224", "unknown backbone"),
+        ("timm:vit_tine_patch16_224", "did you mean 'timm:vit_tin"),
+        ("simple_con", "did you mean 'simple_conv'"),
     ],
 )
 def test_unknown_names_get_the_nearest_valid_one(name: str, hint: str) -> None:
@@ -48,9 +48,11 @@ def test_unknown_names_get_the_nearest_valid_one(name: str, hint: str) -> None:
     assert len(str(caught.value)) < 400
 
 
-def test_every_classifier_is_known_where_no_resnet_is_needed() -> None:
-    check_name("vgg16", resnet=False)
-    check_name("timm:test_vit", resnet=False)
+@pytest.mark.parametrize("name", ["vgg16", "timm:test_vit", "timm:resnest14d", "mlp"])
+def test_every_classifier_is_known_and_no_resnet_where_one_is_needed(name: str) -> None:
+    check_name(name)
+    with pytest.raises(UsageError, match=f"backbone={name} is no ResNet of basic or bottleneck blocks"):
+        check_name(name, resnet=True)
 
 
 def test_checking_creates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

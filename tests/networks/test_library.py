@@ -141,8 +141,8 @@ def test_a_file_s_classifier_says_how_many_outputs_there_are(name: str, outputs:
 def test_a_network_of_one_size_gets_images_of_that_size() -> None:
     from biasbed.networks.backbones import resolve
 
-    assert published._input_size(resolve("timm:vit_tiny_patch16_384", resnet=False)) == 384
-    assert published._input_size(resolve("timm:resnet50", resnet=False)) == 224
+    assert published._input_size(resolve("timm:vit_tiny_patch16_384")) == 384
+    assert published._input_size(resolve("timm:resnet50")) == 224
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,8 @@ HEAD = """# Presets and their sources
 
 What each preset fixes, where its source says so, and what the source leaves open. Written by
 `pytest --renew tests/algorithms/test_presets.py`, which resolves every preset of every method on every suite and
-compares all of its settings with these lines. [methods.md](methods.md) says how presets combine.
+compares all of its settings with these lines. [methods.md](methods.md) says how presets combine. A setting that no line
+names came after these recipes were read: one that fixes the network or the optimizer leaves it at its default.
 
 Programs are cited by file and option or name, as read in the repositories D1noFuzi/BiasBed (499b912; its paths begin
 with `biasedbed/`), bfshi/InfoDrop (0dc1b24), onuriel/PermutedAdaIN (819cdb9), hyseob/SagNet (f87161c),

@@ -88,7 +88,7 @@ def test_a_checkpoint_names_a_network_of_the_libraries_or_none(checkpoint: Path)
     state = torch.load(checkpoint, weights_only=True)
     for name in ("timm:hf-hub:somebody/net", "hf-hub:somebody/net", "timm:local-dir:/tmp/net", "a.b:c"):
         with pytest.raises(UsageError, match="unknown backbone"):
-            networks.check_name(name, resnet=False)
+            networks.check_name(name)
         torch.save({**state, "config": {**state["config"], "backbone": name}}, checkpoint)
         with pytest.raises(UsageError, match="unknown backbone"):
             from_checkpoint(checkpoint)

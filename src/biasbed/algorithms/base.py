@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from biasbed.batch import Batch
     from biasbed.compute.distributed import Group
     from biasbed.compute.precision import Precision
+    from biasbed.networks import Network
     from biasbed.tasks import Task
 
 Optimizer = torch.optim.Optimizer
@@ -43,7 +44,9 @@ class Setup:
 
     num_classes: int
     task: Task
-    network: Callable[[], nn.Module]  # a fresh network as configured: [N,3,H,W] in [0,1] -> logits [N,num_classes]
+    # network(backbone=None, outputs=None, *, head=True, width=1.0): a fresh network as configured, or another one;
+    # [N,C,H,W] in [0,1] -> logits [N,outputs], or features where it has no head (`make.networks_for`, `Network`)
+    network: Callable[..., Network]
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]  # as configured, at the configured base rate
     group: Group
     precision: Precision
@@ -111,6 +114,7 @@ class Algorithm(nn.Module):
     uses: ClassVar[frozenset[str]] = frozenset()  # of "domain", "bias", "index": all other columns arrive as None
     views: ClassVar[int] = 1  # cropped copies of each image in a batch
     training_data: ClassVar[Mapping[str, float]] = {"train": 1.0}  # share of each batch by data set
+    surgery: ClassVar[bool] = False  # inserts modules into a ResNet (`networks.surgery`): no other backbone will do
     requires: ClassVar[tuple[str, ...]] = ()  # networks that must be prepared first (`networks.frozen.REGISTRY`)
     unused_parameters: ClassVar[bool] = False  # some steps leave a parameter out of `losses`
     # A loss depends on the whole batch, gathered from all processes: two give the gradient of one, and no step is
@@ -143,7 +147,7 @@ class Algorithm(nn.Module):
     # --- what a method implements -----------------------------------------------------------------------------------
 
     def predict(self, x: Tensor) -> Tensor:
-        """Logits [N,num_classes] of images [N,3,H,W] in [0,1]; must not depend on training-only randomness."""
+        """Logits [N,num_classes] of images [N,C,H,W] in [0,1]; must not depend on training-only randomness."""
         raise NotImplementedError
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:

@@ -90,6 +90,7 @@ class Debiased(Algorithm):
         milestones: tuple[float, ...] = setting((0.3, 0.6, 0.9), "multi_grid: where its cycle begins anew (authors)")
         min_size: int = setting(32, "multi_grid: least pixels of a stylised image's side (authors: 112 of 224)", ge=9)
 
+    surgery: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("style",)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": BIASBED_PAPER,

@@ -307,6 +307,7 @@ class InfoDrop(ERM):
         approximate: bool = setting(False, "drop positions independently: right marginals, another joint law (ours)")
         mask_in_eval: bool = setting(False, "mask when predicting too, as BiasBed's code does (authors: no)")
 
+    surgery: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": BIASBED_PAPER,
         "biasbed_code": {

@@ -32,7 +32,7 @@ def make_algorithm(
     setup = Setup(
         num_classes=data.num_classes,
         task=task,
-        network=lambda: networks.build(config.backbone, data.num_classes, config.init).to(group.device),
+        network=networks_for(config, data.num_classes, group),
         optimizer=lambda parameters: make_optimizer(config.optim, config.batch_size, parameters),
         group=group,
         precision=precision,
@@ -42,6 +42,25 @@ def make_algorithm(
     algorithm = algorithms.load(config.algorithm)(config.hparams, setup)
     algorithm.on_train_data(data)
     return algorithm.to(group.device)
+
+
+def networks_for(config: Any, num_classes: int, group: Group) -> Callable[..., networks.Network]:
+    """What makes networks on request (`Setup.network`), on the group's device.
+
+    All have the settings `network.*`. The initial weights, and statistics frozen with them, belong to the configured
+    architecture at its usual width; every other network starts from scratch.
+    """
+
+    def network(
+        backbone: str | None = None, outputs: int | None = None, *, head: bool = True, width: float = 1.0
+    ) -> networks.Network:
+        name = config.backbone if backbone is None else backbone
+        init = config.init if width == 1 and networks.resolve(name) == networks.resolve(config.backbone) else "scratch"
+        size, count = config.image_size, num_classes if outputs is None else outputs
+        made = networks.build(name, count, init, config.network, image_size=size, width=width, head=head)
+        return made.to(group.device)
+
+    return network
 
 
 class Trained(NamedTuple):

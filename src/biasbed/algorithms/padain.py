@@ -65,6 +65,7 @@ class PAdaIN(ERM):
         p: float = setting(0.01, "probability of a swap, per layer and step (authors, ImageNet)", ge=0, le=1)
         eps: float = setting(1e-5, "added to variances, and to the receiver's std (authors)", gt=0)
 
+    surgery: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": BIASBED_PAPER,
         "biasbed_code": {**BIASBED_CODE, "optim.lr": 0.2, "hparams.p": 0.01, "hparams.eps": 1e-5},

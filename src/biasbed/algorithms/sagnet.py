@@ -153,6 +153,7 @@ class SagNet(Algorithm):
         dropout: float = setting(0.0, "before both classifiers (BiasBed 0; authors 0.5 on PACS)", ge=0, lt=1)
         eps: float = setting(1e-5, "added to variances (authors)", gt=0)
 
+    surgery: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": BIASBED_PAPER,
         # The settings of that code, with the method as its authors have it: see docs/methods/sagnet.md.

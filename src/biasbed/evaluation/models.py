@@ -51,10 +51,10 @@ def log_model(best: Path, run_id: str, uri: str, named: str = "auto") -> None:
 
     algorithm, config, *_ = from_checkpoint(best, named)
     algorithm.to(memory_format=torch.contiguous_format)  # torch.export packs no other order without warning
-    size, classes = config.image_size, algorithm.setup.num_classes
-    example = np.random.default_rng(0).random((2, 3, size, size), dtype=np.float32)
+    classes, image = algorithm.setup.num_classes, (config.network.channels, config.image_size, config.image_size)
+    example = np.random.default_rng(0).random((2, *image), dtype=np.float32)
     signature = ModelSignature(
-        Schema([TensorSpec(np.dtype(np.float32), (-1, 3, size, size))]),
+        Schema([TensorSpec(np.dtype(np.float32), (-1, *image))]),
         Schema([TensorSpec(np.dtype(np.float32), (-1, classes))]),
     )
     mlflow.set_tracking_uri(uri)
@@ -74,7 +74,7 @@ class TestedModel:
     """A trained model that is to be tested."""
 
     module: nn.Module
-    predict: Callable[[Tensor], Tensor]  # [N,3,H,W] in [0,1] -> logits
+    predict: Callable[[Tensor], Tensor]  # [N,C,H,W] in [0,1] -> logits
     algorithm: str
     seed: int
     classes: tuple[str, ...] | None  # of its outputs, in order; None where the weights don't say
@@ -124,7 +124,7 @@ def _library_model(model: str, weights: str) -> TestedModel:
     if "none" not in (named, weights):
         raise UsageError(f"model={model} and weights={weights} both name weights: give one of them")
     model, word = f"{source}:{name}", weights if named == "none" else named
-    networks.check_name(model, resnet=False)
+    networks.check_name(model)
     path = Path(word).expanduser()
     if path.is_file():
         found = library.from_file(model, path)

@@ -122,7 +122,7 @@ def _check_sizes(model: models.TestedModel, sets: Sequence[EvaluationSet]) -> No
         try:
             with torch.inference_mode():
                 model.predict(torch.full((2, *shape), 0.5))
-        except (AssertionError, RuntimeError, ValueError) as error:
+        except (AssertionError, RuntimeError, ValueError, UsageError) as error:
             reason = first_line(error)
             raise UsageError(
                 f"the model doesn't take images of {shape[1]} x {shape[2]} pixels, which those of '{name}' come to "

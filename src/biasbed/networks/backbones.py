@@ -1,4 +1,4 @@
-"""Backbones by name: torchvision's, timm's, and small ResNets made of torchvision's own classes.
+"""Backbones by name: torchvision's, timm's, small ResNets made of torchvision's own classes, and small networks.
 
 `resnet18` and `torchvision:resnet18` are the same; timm's are `timm:resnet50` or, with the tag of a set of weights,
 `timm:resnet50.a1_in1k`. The libraries take seconds to import and are imported when a name asks for them.
@@ -7,22 +7,86 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from torch import nn
 
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, first_line
+from biasbed.networks import small
 from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD
 from biasbed.settings import nearest
 
 Library = Literal["own", "torchvision", "timm"]
 
+USUAL_SIZE = 224
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a backbone is made for."""
+
+    outputs: int
+    channels: int = 3
+    image_size: int | None = None  # pixels per side; None: as the library has it
+    width: float = 1.0  # factor of the channels inside
+
+
+class Backbone(NamedTuple):
+    """A backbone, the mean and std of the images it expects, and their size where it takes no other."""
+
+    module: nn.Module
+    mean: Sequence[float]
+    std: Sequence[float]
+    image_size: int | None = None
+
+
 # Blocks of ResNets that torchvision has no name for: one per stage, for small images and quick studies.
-OWN = {"resnet10": "BasicBlock", "resnet14": "Bottleneck"}
+RESNETS = {"resnet10": "BasicBlock", "resnet14": "Bottleneck"}
+
+
+def _mlp(form: Form) -> Backbone:
+    size = form.image_size or USUAL_SIZE
+    return _usual(small.MLP(form.outputs, form.channels, size, width=form.width), form, size)
+
+
+def _simple_conv(kernel: int, form: Form) -> Backbone:
+    return _usual(small.SimpleConv(form.outputs, form.channels, kernel, form.width), form)
+
+
+def _mnist_convnet(form: Form) -> Backbone:
+    """Its images are in [0,1]."""
+    network = small.MNISTConvNet(form.outputs, form.channels, form.width)
+    return Backbone(network, [0.0] * form.channels, [1.0] * form.channels)
+
+
+def _own_resnet(block: str, form: Form) -> Backbone:
+    from torchvision.models import resnet
+
+    from biasbed.networks.resnet import ResNet
+
+    network = ResNet(getattr(resnet, block), form.outputs, form.width)
+    _take_channels(network, form.channels)
+    return _usual(network, form)
+
+
+OWN: Mapping[str, Callable[[Form], Backbone]] = {
+    **{name: functools.partial(_own_resnet, block) for name, block in RESNETS.items()},
+    "mlp": _mlp,
+    "simple_conv": functools.partial(_simple_conv, 7),
+    "simple_conv_1x1": functools.partial(_simple_conv, 1),
+    "mnist_convnet": _mnist_convnet,
+}
 # Stand for all of timm's names in a hint, as listing those takes the import of timm.
 TIMM_EXAMPLES = ("timm:resnet18", "timm:resnet50", "timm:resnet50.a1_in1k")
+# How torchvision is told the size, where a network takes images of one size only, by the module it is in.
+SIZED: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
+    "vision_transformer": lambda size: {"image_size": size},
+    "maxvit": lambda size: {"input_size": (size, size)},
+}
+# Further classifiers of Inception and GoogLeNet, which act in training alone; without them, a network gives logits.
+AUXILIARY = ("aux1", "aux2", "AuxLogits")
 
 
 @dataclass(frozen=True)
@@ -38,42 +102,96 @@ class Architecture:
         return f"{self.name}.{self.tag}" if self.tag else self.name
 
 
-def check_name(name: str, resnet: bool = True) -> None:
+def check_name(name: str, resnet: bool = False) -> None:
     """Raise UsageError, with the nearest valid name, for an unknown backbone; builds and loads nothing.
 
-    resnet: only ResNets pass, into which methods can be inserted; False admits every classifier of both libraries.
+    resnet: only ResNets pass, into which methods can be inserted.
     """
-    resolve(name, resnet)
+    architecture = resolve(name)
+    if resnet and not _is_resnet(architecture):
+        raise UsageError(
+            f"backbone={name} is no ResNet of basic or bottleneck blocks, and the method is inserted into one: take "
+            "resnet18, timm:resnet50, ..., or another method"
+        )
 
 
-def resolve(name: str, resnet: bool = True) -> Architecture:
+def resolve(name: str) -> Architecture:
     """The architecture that a name stands for; UsageError as in `check_name`."""
     if name in OWN:
         return Architecture("own", name)
     library, _, rest = name.rpartition(":")
     if library == "timm":
-        return _resolve_timm(rest, resnet)
-    names = _torchvision_names(resnet)
+        return _resolve_timm(rest)
+    names = _torchvision_names()
     if library not in ("", "torchvision") or rest not in names:
         known = [*OWN, *names, *(f"torchvision:{n}" for n in names), *TIMM_EXAMPLES]
         raise UsageError(f"unknown backbone '{name}'{_hint(name, known)}")
     return Architecture("torchvision", rest)
 
 
-def create(architecture: Architecture, num_outputs: int) -> tuple[nn.Module, Sequence[float], Sequence[float]]:
-    """A freshly initialised backbone, and the mean and std of the images it expects."""
-    if architecture.library == "timm":
-        import timm
-
-        model: Any = timm.create_model(architecture.tagged, pretrained=False, num_classes=num_outputs)
-        return model, model.pretrained_cfg["mean"], model.pretrained_cfg["std"]
-    import torchvision
-
+def create(architecture: Architecture, form: Form) -> Backbone:
+    """A freshly initialised backbone; UsageError where the architecture does not come in that form."""
     if architecture.library == "own":
-        block = getattr(torchvision.models.resnet, OWN[architecture.name])
-        return torchvision.models.ResNet(block, [1, 1, 1, 1], num_outputs), IMAGENET_MEAN, IMAGENET_STD
-    backbone = torchvision.models.get_model(architecture.name, weights=None, num_classes=num_outputs)
-    return backbone, IMAGENET_MEAN, IMAGENET_STD
+        return OWN[architecture.name](form)
+    if form.width != 1:
+        raise UsageError(f"{architecture.name} has one width: only {', '.join(OWN)} have others")
+    of_library = _from_timm if architecture.library == "timm" else _from_torchvision
+    try:
+        return of_library(architecture, form)
+    except Exception as error:  # each architecture has its own for a size or a number of channels that it can't have
+        size = "" if form.image_size is None else f"{form.image_size} pixels and "
+        raise UsageError(
+            f"{architecture.tagged} can't be made for images of {size}{form.channels} channels: {first_line(error)}"
+        ) from None
+
+
+def _from_timm(architecture: Architecture, form: Form) -> Backbone:
+    import timm
+
+    how: dict[str, Any] = {} if form.channels == 3 else {"in_chans": form.channels}
+    usual: Any = timm.models.get_pretrained_cfg(architecture.tagged)
+    size = (form.image_size or usual.input_size[-1]) if usual is not None and usual.fixed_input_size else None
+    if size is not None and size != usual.input_size[-1]:
+        how["img_size"] = size
+    model: Any = timm.create_model(architecture.tagged, pretrained=False, num_classes=form.outputs, **how)
+    mean, std = model.pretrained_cfg["mean"], model.pretrained_cfg["std"]
+    return Backbone(model, _by_channel(mean, form), _by_channel(std, form), size)
+
+
+def _from_torchvision(architecture: Architecture, form: Form) -> Backbone:
+    from torchvision import models
+
+    place = models.get_model_builder(architecture.name).__module__.rpartition(".")[2]
+    size = (form.image_size or USUAL_SIZE) if place in SIZED else None
+    how = {} if size is None else SIZED[place](size)
+    model: Any = models.get_model(architecture.name, weights=None, num_classes=form.outputs, **how)
+    for name in AUXILIARY:
+        if hasattr(model, name):
+            setattr(model, name, None)
+            model.aux_logits = False
+    if hasattr(model, "transform_input"):  # torchvision turns it on with its own weights (Inception, GoogLeNet)
+        model.transform_input = form.channels == 3
+    _take_channels(model, form.channels)
+    return _usual(model, form, size)
+
+
+def _usual(model: nn.Module, form: Form, image_size: int | None = None) -> Backbone:
+    """With the mean and std of ImageNet."""
+    return Backbone(model, _by_channel(IMAGENET_MEAN, form), _by_channel(IMAGENET_STD, form), image_size)
+
+
+def _by_channel(values: Sequence[float], form: Form) -> list[float]:
+    """A value per channel, taken in turns where images have more or less than RGB."""
+    return [values[channel % len(values)] for channel in range(form.channels)]
+
+
+def _take_channels(model: nn.Module, channels: int) -> None:
+    """Let the first convolution, made for RGB, see another number of channels: its filters are taken in turns."""
+    first = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
+    if channels != first.in_channels:
+        turns = [channel % first.in_channels for channel in range(channels)]
+        first.weight = nn.Parameter(first.weight.detach()[:, turns].clone())
+        first.in_channels = channels
 
 
 def timm_tags(name: str) -> list[str]:
@@ -84,24 +202,33 @@ def timm_tags(name: str) -> list[str]:
 
 
 @functools.cache
-def _torchvision_names(resnet: bool) -> Sequence[str]:
+def _torchvision_names() -> Sequence[str]:
     from torchvision import models
 
     names: list[str] = models.list_models(module=models)
-    if not resnet:
-        return names
-    return [name for name in names if models.get_model_builder(name).__module__ == models.resnet.__name__]
+    return names
 
 
-def _resolve_timm(name: str, resnet: bool) -> Architecture:
+def _is_resnet(architecture: Architecture) -> bool:
+    if architecture.library == "own":
+        return architecture.name in RESNETS
+    if architecture.library == "timm":
+        import timm
+
+        # timm's file `resnet.py` holds its ResNets proper, all of basic and bottleneck blocks; ResNeSt, Res2Net and
+        # others have files and blocks of their own.
+        return architecture.name in timm.list_models(module="resnet")
+    from torchvision import models
+
+    return models.get_model_builder(architecture.name).__module__ == models.resnet.__name__
+
+
+def _resolve_timm(name: str) -> Architecture:
     import timm
 
-    # timm's file `resnet.py` holds its ResNets proper, all of basic and bottleneck blocks; ResNeSt, Res2Net and others
-    # have files and blocks of their own.
-    module = "resnet" if resnet else ""
     plain, _, tag = name.partition(".")
-    if plain not in timm.list_models(module=module):
-        raise UsageError(f"unknown backbone 'timm:{name}'{_hint(name, timm.list_models(module=module), 'timm:')}")
+    if plain not in timm.list_models():
+        raise UsageError(f"unknown backbone 'timm:{name}'{_hint(name, timm.list_models(), 'timm:')}")
     if tag and tag not in timm_tags(plain):
         raise UsageError(f"unknown backbone 'timm:{name}'{_hint(tag, timm_tags(plain), f'timm:{plain}.')}")
     return Architecture("timm", plain, tag)

@@ -11,12 +11,10 @@ import torch
 from torch import nn
 
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.networks.backbones import Architecture, create, resolve, timm_tags
+from biasbed.networks.backbones import USUAL_SIZE, Architecture, Form, create, resolve, timm_tags
 from biasbed.networks.network import Network
 from biasbed.networks.weights import load_weights, read_file
 from biasbed.settings import nearest
-
-USUAL_SIZE = 224
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Published:
 
 def published_weights(name: str) -> tuple[str, ...]:
     """The names of the weights that a library has for a model, none for one of our own."""
-    architecture = resolve(name, resnet=False)
+    architecture = resolve(name)
     if architecture.library == "timm":
         return tuple([architecture.tag] if architecture.tag else timm_tags(architecture.name))
     if architecture.library == "own":
@@ -49,7 +47,7 @@ def fetch(name: str, weights: str) -> Published:
     known = published_weights(name)
     if weights not in known:
         raise UsageError(f"weights={weights}: '{name}' has no such published weights{nearest(weights, known)}")
-    architecture = resolve(name, resnet=False)
+    architecture = resolve(name)
     try:
         of_library = _from_timm if architecture.library == "timm" else _from_torchvision
         return of_library(architecture, weights)
@@ -67,15 +65,13 @@ def from_file(name: str, path: Path) -> Published:
     network takes images of another size only. Raises UsageError where the file does not fit.
     """
     tensors = read_file(path, "weights")
-    architecture = resolve(name, resnet=False)
+    architecture = resolve(name)
     keys = [key for key in _classifiers(architecture) if key in tensors]
     if not keys:
         raise UsageError(f"weights={path}: holds no classifier of {name} ({_classifiers(architecture)[0]})")
     outputs = len(tensors[keys[0]])
-    backbone, mean, std = create(architecture, outputs)
+    backbone, mean, std, _ = create(architecture, Form(outputs))
     load_weights(backbone, tensors, f"weights={path}", name)
-    if hasattr(backbone, "transform_input"):  # torchvision turns it on with its own weights (Inception, GoogLeNet)
-        setattr(backbone, "transform_input", True)  # noqa: B010 (a Module's attributes are Tensors to mypy)
     return Published(Network(backbone, mean, std), outputs, None, _settings(_input_size(architecture)))
 
 

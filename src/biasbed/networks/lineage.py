@@ -47,7 +47,7 @@ def start(name: str, init: str) -> str:
     check_init(name, init)
     if init == "scratch":
         return init
-    architecture = resolve(name, resnet=False)
+    architecture = resolve(name)
     if init.startswith("named:"):
         named = exact(architecture, init)
         return f"{named.library}:{named.name}:{named.tag}"
@@ -61,7 +61,7 @@ def origin(name: str, init: str) -> dict[str, Any]:
     (`sha256`, see `content_hash`), and their name and address (`weights`, `url`), or the file's name (`file`), or the
     run whose best checkpoint it is (`run`).
     """
-    architecture = resolve(name, resnet=False)
+    architecture = resolve(name)
     package = "timm" if architecture.library == "timm" else "torchvision"  # whose classes our own networks are made of
     found = {
         "start": start(name, init),

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.networks.backbones import Architecture, resolve, timm_tags
+from biasbed.networks import heads
+from biasbed.networks.backbones import AUXILIARY, Architecture, resolve, timm_tags
 from biasbed.settings import nearest
 from biasbed.system import places
 from biasbed.system.files import whole
@@ -36,7 +37,7 @@ def check_init(name: str, init: str) -> None:
     if not init.startswith("named:"):
         weights_file(init)
         return
-    word, architecture = init.removeprefix("named:"), resolve(name, resnet=False)
+    word, architecture = init.removeprefix("named:"), resolve(name)
     words = _named_weights(architecture)
     if not words:
         raise UsageError(f"init={init}: '{name}' has no named weights; use init=scratch or init=<file>")
@@ -112,7 +113,7 @@ def load_weights(backbone: nn.Module, tensors: Mapping[str, Tensor], source: str
     The last linear layer stays as it is when it differs in the number of classes only.
     """
     own = backbone.state_dict()
-    given = dict(tensors)
+    given = {key: value for key, value in tensors.items() if key in own or key.partition(".")[0] not in AUXILIARY}
     fresh = _other_classes(backbone, own, given)
     for key in fresh:
         given[key] = own[key]
@@ -192,8 +193,8 @@ def _tensors(content: Any, path: Path, option: str) -> dict[str, Tensor]:
 
 def _other_classes(backbone: nn.Module, own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
     """The classifier's keys, if weight and bias differ from the given ones in the number of rows and nothing else."""
-    linear = [name for name, module in backbone.named_modules() if isinstance(module, nn.Linear)]
-    keys = [key for key in own if linear and key.rpartition(".")[0] == linear[-1]]
+    head = heads.find(backbone)
+    keys = [key for key in own if key.rpartition(".")[0] == head]
     if any(key not in given or own[key].shape[1:] != given[key].shape[1:] for key in keys):
         return []
     return keys if any(len(own[key]) != len(given[key]) for key in keys) else []

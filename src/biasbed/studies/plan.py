@@ -297,8 +297,8 @@ def standing(run: PlannedRun, finished: Mapping[tuple[str, str], Finished]) -> R
     folder = run.folder()
     if not folder.is_done and run.identity in finished:
         last = finished[run.identity].metrics
-        per_unit = _seconds(last) / run.cadence + last.get(EARLIER, 0.0) / max(run.total, 1)
-        return RunStatus("done", run.total, per_unit=per_unit or None)
+        each = _seconds(last) / run.cadence + last.get(EARLIER, 0.0) / max(run.total, 1)
+        return RunStatus("done", run.total, per_unit=each or None)
     records = folder.read_journal()
     reached = run.reached(records)
     values = [entry["metrics"][run.monitor] for entry in records if run.monitor in entry["metrics"]]

@@ -10,10 +10,10 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -168,7 +168,10 @@ class RunFolder:
         return study if isinstance(study, str) else None
 
 
-def evaluations(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+R = TypeVar("R", bound=Mapping[str, Any])
+
+
+def evaluations(records: Sequence[R]) -> list[R]:
     """Of a journal's records those of evaluations; the others are of stages before the last, which count apart."""
     return [entry for entry in records if "stage" not in entry]
 

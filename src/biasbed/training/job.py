@@ -101,14 +101,19 @@ def given_tags() -> dict[str, str]:
 
 def plan(config: Config) -> Job:
     """Check everything that can be checked before a run exists; UsageError says what is wrong."""
-    networks.check_name(config.backbone)
+    algorithm = algorithms.load(config.algorithm)
+    networks.check_name(config.backbone, resnet=algorithm.surgery)
     networks.check_init(config.backbone, config.init)
+    if config.network.freeze_statistics and config.init == "scratch":
+        raise UsageError(
+            "network.freeze_statistics=true keeps the statistics of the initial weights, and init=scratch has none: "
+            "give init, or leave them to move"
+        )
     suite = open_suite(config)
-    if algorithms.load(config.algorithm).coupled and config.accumulate > 1:
+    if algorithm.coupled and config.accumulate > 1:
         raise UsageError(f"accumulate={config.accumulate}: a loss of {config.algorithm} depends on the whole batch")
     if len(suite.classes) < 2:
         raise UsageError(f"there is one class alone, '{suite.classes[0]}': a classifier is trained on two or more")
-    algorithm = algorithms.load(config.algorithm)
     training_data = suite.training_data(_named_data(config, algorithm))
     provides = suite.provides(training_data)
     needs = _needs(config, algorithm, provides, suite.train_name)

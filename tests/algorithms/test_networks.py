@@ -1,0 +1,176 @@
+"""Methods and the networks that they ask for: any classifier, another one beside it, and what a checkpoint rebuilds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from biasbed import algorithms
+from biasbed.algorithms.base import Algorithm, Setup, TrainData
+from biasbed.algorithms.make import from_checkpoint, make_algorithm, networks_for
+from biasbed.batch import Batch
+from biasbed.compute import checkpoint
+from biasbed.compute.distributed import Group
+from biasbed.compute.precision import Precision
+from biasbed.config import Config, config_class, plain
+from biasbed.errors import UsageError
+from biasbed.settings import build
+from biasbed.tasks import MultiClass
+from biasbed.training.job import plan
+from biasbed.training.resolve import resolve
+from helpers.making import batch_for, make
+from helpers.ranks import gradients, in_two_processes
+
+DATA = TrainData(8, 4, 1)
+
+
+def configured(method: str = "erm", **settings: Any) -> Any:
+    cls = config_class(Config, algorithms.load(method).HParams)
+    return build(cls, {"algorithm": method, "image_size": 32, "optim.lr_batch": "none", "optim.lr": 0.01, **settings})
+
+
+def made(config: Any) -> Algorithm:
+    torch.manual_seed(0)
+    return make_algorithm(config, MultiClass(), Group(), Precision(), DATA)
+
+
+def batch_of(channels: int = 3) -> Batch:
+    return Batch(torch.rand(8, channels, 32, 32, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 4)
+
+
+@pytest.mark.parametrize(
+    "backbone", ["mlp", "simple_conv", "mnist_convnet", "timm:test_convnext", "timm:test_vit", "squeezenet1_1"]
+)
+def test_erm_trains_any_classifier(backbone: str) -> None:
+    algorithm = made(configured(backbone=backbone))
+    trains(algorithm)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backbone", ["vit_b_32", "timm:convnext_atto", "googlenet", "timm:resnetv2_50x1_bit"])
+def test_erm_trains_any_classifier_of_full_size(backbone: str) -> None:
+    trains(made(configured(backbone=backbone)))
+
+
+def trains(algorithm: Algorithm) -> None:
+    algorithm.start()
+    before = [p.clone() for p in algorithm.parameters()]
+    terms = [float(algorithm.train().update(batch_of())["classification"]) for _ in range(2)]
+    assert all(0 < term < 10 for term in terms)
+    assert sum(not torch.equal(a, b) for a, b in zip(before, algorithm.parameters(), strict=True)) > len(before) / 2
+    assert algorithm.eval().predict(batch_of().x).shape == (8, 4)
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+class Several(Algorithm):
+    """Asks for the networks that methods of several networks have."""
+
+    def __init__(self, hparams: Any, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self.network = setup.network()
+        self.again = setup.network("torchvision:resnet18")
+        self.biased = setup.network("simple_conv_1x1")
+        self.encoder = setup.network(head=False)
+        self.labeller = setup.network(backbone="mlp", outputs=2, width=0.5)
+
+
+def test_other_networks_start_from_scratch_and_the_configured_one_from_its_weights(tmp_path: Path) -> None:
+    weights = tmp_path / "w.pt"
+    torch.save({"network": 0, "model": made(configured(backbone="resnet18")).network.backbone.state_dict()}, weights)
+    frozen = {"network.freeze_statistics": "true", "network.dropout": "0.1", "network.scale": "unit"}
+    config = configured(backbone="resnet18", init=str(weights), **frozen)
+    setup = Setup(4, MultiClass(), networks_for(config, 4, Group()), torch.optim.SGD, Group(), Precision())
+    asked = Several(None, setup).train()
+    tensors = torch.load(weights)["model"]
+    for network in (asked.network, asked.again, asked.encoder):
+        assert torch.equal(network.backbone.layer1[0].conv1.weight, tensors["layer1.0.conv1.weight"])
+        assert not network.backbone.bn1.training
+    assert torch.equal(asked.network.backbone.fc.weight, tensors["fc.weight"])
+    assert asked.biased.backbone.layers[1].training  # from scratch it has no statistics to keep
+    x = batch_of().x
+    assert [tuple(n(x).shape[1:]) for n in (asked.biased, asked.encoder, asked.labeller)] == [(4,), (512,), (2,)]
+    assert asked.labeller.num_features == 8
+    for network in asked.children():
+        assert network._head.dropout == 0.1
+        assert torch.equal(network.normalise(x), x)
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_gradient_of_one(tmp_path: Path) -> None:
+    """Features and head apart, and three networks, under DDP."""
+    name = "helpers.asking:Asking"
+    ranks = in_two_processes([name], tmp_path)
+    algorithm = make(name)
+    expected = gradients(algorithm, batch_for(algorithm))
+    for rank in ranks:
+        assert rank[name]["noticed"]
+        for number, gradient in enumerate(expected["main"]):
+            torch.testing.assert_close(rank[name]["gradients"]["main"][number], gradient, rtol=1e-4, atol=1e-6)
+
+
+# --- what is recorded -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backbone", ["mlp", "resnet10"])
+def test_a_checkpoint_rebuilds_the_network_that_was_trained(tmp_path: Path, backbone: str) -> None:
+    settings = {"network.channels": 2, "network.scale": "unit_255", "network.dropout": 0.5}
+    config = configured(backbone=backbone, **settings)
+    algorithm = saved(config, tmp_path / "best.ckpt")
+    found = from_checkpoint(tmp_path / "best.ckpt")
+    x = batch_of(2).x
+    assert torch.equal(found.algorithm.predict(x), algorithm.predict(x))
+    assert found.config.network == config.network
+    assert found.algorithm.get_submodule("network").train()._head.dropout == 0.5
+
+
+@pytest.mark.slow
+def test_a_logged_model_takes_the_channels_that_it_was_trained_on(tmp_path: Path, tracking: str) -> None:
+    import mlflow
+
+    from biasbed.evaluation.models import log_model
+
+    algorithm = saved(configured(backbone="mnist_convnet", **{"network.channels": 2}), tmp_path / "best.ckpt")
+    with mlflow.start_run() as run:
+        log_model(tmp_path / "best.ckpt", run.info.run_id, tracking)
+    (output,) = mlflow.get_run(run.info.run_id).outputs.model_outputs
+    loaded = mlflow.pyfunc.load_model(f"models:/{output.model_id}")
+    x = batch_of(2).x
+    expected = algorithm.predict(x).detach().numpy()
+    np.testing.assert_allclose(loaded.predict(x.numpy()), expected, rtol=1e-4, atol=1e-5)
+
+
+def saved(config: Any, path: Path) -> Algorithm:
+    """A new algorithm, in evaluation mode, and a checkpoint of it."""
+    algorithm = made(config).eval()
+    data = {"num_examples": 8, "num_classes": 4, "num_domains": 1}
+    state = {"config": plain(config), "classes": list("abcd"), "train_data": data, "algorithm": algorithm.state_dict()}
+    checkpoint.save_whole(path, state)
+    return algorithm
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"network.freeze_statistics": "true"}, r"freeze_statistics=true keeps .* init=scratch has none"),
+        ({"backbone": "mlp", "algorithm": "sagnet"}, "backbone=mlp is no ResNet"),
+        ({"backbone": "timm:test_vit", "algorithm": "infodrop"}, "backbone=timm:test_vit is no ResNet"),
+    ],
+)
+def test_refused_before_a_run_exists(flags: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        plan(resolve({"suite": "demo", **flags}))
+    assert "\n" not in str(caught.value)
+
+
+def test_who_inserts_modules_says_so() -> None:
+    found = {name for name in algorithms.names() if algorithms.load(name).surgery}
+    assert found == {"infodrop", "padain", "sagnet", "debiased"}
