@@ -57,6 +57,7 @@ class Spec:
     help: str
     bounds: Mapping[str, float]
     identity: bool
+    later: bool
 
 
 def specs(cls: type) -> Mapping[str, Spec]:
@@ -75,7 +76,8 @@ def _specs(cls: Any) -> Mapping[str, Spec]:
             found |= {f"{field.name}.{n}": dataclasses.replace(s, name=f"{field.name}.{n}") for n, s in nested.items()}
         elif field.metadata:
             meta = field.metadata
-            found[field.name] = Spec(field.name, kind, field.default, meta["help"], meta["bounds"], meta["identity"])
+            told = {name: meta[name] for name in ("help", "bounds", "identity", "later")}
+            found[field.name] = Spec(field.name, kind, field.default, **told)
     return found
 
 

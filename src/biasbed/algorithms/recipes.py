@@ -3,18 +3,19 @@
 A preset is a recipe of training, as the authors of methods give them, of testing, or of both. It says something about
 *every* setting of the parts that it touches: the value that its source fixes, or `OPEN` where the source leaves the
 choice to whoever follows it; an open setting stays what the layers below make it. A preset that is silent about a
-setting is refused, so that no default of a suite slips into a published recipe unseen.
+setting is refused, so that no default of a suite slips into a published recipe unseen. About a setting that came
+`later`, silence says what every recipe from before it says: its default, with which training is as it was without it.
 
     {"optim.lr": 0.1, "optim.warmup": 0.0, "augment": OPEN, ...}        a group's name stands for all that is in it
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from biasbed.errors import UsageError
-from biasbed.settings import nearest
+from biasbed.settings import Spec, nearest
 
 
 class _Open:
@@ -33,6 +34,7 @@ Presets = Mapping[str, Preset]
 # are held out, how often is tested) or of the machine.
 TRAINING = (
     *("backbone", "init", "image_size", "augment", "epochs", "steps", "batch_size", "optim", "precision", "hparams"),
+    *("average", "average_from", "swad"),
 )
 TESTING = ("preprocess", "stimuli", "categories")
 
@@ -42,29 +44,33 @@ def within(name: str, part: Sequence[str]) -> bool:
     return name in part or _group(name) in part
 
 
-def fixed(preset: Preset, known: Iterable[str], whose: str) -> dict[str, Any]:
+def fixed(preset: Preset, known: Mapping[str, Spec], whose: str) -> dict[str, Any]:
     """The settings that a preset fixes, by dotted name; UsageError where it is silent about some of its part.
 
     known: all settings that there are. whose: the preset, in words.
     """
-    known = list(known)
+    later: dict[str, Any] = {}
     for part in (TRAINING, TESTING):
         if any(within(name, part) for name in preset):
             silent = [n for n in known if within(n, part) and n not in preset and _group(n) not in preset]
-            if silent:
+            later |= {n: known[n].default for n in silent if known[n].later}
+            lacking = [n for n in silent if n not in later]
+            if lacking:
                 raise UsageError(
-                    f"{whose} says nothing about {', '.join(silent)}: a recipe names every setting of its part, with a "
-                    "value or as biasbed.algorithms.recipes.OPEN"
+                    f"{whose} says nothing about {', '.join(lacking)}: a recipe names every setting of its part, "
+                    "with a value or as biasbed.algorithms.recipes.OPEN"
                 )
-    return {name: value for name, value in preset.items() if value is not OPEN}
+    return later | {name: value for name, value in preset.items() if value is not OPEN}
 
 
-def named(words: Sequence[str], owners: Sequence[Presets], known: Iterable[str], whose: str) -> list[dict[str, Any]]:
+def named(
+    words: Sequence[str], owners: Sequence[Presets], known: Mapping[str, Spec], whose: str
+) -> list[dict[str, Any]]:
     """What the named presets fix, in the order in which they win, the last most; UsageError for an unknown name.
 
     owners: the suite's presets and the method's. A name that both have means both, the method's on top.
     """
-    known, all_names = list(known), sorted(set().union(*owners))
+    all_names = sorted(set().union(*owners))
     found = []
     for word in words:
         if word not in all_names:

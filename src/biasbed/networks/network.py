@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import torch
@@ -54,3 +54,11 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.backbone(self.normalise(x)))
+
+
+def head_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
+    """The parameters of the classifiers of all networks in a module: of the last linear layer that each has."""
+    for network in module.modules():
+        if isinstance(network, Network):
+            linear = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
+            yield from linear[-1].parameters() if linear else ()

@@ -17,6 +17,7 @@ from biasbed import measures, record
 from biasbed.algorithms.base import Algorithm, Progress, Stage
 from biasbed.batch import Batch
 from biasbed.compute import checkpoint
+from biasbed.compute.average import Average
 from biasbed.compute.distributed import Group
 from biasbed.compute.optim import begins_anew, rate_factor
 from biasbed.compute.precision import Precision
@@ -101,12 +102,13 @@ class Engine:
         precision: Precision,
         folder: RunFolder,
         describe: dict[str, Any],
+        average: Average,  # of the weights, which is tested
     ) -> None:
         self.config, self.algorithm, self.loader, self.evaluator = config, algorithm, loader, evaluator
         self.phases, self.derive, self.best = phases, derive, best
         self.monitor, self.higher_is_better = monitor, higher_is_better
         self.group, self.precision = group, precision
-        self.folder, self.describe = folder, describe
+        self.folder, self.describe, self.average = folder, describe, average
         self.on_record: Callable[[Record], None] = lambda entry: None  # rank 0's tracker
         self.state, self.tally = TrainingState(), Tally()
         self.skipped: set[str] = set()
@@ -139,6 +141,8 @@ class Engine:
                 for step, following, batch, skipped in self._batches():
                     self._note_skipped(skipped, bar)
                     self._update(stage, step, total, batch)
+                    if is_last:
+                        self.average.add(step + 1)
                     if begins_anew(self.config.optim, step, following, total):
                         self.algorithm.reset_optimizers()
                     bar.tick(following - step)
@@ -206,12 +210,15 @@ class Engine:
             metrics = self._training_metrics()
             began = time.perf_counter()
             with self._postponed.suspended():
-                metrics |= self.evaluate()
-            metrics["time/evaluation_seconds"] = time.perf_counter() - began
-            number = self.state.step // (self.steps_per_epoch if self.config.unit == "epoch" else 1)
-            entry = {"step": number, "timestamp": int(time.time() * 1000), "metrics": metrics}
-            if self.group.is_main:
-                self._keep(entry)
+                self.average.judge()
+            with self.average.in_place():
+                with self._postponed.suspended():
+                    metrics |= self.evaluate()
+                metrics["time/evaluation_seconds"] = time.perf_counter() - began
+                number = self.state.step // (self.steps_per_epoch if self.config.unit == "epoch" else 1)
+                entry = {"step": number, "timestamp": int(time.time() * 1000), "metrics": metrics}
+                if self.group.is_main:
+                    self._keep(entry)
             self.state.history.append(entry)
         self.tally, self._seconds, self._waited, self._since = Tally(), 0.0, 0.0, time.perf_counter()
         self.state.due = False
@@ -309,22 +316,24 @@ class Engine:
         self.group.share_buffers(self.algorithm)
         ranks = self.group.gather_objects(self.tally.state_dict())
         random_states, skipped = self.group.random_states(), self.gather_skipped()
-        if self.group.is_main:
-            state = {
-                **self._description(),
-                "optimizers": self.algorithm.optimizer_states(),
-                "precision": self.precision.state_dict(),
-                "random": random_states,
-                "tallies": ranks,
-                "skipped": skipped,
-                "seconds": self._elapsed(),
-                "waited": self._waited,
-                "position": {"stage": self.state.stage, "step": self.state.step, "due": self.state.due},
-                "history": self.state.history,
-                "evaluated": self.state.history[-1]["step"] if evaluated else None,
-                "best": self.state.best,
-            }
-            checkpoint.save(self.folder.path, state)
+        with self.average.in_place() as live:
+            if self.group.is_main:
+                state = {
+                    **self._description(),
+                    **self.average.checkpoint(live),
+                    "optimizers": self.algorithm.optimizer_states(),
+                    "precision": self.precision.state_dict(),
+                    "random": random_states,
+                    "tallies": ranks,
+                    "skipped": skipped,
+                    "seconds": self._elapsed(),
+                    "waited": self._waited,
+                    "position": {"stage": self.state.stage, "step": self.state.step, "due": self.state.due},
+                    "history": self.state.history,
+                    "evaluated": self.state.history[-1]["step"] if evaluated else None,
+                    "best": self.state.best,
+                }
+                checkpoint.save(self.folder.path, state)
         self._saved = time.perf_counter()
 
     def _description(self) -> dict[str, Any]:
@@ -340,6 +349,7 @@ class Engine:
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         self.algorithm.load_state_dict(state["algorithm"])
+        self.average.restore(state)
         self.algorithm.load_optimizer_states(state["optimizers"])
         self.precision.load_state_dict(state["precision"])
         self.group.load_random_states([{n: t.cpu() for n, t in own.items()} for own in state["random"]])

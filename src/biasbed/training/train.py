@@ -32,7 +32,7 @@ from biasbed.system.processes import interruptible
 from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker, take_run_id
-from biasbed.training import best
+from biasbed.training import averaged, best
 from biasbed.training.engine import Engine
 from biasbed.training.job import Job, plan, take_place
 from biasbed.training.sync import model_logger, send_unless_sent
@@ -78,6 +78,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         engine.run()
         engine.loader.close()
         engine.evaluator.close()
+        engine.average.close()
         _report_skipped(engine, tracker)
         if tracker is not None:
             log_model = model_logger(folder, tracker, job.config.algorithm)
@@ -142,12 +143,13 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
     )
     algorithm = _algorithm(job, group, precision, data)
     sets, skip = suite.tested, config.corrupt == "skip"
+    evaluator = Evaluator(sets, group, precision, suite.task, config.eval_batch_size, workers, skip)
     members = {"val": suite.validating, "test": suite.testing}
-    return Engine(
+    engine = Engine(
         config=config,
         algorithm=algorithm,
         loader=TrainLoader(train_plan, config.seed, workers, at_least, pin),
-        evaluator=Evaluator(sets, group, precision, suite.task, config.eval_batch_size, workers, skip),
+        evaluator=evaluator,
         phases={entry.name: [phase for phase, of in members.items() if entry in of] for entry in sets},
         derive=functools.partial(derived.values, job.protocol.derived, test_domains=suite.test_domains),
         monitor=suite.monitor,
@@ -157,7 +159,10 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         precision=precision,
         folder=folder,
         describe={"classes": list(suite.classes), "train_data": dataclasses.asdict(data)},
+        average=averaged.make_average(job, algorithm, evaluator, workers),
     )
+    averaged.refuse_too_short(engine)
+    return engine
 
 
 def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) -> Algorithm:
