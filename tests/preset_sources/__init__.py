@@ -83,7 +83,7 @@ def below(setting: str, owners: Sequence[str]) -> str:
     """What an open setting is, by suite where suites differ."""
     if setting.startswith("hparams."):
         return word(METHODS[owners[0]][setting.removeprefix("hparams.")])
-    given = {suite: word(values[setting]) for suite, values in SUITES.items()}
+    given = {suite: word({**LATER, **values}[setting]) for suite, values in SUITES.items()}
     if len(set(given.values())) == 1:
         return given["biasbed"]
     return ", ".join(f"{suite} {value}" for suite, value in given.items())
