@@ -18,7 +18,7 @@ import numpy as np
 from biasbed.data import remembered
 from biasbed.data.decoding import EXTENSIONS, open_file
 from biasbed.data.listing import images_below, labelled, reading, scan
-from biasbed.data.source import Picture, Source
+from biasbed.data.source import Names, Picture, Source
 from biasbed.errors import UsageError
 
 _opened: ContextVar[dict[Any, FolderSource] | None] = ContextVar("_opened", default=None)
@@ -53,6 +53,7 @@ class FolderSource(Source):
     @functools.cached_property
     def _sizes(self) -> bytes:
         """Sizes of the files, asked for once: a data set may have a million of them."""
+        assert isinstance(self.ids, Names)
         known = remembered.sizes(self.root, self.ids)
         if known is not None:
             return known.tobytes()

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
+import json
 import os
 import random
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,23 +46,19 @@ class Remembered:
     """What was below a folder."""
 
     names: tuple[str, ...]  # of the sub-folders that were asked for
-    counts: np.ndarray  # [names] images below each
+    counts: tuple[int, ...]  # images below each
+    folders: Mapping[str, Stamp]  # every folder that was listed, by its path relative to the folder
     images: bytes  # paths relative to the folder, in order, with _END between them
-    folders: tuple[str, ...]  # every folder that was listed, relative
-    stamps: np.ndarray  # [folders,3]
-    sizes: np.ndarray  # [images] bytes; empty where they were not asked for
+    sizes: np.ndarray  # [images] bytes, int64; empty where they were not asked for
 
     def below(self) -> list[list[str]]:
         """The images of each of the sub-folders."""
-        images, ends = self.images.decode().split(_END), np.cumsum(self.counts)
+        images, ends = self.images.decode().split(_END), itertools.accumulate(self.counts)
         return [images[end - count : end] for end, count in zip(ends, self.counts, strict=True)]
 
     def is_now(self, root: Path) -> bool:
         """Whether every folder is as it was."""
-        return all(
-            stamp(os.stat(f"{root}/{name}")) == tuple(known)
-            for name, known in zip(self.folders, self.stamps.tolist(), strict=True)
-        )
+        return all(stamp(os.stat(f"{root}/{name}")) == known for name, known in self.folders.items())
 
 
 def listing(root: Path, names: Sequence[str]) -> list[list[str]] | None:
@@ -70,12 +69,12 @@ def listing(root: Path, names: Sequence[str]) -> list[list[str]] | None:
 
 def remember(root: Path, names: Sequence[str], found: Sequence[Sequence[str]], listed: dict[str, Stamp]) -> None:
     """Keep what was just listed. listed: of every folder, by its relative path, what it was before it was listed."""
-    counts = np.array([len(images) for images in found], dtype=np.int64)
-    stamps = np.array(list(listed.values()), dtype=np.int64).reshape(-1, 3)
-    if counts.sum() < LEAST or stamps[:, 1:].max() > (time.time() - SETTLED) * 1e9:
+    counts = tuple(map(len, found))
+    latest = max((changed for _, *times in listed.values() for changed in times), default=0)
+    if sum(counts) < LEAST or latest > (time.time() - SETTLED) * 1e9:
         return
     images = _END.join(name for own in found for name in own).encode()
-    _write(root, Remembered(tuple(names), counts, images, tuple(listed), stamps, np.empty(0, dtype=np.int64)))
+    _write(root, Remembered(tuple(names), counts, listed, images, np.empty(0, dtype=np.int64)))
 
 
 def sizes(root: Path, images: Names) -> np.ndarray | None:
@@ -109,28 +108,29 @@ def forget(root: Path) -> None:
 def _place(root: Path) -> Path:
     """RuntimeError where there is no home."""
     name = hashlib.sha256(os.fsencode(os.path.abspath(root))).hexdigest()[:16]
-    return own_home() / "cache" / "listings" / f"{name}.npz"
+    return own_home() / "cache" / "listings" / name
 
 
 def _read(root: Path) -> Remembered | None:
     """What is kept of a folder, as long as it holds; None for anything else, whatever is in the file."""
     try:
-        with np.load(_place(root), allow_pickle=False) as kept:  # a zip archive, with a CRC-32 of each part
-            parts = {name: kept[name] for name in kept.files}
-        names, folders = (tuple(parts[name].tobytes().decode().split(_END)) for name in ("names", "folders"))
-        counts, images, stamps, sizes = (parts[name] for name in ("counts", "images", "stamps", "sizes"))
-        known = Remembered(names, counts, images.tobytes(), folders, stamps, sizes)
+        checksum, head, body = _place(root).read_bytes().split(b"\n", 2)
+        if int(checksum, 16) != zlib.crc32(body, zlib.crc32(head)):
+            return None
+        told = json.loads(head)
+        folders = {name: (inode, modified, changed) for name, (inode, modified, changed) in told["folders"].items()}
+        images, sizes = body[: told["length"]], np.frombuffer(body[told["length"] :], dtype=np.int64)
+        known = Remembered(tuple(told["names"]), tuple(told["counts"]), folders, images, sizes)
         return known if known.is_now(root) else None
-    except Exception:  # of bytes that are no archive, numpy and zipfile raise nearly anything
+    except Exception:  # of what is no such file, nearly anything is raised
         return None
 
 
 def _write(root: Path, known: Remembered) -> None:
-    names, folders = (_END.join(texts).encode() for texts in (known.names, known.folders))
-    texts = {"names": names, "images": known.images, "folders": folders}
-    parts = {name: np.frombuffer(text, dtype=np.uint8) for name, text in texts.items()}
+    told = {"names": known.names, "counts": known.counts, "folders": known.folders, "length": len(known.images)}
+    head, body = json.dumps(told).encode(), known.images + known.sizes.tobytes()
     with contextlib.suppress(OSError, RuntimeError):  # a home that is full, read-only or not there
         path = _place(root)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(path, durable=False) as temporary, temporary.open("wb") as file:
-            np.savez(file, counts=known.counts, stamps=known.stamps, sizes=known.sizes, **parts)
+        with whole(path, durable=False) as temporary:
+            temporary.write_bytes(b"\n".join([b"%08x" % zlib.crc32(body, zlib.crc32(head)), head, body]))
