@@ -118,7 +118,7 @@ def _read(root: Path) -> Remembered | None:
         if int(checksum, 16) != zlib.crc32(body, zlib.crc32(head)):
             return None
         told = json.loads(head)
-        folders = {name: (inode, modified, changed) for name, (inode, modified, changed) in told["folders"].items()}
+        folders = {name: (inode, modified, changed) for name, (inode, modified, changed) in told["listed"].items()}
         images, sizes = body[: told["length"]], np.frombuffer(body[told["length"] :], dtype=np.int64)
         known = Remembered(tuple(told["names"]), tuple(told["counts"]), folders, images, sizes)
         return known if known.is_now(root) else None
@@ -127,7 +127,7 @@ def _read(root: Path) -> Remembered | None:
 
 
 def _write(root: Path, known: Remembered) -> None:
-    told = {"names": known.names, "counts": known.counts, "folders": known.folders, "length": len(known.images)}
+    told = {"names": known.names, "counts": known.counts, "listed": known.folders, "length": len(known.images)}
     head, body = json.dumps(told).encode(), known.images + known.sizes.tobytes()
     with contextlib.suppress(OSError, RuntimeError):  # a home that is full, read-only or not there
         path = _place(root)
