@@ -30,12 +30,20 @@ class Optim:
     nesterov: bool = setting(False, "Nesterov's momentum (sgd)")
     beta1: float = setting(0.9, "decay of the mean gradient (adam, adamw)", ge=0, lt=1)
     beta2: float = setting(0.999, "decay of the squared gradient (adam, adamw)", ge=0, lt=1)
-    weight_decay: float = setting(1e-4, "weight decay, on every parameter", ge=0)
-    schedule: Literal["step", "cosine", "constant"] = setting("step", "course of the rate after warm-up")
+    weight_decay: float = setting(1e-4, "weight decay, on every parameter (but see decay_norms)", ge=0)
+    decay_norms: bool = setting(True, "weight decay also on parameters of one dimension: norms, biases", later=True)
+    head_factor: float = setting(1.0, "rate of the networks' classifiers by that of all else", gt=0, later=True)
+    schedule: Literal["step", "cosine", "constant", "piecewise"] = setting("step", "course of the rate after warm-up")
     milestones: tuple[float, ...] = setting(
         (0.3, 0.6, 0.9), "step: parts of the training (between restarts) after which lr drops"
     )
     gamma: float = setting(0.1, "step: factor of each drop", gt=0, le=1)
+    points: tuple[float, ...] = setting(
+        (0.0, 0.4, 1.0),
+        "piecewise: parts of the training (between restarts) between which it is linear",
+        later=True,
+    )
+    factors: tuple[float, ...] = setting((0.0, 1.0, 0.0), "piecewise: the rate there, by lr", later=True)
     warmup: float = setting(0.0, "epochs in which the rate grows linearly from zero", ge=0)
     restarts: tuple[float, ...] = setting(
         (), "parts of the training after which schedule, warm-up and momenta begin anew, each to last until the next"
@@ -48,6 +56,13 @@ class Optim:
                 raise ValueError(f"optim.{name}={parts}: parts of the training, rising, between 0 and 1")
         if self.nesterov and not self.momentum:
             raise ValueError("optim.nesterov needs optim.momentum above 0")
+        rising = self.points[:1] == (0,) and self.points[-1:] == (1,) and list(self.points) == sorted(set(self.points))
+        if not rising:
+            raise ValueError(f"optim.points={self.points}: parts of the training, rising, from 0 to 1")
+        if len(self.factors) != len(self.points) or not all(0 <= factor < math.inf for factor in self.factors):
+            raise ValueError(f"optim.factors={self.factors}: one for each of optim.points={self.points}, 0 or more")
+        if self.schedule == "piecewise" and self.warmup:
+            raise ValueError("optim.schedule=piecewise has its warm-up in optim.points: give optim.warmup=0")
 
     def rate(self, batch_size: int) -> float:
         """The initial learning rate for this global batch size."""
@@ -66,6 +81,26 @@ class NetworkSettings:
     scale: Literal["auto", "unit", "unit_255"] = setting(
         "auto", "images as the backbone expects them (auto), in [0,1] (unit), or in [0,1] / 255 (unit_255)", later=True
     )
+
+
+@dataclass(frozen=True)
+class Swad:
+    """Over which steps SWAD averages (Cha et al. 2021, algorithm 1); their values."""
+
+    optimum_patience: int = setting(
+        3,
+        "N_s: it starts at the evaluation whose validation loss none of the next N_s - 1 undercuts",
+        ge=1,
+        later=True,
+    )
+    overfit_patience: int = setting(
+        6, "N_e: it ends before this many evaluations in a row with a loss above the tolerance", ge=1, later=True
+    )
+    tolerance: float = setting(1.3, "r: that, by the mean loss of the first N_s evaluations", ge=1, later=True)
+
+    def __post_init__(self) -> None:
+        if self.overfit_patience < self.optimum_patience:
+            raise ValueError(f"swad.overfit_patience={self.overfit_patience}: at least swad.optimum_patience")
 
 
 @dataclass(frozen=True)
@@ -155,6 +190,11 @@ class Config:
     batch_size: int = setting(256, "images per step over all processes", ge=2)
     accumulate: int = setting(1, "parts of each batch whose gradients are added up before the step", ge=1)
     optim: Optim = Optim()
+    average: Literal["none", "sma", "swad"] = setting(
+        "none", "what is tested: the weights, or their mean over steps (docs/methods.md)", later=True
+    )
+    average_from: int = setting(100, "sma: the step from which on the weights are averaged", ge=1, later=True)
+    swad: Swad = Swad()
     precision: Literal["fp32", "bf16", "fp16"] = setting("fp32", "arithmetic; fp16 with a dynamic loss scale")
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "cuda where there is a GPU")
     nproc: int | Auto = setting("auto", "processes: one per GPU, else one")

@@ -76,8 +76,8 @@ def _specs(cls: Any) -> Mapping[str, Spec]:
             found |= {f"{field.name}.{n}": dataclasses.replace(s, name=f"{field.name}.{n}") for n, s in nested.items()}
         elif field.metadata:
             meta = field.metadata
-            about = (meta[key] for key in ("help", "bounds", "identity", "later"))
-            found[field.name] = Spec(field.name, kind, field.default, *about)
+            told = {name: meta[name] for name in ("help", "bounds", "identity", "later")}
+            found[field.name] = Spec(field.name, kind, field.default, **told)
     return found
 
 

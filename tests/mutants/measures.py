@@ -182,8 +182,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "optimizer: no momentum",
-            "parameters, rate, momentum=optim.momentum, nesterov",
-            "parameters, rate, momentum=0.5 * optim.momentum, nesterov",
+            "grouped, rate, momentum=optim.momentum, nesterov",
+            "grouped, rate, momentum=0.5 * optim.momentum, nesterov",
             "another optimizer than configured",
             "::test_every_setting_of_an_optimizer_reaches_it",
         ),

@@ -254,8 +254,8 @@ MUTANTS: list[Mutant] = [
         "training/test_engine.py::test_gradients_are_unscaled_and_clipped_by_total_norm",
         (
             "base: clipping of each tensor",
-            "torch.nn.utils.clip_grad_norm_(_parameters(optimizer), clip[name])",
-            "[torch.nn.utils.clip_grad_norm_(p, clip[name]) for p in _parameters(optimizer)]",
+            "torch.nn.utils.clip_grad_norm_(parameters_of(optimizer), clip[name])",
+            "[torch.nn.utils.clip_grad_norm_(p, clip[name]) for p in parameters_of(optimizer)]",
             "the norm that is limited is that of all parameters",
         ),
         (

@@ -7,6 +7,7 @@ tests/algorithms/test_presets.py` writes; the tests there compare it with what e
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from preset_sources.authors import (
     SAGNET_AUTHORS,
 )
 from preset_sources.biasbed import CODE, paper
-from preset_sources.lines import METHODS, SUITES, Recipe
+from preset_sources.lines import LATER, METHODS, SUITES, Recipe
 
 RECIPES: tuple[Recipe, ...] = (
     paper(("erm", "stylized_erm", "deepaug_cae", "deepaug_edsr", "deepaug")),
@@ -65,6 +66,8 @@ Programs are cited by file and option or name, as read in the repositories D1noF
 with `biasedbed/`), bfshi/InfoDrop (0dc1b24), onuriel/PermutedAdaIN (819cdb9), hyseob/SagNet (f87161c),
 LiYingwei/ShapeTextureDebiasedTraining (afdb8b7), hendrycks/imagenet-r (3131cac) and rgeirhos/texture-vs-shape
 (ccd0c01).
+
+{later}
 """
 
 
@@ -81,7 +84,7 @@ def below(setting: str, owners: Sequence[str]) -> str:
     """What an open setting is, by suite where suites differ."""
     if setting.startswith("hparams."):
         return word(METHODS[owners[0]][setting.removeprefix("hparams.")])
-    given = {suite: word(values[setting]) for suite, values in SUITES.items()}
+    given = {suite: word({**LATER, **values}[setting]) for suite, values in SUITES.items()}
     if len(set(given.values())) == 1:
         return given["biasbed"]
     return ", ".join(f"{suite} {value}" for suite, value in given.items())
@@ -112,4 +115,7 @@ def _extends(recipe: Recipe, other: Recipe) -> bool:
 
 def document() -> str:
     tables = [table(recipe, RECIPES[:number]) for number, recipe in enumerate(RECIPES)]
-    return "\n".join([HEAD, *(f"{each}\n" for each in tables)])
+    names = ", ".join(f"`{name}`" for name in LATER)
+    later = f"These came later: {names}. A preset that says nothing about them leaves training as it is without them."
+    head = HEAD.format(later=textwrap.fill(later, 120))
+    return "\n".join([head, *(f"{each}\n" for each in tables)])

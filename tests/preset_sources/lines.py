@@ -40,6 +40,22 @@ BELOW: Mapping[str, Any] = {
     "nproc": "auto",
     "corrupt": "stop",
 }
+# Settings of training that came after the recipes: of each its default, with which training is as it was without it.
+LATER: Mapping[str, Any] = {
+    "network.dropout": 0.0,
+    "network.freeze_statistics": False,
+    "network.channels": 3,
+    "network.scale": "auto",
+    "optim.decay_norms": True,
+    "optim.head_factor": 1.0,
+    "optim.points": (0.0, 0.4, 1.0),
+    "optim.factors": (0.0, 1.0, 0.0),
+    "average": "none",
+    "average_from": 100,
+    "swad.optimum_patience": 3,
+    "swad.overfit_patience": 6,
+    "swad.tolerance": 1.3,
+}
 FILES: Mapping[str, Any] = {
     "val_fraction": 0.2,
     "preprocess.size": "auto",

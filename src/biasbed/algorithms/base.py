@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from biasbed.algorithms.needs import NEEDS
 from biasbed.algorithms.requests import Phase, Stage, StreamRequest, View
 from biasbed.batch import MAIN, at_least_fp32
+from biasbed.compute.optim import parameters_of
 
 if TYPE_CHECKING:
     from biasbed.batch import Batch
@@ -171,7 +172,7 @@ class Algorithm(nn.Module):
                 self.setup.precision.scale(total * (share * self.progress.weight)).backward()
             for name, loss in losses.items():
                 terms[name] = terms.get(name, 0.0) + at_least_fp32(loss.detach()) * share
-        parameters = _parameters(self.optimizer("main"))
+        parameters = parameters_of(self.optimizer("main"))
         unscaled = [None if p.grad is None else self.setup.precision.unscale(p.grad) for p in parameters]
         self.apply_gradients({"main": unscaled})
         return terms
@@ -224,7 +225,8 @@ class Algorithm(nn.Module):
     ) -> None:
         """Step the named optimizers, in order, all or none.
 
-        gradients: per optimizer one gradient per parameter, in the order of its parameter groups.
+        gradients: per optimizer one gradient per parameter, in the order in which `setup.optimizer` was given them
+            (with groups of the method's own: in the groups' order).
         clip: largest total norm per optimizer, applied here, after averaging over processes.
         Under fp16 a non-finite gradient anywhere skips every one of these steps and lowers the loss scale; the vote
         needs no message, as averaged gradients are equal on all processes.
@@ -234,10 +236,10 @@ class Algorithm(nn.Module):
             return
         for name, values in gradients.items():
             optimizer = self.optimizer(name)
-            for parameter, gradient in zip(_parameters(optimizer), values, strict=True):
+            for parameter, gradient in zip(parameters_of(optimizer), values, strict=True):
                 parameter.grad = gradient
             if clip and name in clip:
-                torch.nn.utils.clip_grad_norm_(_parameters(optimizer), clip[name])
+                torch.nn.utils.clip_grad_norm_(parameters_of(optimizer), clip[name])
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 
@@ -355,7 +357,3 @@ class Algorithm(nn.Module):
         """DDP sends gradients with the last of the accumulated parts only."""
         ddp = self._runtime.ddp
         return torch.enable_grad() if ddp is None or last else ddp.no_sync()
-
-
-def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from biasbed import algorithms, networks
@@ -16,6 +17,7 @@ from biasbed.compute.optim import make_optimizer
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, config_class
 from biasbed.errors import Failure, UsageError, shown
+from biasbed.networks.network import head_parameters
 from biasbed.settings import build, specs
 from biasbed.tasks import MultiClass, Task
 
@@ -29,17 +31,23 @@ def make_algorithm(
     prepared: Callable[[str], nn.Module] = none_prepared,
 ) -> Algorithm:
     """The configured algorithm with fresh networks, on the group's device; `prepared` is needed for training only."""
+
+    def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        return make_optimizer(config.optim, config.batch_size, parameters, head_parameters(algorithm))
+
     setup = Setup(
         num_classes=data.num_classes,
         task=task,
         network=networks_for(config, data.num_classes, group),
-        optimizer=lambda parameters: make_optimizer(config.optim, config.batch_size, parameters),
+        optimizer=optimizer,
         group=group,
         precision=precision,
         accumulate=config.accumulate,
         prepared=prepared,
     )
-    algorithm = algorithms.load(config.algorithm)(config.hparams, setup)
+    algorithm: Algorithm = algorithms.load(config.algorithm)(config.hparams, setup)
+    if config.optim.head_factor != 1 and not any(True for _ in head_parameters(algorithm)):
+        raise UsageError(f"optim.head_factor: {config.algorithm} has no network with a linear classifier")
     algorithm.on_train_data(data)
     return algorithm.to(group.device)
 

@@ -3,8 +3,8 @@
 A preset is a recipe of training, as the authors of methods give them, of testing, or of both. It says something about
 *every* setting of the parts that it touches: the value that its source fixes, or `OPEN` where the source leaves the
 choice to whoever follows it; an open setting stays what the layers below make it. A preset that is silent about a
-setting is refused, so that no default of a suite slips into a published recipe unseen. A setting that came `later` than
-the recipes need not be named: it has its own default then, with which all recipes were followed before it was there.
+setting is refused, so that no default of a suite slips into a published recipe unseen. About a setting that came
+`later`, silence says what every recipe from before it says: its default, with which training is as it was without it.
 
     {"optim.lr": 0.1, "optim.warmup": 0.0, "augment": OPEN, ...}        a group's name stands for all that is in it
 """
@@ -34,7 +34,7 @@ Presets = Mapping[str, Preset]
 # are held out, how often is tested) or of the machine.
 TRAINING = (
     *("backbone", "network", "init", "image_size", "augment", "epochs", "steps", "batch_size", "optim", "precision"),
-    "hparams",
+    *("average", "average_from", "swad", "hparams"),
 )
 TESTING = ("preprocess", "stimuli", "categories")
 
@@ -49,18 +49,18 @@ def fixed(preset: Preset, known: Mapping[str, Spec], whose: str) -> dict[str, An
 
     known: all settings that there are. whose: the preset, in words.
     """
-    values = {name: value for name, value in preset.items() if value is not OPEN}
+    later: dict[str, Any] = {}
     for part in (TRAINING, TESTING):
         if any(within(name, part) for name in preset):
             silent = [n for n in known if within(n, part) and n not in preset and _group(n) not in preset]
-            values |= {name: known[name].default for name in silent if known[name].later}
-            missing = [name for name in silent if not known[name].later]
-            if missing:
+            later |= {n: known[n].default for n in silent if known[n].later}
+            lacking = [n for n in silent if n not in later]
+            if lacking:
                 raise UsageError(
-                    f"{whose} says nothing about {', '.join(missing)}: a recipe names every setting of its part, with "
-                    "a value or as biasbed.algorithms.recipes.OPEN"
+                    f"{whose} says nothing about {', '.join(lacking)}: a recipe names every setting of its part, "
+                    "with a value or as biasbed.algorithms.recipes.OPEN"
                 )
-    return values
+    return later | {name: value for name, value in preset.items() if value is not OPEN}
 
 
 def named(

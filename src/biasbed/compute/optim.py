@@ -1,11 +1,13 @@
-"""The learning rate as a function of the step: nothing to save, nothing to restore."""
+"""The configured optimizer, and the learning rate as a function of the step: nothing to save, nothing to restore."""
 
 from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -34,6 +36,8 @@ def begins_anew(optim: Optim, step: int, following: int, total: int) -> bool:
 
 
 def _factor(optim: Optim, step: int, total: int, steps_per_epoch: int) -> float:
+    if optim.schedule == "piecewise":  # each step at the rate of its end, as warm-up is
+        return float(np.interp((step + 1) / total, optim.points, optim.factors))
     warm = round(optim.warmup * steps_per_epoch)
     if step < warm:
         return (step + 1) / warm
@@ -44,12 +48,53 @@ def _factor(optim: Optim, step: int, total: int, steps_per_epoch: int) -> float:
     return 1.0
 
 
-def make_optimizer(optim: Optim, batch_size: int, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """The configured optimizer at its initial rate for this global batch size."""
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+PLACES = "places"  # of a group's parameters, among those that the optimizer was asked for
+
+
+def make_optimizer(
+    optim: Optim,
+    batch_size: int,
+    parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
+    head: Iterable[nn.Parameter] = (),
+) -> torch.optim.Optimizer:
+    """The configured optimizer at its initial rate for this global batch size.
+
+    parameters: or groups of them with options of their own, as torch takes them. head: the classifiers' parameters.
+    """
     rate = optim.rate(batch_size)
+    grouped: Any = parameters
+    if optim.head_factor != 1 or not optim.decay_norms:
+        grouped = list(_groups(optim, rate, list(parameters), {id(parameter) for parameter in head}))
     if optim.name == "sgd":
         return torch.optim.SGD(
-            parameters, rate, momentum=optim.momentum, nesterov=optim.nesterov, weight_decay=optim.weight_decay
+            grouped, rate, momentum=optim.momentum, nesterov=optim.nesterov, weight_decay=optim.weight_decay
         )
     kind = torch.optim.Adam if optim.name == "adam" else torch.optim.AdamW
-    return kind(parameters, rate, betas=(optim.beta1, optim.beta2), weight_decay=optim.weight_decay)
+    return kind(grouped, rate, betas=(optim.beta1, optim.beta2), weight_decay=optim.weight_decay)
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    """Its parameters in the order in which it was asked for them, whatever groups `make_optimizer` made of them."""
+    groups = optimizer.param_groups
+    found: list[nn.Parameter] = [parameter for group in groups for parameter in group["params"]]
+    places = [place for group in groups for place in group.get(PLACES, ())]
+    return [found[number] for number in np.argsort(places)] if places else found
+
+
+def _groups(optim: Optim, rate: float, given: list[Any], head: set[int]) -> Iterator[dict[str, Any]]:
+    """Groups whose parameters share rate and decay; the first has neither head nor norms, if there is anything else."""
+    first = 0
+    for whole in given if given and isinstance(given[0], dict) else [{"params": given}]:
+        parameters = list(whole["params"])
+        kinds = [(id(p) in head, not optim.decay_norms and p.ndim <= 1) for p in parameters]
+        for is_head, is_spared in sorted(set(kinds)):
+            rows = [row for row, kind in enumerate(kinds) if kind == (is_head, is_spared)]
+            group = {**whole, "params": [parameters[row] for row in rows], PLACES: [first + row for row in rows]}
+            if is_head:
+                group["lr"] = group.get("lr", rate) * optim.head_factor
+            if is_spared:
+                group["weight_decay"] = 0.0
+            yield group
+        first += len(parameters)

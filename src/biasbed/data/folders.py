@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from biasbed.data import remembered
 from biasbed.data.decoding import EXTENSIONS, open_file
 from biasbed.data.listing import images_below, labelled, reading, scan
-from biasbed.data.source import Picture, Source
+from biasbed.data.source import Names, Picture, Source
 from biasbed.errors import UsageError
 
 _opened: ContextVar[dict[Any, FolderSource] | None] = ContextVar("_opened", default=None)
@@ -46,19 +47,25 @@ class FolderSource(Source):
         return open_file(self.root / self.ids[row])
 
     def fingerprint(self) -> str:
-        """Of names, labels and sizes in bytes: a stat per file, no file is read."""
+        """Of names, labels and sizes in bytes: no file is read. A stat per file, or of some of an unchanged tree's."""
         return self._digest(self._sizes)
 
     @functools.cached_property
     def _sizes(self) -> bytes:
         """Sizes of the files, asked for once: a data set may have a million of them."""
+        assert isinstance(self.ids, Names)
+        known = remembered.sizes(self.root, self.ids)
+        if known is not None:
+            return known.tobytes()
         starts = range(0, len(self.ids), 256)  # a task per file would cost more than its stat
         with ThreadPoolExecutor(8) as pool:
             try:
                 sizes = [size for found in pool.map(self._sizes_from, starts) for size in found]
             except OSError as error:
                 raise UsageError(f"can't read {error.filename}: {error.strerror}") from None
-        return np.asarray(sizes, dtype=np.int64).tobytes()
+        found = np.asarray(sizes, dtype=np.int64)
+        remembered.remember_sizes(self.root, self.ids, found)
+        return found.tobytes()
 
     def _sizes_from(self, start: int) -> list[int]:
         return [os.stat(f"{self.root}/{name}").st_size for name in self.ids[start : start + 256]]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from biasbed.data import remembered
 from biasbed.data.decoding import EXTENSIONS
 from biasbed.errors import UsageError
 from biasbed.settings import is_text
@@ -48,11 +49,19 @@ def scan(folder: Path) -> tuple[list[str], list[str]]:
 def images_below(folder: Path, names: Sequence[str]) -> list[list[str]]:
     """For each named sub-folder, its images at any depth: paths relative to `folder`, sorted.
 
-    The folders are listed in parallel, without a stat per file: a training set is a million files on a slow disk.
-    UsageError for a link that leads back to a folder above it.
+    The folders are listed in parallel, without a stat per file: a training set is a million files on a slow disk; and
+    not at all where none of them changed since they were last. UsageError for a link that leads back to a folder above
+    it.
     """
+    known = remembered.listing(folder, names)
+    if known is not None:
+        return known
+    listed: dict[str, remembered.Stamp] = {}
     with ThreadPoolExecutor(THREADS) as pool:
-        return [sorted(found) for found in pool.map(lambda name: _walk(folder / name, f"{name}/", ()), names)]
+        walks = pool.map(lambda name: _walk(folder / name, f"{name}/", (), listed), names)
+        found = [sorted(images) for images in walks]
+    remembered.remember(folder, names, found, listed)
+    return found
 
 
 def labelled(folder: Path, classes: Sequence[str]) -> tuple[list[str], np.ndarray, list[str]]:
@@ -63,13 +72,16 @@ def labelled(folder: Path, classes: Sequence[str]) -> tuple[list[str], np.ndarra
     return [name for images in per_class for name in images], labels, empty
 
 
-def _walk(folder: Path, prefix: str, above: tuple[tuple[int, int], ...]) -> list[str]:
-    """`above`: device and inode of the folders that lead here."""
+def _walk(
+    folder: Path, prefix: str, above: tuple[tuple[int, int], ...], listed: dict[str, remembered.Stamp]
+) -> list[str]:
+    """`above`: device and inode of the folders that lead here. listed: takes the stamp of every folder."""
     status = os.stat(folder)
+    listed[prefix] = remembered.stamp(status)
     own = status.st_dev, status.st_ino
     if own in above:
         raise UsageError(f"{folder} is a link to a folder that it is in: remove it")
     folders, images = scan(folder)
     return [prefix + name for name in images] + [
-        name for sub in folders for name in _walk(folder / sub, f"{prefix}{sub}/", (*above, own))
+        name for sub in folders for name in _walk(folder / sub, f"{prefix}{sub}/", (*above, own), listed)
     ]

@@ -21,6 +21,7 @@ from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.registry import Registry
 from biasbed.system.files import write_whole
+from biasbed.system.places import own_home
 
 if TYPE_CHECKING:
     from biasbed.data.folders import FolderSource
@@ -48,8 +49,7 @@ def base(prepared_dir: str) -> Path:
     """The folder of everything prepared; `auto`: in `$BIASBED_HOME`, else in `~/.biasbed`."""
     if prepared_dir != "auto":
         return Path(prepared_dir).expanduser().resolve()
-    home = os.environ.get("BIASBED_HOME")
-    return (Path(home).expanduser().absolute() if home else Path.home() / ".biasbed") / "prepared"
+    return own_home() / "prepared"
 
 
 @dataclass(frozen=True)

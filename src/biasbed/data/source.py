@@ -59,6 +59,10 @@ class Names(Sequence[str]):
         self._bytes = np.frombuffer(b"".join(encoded), dtype=np.uint8)
         self._ends = np.cumsum([0, *map(len, encoded)])
 
+    def joined(self, between: str) -> bytes:
+        """All of them in one, with a character of ASCII between them."""
+        return np.insert(self._bytes, self._ends[1:-1], ord(between)).tobytes()
+
     def __len__(self) -> int:
         return len(self._ends) - 1
 
@@ -135,7 +139,10 @@ class Source:
 
     def _digest(self, *parts: bytes) -> str:
         """Hash of labels, ids and the given bytes."""
-        sha = hashlib.sha256("\n".join((*self.classes, *self.ids)).encode())
+        assert isinstance(self.ids, Names)
+        sha = hashlib.sha256("\n".join(self.classes).encode())
+        if len(self.ids):
+            sha.update(b"\n" * bool(self.classes) + self.ids.joined("\n"))
         for part in (self.y.tobytes(), *parts):
             sha.update(part)
         return sha.hexdigest()[:16]

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from biasbed import record
-from biasbed.batch import stacked
+from biasbed.batch import at_least_fp32, stacked
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.loading import loader_options
@@ -33,7 +33,7 @@ class _Part:
 
     row: np.ndarray  # [N] position in the source
     decision: np.ndarray  # [N] class
-    loss: np.ndarray  # [N] float32; NaN where the label map gives no logits
+    loss: np.ndarray  # [N], at least float32; NaN where the label map gives no logits
     top: np.ndarray  # [N, up to 5] classes, best first
     top_score: np.ndarray  # [N, up to 5] their probabilities among the set's classes
     rank: np.ndarray  # [N] place of the label among all the model's outputs, 1 for the best
@@ -138,7 +138,7 @@ class Evaluator:
         x = as_input(images.to(self.group.device, non_blocking=True))
         with self.precision.autocast():
             logits = predict(x)
-        logits = logits.float()
+        logits = at_least_fp32(logits)
         scores = entry.label_map(logits)
         shown = entry.label_map.probabilities(scores)
         y, bias = self._column(entry.source.y, rows), entry.source.bias
@@ -154,7 +154,7 @@ class Evaluator:
         return _Part(
             row=rows.numpy(),
             decision=scores.argmax(dim=1).cpu().numpy(),
-            loss=loss.float().cpu().numpy(),
+            loss=loss.cpu().numpy(),
             top=order.cpu().numpy().astype(np.int32),
             top_score=shown.gather(1, order).cpu().numpy(),
             rank=rank.cpu().numpy(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import torch
@@ -109,3 +109,10 @@ class Network(nn.Module):
         if self._head is None:
             raise heads.without_head(self.backbone)
         return self._head
+
+
+def head_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
+    """The parameters of the classifiers of all networks in a module: of the last linear layer that each has."""
+    for network in module.modules():
+        if isinstance(network, Network) and network.head is not None:
+            yield from network.head.parameters()

@@ -12,6 +12,7 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 from biasbed import suites
+from biasbed.data import remembered
 from biasbed.data.decoding import DEEP, PROBLEMS, TOO_DEEP, open_file, reading_file
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS
@@ -90,6 +91,8 @@ def examine(data_set: DataSet, data_dir: Path, whole: bool = False) -> Finding:
     folder = None
     try:
         folder = data_set.find(data_dir)
+        if folder is not None:
+            remembered.forget(folder)
         source = data_set.open(data_dir)
         layout = data_set.layout(source.root)
     except UsageError as error:

@@ -32,6 +32,12 @@ def public_text(text: str) -> str:
     return re.sub(r"\S+", lambda word: public_uri(word[0]), text)
 
 
+def own_home() -> Path:
+    """The folder of what is kept on this machine whatever the tracking server: `$BIASBED_HOME`, else `~/.biasbed`."""
+    given = os.environ.get("BIASBED_HOME")
+    return Path(given).expanduser().absolute() if given else Path.home() / ".biasbed"
+
+
 def home(tracking_uri: str) -> Path:
     """The folder of everything that is kept on this machine about one tracking server.
 

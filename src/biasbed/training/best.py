@@ -86,7 +86,8 @@ def mend(engine: Engine, evaluated: int | None) -> None:
     if whole and group.share_object(_lacks(engine, "best") if group.is_main else None):
         _decide_again(engine, best)
     if evaluated is not None and group.share_object(_lacks(engine, "last") if group.is_main else None):
-        engine.evaluate()
+        with engine.average.in_place():
+            engine.evaluate()
         if group.is_main:
             engine.write_decisions("last", evaluated)
 

@@ -18,6 +18,7 @@ from biasbed.algorithms.base import Algorithm, Progress
 from biasbed.algorithms.requests import Pass, Stage
 from biasbed.batch import Batch
 from biasbed.compute import checkpoint
+from biasbed.compute.average import Average
 from biasbed.compute.distributed import Group
 from biasbed.compute.optim import begins_anew, rate_factor
 from biasbed.compute.precision import Precision
@@ -56,12 +57,13 @@ class Engine:
         precision: Precision,
         folder: RunFolder,
         describe: dict[str, Any],
+        average: Average,  # of the weights, which is tested
     ) -> None:
         self.config, self.algorithm, self.reader, self.evaluator = config, algorithm, reader, evaluator
         self.phases_of, self.derive, self.best = phases_of, derive, best
         self.monitor, self.higher_is_better = monitor, higher_is_better
         self.group, self.precision = group, precision
-        self.folder, self.describe = folder, describe
+        self.folder, self.describe, self.average = folder, describe, average
         self.on_record: Callable[[Record], None] = lambda entry: None  # rank 0's tracker
         self.state, self.tally = TrainingState(), Tally()
         self.skipped: set[str] = set()
@@ -131,6 +133,8 @@ class Engine:
             for step, following, batch, skipped in self._batches(total):
                 self._note_skipped(skipped, bar)
                 self._update(stage, step, total, batch)
+                if self.is_last:
+                    self.average.add(step + 1)
                 if stage.rate is None and begins_anew(self.config.optim, step, following, total):
                     self.algorithm.reset_optimizers()
                 bar.tick(following - step)
@@ -213,12 +217,15 @@ class Engine:
             metrics["time/stages_seconds"] = self.state.earlier
         began = time.perf_counter()
         with self._postponed.suspended():
-            metrics |= self.evaluate()
-        metrics["time/evaluation_seconds"] = time.perf_counter() - began
-        number = self.state.step // (self.steps_per_epoch if self.config.unit == "epoch" else 1)
-        entry = {"step": number, "timestamp": int(time.time() * 1000), "metrics": metrics}
-        if self.group.is_main:
-            self._keep(entry)
+            self.average.judge()
+        with self.average.in_place():
+            with self._postponed.suspended():
+                metrics |= self.evaluate()
+            metrics["time/evaluation_seconds"] = time.perf_counter() - began
+            number = self.state.step // (self.steps_per_epoch if self.config.unit == "epoch" else 1)
+            entry = {"step": number, "timestamp": int(time.time() * 1000), "metrics": metrics}
+            if self.group.is_main:
+                self._keep(entry)
         return entry
 
     def _of_stage(self) -> Record:
@@ -326,23 +333,25 @@ class Engine:
         self.group.share_buffers(self.algorithm)
         ranks = self.group.gather_objects(self.tally.state_dict())
         random_states, skipped = self.group.random_states(), self.gather_skipped()
-        if self.group.is_main:
-            state = {
-                **self._description(),
-                "optimizers": self.algorithm.optimizer_states(),
-                "precision": self.precision.state_dict(),
-                "random": random_states,
-                "tallies": ranks,
-                "skipped": skipped,
-                "seconds": self._elapsed(),
-                "waited": self._waited,
-                "position": self.state.position(),
-                "tables": self.state.tables,
-                "history": self.state.history,
-                "evaluated": self.state.history[-1]["step"] if evaluated else None,
-                "best": self.state.best,
-            }
-            checkpoint.save(self.folder.path, state)
+        with self.average.in_place() as live:
+            if self.group.is_main:
+                state = {
+                    **self._description(),
+                    **self.average.checkpoint(live),
+                    "optimizers": self.algorithm.optimizer_states(),
+                    "precision": self.precision.state_dict(),
+                    "random": random_states,
+                    "tallies": ranks,
+                    "skipped": skipped,
+                    "seconds": self._elapsed(),
+                    "waited": self._waited,
+                    "position": self.state.position(),
+                    "tables": self.state.tables,
+                    "history": self.state.history,
+                    "evaluated": self.state.history[-1]["step"] if evaluated else None,
+                    "best": self.state.best,
+                }
+                checkpoint.save(self.folder.path, state)
         self._saved = time.perf_counter()
 
     def _description(self) -> dict[str, Any]:
@@ -361,6 +370,7 @@ class Engine:
     def _restore(self, state: Mapping[str, Any]) -> None:
         self.algorithm.load_marks(state.get("marks", {}))
         self.algorithm.load_state_dict(state["algorithm"])
+        self.average.restore(state)
         self.algorithm.load_optimizer_states(state["optimizers"])
         self.precision.load_state_dict(state["precision"])
         self.group.load_random_states([{n: t.cpu() for n, t in own.items()} for own in state["random"]])

@@ -32,7 +32,7 @@ from biasbed.system.processes import interruptible
 from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker, take_run_id
-from biasbed.training import best
+from biasbed.training import averaged, best
 from biasbed.training.engine import Engine
 from biasbed.training.job import Job, plan, take_place
 from biasbed.training.reading import Reader
@@ -132,12 +132,13 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
     algorithm = _algorithm(job, group, precision, reader.train_data)
     reader.check(algorithm.stages())
     sets, skip = suite.tested, config.corrupt == "skip"
+    evaluator = Evaluator(sets, group, precision, suite.task, config.eval_batch_size, workers, skip)
     members = {"val": suite.validating, "test": suite.testing}
-    return Engine(
+    engine = Engine(
         config=config,
         algorithm=algorithm,
         reader=reader,
-        evaluator=Evaluator(sets, group, precision, suite.task, config.eval_batch_size, workers, skip),
+        evaluator=evaluator,
         phases_of={entry.name: [phase for phase, of in members.items() if entry in of] for entry in sets},
         derive=functools.partial(derived.values, job.protocol.derived, test_domains=suite.test_domains),
         monitor=suite.monitor,
@@ -147,7 +148,10 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         precision=precision,
         folder=folder,
         describe={"classes": list(suite.classes), "train_data": dataclasses.asdict(reader.train_data)},
+        average=averaged.make_average(job, algorithm, evaluator),
     )
+    averaged.refuse_too_short(engine)
+    return engine
 
 
 def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) -> Algorithm:

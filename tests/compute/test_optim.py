@@ -1,0 +1,166 @@
+"""Groups of parameters with rates and decays of their own, and a rate that is linear between points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from biasbed.algorithms.base import Algorithm, TrainData
+from biasbed.algorithms.make import make_algorithm
+from biasbed.batch import Batch
+from biasbed.compute.distributed import Group
+from biasbed.compute.optim import make_optimizer, parameters_of, rate_factor
+from biasbed.compute.precision import Precision
+from biasbed.config import Optim
+from biasbed.errors import UsageError
+from biasbed.networks.network import head_parameters
+from biasbed.tasks import MultiClass
+from biasbed.training.resolve import resolve
+from helpers.making import images
+
+RATES = {"optim.lr": "0.01", "optim.lr_batch": "none"}
+
+
+def made(**flags: str) -> Algorithm:
+    config = resolve({"suite": "folders", "algorithm": "erm", "backbone": "resnet10", **RATES, **flags})
+    torch.manual_seed(0)
+    algorithm = make_algorithm(config, MultiClass(), Group(), Precision(), TrainData(8, 5, 1))
+    algorithm.start()
+    return algorithm.train()
+
+
+def rates(algorithm: Algorithm) -> dict[str, tuple[float, float]]:
+    """Rate and decay of each parameter, by name."""
+    groups = algorithm.optimizer("main").param_groups
+    told = {id(p): (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
+    return {name: told[id(parameter)] for name, parameter in algorithm.named_parameters()}
+
+
+def test_by_default_there_is_one_plain_group() -> None:
+    optimizer = made().optimizer("main")
+    assert len(optimizer.param_groups) == 1
+    assert set(optimizer.state_dict()["param_groups"][0]) == {
+        *torch.optim.SGD([nn.Parameter(torch.ones(1))]).state_dict()["param_groups"][0],
+        "initial_lr",
+    }
+
+
+def test_the_head_has_a_rate_of_its_own_and_norms_no_decay() -> None:
+    algorithm = made(**{"optim.head_factor": "10", "optim.decay_norms": "false"})
+    algorithm.set_rate(0.5)
+    for name, parameter in algorithm.named_parameters():
+        is_head = name.startswith("network.backbone.fc.")
+        wanted = (0.05 if is_head else 0.005, 0.0 if parameter.ndim == 1 else 1e-4)
+        assert rates(algorithm)[name] == pytest.approx(wanted), name
+    assert algorithm.optimizer("main").param_groups[0]["lr"] == 0.005  # what is logged
+
+
+def test_a_state_of_groups_is_restored() -> None:
+    algorithm, other = (made(**{"optim.decay_norms": "false"}) for _ in range(2))
+    algorithm.update(Batch(images(8), torch.arange(8) % 5))
+    other.load_optimizer_states(algorithm.optimizer_states())
+    for mine, theirs in zip(
+        parameters_of(algorithm.optimizer("main")), parameters_of(other.optimizer("main")), strict=True
+    ):
+        momentum = algorithm.optimizer("main").state[mine]["momentum_buffer"]
+        assert torch.equal(other.optimizer("main").state[theirs]["momentum_buffer"], momentum)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_gradients_keep_the_order_in_which_parameters_were_asked_for(name: Any) -> None:
+    """Groups mix them; each must get its own gradient, as with one group."""
+    found = []
+    for optim in (Optim(name=name, weight_decay=0), Optim(name=name, weight_decay=0, decay_norms=False)):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))
+        optimizer = make_optimizer(optim, 256, network.parameters())
+        assert [id(p) for p in parameters_of(optimizer)] == [id(p) for p in network.parameters()]
+        for number, parameter in enumerate(parameters_of(optimizer)):
+            parameter.grad = torch.full_like(parameter, number + 1.0)
+        optimizer.step()
+        found.append([parameter.detach().clone() for parameter in network.parameters()])
+    assert len(optimizer.param_groups) == 2
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("accumulate", ["1", "2"])
+def test_an_update_with_groups_of_one_rate_is_that_without(accumulate: str) -> None:
+    """Through the whole of a method: a factor of nearly one, which splits, changes next to nothing."""
+    batch = Batch(images(8), torch.arange(8) % 5)
+    plain, split = made(accumulate=accumulate), made(accumulate=accumulate, **{"optim.head_factor": "1.0000001"})
+    for algorithm in (plain, split):
+        algorithm.update(batch)
+    assert len(split.optimizer("main").param_groups) == 2
+    for one, other in zip(plain.parameters(), split.parameters(), strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-7)
+
+
+def test_groups_of_a_method_s_own_keep_their_options() -> None:
+    layer, head = nn.Linear(2, 2), nn.Linear(2, 2)
+    given = [{"params": layer.parameters(), "lr": 0.5}, {"params": [*head.parameters()]}]
+    optimizer = make_optimizer(Optim(lr=0.1, head_factor=3, decay_norms=False), 256, given, head.parameters())
+    told = [(group["lr"], group["weight_decay"], group["places"]) for group in optimizer.param_groups]
+    assert told == [
+        *((0.5, 1e-4, [0]), (0.5, 0.0, [1])),
+        *((pytest.approx(0.3), 1e-4, [2]), (pytest.approx(0.3), 0.0, [3])),
+    ]
+
+
+def test_what_the_head_is() -> None:
+    algorithm = made()
+    names = {id(p): name for name, p in algorithm.named_parameters()}
+    found = [names[id(p)] for p in head_parameters(algorithm)]
+    assert found == ["network.backbone.fc.weight", "network.backbone.fc.bias"]
+
+
+def test_a_method_without_a_head_of_a_network_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"optim\.head_factor: .*Plain has no network"):
+        made(algorithm="helpers.toys:Plain", **{"optim.head_factor": "10"})
+
+
+# --- piecewise --------------------------------------------------------------------------------------------------------
+
+
+def test_linear_between_points_at_every_step() -> None:
+    optim = Optim(schedule="piecewise", points=(0, 0.4, 1), factors=(0, 1, 0))
+    factors = [rate_factor(optim, step, 10, 5) for step in range(10)]
+    assert factors == pytest.approx([0.25, 0.5, 0.75, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0])
+
+
+def test_the_first_phase_of_fast_adversarial_training() -> None:
+    """Wong et al. 2020 on ImageNet: 0 to .4 in the first of six epochs, then down to .04; step i of n at i + 1."""
+    optim = Optim(lr=0.4, lr_batch=None, schedule="piecewise", points=(0, 1 / 6, 1), factors=(0, 1, 0.1))
+    found = [optim.rate(512) * rate_factor(optim, step, 600, 100) for step in range(600)]
+    assert found[49] == pytest.approx(0.2)
+    assert found[99] == pytest.approx(0.4)
+    assert found[349] == pytest.approx((0.4 + 0.04) / 2)
+    assert found[599] == pytest.approx(0.04)
+
+
+def test_each_stretch_between_restarts_has_its_points() -> None:
+    alone = Optim(schedule="piecewise", points=(0, 0.5, 1), factors=(1, 0.5, 0.1))
+    joined = Optim(schedule="piecewise", points=(0, 0.5, 1), factors=(1, 0.5, 0.1), restarts=(0.3,))
+    expected = [rate_factor(alone, step, total, 5) for total in (30, 70) for step in range(total)]
+    assert [rate_factor(joined, step, 100, 5) for step in range(100)] == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"points": (0.0, 0.5)}, r"optim\.points="),
+        ({"points": (0.1, 1.0)}, r"optim\.points="),
+        ({"points": (0.0, 0.5, 0.5, 1.0)}, r"optim\.points="),
+        ({"points": ()}, r"optim\.points="),
+        ({"factors": (1.0, 0.0)}, r"optim\.factors="),
+        ({"factors": (1.0, float("nan"), 0.0)}, r"optim\.factors="),
+        ({"factors": (1.0, -1.0, 0.0)}, r"optim\.factors="),
+        ({"schedule": "piecewise", "warmup": 1.0}, r"give optim\.warmup=0"),
+    ],
+)
+def test_points_and_factors_fit(settings: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Optim(**settings)

@@ -1,0 +1,203 @@
+"""Averages of a whole training: what is tested, kept, exported and gone on with."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from biasbed import cli
+from biasbed.algorithms.make import from_checkpoint
+from biasbed.config import Swad
+from biasbed.evaluation.evaluator import Evaluator
+from biasbed.training import averaged, engine
+from helpers import children
+from helpers.averages import mean, valley
+from helpers.runs import assert_equal, history, run_folders, weights
+
+SETTINGS = Swad(optimum_patience=2, overfit_patience=2, tolerance=1.05)
+SWAD = ("--average", "swad", "--swad.optimum_patience", "2", "--swad.overfit_patience", "2", "--swad.tolerance", "1.05")
+SMA = ("--average", "sma", "--average_from", "5")
+
+
+@pytest.fixture
+def short(train_flags: list[str]) -> list[str]:
+    """Six evaluations in 12 steps."""
+    flags = {**dict(zip(train_flags[::2], train_flags[1::2], strict=True)), "--steps": "12", "--evaluate_every": "2"}
+    del flags["--epochs"]
+    return [word for pair in flags.items() for word in pair] + ["--tracking", "offline"]
+
+
+class Noted:
+    """What a training had after its steps, what its validation losses were, and what it tested."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.live: list[dict[str, Tensor]] = []
+        self.losses: list[float] = []
+        self.tested: list[dict[str, Tensor]] = []
+        update, loss, evaluate = engine.Engine._update, averaged.LiveLoss.loss, engine.Engine.evaluate
+
+        def noting_update(own: engine.Engine, *rest: Any) -> None:
+            update(own, *rest)
+            self.live.append({name: value.clone() for name, value in own.algorithm.state_dict().items()})
+
+        def noting_loss(own: averaged.LiveLoss) -> float:
+            self.losses.append(loss(own))
+            return self.losses[-1]
+
+        def noting_evaluate(own: engine.Engine) -> dict[str, float]:
+            self.tested.append({name: value.clone() for name, value in own.algorithm.state_dict().items()})
+            return evaluate(own)
+
+        monkeypatch.setattr(engine.Engine, "_update", noting_update)
+        monkeypatch.setattr(averaged.LiveLoss, "loss", noting_loss)
+        monkeypatch.setattr(engine.Engine, "evaluate", noting_evaluate)
+
+
+def assert_means(found: Mapping[str, Tensor], iterates: Sequence[Mapping[str, Tensor]]) -> None:
+    for name, value in found.items():
+        wanted = mean([w[name] for w in iterates]) if value.is_floating_point() else iterates[-1][name]
+        torch.testing.assert_close(value, wanted, rtol=1e-6, atol=1e-8, msg=name)
+
+
+def test_swad_tests_and_keeps_the_mean_over_the_valley(
+    tracking: str, short: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Computed by hand: at each evaluation, from what training had after its steps and its losses."""
+    noted = Noted(monkeypatch)
+    assert cli.main(["train", *short, *SWAD]) == 0
+    (folder,) = run_folders(tmp_path / "home")
+    steps, at = [*history(folder)], []
+    for number, step in enumerate(steps):
+        found = valley(noted.losses[: number + 1], SETTINGS)
+        ended = found is not None and found[1] < number
+        between = (step, step) if found is None else (steps[found[0]], steps[found[1]])
+        at.append(between)
+        assert_means(noted.tested[number], noted.live[between[0] - 1 : between[1]])
+        if ended:  # the live weights' losses are not needed any more
+            noted.losses += [noted.losses[-1]] * (len(steps) - len(noted.losses))
+    assert any(first < last for first, last in at)
+    kept = torch.load(folder / "best.ckpt", weights_only=True)
+    assert_equal(kept["algorithm"], noted.tested[steps.index(int(kept["best"]["number"]))])
+    assert_equal(from_checkpoint(folder / "best.ckpt").algorithm.state_dict(), kept["algorithm"])
+    last = torch.load(folder / "last.ckpt", weights_only=True)
+    assert_equal(last["algorithm"], noted.tested[-1])
+    for name, value in last["average"]["live"].items():
+        assert torch.equal(value, noted.live[-1][name])
+
+
+def test_sma_tests_the_mean_from_a_step_on_and_training_is_not_moved(
+    tracking: str, short: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = Noted(monkeypatch)
+    assert cli.main(["train", *short]) == 0
+    (folder,) = run_folders(tmp_path / "home")
+    assert "average" not in torch.load(folder / "last.ckpt", weights_only=True)
+    plain, noted.live, noted.tested = noted.live, [], []
+    assert cli.main(["train", *short, *SMA]) == 0
+    for mine, theirs in zip(noted.live, plain, strict=True):
+        assert_equal(mine, theirs)
+    for step, tested in zip(history(folder), noted.tested, strict=True):
+        assert_means(tested, plain[min(step, 5) - 1 : step])
+
+
+def test_swad_asks_the_sets_of_the_monitor_alone(
+    tracking: str, short: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    decide = Evaluator.decide
+
+    def noting(self: Evaluator, *rest: Any) -> Any:
+        asked.append([entry.name for entry in self.sets])
+        return decide(self, *rest)
+
+    monkeypatch.setattr(Evaluator, "decide", noting)
+    assert cli.main(["train", *short, *SWAD]) == 0
+    assert asked[:4] == [["val"], ["val", "ink", "paint"]] * 2
+
+
+# --- cut and shared ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("average", "moment", "count"),
+    [
+        (SWAD, "step", 8),
+        pytest.param(SWAD, "evaluation", 12, marks=pytest.mark.slow),
+        pytest.param(SMA, "step", 8, marks=pytest.mark.slow),
+        pytest.param(SMA, "evaluation", 8, marks=pytest.mark.slow),
+        pytest.param(SWAD, "saved", 3, marks=pytest.mark.slow),
+    ],
+)
+def test_killed_and_resumed_equals_uninterrupted(
+    average: tuple[str, ...], moment: str, count: int, tracking: str, short: list[str], tmp_path: Path
+) -> None:
+    words = ["train", *short, *average, "--checkpoint_every", "3"]
+    straight = {"BIASBED_HOME": str(tmp_path / "straight")}
+    assert children.run(words, env=straight).returncode == 0
+    killed = children.run(words, kill=(moment, count, "SIGKILL"))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    done = children.run(words)
+    assert done.returncode == 0, done.stderr
+    one, two = run_folders(tmp_path / "straight")[0], run_folders(tmp_path / "home")[0]
+    for name in ("last.ckpt", "best.ckpt"):
+        assert_equal(weights(one, name), weights(two, name))
+    assert history(one) == history(two)
+    live = [torch.load(folder / "last.ckpt", weights_only=True)["average"]["live"] for folder in (one, two)]
+    assert_equal(*live)
+
+
+@pytest.mark.parametrize("average", [SMA, SWAD], ids=["sma", "swad"])
+def test_one_process_and_two_average_alike(average: tuple[str, ...], image_root: Path, tmp_path: Path) -> None:
+    words = [
+        *("train", "--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "32"),
+        *(
+            "--epochs",
+            "4",
+            "--batch_size",
+            "12",
+            "--backbone",
+            "resnet10",
+            "--optim.lr_batch",
+            "none",
+            "--workers",
+            "0",
+        ),
+        *("--optim.lr", "0.05", "--device", "cpu", "--tracking", "offline", "--algorithm", "helpers.toys:Plain"),
+        *average,
+    ]
+    found = []
+    for processes in (1, 2):
+        home = tmp_path / str(processes)
+        done = children.run(words, env={"BIASBED_HOME": str(home)}, processes=processes)
+        assert done.returncode == 0, done.stderr
+        found.append(run_folders(home)[0])
+    states = [torch.load(folder / "last.ckpt", weights_only=True) for folder in found]
+    assert states[0]["average"]["live"]
+    for name in states[0]["algorithm"]:
+        torch.testing.assert_close(states[0]["algorithm"][name], states[1]["algorithm"][name], rtol=1e-4, atol=1e-6)
+
+
+# --- refused ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--average", "sma"), "average_from=100: the training has 12 steps"),
+        (("--average", "swad", "--evaluate_every", "6"), "finds its start after swad.optimum_patience=3 evaluations"),
+        ((*SWAD, "--swad.overfit_patience", "1"), "swad.overfit_patience=1: at least swad.optimum_patience"),
+    ],
+)
+def test_what_could_never_average_is_refused(
+    flags: tuple[str, ...], message: str, tracking: str, short: list[str], tmp_path: Path, capsys: Any
+) -> None:
+    given = {**dict(zip(short[::2], short[1::2], strict=True)), **dict(zip(flags[::2], flags[1::2], strict=True))}
+    assert cli.main(["train", *(word for pair in given.items() for word in pair)]) == 2
+    assert message in capsys.readouterr().err
+    assert not run_folders(tmp_path / "home")
