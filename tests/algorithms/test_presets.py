@@ -57,7 +57,7 @@ def test_nothing_is_fixed_or_open_without_a_line(owner: str) -> None:
     """Also where the value is what every suite has anyway."""
     is_suite = owner.startswith("suite ")
     presets = (suites.load(owner[6:]) if is_suite else algorithms.load(owner)).presets
-    known = {name: spec for name, spec in known_to(owner).items() if not spec.later}
+    known = known_to(owner)
     tables = {recipe.preset: recipe for recipe in RECIPES if owner in recipe.owners}
     assert set(presets) == set(tables)
     for name, preset in presets.items():

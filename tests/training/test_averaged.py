@@ -50,9 +50,9 @@ class Noted:
             self.losses.append(loss(own))
             return self.losses[-1]
 
-        def noting_evaluate(own: engine.Engine) -> dict[str, float]:
+        def noting_evaluate(own: engine.Engine, *rest: Any) -> dict[str, float]:
             self.tested.append({name: value.clone() for name, value in own.algorithm.state_dict().items()})
-            return evaluate(own)
+            return evaluate(own, *rest)
 
         monkeypatch.setattr(engine.Engine, "_update", noting_update)
         monkeypatch.setattr(averaged.LiveLoss, "loss", noting_loss)
@@ -112,9 +112,9 @@ def test_swad_asks_the_sets_of_the_monitor_alone(
     asked: list[list[str]] = []
     decide = Evaluator.decide
 
-    def noting(self: Evaluator, *rest: Any) -> Any:
-        asked.append([entry.name for entry in self.sets])
-        return decide(self, *rest)
+    def noting(self: Evaluator, *rest: Any, **more: Any) -> Any:
+        asked.append([entry.name for entry in more["sets"]])
+        return decide(self, *rest, **more)
 
     monkeypatch.setattr(Evaluator, "decide", noting)
     assert cli.main(["train", *short, *SWAD]) == 0
