@@ -91,7 +91,7 @@ def assert_mean(average: Average, iterates: Sequence[dict[str, Tensor]], last: d
 
 
 def swad(losses: Sequence[float], **settings: Any) -> SWAD:
-    return SWAD(Model(), Group(), Swad(**settings), Scripted(losses))
+    return SWAD(Model(), Group(), Swad(**settings), Scripted(losses).loss)
 
 
 # --- which steps ------------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_random_losses_as_the_algorithm_has_it() -> None:
         optimum = int(generator.integers(1, 5))
         settings = Swad(optimum, int(generator.integers(optimum, optimum + 4)), float(generator.uniform(1, 1.3)))
         losses = generator.choice([0.9, 1.0, 1.1, 1.3, 1.6, 2.0], int(generator.integers(1, 25))).tolist()
-        average = SWAD(nn.Linear(1, 1), Group(), settings, Scripted(losses))
+        average = SWAD(nn.Linear(1, 1), Group(), settings, Scripted(losses).loss)
         iterates = run(average, average.module, EVERY * len(losses), seed=number)
         found = valley(losses, settings)
         between = iterates[-1:] if found is None else iterates[EVERY * (found[0] + 1) - 1 : EVERY * (found[1] + 1)]
