@@ -10,7 +10,6 @@ matter, and is as rare as that.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,6 +29,7 @@ from biasbed.compute.optim import begins_anew, make_optimizer, rate_factor
 from biasbed.compute.precision import Precision
 from biasbed.config import Optim
 from biasbed.networks import build, frozen
+from biasbed.networks.network import head_parameters
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass, MultiLabel
 from biasbed.training.engine import prepare
@@ -44,6 +44,8 @@ Trace = dict[str, list[float]]
 # Every setting is large enough for a millionth of it to be far above rounding.
 SGD = {"lr": 0.01, "lr_batch": 4, "momentum": 0.8, "weight_decay": 0.02, "warmup": 1.0, "gamma": 0.3}
 STEPPED = Optim(**SGD, milestones=(0.6,))
+POINTS, FACTORS = (0.0, 0.4, 1.0), (0.2, 1.0, 0.1)
+GROUPED = {**SGD, "warmup": 0.0, "decay_norms": False, "head_factor": 3.0}
 ADAM = {**SGD, "lr": 0.001, "beta1": 0.8, "beta2": 0.95, "schedule": "constant"}
 
 
@@ -74,6 +76,7 @@ CASES: Mapping[str, Case] = {
     "erm_restarts": Case(
         "erm", optim=Optim(**SGD, schedule="cosine", restarts=(0.4,))
     ),  # before the third of six steps
+    "erm_groups": Case("erm", optim=Optim(**GROUPED, schedule="piecewise", points=POINTS, factors=FACTORS)),
     "erm_multi_label": Case("erm", multi_label=True),
     "erm_adam": Case("erm", optim=Optim(name="adam", **ADAM)),
     "erm_adamw": Case("erm", optim=Optim(name="adamw", **ADAM)),
@@ -135,13 +138,13 @@ def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> A
         num_classes=CLASSES,
         task=MultiLabel() if case.multi_label else MultiClass(),
         network=lambda: _filled(build(BACKBONE, CLASSES), next(numbers), dtype, noise),
-        optimizer=functools.partial(make_optimizer, case.optim, EXAMPLES),
+        optimizer=lambda parameters: make_optimizer(case.optim, EXAMPLES, parameters, head_parameters(algorithm)),
         group=group,
         precision=Precision(),
         accumulate=case.accumulate,
         prepared=lambda kind: _filled(frozen.network_class(kind)(width=4, size=SIDE), 0, dtype).requires_grad_(False),
     )
-    algorithm = cls(build_settings(cls.HParams, case.hparams), setup)
+    algorithm: Algorithm = cls(build_settings(cls.HParams, case.hparams), setup)
     algorithm.on_train_data(TrainData(EXAMPLES, CLASSES, num_domains=2))
     group.seed(11)
     algorithm.start()

@@ -25,7 +25,7 @@ from biasbed.algorithms.padain import PAdaIN
 from biasbed.config import Optim
 from biasbed.settings import build as build_settings
 from biasbed.settings import flatten, specs
-from helpers.traces import CASES, STEPS, Case, Trace, batch_for, distance, start, step, train
+from helpers.traces import CASES, FACTORS, POINTS, STEPS, Case, Trace, batch_for, distance, start, step, train
 
 TRACES = Path(__file__).parent / "golden"
 # Of the largest number of a line. What rounds otherwise on another CPU or with more threads moves a trace by 1e-13 at
@@ -162,6 +162,8 @@ SMALLEST: Mapping[str, Any] = {
     "Debiased.milestones": lambda: ((math.nextafter(1 / 3, 1),), (1 / 3,)),  # the second of three epochs
     "optim.milestones": lambda: ((0.5834,), (0.5833,)),  # 3.5 of 6 steps
     "optim.restarts": lambda: ((0.4166,), (0.4167,)),  # 2.5 of 6 steps
+    "optim.points": lambda: (POINTS, (POINTS[0], POINTS[1] * (1 + 1e-6), POINTS[2])),
+    "optim.factors": lambda: (FACTORS, (FACTORS[0], FACTORS[1] * (1 + 1e-6), FACTORS[2])),
     "optim.warmup": lambda: (1.25, math.nextafter(1.25, 2)),  # 2.5 steps
 }
 OPTIMIZERS: Mapping[str, set[str]] = {
@@ -169,14 +171,19 @@ OPTIMIZERS: Mapping[str, set[str]] = {
     "adam": {"beta1", "beta2"},
     "adamw": {"beta1", "beta2"},
 }
-SCHEDULES: Mapping[str, set[str]] = {"step": {"milestones", "gamma"}, "cosine": set(), "constant": set()}
+SCHEDULES: Mapping[str, set[str]] = {
+    "step": {"milestones", "gamma", "warmup"},
+    "cosine": {"warmup"},
+    "constant": {"warmup"},
+    "piecewise": {"points", "factors"},
+}
 
 
 def acting(case: Case) -> dict[str, Any]:
     """The settings that a case's numbers depend on, as `hparams.<name>` and `optim.<name>`, and their values."""
     hparams = flatten(build_settings(algorithms.load(case.algorithm).HParams, case.hparams))
     idle = set() if hparams.get("multi_grid", True) else {"milestones", "min_size"}
-    common = {"name", "lr", "lr_batch", "weight_decay", "schedule", "warmup"}
+    common = {"name", "lr", "lr_batch", "weight_decay", "decay_norms", "head_factor", "schedule"}
     own = common | OPTIMIZERS[case.optim.name] | SCHEDULES[case.optim.schedule]
     own |= {"restarts"} if case.optim.restarts else set()
     optim = {name: value for name, value in flatten(case.optim).items() if name in own}
