@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.algorithms.base import Algorithm, Objective, Setup, Stage, TrainData
+from biasbed.algorithms.erm import ERM
 from biasbed.batch import Batch
 from biasbed.settings import setting
 
@@ -200,3 +201,9 @@ class BatchDependent(Plain):
 
     def predict(self, x: Tensor) -> Tensor:
         return super().predict(x - x.mean())
+
+
+class OneEach(ERM):
+    """For images of one class each."""
+
+    tasks = frozenset({"multi_class"})

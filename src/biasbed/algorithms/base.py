@@ -116,6 +116,7 @@ class Algorithm(nn.Module):
     uses: ClassVar[frozenset[str]] = frozenset()  # of "domain", "bias", "index": all other columns arrive as None
     views: ClassVar[int] = 1  # transformed copies of each image in a batch
     training_data: ClassVar[Mapping[str, float]] = {"train": 1.0}  # share of each batch by data set
+    tasks: ClassVar[frozenset[str]] = frozenset({"multi_class", "multi_label"})  # kinds of label that it can learn
     requires: ClassVar[tuple[str, ...]] = ()  # networks that must be prepared first (`networks.frozen.REGISTRY`)
     unused_parameters: ClassVar[bool] = False  # some steps leave a parameter out of `losses`
     defaults: ClassVar[Mapping[str, Any]] = {}  # config keys this method sets otherwise than the suite

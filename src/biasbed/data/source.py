@@ -108,6 +108,11 @@ class Source:
         return len(self.y)
 
     @property
+    def num_labels(self) -> int:
+        """How many of the classes some image has."""
+        return len(np.unique(self.y)) if self.y.ndim == 1 else int((self.y > 0).any(axis=0).sum())
+
+    @property
     def shown(self) -> list[str] | None:
         """Of each image the condition that it is shown under, if any is."""
         return None if self.condition is None else [self.conditions[number] for number in self.condition.tolist()]

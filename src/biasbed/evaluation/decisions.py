@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +30,8 @@ NAN = float("nan")
 class Decisions:
     """Decisions on images of one set, one per trial, of one observer or of several; classes and groups are names.
 
+    Of images with several labels, an image's label, and the decision on it, are all of them: their names, joined by +.
+
     A model that is tested here sees every image once. In an experiment an observer may see one in several sessions, and
     several observers see the same ones: their trials are not as many images (`identified`, `pooled`).
     """
@@ -48,6 +52,8 @@ class Decisions:
     top_score: np.ndarray | None = None  # [N, up to 5] their probabilities among the set's classes
     rank: np.ndarray | None = None  # [N] place of the label among all the model's outputs, 1 for the best
     bias_rank: np.ndarray | None = None  # [N] the same of `bias`
+    targets: np.ndarray | None = None  # [N,K] bool: which of K labels an image has, where it may have several
+    scores: np.ndarray | None = None  # [N,K] probability of each of them
     label_map: str = "recorded"
     preprocessing: str = ""
     kind: str = MODELS  # what the observer is one of
@@ -98,6 +104,21 @@ def _calibration(one: Decisions) -> float:
     return NAN if one.confidence is None else calibration(one.confidence, one.right)
 
 
+def average_precisions(one: Decisions) -> list[float]:
+    """Of each label (area under precision by recall, in steps); NaN for one that no image has."""
+    if one.targets is None or one.scores is None:
+        return []
+    from sklearn.metrics import average_precision_score
+
+    pairs = zip(one.targets.T, one.scores.T, strict=True)
+    return [float(average_precision_score(has, score)) if has.any() else NAN for has, score in pairs]
+
+
+def _mean_average_precision(one: Decisions) -> float:
+    known = [value for value in average_precisions(one) if not math.isnan(value)]
+    return math.fsum(known) / len(known) if known else NAN
+
+
 def _accuracy_full(one: Decisions) -> float:
     if one.rank is None or one.label_map == "identity":  # it would be the accuracy once more
         return NAN
@@ -115,6 +136,7 @@ def _of_cues(name: str) -> Callable[[Decisions], float]:
 # NaN where the decisions don't tell.
 MEASURES: Mapping[str, Callable[[Decisions], float]] = {
     "accuracy": accuracy,
+    "map": _mean_average_precision,
     "accuracy_full": _accuracy_full,
     "ece": _calibration,
     "shape_bias": _of_cues("shape_bias"),
@@ -184,8 +206,6 @@ def write_predictions(path: Path, one: Decisions, epoch: int) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    assert one.top is not None
-    assert one.top_score is not None
     columns: dict[str, Any] = {
         "image": one.images,
         "label": one.label,
@@ -194,19 +214,27 @@ def write_predictions(path: Path, one: Decisions, epoch: int) -> None:
         "confidence": one.confidence,
         "rank": one.rank,
         "loss": one.loss,
-        "top5": one.top.tolist(),
-        "top5_score": one.top_score.tolist(),
+        "top5": None if one.top is None else one.top.tolist(),
+        "top5_score": None if one.top_score is None else one.top_score.tolist(),
         "epoch": np.full(len(one.label), epoch, dtype=np.int32),
+        "bias": one.bias,
+        "bias_rank": one.bias_rank,
+        "group": one.group,
+        "condition": None if one.condition is None else list(one.condition),
+        **{name: None if of is None else _rows(of) for name, of in (("targets", one.targets), ("scores", one.scores))},
     }
-    if one.bias is not None:
-        columns |= {"bias": one.bias, "bias_rank": one.bias_rank}
-    if one.group is not None:
-        columns["group"] = one.group
-    if one.condition is not None:
-        columns["condition"] = list(one.condition)
+    table = pa.table({name: column for name, column in columns.items() if column is not None})
+    about = {"label_map": one.label_map, **({} if one.targets is None else {"labels": json.dumps(one.classes)})}
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path) as temporary:
-        parquet.write_table(pa.table(columns).replace_schema_metadata({"label_map": one.label_map}), temporary)
+        parquet.write_table(table.replace_schema_metadata(about), temporary)
+
+
+def _rows(matrix: np.ndarray) -> Any:
+    """[N,K] as a column of lists of K."""
+    import pyarrow as pa
+
+    return pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), matrix.shape[1])
 
 
 # --- error consistency ------------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -18,36 +18,36 @@ from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.streams import loader_options
 from biasbed.errors import CorruptImage, Failure
-from biasbed.evaluation.decisions import MEASURES, Decisions, accuracy_of_conditions, accuracy_of_groups
+from biasbed.evaluation.decisions import (
+    MEASURES,
+    Decisions,
+    accuracy_of_conditions,
+    accuracy_of_groups,
+    average_precisions,
+)
 from biasbed.networks.network import as_input
 from biasbed.suites.label_maps import LabelMap
 from biasbed.suites.sets import EvaluationSet
-from biasbed.tasks import Task
 
 TOP = 5
 
 
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """What a model decided on some images of a set, by the numbers of images and classes."""
-
-    row: np.ndarray  # [N] position in the source
-    decision: np.ndarray  # [N] class
-    loss: np.ndarray  # [N] float32; NaN where the label map gives no logits
-    top: np.ndarray  # [N, up to 5] classes, best first
-    top_score: np.ndarray  # [N, up to 5] their probabilities among the set's classes
-    rank: np.ndarray  # [N] place of the label among all the model's outputs, 1 for the best
-    bias_rank: np.ndarray  # [N] the same for the class that the shortcut suggests; 0 for a set without one
+# What a model decided on some images of a set, by the numbers of images and classes: columns of `Decisions`, and `row`
+# [N], the images' places in the source.
+Columns = dict[str, np.ndarray]
 
 
 def measure(evaluation_set: EvaluationSet, decisions: Decisions, phase: str) -> Iterator[tuple[str, float]]:
-    """(metric name, value) of a set: its measures, and accuracy per group and per condition."""
+    """(metric name, value) of a set: its measures, accuracy per group and per condition, precision per label."""
     for name in evaluation_set.measured:
         yield str(record.MetricName(phase, name, evaluation_set.name)), MEASURES[name](decisions)
     for group, value in accuracy_of_groups(decisions).items():
         yield str(record.MetricName(phase, "accuracy", evaluation_set.name, group)), value
     for condition, value in accuracy_of_conditions(decisions).items():
         yield str(record.MetricName(phase, record.BY_CONDITION, evaluation_set.name, condition)), value
+    for label, value in zip(evaluation_set.labels, average_precisions(decisions), strict=True):
+        if not math.isnan(value):
+            yield str(record.MetricName(phase, record.BY_LABEL, evaluation_set.name, label)), value
 
 
 # --- deciding ---------------------------------------------------------------------------------------------------------
@@ -61,13 +61,12 @@ class Evaluator:
         sets: Sequence[EvaluationSet],
         group: Group,
         precision: Precision,
-        task: Task,
         batch_size: int,
         workers: int,
         skip_corrupt: bool,
     ) -> None:
         assert len({entry.name for entry in sets}) == len(sets)
-        self.sets, self.group, self.precision, self.task = sets, group, precision, task
+        self.sets, self.group, self.precision = sets, group, precision
         self.skip_corrupt = skip_corrupt
         self.loader = DataLoader(
             _Images(sets),
@@ -108,7 +107,7 @@ class Evaluator:
         ahead = itertools.groupby(self.loader, key=lambda batch: batch[0])
         coming = next(ahead, None)
         for number, entry in enumerate(self.sets):
-            parts: list[_Part] = []
+            parts: list[Columns] = []
             if coming is not None and coming[0] == number:  # this rank may have no image of a small set
                 for _, rows, images, errors in coming[1]:
                     self.skipped |= set(errors)
@@ -121,38 +120,34 @@ class Evaluator:
             gathered = self.group.gather_objects({number: _join(parts)} if parts else {})
             yield None if gathered is None else self._gathered(entry, gathered, observer)
 
-    def _gathered(self, entry: EvaluationSet, gathered: Sequence[Mapping[int, _Part]], observer: str) -> Decisions:
+    def _gathered(self, entry: EvaluationSet, gathered: Sequence[Mapping[int, Columns]], observer: str) -> Decisions:
         ranked = [part for of_rank in gathered for part in of_rank.values()]
         if not ranked:
             raise Failure(f"no image of '{entry.name}' could be read, e.g. {min(self.skipped, default='none')}")
         return _named(entry, _join(ranked), observer)
 
-    def _decide(self, entry: EvaluationSet, rows: Tensor, images: Tensor, predict: Callable[[Tensor], Tensor]) -> _Part:
+    def _decide(
+        self, entry: EvaluationSet, rows: Tensor, images: Tensor, predict: Callable[[Tensor], Tensor]
+    ) -> Columns:
         x = as_input(images.to(self.group.device, non_blocking=True))
         with self.precision.autocast():
             logits = predict(x)
         logits = logits.float()
-        scores = entry.label_map(logits)
-        shown = entry.label_map.probabilities(scores)
-        y, bias = self._column(entry.source.y, rows), entry.source.bias
-        rank = _ranks(logits, entry.label_map, y)
-        bias_rank = torch.zeros_like(rank)
-        if bias is not None:
-            bias_rank = _ranks(logits, entry.label_map, self._column(bias, rows))
-        loss = torch.full((len(rows),), torch.nan)
-        if entry.label_map.is_logits:
-            loss = self.task.loss(scores, y, reduction="none")
-        # Not topk: its order among ties is undefined, and the first class must win.
-        order = scores.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, shown.shape[1])]
-        return _Part(
-            row=rows.numpy(),
-            decision=scores.argmax(dim=1).cpu().numpy(),
-            loss=loss.float().cpu().numpy(),
-            top=order.cpu().numpy().astype(np.int32),
-            top_score=shown.gather(1, order).cpu().numpy(),
-            rank=rank.cpu().numpy(),
-            bias_rank=bias_rank.cpu().numpy(),
-        )
+        label_map, task = entry.label_map, entry.task
+        scores, y = label_map(logits), self._column(entry.source.y, rows)
+        shown = label_map.probabilities(scores, task)
+        found = {"row": rows, "decision": task.decided(scores), "loss": torch.full((len(rows),), torch.nan)}
+        if label_map.is_logits:
+            found["loss"] = task.loss(scores, y, reduction="none").float()
+        if task.several:
+            found["scores"] = shown
+        else:
+            # Not topk: its order among ties is undefined, and the first class must win.
+            order = scores.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, shown.shape[1])]
+            found |= {"top": order.int(), "top_score": shown.gather(1, order), "rank": _ranks(logits, label_map, y)}
+            if entry.source.bias is not None:
+                found["bias_rank"] = _ranks(logits, label_map, self._column(entry.source.bias, rows))
+        return {name: column.cpu().numpy() for name, column in found.items()}
 
     def _column(self, column: np.ndarray, rows: Tensor) -> Tensor:
         return torch.as_tensor(column[rows.numpy()], device=self.group.device)
@@ -177,37 +172,47 @@ def refuse_corrupt(group: Group, messages: Collection[str]) -> None:
         raise CorruptImage(first)
 
 
-def _join(parts: Sequence[_Part]) -> _Part:
-    return _Part(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
+def _join(parts: Sequence[Columns]) -> Columns:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _named(entry: EvaluationSet, part: _Part, observer: str) -> Decisions:
+def _named(entry: EvaluationSet, part: Columns, observer: str) -> Decisions:
     """Decisions on all images, in the set's order, by the names of images and classes."""
-    order = np.argsort(part.row)
-    source, names, rows = entry.source, np.asarray(entry.source.classes, dtype=object), part.row[order]
+    order = np.argsort(part["row"])
+    found = {name: column[order] for name, column in part.items()}
+    rows, top, top_score = found["row"], found.get("top"), found.get("top_score")
+    source, names = entry.source, np.asarray(entry.source.classes, dtype=object)
     shown = source.shown
     return Decisions(
         observer=observer,
         set=entry.name,
         images=[source.ids[row] for row in rows],
-        label=names[source.y[rows]],
-        decision=names[part.decision[order]],
+        label=named(entry, source.y[rows]),
+        decision=named(entry, found["decision"]),
         classes=source.classes,
         bias=None if source.bias is None else names[source.bias[rows]],
         group=None if source.group is None else source.group[rows],
         condition=None if shown is None else [shown[row] for row in rows],
-        confidence=part.top_score[order, 0],
-        loss=part.loss[order],
-        top=names[part.top[order]],
-        top_score=part.top_score[order],
-        rank=part.rank[order],
-        bias_rank=None if source.bias is None else part.bias_rank[order],
+        confidence=None if top_score is None else top_score[:, 0],
+        top=None if top is None else names[top],
+        top_score=top_score,
+        targets=source.y[rows] > 0 if entry.task.several else None,
+        loss=found["loss"],
+        rank=found.get("rank"),
+        bias_rank=found.get("bias_rank"),
+        scores=found.get("scores"),
         label_map=entry.label_map.name,
         preprocessing=entry.preprocessing,
     )
 
 
-_COLUMNS = tuple(column.name for column in fields(_Part))
+def named(entry: EvaluationSet, y: np.ndarray) -> np.ndarray:
+    """[N] names of labels or decisions in the form of the set's y; of several labels their identifiers, by +."""
+    if not entry.task.several:
+        return np.asarray(entry.source.classes, dtype=object)[y]
+    kinds, number = np.unique(y > 0, axis=0, return_inverse=True)
+    names = ["+".join(itertools.compress(entry.labels, kind)) for kind in kinds]
+    return np.asarray(names, dtype=object)[number.reshape(-1)]
 
 
 class _Images(Dataset[Any]):

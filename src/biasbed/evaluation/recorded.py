@@ -11,6 +11,7 @@ import contextlib
 import csv
 import hashlib
 import io
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ NEEDED = ("object_response", "category", "imagename")  # columns of a CSV file
 NAMES = ("image", "label", "decision", "bias", "group", "condition")
 NUMBERS = ("confidence", "rank", "bias_rank", "loss")
 COLUMNS = (*NAMES, *NUMBERS)
+LISTS = ("targets", "scores")  # where images have several labels
 
 
 def files(words: str) -> tuple[Path, ...]:
@@ -204,6 +206,8 @@ def read_predictions(path: Path) -> Decisions:
             raise UsageError(f"{path}: no predictions of biasbed ({f'no column {missing[0]}' if missing else 'empty'})")
         _check_columns(path, table)
         columns = {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names if name in COLUMNS}
+        about = table.schema.metadata or {}
+        labels, lists = _labels(path, table, about)
     except (OSError, ArrowException, ValueError) as error:  # ValueError: names that are no UTF-8
         raise UsageError(f"{path}: can't be read as parquet ({str(error).splitlines()[0]})") from None
     in_run = path.parent.parent.name == "predictions"
@@ -213,7 +217,7 @@ def read_predictions(path: Path) -> Decisions:
         images=columns["image"].tolist(),
         label=columns["label"],
         decision=columns["decision"],
-        classes=tuple(sorted(set(columns["label"]))),
+        classes=labels or tuple(sorted(set(columns["label"]))),
         bias=columns.get("bias"),
         group=columns.get("group"),
         condition=columns["condition"].tolist() if "condition" in columns else None,
@@ -221,8 +225,24 @@ def read_predictions(path: Path) -> Decisions:
         loss=columns.get("loss"),
         rank=columns.get("rank"),
         bias_rank=columns.get("bias_rank"),
-        label_map=((table.schema.metadata or {}).get(b"label_map") or b"recorded").decode(errors="replace"),
+        label_map=(about.get(b"label_map") or b"recorded").decode(errors="replace"),
+        targets=lists.get("targets"),
+        scores=lists.get("scores"),
     )
+
+
+def _labels(path: Path, table: Any, about: Mapping[bytes, bytes]) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
+    """(the labels that an image may have several of, the columns [N,K] of them); nothing in other predictions."""
+    if b"labels" not in about:
+        return (), {}
+    labels = json.loads(about[b"labels"])
+    found = {n: np.array(table[n].to_pylist()) for n in LISTS if n in table.column_names}
+    kinds = {"targets": "b", "scores": "f"}
+    shapes = {(n, of.dtype.kind, of.shape) for n, of in found.items()}
+    are_words = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
+    if not are_words or shapes != {(n, kinds[n], (len(table), len(labels))) for n in LISTS}:
+        raise UsageError(f"{path}: no predictions of biasbed (its columns of labels are not whole)")
+    return tuple(labels), found
 
 
 def _check_columns(path: Path, table: Any) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from biasbed import record, suites
@@ -24,7 +23,7 @@ from biasbed.errors import Failure, UsageError, first_line
 from biasbed.evaluation import models, recorded, report
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
 from biasbed.evaluation.decisions import Decisions, write_predictions
-from biasbed.evaluation.evaluator import Evaluator, measure
+from biasbed.evaluation.evaluator import Evaluator, measure, named
 from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.settings import build, flatten, specs
@@ -92,6 +91,8 @@ def plan(options: EvaluateOptions, given: Mapping[str, Any], model: models.Teste
     observers, own = _observers(options.compare), _own_maps(options)
     config = _config(options, given, model)
     suite = suites.open_suite(config)
+    if model.task is not None and model.task.name != suite.task.name:
+        raise UsageError(f"the model has learnt {model.task.words}, and the suite '{suite.name}' {suite.task.words}")
     sets, misfits = _fitted(suite, model, own, config, _aggregation(options, config))
     suite = without_misfits(replace(suite, sets=sets), misfits)
     _check_sizes(model, suite.testing)
@@ -190,6 +191,11 @@ def _fitted(
         label_map = _label_map(entry, suite, model, own, how)
         if label_map is None:
             misfits[entry.name] = _misfit(entry, model)
+        elif entry.task.several and not label_map.is_logits:
+            raise UsageError(
+                f"label map {label_map.name}: one output of several can't stand for a label of '{entry.name}', whose "
+                f"images have {entry.task.words}"
+            )
         else:
             fitting.append(replace(entry, label_map=label_map))
     asked = () if isinstance(config.sets, str) else [record.slug(name) for name in config.sets]
@@ -253,7 +259,7 @@ def _by_set(observers: Sequence[Decisions], sets: Sequence[EvaluationSet]) -> di
         found.setdefault(matching_set(observer, ids), []).append(observer)
     for entry in sets:
         if entry.name in found:  # labels that differ are noticed before the work is done
-            labels = np.asarray(entry.source.classes, dtype=object)[entry.source.y]
+            labels = named(entry, entry.source.y)
             same = (list(entry.source.ids), labels, labels, entry.source.classes)
             itself = Decisions("the set", entry.name, *same, condition=entry.source.shown)
             consistency([itself, *found[entry.name]])
@@ -341,7 +347,7 @@ def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> Decided:
     coming = [entry for entry in sets if entry.name not in found]
     workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
     precision = Precision(config.precision, group.device)
-    evaluator = Evaluator(coming, group, precision, evaluation.suite.task, config.eval_batch_size, workers, skip)
+    evaluator = Evaluator(coming, group, precision, config.eval_batch_size, workers, skip)
     model.module.to(group.device).eval()
     began = time.monotonic()
     with ProgressBar(images := sum(len(entry.source) for entry in coming), "image") as bar:

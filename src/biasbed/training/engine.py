@@ -6,7 +6,7 @@ import math
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -353,7 +353,8 @@ class Engine:
     def _summary(self, entry: Record) -> str:
         """One line per evaluation."""
         metrics = entry["metrics"]
-        headlines = {name.rsplit("/", 1)[1]: value for name, value in metrics.items() if _is_headline(name)}
+        first = {entry.task.measures[0] for entry in self.evaluator.sets}
+        headlines = {name.rsplit("/", 1)[1]: value for name, value in metrics.items() if _is_headline(name, first)}
         shown = [f"{name} {100 * value:.1f}" for name, value in headlines.items()]
         return f"{self.config.unit} {entry['step']}: loss {metrics['train/loss']:.4g} | {' '.join(shown)}"
 
@@ -368,9 +369,9 @@ def prepare(batch: Batch, uses: frozenset[str], device: torch.device) -> Batch:
     return replace(batch, x=x, extra={name: prepare(other, uses, device) for name, other in extra.items()})
 
 
-def _is_headline(name: str) -> bool:
+def _is_headline(name: str, measured: Collection[str]) -> bool:
     parsed = record.parse_metric(name)
-    return parsed is not None and parsed.phase in ("val", "test") and parsed.measure == "accuracy" and not parsed.group
+    return parsed is not None and parsed.phase in ("val", "test") and parsed.measure in measured and not parsed.group
 
 
 def _peak_mb(device: torch.device) -> float:

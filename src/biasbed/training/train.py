@@ -29,6 +29,7 @@ from biasbed.networks import frozen
 from biasbed.suites import derived
 from biasbed.system import code, places
 from biasbed.system.processes import interruptible
+from biasbed.tasks import MULTI_CLASS
 from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker, take_run_id
@@ -147,7 +148,7 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         config=config,
         algorithm=algorithm,
         loader=TrainLoader(train_plan, config.seed, workers, at_least, pin),
-        evaluator=Evaluator(sets, group, precision, suite.task, config.eval_batch_size, workers, skip),
+        evaluator=Evaluator(sets, group, precision, config.eval_batch_size, workers, skip),
         phases={entry.name: [phase for phase, of in members.items() if entry in of] for entry in sets},
         derive=functools.partial(derived.values, job.protocol.derived, test_domains=suite.test_domains),
         monitor=suite.monitor,
@@ -156,7 +157,11 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         group=group,
         precision=precision,
         folder=folder,
-        describe={"classes": list(suite.classes), "train_data": dataclasses.asdict(data)},
+        describe={
+            "classes": list(suite.classes),
+            "train_data": dataclasses.asdict(data),
+            **({} if suite.task.name == MULTI_CLASS.name else {checkpoint.TASK: suite.task.name}),
+        },
     )
 
 
