@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,16 +28,12 @@ from biasbed.evaluation.decisions import (
     accuracy_of_groups,
     average_precisions,
 )
+from biasbed.evaluation.pieces import Columns, Piece, decisions_of, has_few, joined, pieces_of
 from biasbed.networks.network import as_input
 from biasbed.suites.label_maps import LabelMap
 from biasbed.suites.sets import EvaluationSet
 
 TOP = 5
-
-
-# What a model decided on some images of a set, by the numbers of images and classes: columns of `Decisions`, and `row`
-# [N], the images' places in the source.
-Columns = dict[str, np.ndarray]
 
 
 def measure(evaluation_set: EvaluationSet, decisions: Decisions, phase: str) -> Iterator[tuple[str, float]]:
@@ -64,13 +63,17 @@ class Evaluator:
         batch_size: int,
         workers: int,
         skip_corrupt: bool,
+        done: Mapping[str, Collection[int]] = MappingProxyType({}),
     ) -> None:
+        """done: by set, the pieces that are decided already."""
         assert len({entry.name for entry in sets}) == len(sets)
         self.sets, self.group, self.precision = sets, group, precision
         self.skip_corrupt = skip_corrupt
+        known = (piece for number, entry in enumerate(sets) for piece in pieces_of(number, entry.source))
+        self.coming = [piece for piece in known if piece.number not in done.get(sets[piece.set].name, ())]
         self.loader = DataLoader(
-            _Images(sets),
-            batch_sampler=_Shard(sets, batch_size, group.rank, group.world),
+            _Images(sets, self.coming),
+            batch_sampler=_Shard(self.coming, batch_size, group.rank, group.world),
             collate_fn=_collate,
             **loader_options(workers, group.device.type == "cuda"),
         )
@@ -96,7 +99,6 @@ class Evaluator:
         found = list(self.each(predict, tick, observer))
         return None if None in found else {one.set: one for one in found if one is not None}
 
-    @torch.inference_mode()
     def each(
         self,
         predict: Callable[[Tensor], Tensor],
@@ -104,27 +106,42 @@ class Evaluator:
         observer: str = "model",
     ) -> Iterator[Decisions | None]:
         """The same set by set, each as soon as it is decided."""
+        left, parts = Counter(piece.set for piece in self.coming), []
+        for piece, part in self.pieces(predict, tick):
+            left[piece.set] -= 1
+            parts.append(part)
+            if not left[piece.set]:
+                known = [part for part in parts if part is not None]
+                yield self.whole(self.sets[piece.set], known, observer) if len(known) == len(parts) else None
+                parts = []
+
+    def whole(self, entry: EvaluationSet, parts: Sequence[Columns], observer: str) -> Decisions:
+        """The decisions on a set, of those on its pieces, which are used up; Failure where there are none."""
+        known = [part for part in parts if part]
+        if not known:
+            raise Failure(f"no image of '{entry.name}' could be read, e.g. {min(self.skipped, default='none')}")
+        return decisions_of(entry, joined(known), observer)
+
+    @torch.inference_mode()
+    def pieces(
+        self, predict: Callable[[Tensor], Tensor], tick: Callable[[int], None] = lambda n: None
+    ) -> Iterator[tuple[Piece, Columns | None]]:
+        """Piece by piece what is decided, nothing where no image can be read; on rank 0, None elsewhere."""
         ahead = itertools.groupby(self.loader, key=lambda batch: batch[0])
         coming = next(ahead, None)
-        for number, entry in enumerate(self.sets):
+        for number, piece in enumerate(self.coming):
             parts: list[Columns] = []
-            if coming is not None and coming[0] == number:  # this rank may have no image of a small set
+            if coming is not None and coming[0] == number:  # this rank may have no image of a small piece
                 for _, rows, images, errors in coming[1]:
                     self.skipped |= set(errors)
                     if len(rows):
-                        parts.append(self._decide(entry, rows, images, predict))
+                        parts.append(self._decide(self.sets[piece.set], rows, images, predict))
                     tick(len(rows))
                 coming = next(ahead, None)
             if not self.skip_corrupt:
                 refuse_corrupt(self.group, self.skipped)
-            gathered = self.group.gather_objects({number: _join(parts)} if parts else {})
-            yield None if gathered is None else self._gathered(entry, gathered, observer)
-
-    def _gathered(self, entry: EvaluationSet, gathered: Sequence[Mapping[int, Columns]], observer: str) -> Decisions:
-        ranked = [part for of_rank in gathered for part in of_rank.values()]
-        if not ranked:
-            raise Failure(f"no image of '{entry.name}' could be read, e.g. {min(self.skipped, default='none')}")
-        return _named(entry, _join(ranked), observer)
+            gathered = self.group.gather_objects(joined(parts))
+            yield piece, None if gathered is None else joined([part for part in gathered if part])
 
     def _decide(
         self, entry: EvaluationSet, rows: Tensor, images: Tensor, predict: Callable[[Tensor], Tensor]
@@ -136,21 +153,30 @@ class Evaluator:
         label_map, task = entry.label_map, entry.task
         scores, y = label_map(logits), self._column(entry.source.y, rows)
         shown = label_map.probabilities(scores, task)
-        found = {"row": rows, "decision": task.decided(scores), "loss": torch.full((len(rows),), torch.nan)}
+        outputs, classes = (np.min_scalar_type(of.shape[1]) for of in (logits, scores))
+        decided, rank = task.decided(scores), functools.partial(_ranks, logits, label_map)
+        found = {"row": rows.int(), "loss": torch.full((len(rows),), torch.nan)}
         if label_map.is_logits:
             found["loss"] = task.loss(scores, y, reduction="none").float()
         if task.several:
-            found["scores"] = shown
-        else:
+            return {**_arrays(found), "decision": decided.cpu().numpy(), **_arrays({"scores": shown})}
+        found["confidence"] = shown.gather(1, decided.unsqueeze(1)).squeeze(1)
+        numbers, ranks = {"decision": decided}, {"rank": rank(y)}
+        if has_few(entry.source):
             # Not topk: its order among ties is undefined, and the first class must win.
-            order = scores.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, shown.shape[1])]
-            found |= {"top": order.int(), "top_score": shown.gather(1, order), "rank": _ranks(logits, label_map, y)}
-            if entry.source.bias is not None:
-                found["bias_rank"] = _ranks(logits, label_map, self._column(entry.source.bias, rows))
-        return {name: column.cpu().numpy() for name, column in found.items()}
+            numbers["top"] = scores.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, shown.shape[1])]
+            found["top_score"] = shown.gather(1, numbers["top"])
+        if entry.source.bias is not None:
+            ranks["bias_rank"] = rank(self._column(entry.source.bias, rows))
+        return _arrays(found) | _arrays(numbers, classes) | _arrays(ranks, outputs)
 
     def _column(self, column: np.ndarray, rows: Tensor) -> Tensor:
         return torch.as_tensor(column[rows.numpy()], device=self.group.device)
+
+
+def _arrays(columns: Mapping[str, Tensor], kind: Any = None) -> Columns:
+    """On the CPU, as numbers of this kind or as they are."""
+    return {name: column.cpu().numpy().astype(kind or column.cpu().numpy().dtype) for name, column in columns.items()}
 
 
 def _ranks(logits: Tensor, label_map: LabelMap, labels: Tensor) -> Tensor:
@@ -172,54 +198,11 @@ def refuse_corrupt(group: Group, messages: Collection[str]) -> None:
         raise CorruptImage(first)
 
 
-def _join(parts: Sequence[Columns]) -> Columns:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _named(entry: EvaluationSet, part: Columns, observer: str) -> Decisions:
-    """Decisions on all images, in the set's order, by the names of images and classes."""
-    order = np.argsort(part["row"])
-    found = {name: column[order] for name, column in part.items()}
-    rows, top, top_score = found["row"], found.get("top"), found.get("top_score")
-    source, names = entry.source, np.asarray(entry.source.classes, dtype=object)
-    shown = source.shown
-    return Decisions(
-        observer=observer,
-        set=entry.name,
-        images=[source.ids[row] for row in rows],
-        label=named(entry, source.y[rows]),
-        decision=named(entry, found["decision"]),
-        classes=source.classes,
-        bias=None if source.bias is None else names[source.bias[rows]],
-        group=None if source.group is None else source.group[rows],
-        condition=None if shown is None else [shown[row] for row in rows],
-        confidence=None if top_score is None else top_score[:, 0],
-        top=None if top is None else names[top],
-        top_score=top_score,
-        targets=source.y[rows] > 0 if entry.task.several else None,
-        loss=found["loss"],
-        rank=found.get("rank"),
-        bias_rank=found.get("bias_rank"),
-        scores=found.get("scores"),
-        label_map=entry.label_map.name,
-        preprocessing=entry.preprocessing,
-    )
-
-
-def named(entry: EvaluationSet, y: np.ndarray) -> np.ndarray:
-    """[N] names of labels or decisions in the form of the set's y; of several labels their identifiers, by +."""
-    if not entry.task.several:
-        return np.asarray(entry.source.classes, dtype=object)[y]
-    kinds, number = np.unique(y > 0, axis=0, return_inverse=True)
-    names = ["+".join(itertools.compress(entry.labels, kind)) for kind in kinds]
-    return np.asarray(names, dtype=object)[number.reshape(-1)]
-
-
 class _Images(Dataset[Any]):
-    """(set, row) -> the transformed image, or the message of a file that can't be decoded."""
+    """(piece, row) -> the transformed image, or the message of a file that can't be decoded."""
 
-    def __init__(self, sets: Sequence[EvaluationSet]) -> None:
-        self.sets = sets
+    def __init__(self, sets: Sequence[EvaluationSet], pieces: Sequence[Piece]) -> None:
+        self.sets = [sets[piece.set] for piece in pieces]
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[int, int, Tensor | str]:
         entry = self.sets[key[0]]
@@ -230,20 +213,21 @@ class _Images(Dataset[Any]):
 
 
 class _Shard(Sampler[list[tuple[int, int]]]):
-    """Batches of one rank's rows of every set in turn; a batch never mixes sets, whose images may differ in size."""
+    """Batches of one rank's rows of every piece in turn; a batch mixes no sets, whose images may differ in size."""
 
-    def __init__(self, sets: Sequence[EvaluationSet], batch_size: int, rank: int, world: int) -> None:
-        self.batches = [
-            [(number, row) for row in range(start, min(start + batch_size * world, size), world)]
-            for number, size in ((number, len(entry.source)) for number, entry in enumerate(sets))
-            for start in range(rank, size, batch_size * world)
-        ]
+    def __init__(self, pieces: Sequence[Piece], batch_size: int, rank: int, world: int) -> None:
+        self.pieces, self.batch_size, self.rank, self.world = pieces, batch_size, rank, world
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        return iter(self.batches)
+        for number, piece in enumerate(self.pieces):
+            for start in self._starts(piece):
+                yield [(number, row) for row in piece.shard(start, self.batch_size, self.world)]
 
     def __len__(self) -> int:
-        return len(self.batches)
+        return sum(len(self._starts(piece)) for piece in self.pieces)
+
+    def _starts(self, piece: Piece) -> range:
+        return range(self.rank, len(piece.rows), self.batch_size * self.world)
 
 
 def _collate(items: Sequence[tuple[int, int, Tensor | str]]) -> tuple[int, Tensor, Tensor, list[str]]:

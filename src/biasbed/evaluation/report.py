@@ -67,7 +67,7 @@ def _accuracy_interval(one: Decisions, images: int) -> Interval:
 def set_row(one: Decisions) -> dict[str, Any]:
     """One line of `evaluation.csv`."""
     correct, trials = int(one.right.sum()), len(one.label)
-    images, everything = distinct(one.image_of_trial), np.ones(trials, bool)
+    images, everything = one.num_images, np.ones(trials, bool)
     low, high = _accuracy_interval(one, images)
     observers_low, observers_high = _over_observers(one, one.right, everything, everything)
     return {
@@ -246,7 +246,7 @@ def _cue_block(one: Decisions, title: str, by_class: bool) -> list[str]:
 
 def _conflicts(one: Decisions, whole: Mapping[str, Any]) -> str:
     """How many images, and trials where there are more, the shape bias is of."""
-    others = distinct(one.image_of_trial) - whole["images"]
+    others = one.num_images - whole["images"]
     if whole["trials"] == whole["images"]:
         return f"{whole['images']} images whose cues conflict ({others} others left out here)"
     return f"{whole['trials']} trials on {whole['images']} images whose cues conflict ({others} others left out here)"

@@ -23,7 +23,8 @@ from biasbed.errors import Failure, UsageError, first_line
 from biasbed.evaluation import models, recorded, report
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
 from biasbed.evaluation.decisions import Decisions, write_predictions
-from biasbed.evaluation.evaluator import Evaluator, measure, named
+from biasbed.evaluation.evaluator import Evaluator, measure
+from biasbed.evaluation.pieces import named
 from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.settings import build, flatten, specs
@@ -341,9 +342,8 @@ def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> Decided:
     config, model, sets = evaluation.config, evaluation.model, evaluation.suite.testing
     skip = config.corrupt == "skip"
     paths = {entry.name: folder.path / record.predictions_file(entry.name, "last") for entry in sets}
-    ids = {entry.name: set(entry.source.ids) for entry in sets}
     found = {e.name: one for e in sets if (one := _kept(paths[e.name], e, model.algorithm, skip)) is not None}
-    skipped = {f"{name}: {image}" for name, one in found.items() for image in ids[name] - set(one.images)}
+    skipped = {f"{e.name}: {image}" for e in sets if e.name in found for image in _missing(e, found[e.name])}
     coming = [entry for entry in sets if entry.name not in found]
     workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
     precision = Precision(config.precision, group.device)
@@ -360,6 +360,11 @@ def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> Decided:
     return Decided([found[entry.name] for entry in sets], skipped | evaluator.skipped, images, seconds)
 
 
+def _missing(entry: EvaluationSet, one: Decisions) -> set[str]:
+    """The images that are not decided on, as they can't be read."""
+    return set() if len(one.images) == len(entry.source) else set(entry.source.ids) - set(one.images)
+
+
 def _kept(path: Path, entry: EvaluationSet, observer: str, skip: bool) -> Decisions | None:
     """The decisions that an attempt before has left on all images of a set, None where there are none.
 
@@ -371,7 +376,7 @@ def _kept(path: Path, entry: EvaluationSet, observer: str, skip: bool) -> Decisi
         one = recorded.read_predictions(path)
     except UsageError:  # damaged: they are made again
         return None
-    is_whole = one.label_map == entry.label_map.name and (skip or list(one.images) == list(entry.source.ids))
+    is_whole = one.label_map == entry.label_map.name and (skip or one.images == entry.source.ids)
     classes, words = entry.source.classes, entry.preprocessing
     own = replace(one, observer=observer, set=entry.name, classes=classes, preprocessing=words)
     return own if is_whole else None
