@@ -7,7 +7,9 @@ Marks: several labels per image.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,7 +19,7 @@ import numpy as np
 from biasbed import record
 from biasbed.config import Config
 from biasbed.data import transforms
-from biasbed.data.source import MemorySource
+from biasbed.data.source import MemorySource, Picture
 from biasbed.record import Derived, MetricName
 from biasbed.settings import setting
 from biasbed.suites.sets import EvaluationSet
@@ -169,6 +171,22 @@ class Fogs(Suite[Config]):
         block: str = "",
     ) -> EvaluationSet:
         return EvaluationSet(name, source, transform, headline=headline, block=block)
+
+
+class Watched(Fogs):
+    """The same; the file that $SEEN names says which image is opened, and how often."""
+
+    def open(self) -> OpenSuite:
+        suite = super().open()
+        sets = (dataclasses.replace(entry, source=_Watched(**vars(entry.source))) for entry in suite.sets)
+        return dataclasses.replace(suite, sets=tuple(sets))
+
+
+class _Watched(MemorySource):
+    def open(self, row: int) -> Picture:
+        with open(os.environ["SEEN"], "a") as file:
+            file.write(f"{self.ids[row]}\n")
+        return super().open(row)
 
 
 def fog_values() -> tuple[Derived, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,8 @@ from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.evaluation import models, recorded, report
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
-from biasbed.evaluation.decisions import Decisions, write_predictions
+from biasbed.evaluation.deciding import Decided, Kept, decide
+from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.evaluator import Evaluator, measure
 from biasbed.evaluation.pieces import named
 from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
@@ -33,7 +34,6 @@ from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
 from biasbed.system.processes import interruptible
-from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder, home
 from biasbed.tracking.tracker import Tracker, take_run_id
@@ -51,29 +51,40 @@ class Evaluation:
 
 
 def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[str, float]:
-    """Test a model on a suite's sets, track and print the result, and return its metrics.
+    """Test a model on a suite's sets, track and print the result, and return its metrics; in this process, or as one
+    of torchrun's, of which the first does all but decide.
 
-    An attempt that was cut off goes on in its folder, with the sets that it has not decided on yet.
+    An attempt that was cut off goes on in its folder, with the pieces of sets that it has not decided on yet.
     """
     evaluation = plan(options, given, load(options))
     run = evaluation.run
-    folder = run.folder(options.resume)
-    if folder.is_done:
-        return left_alone(folder, run.offline, take_run_id())
-    with interruptible(), process_group(evaluation.config.device) as group, folder.locked():
-        if folder.is_done:  # by the holder before us
-            raise Failure(f"{folder.path} has been finished in the meantime")
-        tracker = Tracker(folder, take_run_id(), run.offline)
-        (folder.path / record.ENVIRONMENT_FILE).write_text(code.environment())
-        with ends_run(tracker), failures_named():
+    with interruptible(), process_group(evaluation.config.device) as group:
+        place = str(run.folder(options.resume).path) if group.is_main else None
+        folder = RunFolder(Path(group.share_object(place)))
+        if group.share_object(folder.is_done):
+            return left_alone(folder, run.offline, take_run_id()) if group.is_main else {}
+        with folder.locked() if group.is_main else contextlib.nullcontext():
+            if group.is_main and folder.is_done:  # by the holder before us
+                raise Failure(f"{folder.path} has been finished in the meantime")
+            return _evaluate(evaluation, folder, group)
+
+
+def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[str, float]:
+    run, suite = evaluation.run, evaluation.suite
+    tracker = Tracker(folder, take_run_id(), run.offline) if group.is_main else None
+    with ends_run(tracker), failures_named():
+        if tracker is not None:
+            (folder.path / record.ENVIRONMENT_FILE).write_text(code.environment())
             run.start(folder, tracker)
-            found = _decide(evaluation, group, folder)
-            pairs = _pairs(found.decisions, evaluation.observers)
-            metrics = _metrics(evaluation, found, pairs)
-            report.write(folder.path, found.decisions, pairs)
-            finish(tracker, metrics)
-    print(report.text(found.decisions, pairs, "set", evaluation.suite.left_out))
-    for line in (*report.derived(evaluation.suite.derivations, metrics), *evaluation.suite.remarks):
+        found = _decide(evaluation, group, folder)
+        if tracker is None or found is None:
+            return {}
+        pairs = _pairs(found.decisions, evaluation.observers)
+        metrics = _metrics(evaluation, found, pairs)
+        report.write(folder.path, found.decisions, pairs)
+        finish(tracker, metrics)
+    print(report.text(found.decisions, pairs, "set", suite.left_out))
+    for line in (*report.derived(suite.derivations, metrics), *suite.remarks):
         print(line)
     if found.skipped:
         print(f"left out: {len(found.skipped)} images that can't be read, e.g. {min(found.skipped)}")
@@ -324,62 +335,18 @@ def _content(file: str) -> str:
     return file if file == "none" else hashlib.sha256(Path(file).expanduser().read_bytes()).hexdigest()
 
 
-# --- deciding ---------------------------------------------------------------------------------------------------------
+# --- its numbers ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Decided:
-    """What the model decides on each set."""
-
-    decisions: list[Decisions]
-    skipped: set[str]  # images that can't be read, or what is wrong with them
-    images: int  # that were decided on now, and not in an attempt before
-    seconds: float  # that this took
-
-
-def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> Decided:
-    """Decide on every set whose decisions the folder does not have yet, and write them set by set."""
+def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> Decided | None:
+    """On rank 0: what the model decides on every set, of which the folder may have some from before."""
     config, model, sets = evaluation.config, evaluation.model, evaluation.suite.testing
     skip = config.corrupt == "skip"
-    paths = {entry.name: folder.path / record.predictions_file(entry.name, "last") for entry in sets}
-    found = {e.name: one for e in sets if (one := _kept(paths[e.name], e, model.algorithm, skip)) is not None}
-    skipped = {f"{e.name}: {image}" for e in sets if e.name in found for image in _missing(e, found[e.name])}
-    coming = [entry for entry in sets if entry.name not in found]
     workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
-    precision = Precision(config.precision, group.device)
-    evaluator = Evaluator(coming, group, precision, config.eval_batch_size, workers, skip)
+    made = (group, Precision(config.precision, group.device), config.eval_batch_size, workers, skip)
     model.module.to(group.device).eval()
-    began = time.monotonic()
-    with ProgressBar(images := sum(len(entry.source) for entry in coming), "image") as bar:
-        for one in evaluator.each(model.predict, bar.tick, model.algorithm):
-            assert one is not None
-            write_predictions(paths[one.set], one, 0)
-            found[one.set] = one
-    seconds = time.monotonic() - began
-    evaluator.close()
-    return Decided([found[entry.name] for entry in sets], skipped | evaluator.skipped, images, seconds)
-
-
-def _missing(entry: EvaluationSet, one: Decisions) -> set[str]:
-    """The images that are not decided on, as they can't be read."""
-    return set() if len(one.images) == len(entry.source) else set(entry.source.ids) - set(one.images)
-
-
-def _kept(path: Path, entry: EvaluationSet, observer: str, skip: bool) -> Decisions | None:
-    """The decisions that an attempt before has left on all images of a set, None where there are none.
-
-    skip: images that can't be read may be missing.
-    """
-    if not path.exists():
-        return None
-    try:
-        one = recorded.read_predictions(path)
-    except UsageError:  # damaged: they are made again
-        return None
-    is_whole = one.label_map == entry.label_map.name and (skip or one.images == entry.source.ids)
-    classes, words = entry.source.classes, entry.preprocessing
-    own = replace(one, observer=observer, set=entry.name, classes=classes, preprocessing=words)
-    return own if is_whole else None
+    kept = Kept(folder.path, sets, model.algorithm, skip)
+    return decide(sets, kept, model.predict, group, lambda coming, done: Evaluator(coming, *made, done))
 
 
 def _metrics(evaluation: Evaluation, found: Decided, pairs: Sequence[ObserverPair]) -> dict[str, float]:
