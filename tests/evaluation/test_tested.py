@@ -135,7 +135,7 @@ def test_the_command_starts_as_many_processes_as_it_is_told(net: list[str], bias
     one = biasbed(*words, f"--output_dir={tmp_path / 'one'}")
     assert two.stdout == one.stdout
     assert (folder / "done").exists()
-    refused = biasbed(*words, "--nproc=2", "--sets=foggy", check=False)
+    refused = biasbed(*words, "--nproc=2", "--label_map=nowhere.yaml", check=False)
     assert (refused.returncode, refused.stderr.count("biasbed: ")) == (2, 1)
     assert one_line(biasbed(*words, "--nproc=0", check=False).stderr)
 

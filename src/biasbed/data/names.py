@@ -47,16 +47,17 @@ class Names(Sequence[str]):
         row = at % len(self)
         return self._bytes[self._ends[row] : self._ends[row + 1]].tobytes().decode()
 
+    def arrays(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """(content, ends) of some in a row, as `of` takes them; the ends from zero on."""
+        ends = self._ends[start : stop + 1]
+        return self._bytes[ends[0] : ends[-1]], ends - ends[0]
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Names):
             return isinstance(other, Sequence) and list(self) == list(other)
         if len(self) != len(other) or not np.array_equal(np.diff(self._ends), np.diff(other._ends)):
             return False
-        return np.array_equal(self._content, other._content)
-
-    @property
-    def _content(self) -> np.ndarray:
-        return self._bytes[self._ends[0] : self._ends[-1]]
+        return np.array_equal(self.arrays(0, len(self))[0], other.arrays(0, len(other))[0])
 
 
 class Coded:

@@ -80,6 +80,12 @@ class Source:
         return len(self.y)
 
     @property
+    def names(self) -> Names:
+        """The ids, as they are held."""
+        assert isinstance(self.ids, Names)
+        return self.ids
+
+    @property
     def num_labels(self) -> int:
         """How many of the classes some image has."""
         return len(np.unique(self.y)) if self.y.ndim == 1 else int((self.y > 0).any(axis=0).sum())

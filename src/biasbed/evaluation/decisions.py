@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from biasbed import measures
-from biasbed.data.names import Coded
+from biasbed.data.names import Coded, Names
 from biasbed.datasets.classes import image_name
 from biasbed.errors import UsageError
 from biasbed.evaluation import shape_bias
@@ -38,7 +38,7 @@ class Decisions:
 
     observer: str
     set: str
-    images: Sequence[str]  # of each of N trials
+    images: Names  # of each of N trials
     label: Coded  # [N]; under cue conflict the shape's class
     decision: Coded  # [N]
     classes: tuple[str, ...]
@@ -61,6 +61,9 @@ class Decisions:
     member: np.ndarray | None = None  # [N] which of several observers answered; None: there is one
 
     def __post_init__(self) -> None:
+        """Names may be given in any form."""
+        images: Any = self.images
+        object.__setattr__(self, "images", images if isinstance(images, Names) else Names(images))
         for name in ("label", "decision", "bias", "group", "condition", "session", "top"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, Coded.of(getattr(self, name)))
@@ -195,7 +198,7 @@ def pooled(answers: Sequence[Decisions]) -> Decisions:
     return Decisions(
         observer=f"all {answers[0].kind}",
         set=answers[0].set,
-        images=[image for one in answers for image in one.images],
+        images=Names(image for one in answers for image in one.images),
         label=Coded.of(itertools.chain.from_iterable(one.label for one in answers)),
         decision=Coded.of(itertools.chain.from_iterable(one.decision for one in answers)),
         classes=tuple(sorted({name for one in answers for name in one.classes})),
@@ -211,13 +214,15 @@ def pooled(answers: Sequence[Decisions]) -> Decisions:
 # --- on disk ----------------------------------------------------------------------------------------------------------
 
 
-ROWS = 2**16  # that are written together
+ROWS = 2**15  # that are written together
 
 
 def write_predictions(path: Path, one: Decisions, epoch: int) -> None:
     """The decisions of a model that is tested here, per image, as parquet (`record.PREDICTIONS` has the columns)."""
     import pyarrow as pa
     from pyarrow import parquet
+
+    pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own takes 20 MB more than it needs
 
     def rows(start: int) -> pa.Table:
         return pa.table(_columns(one, epoch, slice(start, start + ROWS)))
@@ -228,6 +233,7 @@ def write_predictions(path: Path, one: Decisions, epoch: int) -> None:
     options = {
         "compression": "zstd",
         "compression_level": 9,  # names of images are half of what there is to press
+        "data_page_size": 2**17,
         "use_dictionary": [*words, "top5.list.element", "rank", "bias_rank", "epoch"],
         "column_encoding": {name: "BYTE_STREAM_SPLIT" for name in ("confidence", "loss") if name in schema.names},
     }
@@ -253,7 +259,7 @@ def _columns(one: Decisions, epoch: int, rows: slice) -> dict[str, Any]:
         return None if column is None else column[rows].astype(np.int32)
 
     columns = {
-        "image": pa.array(one.images[rows], pa.string()),
+        "image": _strings(one.images, rows),
         "label": words(one.label),
         "decision": words(one.decision),
         "correct": one.decision[rows] == one.label[rows],
@@ -271,6 +277,15 @@ def _columns(one: Decisions, epoch: int, rows: slice) -> dict[str, Any]:
         "scores": lists(one.scores),
     }
     return {name: column for name, column in columns.items() if column is not None}
+
+
+def _strings(names: Names, rows: slice) -> Any:
+    """Without making every name an object."""
+    import pyarrow as pa
+
+    start, stop, _ = rows.indices(len(names))
+    content, ends = names.arrays(start, stop)
+    return pa.StringArray.from_buffers(stop - start, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(content))
 
 
 # --- error consistency ------------------------------------------------------------------------------------------------

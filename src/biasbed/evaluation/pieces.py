@@ -82,7 +82,7 @@ def decisions_of(entry: EvaluationSet, found: Columns, observer: str) -> Decisio
     return Decisions(
         observer=observer,
         set=entry.name,
-        images=source.ids if is_whole else Names(source.ids[row] for row in rows.tolist()),
+        images=source.names if is_whole else Names(source.ids[row] for row in rows.tolist()),
         label=named(entry, source.y if is_whole else source.y[rows]),
         decision=named(entry, found["decision"]),
         classes=source.classes,

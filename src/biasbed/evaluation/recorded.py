@@ -178,7 +178,7 @@ def _subject(name: str, trials: Sequence[Trial]) -> Decisions:
     return Decisions(
         observer=name,
         set="cue_conflict" if found else "decisions",
-        images=images,
+        images=Names(images),
         label=label,
         decision=Coded.of(trial.response for trial in trials),
         classes=tuple(sorted(set(label))),

@@ -272,7 +272,7 @@ def _by_set(observers: Sequence[Decisions], sets: Sequence[EvaluationSet]) -> di
     for entry in sets:
         if entry.name in found:  # labels that differ are noticed before the work is done
             labels = named(entry, entry.source.y)
-            same = (list(entry.source.ids), labels, labels, entry.source.classes)
+            same = (entry.source.names, labels, labels, entry.source.classes)
             itself = Decisions("the set", entry.name, *same, condition=entry.source.shown)
             consistency([itself, *found[entry.name]])
     return found
