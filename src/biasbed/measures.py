@@ -28,7 +28,9 @@ MEASURES: Mapping[str, Measure] = {
     "loss": Measure(
         "mean loss per image (the task's loss for val and test, the method's total for train)", "nats", False
     ),
-    "accuracy": Measure("fraction of images whose decision is the label"),
+    "accuracy": Measure("fraction of images whose decision is the label; of several labels, of which none is wrong"),
+    "map": Measure("mean of the average precisions of the labels that some image has"),
+    "ap": Measure("average precision of the label after the colon, over all images of the set"),
     "accuracy_by_condition": Measure("the same among the images that are shown under a condition"),
     "accuracy_full": Measure("fraction of images for which the best of all the model's outputs belongs to the label"),
     "ece": Measure(

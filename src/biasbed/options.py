@@ -33,7 +33,7 @@ PREPARE_SHARED = ("suite", "data_dir", "train", "sets", "image_size", "seed", "p
 # Settings that testing shares with training, by the same names, besides the suite's own.
 EVALUATE_SHARED = (
     *("suite", "preset", "data_dir", "sets", "train", "output_dir", "prepared_dir", "study", "row", "cell"),
-    *("experiment", "precision", "device", "workers", "eval_batch_size", "corrupt", "tracking"),
+    *("experiment", "precision", "device", "nproc", "workers", "eval_batch_size", "corrupt", "tracking"),
 )
 
 

@@ -82,10 +82,10 @@ MODEL_NAME = "model"
 PREDICTION_EPOCHS = ("best", "last")
 
 
-# Columns of a file of predictions, one row per image, in their order; the last four where a set has them.
+# Columns of a file of predictions, one row per image, in their order; the last six where a set has them.
 PREDICTIONS = {
     "image": "the image's id in its data set",
-    "label": "its class",
+    "label": "its class; of several labels their names, joined by +",
     "decision": "the model's",
     "correct": "whether both are equal",
     "confidence": "probability of the decision among the set's classes",
@@ -98,6 +98,8 @@ PREDICTIONS = {
     "bias_rank": "its place among all the model's outputs",
     "group": "group that the image belongs to",
     "condition": "condition that it is shown under",
+    "targets": "where images have several labels: which of the labels this one has",
+    "scores": "there: probability of each label",
 }
 
 # What an evaluation without training concludes: per set, per class under cue conflict, per pair of observers.
@@ -121,6 +123,7 @@ def predictions_file(set_name: str, which: str) -> str:
 
 PHASES = ("train", "val", "test", "time", "memory")
 SHAPE_BIAS = "shape_bias"  # the measure that the whole is about
+BY_LABEL = "ap"  # of each label, after the colon
 BY_CONDITION = "accuracy_by_condition"  # a measure of its own, so that MLflow's pages show it apart from headlines
 
 
@@ -246,6 +249,7 @@ class SetRecord:
     roles: Mapping[str, Mapping[str, str]] = field(default_factory=dict, metadata=LATER)
     unit: str = field(default="", metadata=LATER)  # of the headline (empty: as its measure or derivation has it)
     aliases: tuple[str, ...] = field(default=(), metadata=LATER)  # other names of its domain, or if it has none, of it
+    labels: Mapping[str, int] = field(default_factory=dict, metadata=LATER)  # of images with several: label -> images
 
 
 @dataclass(frozen=True)
@@ -360,16 +364,9 @@ class Protocol:
 
 
 def _as_set(derived: Derived) -> SetRecord:
-    return SetRecord(
-        name=derived.name,
-        headline=derived.measure,
-        images=0,
-        classes=0,
-        chance=0.0,
-        measures=(),
-        higher_is_better=derived.higher_is_better,
-        block=derived.block,
-    )
+    """A set without images, and so without classes, chance level and measures of its own."""
+    own = derived.higher_is_better
+    return SetRecord(derived.name, derived.measure, 0, 0, 0.0, (), higher_is_better=own, block=derived.block)
 
 
 _MOST = 2**63  # a number of images beyond it is none

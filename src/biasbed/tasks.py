@@ -1,9 +1,11 @@
-"""What is learnt: how logits and labels become a loss and a decision."""
+"""What is learnt: how logits and labels become a loss, a decision, probabilities; what is usually measured of them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
+import numpy as np
 from torch import Tensor
 from torch.nn import functional
 
@@ -13,6 +15,26 @@ from biasbed.batch import at_least_fp32
 class Task(Protocol):
     """The kind of label, as algorithms and evaluation see it."""
 
+    @property
+    def name(self) -> str:
+        """What checkpoints and methods call it."""
+        ...
+
+    @property
+    def words(self) -> str:
+        """The same in a sentence."""
+        ...
+
+    @property
+    def several(self) -> bool:
+        """Whether an image has any number of labels, y [N,K] of 0 and 1; else it has one, y [N]."""
+        ...
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """What is usually measured on a set, its headline first, by which a training is monitored too."""
+        ...
+
     def loss(self, logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
         """Loss of logits [N,K] against labels, in fp32 at least; `reduction` is `mean` or `none` ([N])."""
         ...
@@ -21,19 +43,54 @@ class Task(Protocol):
         """Whether each image's decision is its label: bool [N]."""
         ...
 
+    def decided(self, scores: Tensor) -> Tensor:
+        """The decisions of scores [N,K], in the form of y."""
+        ...
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Confidence [N,K] in each label."""
+        ...
+
+    def chance(self, measure: str, y: np.ndarray, classes: int) -> float:
+        """The value of a measure that guessing gets on images of these labels; zero where that is not known."""
+        ...
+
 
 class MultiClass:
-    """One class per image: cross-entropy."""
+    """One class per image: cross-entropy; the decision is the largest logit's class."""
+
+    name = "multi_class"
+    words = "one class per image"
+    several = False
+    measures = ("accuracy", "loss", "ece")
 
     def loss(self, logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
         return functional.cross_entropy(at_least_fp32(logits), y, reduction=reduction)
 
     def right(self, logits: Tensor, y: Tensor) -> Tensor:
-        return logits.argmax(dim=1) == y
+        return self.decided(logits) == y
+
+    def decided(self, scores: Tensor) -> Tensor:
+        return scores.argmax(dim=1)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        return logits.softmax(dim=1)
+
+    def chance(self, measure: str, y: np.ndarray, classes: int) -> float:
+        """Of any headline that of accuracy, by classes that are drawn alike."""
+        return 1 / classes
 
 
 class MultiLabel:
-    """Any number of classes per image, y [N,K] of 0 and 1: binary cross-entropy, averaged over the classes."""
+    """Any number of labels per image, y [N,K] of 0 and 1: binary cross-entropy, averaged over the labels.
+
+    Decided are the labels of positive logits; a decision is right where all of them are.
+    """
+
+    name = "multi_label"
+    words = "any number of labels per image"
+    several = True
+    measures = ("map", "accuracy", "loss")
 
     def loss(self, logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
         logits = at_least_fp32(logits)
@@ -41,4 +98,20 @@ class MultiLabel:
         return each.mean() if reduction == "mean" else each
 
     def right(self, logits: Tensor, y: Tensor) -> Tensor:
-        return ((logits > 0) == (y > 0)).all(dim=1)
+        return (self.decided(logits) == (y > 0)).all(dim=1)
+
+    def decided(self, scores: Tensor) -> Tensor:
+        return scores > 0
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid()
+
+    def chance(self, measure: str, y: np.ndarray, classes: int) -> float:
+        """Of mean average precision: a random order's is a label's share of the images (for many of them)."""
+        shares = (y > 0).mean(axis=0)
+        return float(shares[shares > 0].mean()) if measure == "map" and shares.any() else 0.0
+
+
+MULTI_CLASS = MultiClass()
+# By the names that checkpoints have.
+TASKS: Mapping[str, Task] = {task.name: task for task in (MULTI_CLASS, MultiLabel())}

@@ -42,9 +42,6 @@ class Scripted:
     def loss(self) -> float:
         return next(self.losses)
 
-    def close(self) -> None:
-        pass
-
 
 def move(module: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
     """Other values of everything in it; a copy of them."""

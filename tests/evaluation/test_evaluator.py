@@ -22,7 +22,6 @@ from biasbed.evaluation.evaluator import Evaluator, measure
 from biasbed.evaluation.recorded import read
 from biasbed.suites.label_maps import Grouped, LabelMap, Subset
 from biasbed.suites.sets import CUE_MEASURES, EvaluationSet
-from biasbed.tasks import MultiClass
 from helpers import children
 from helpers.runs import run_folders
 
@@ -59,7 +58,7 @@ def model() -> nn.Module:
 
 
 def decide(model: nn.Module, sets: list[EvaluationSet], batch: int, observer: str = "model") -> dict[str, Decisions]:
-    evaluator = Evaluator(sets, OneOf(), Precision(), MultiClass(), batch, 0, False)
+    evaluator = Evaluator(sets, OneOf(), Precision(), batch, 0, False)
     found = evaluator.decide(model, observer=observer)
     assert found is not None
     return found
@@ -83,7 +82,7 @@ def test_ranks_decide_every_image_once(model: nn.Module, world: int) -> None:
     reference = decide(model, sets, 5)["set"]
     shards = []
     for rank in range(world):
-        evaluator = Evaluator(sets[:1], OneOf(rank, world), Precision(), MultiClass(), 5, 0, False)
+        evaluator = Evaluator(sets[:1], OneOf(rank, world), Precision(), 5, 0, False)
         found = evaluator.decide(model)
         assert found is not None
         shards.append(found["set"])
@@ -107,7 +106,7 @@ def test_decisions_of_two_ranks_are_put_in_the_set_s_order(model: nn.Module) -> 
     first, second = Gathering(0, 2), Gathering(1, 2)
     for group in (second, first):
         first.other = second.sent
-        found = Evaluator([entry], group, Precision(), MultiClass(), 5, 0, False).decide(model)
+        found = Evaluator([entry], group, Precision(), 5, 0, False).decide(model)
     assert found is not None
     reference = decide(model, [entry], 5)["set"]
     for name in ("images", "decision", "rank", "top"):
@@ -132,7 +131,7 @@ def test_one_and_two_processes_decide_alike_from_one_checkpoint(image_root: Path
     config = resolve({k[2:]: v for k, v in zip(words[1::2], words[2::2], strict=True)})
     suite = open_suite(config)
     loaded = find(str(folder / "best.ckpt"))
-    found = Evaluator(suite.sets, Group(), Precision(), MultiClass(), 64, 0, False).decide(loaded.predict)
+    found = Evaluator(suite.sets, Group(), Precision(), 64, 0, False).decide(loaded.predict)
     assert found is not None
     for entry in suite.sets:
         stored = parquet.read_table(folder / f"predictions/{entry.name}/best.parquet").to_pydict()
@@ -183,7 +182,7 @@ def test_predictions_on_disk(model: nn.Module, tmp_path: Path) -> None:
     write_predictions(tmp_path / "p" / "best.parquet", decisions, 3)
     table = parquet.read_table(tmp_path / "p" / "best.parquet")
     rows = table.to_pydict()
-    assert list(rows) == list(record.PREDICTIONS)[:-1]  # the set has no conditions
+    assert list(rows) == list(record.PREDICTIONS)[:-3]  # the set has no conditions, and one label per image
     assert rows["image"] == list(entry.source.ids)
     assert [len(top) for top in rows["top5"]] == [4] * 20  # there are only four classes
     assert [top[0] for top in rows["top5"]] == rows["decision"]
@@ -281,7 +280,7 @@ def test_a_set_without_a_readable_image_is_a_failure(model: nn.Module) -> None:
 
     good = make_set(5)
     broken = EvaluationSet("broken", Unreadable(**vars(make_set(3).source)), fitted(8))
-    evaluator = Evaluator([good, broken], OneOf(), Precision(), MultiClass(), 2, 0, True)
+    evaluator = Evaluator([good, broken], OneOf(), Precision(), 2, 0, True)
     with pytest.raises(Failure, match="no image of 'broken' could be read"):
         evaluator.decide(model)
 

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from biasbed import cli, record
 from biasbed.errors import UsageError
 from biasbed.evaluation import recorded
+from biasbed.evaluation.deciding import Kept
+from biasbed.suites import open_suite
 from biasbed.tracking.folder import RunFolder
-from helpers import children
-from helpers.commands import ROOT
+from biasbed.training.resolve import resolve
+from helpers import children, toy_suite
+from helpers.children import Command, one_line
+from helpers.commands import ROOT, command_environment
 from helpers.runs import all_runs, run_folders, stored, timeless
 
 FOGS = f"{ROOT / 'tests/helpers/toy_suite.py'}:Fogs"
@@ -73,6 +79,65 @@ def test_a_test_that_was_cut_off_goes_on_with_what_it_has_not_decided_yet(
     assert cli.main(net) == 0
     assert stored(tracking, run.info.run_id)[0] == journal(folder)  # fails where a row is there twice
     capsys.readouterr()
+
+
+def test_two_processes_go_on_with_the_next_condition(net: list[str], tracking: str, tmp_path: Path) -> None:
+    """Killed at any of them; every image is decided on once, but for those of the condition that was cut off."""
+    # Of batches of six each process has three of the one set, and two of each of the other's six conditions.
+    words = [*net, f"--suite={FOGS.replace('Fogs', 'Watched')}", "--eval_batch_size=6", "--tracking=offline"]
+    moment = int(np.random.default_rng(20261122).integers(6, 15))
+    home, seen = {"BIASBED_HOME": str(tmp_path / "home")}, [tmp_path / f"seen{number}" for number in range(3)]
+    killed = children.run(words, {**home, "SEEN": str(seen[0])}, processes=2, kill=("evaluation", moment, "SIGKILL"))
+    assert killed.returncode
+    (folder,) = run_folders(tmp_path / "home")
+    kept = {int(path.stem.partition("-")[2]) for path in folder.glob("predictions/fogged/piece-*.npz")}
+    assert kept == set(range(len(kept)))
+    assert len(kept) in (
+        (moment - 4) // 2,
+        (moment - 4) // 2 - 1,
+    )
+
+    done = children.run(words, {**home, "SEEN": str(seen[1])}, processes=2)
+    assert done.returncode == 0, done.stderr
+    assert not [*folder.glob("predictions/*/piece-*")]
+    later = Counter(seen[1].read_text().split())
+    assert set(later.values()) == {1}
+    assert {name.partition("/")[0] for name in later} == set(toy_suite.FOGS[len(kept) :])
+    assert len(later) == 24 * (6 - len(kept))
+
+    straight = children.run(words, {"BIASBED_HOME": str(tmp_path / "straight"), "SEEN": str(seen[2])})
+    assert straight.returncode == 0, straight.stderr
+    assert straight.stdout == done.stdout
+    (other,) = run_folders(tmp_path / "straight")
+    assert journal(folder) == journal(other)
+    for name in ("evaluation.csv", *(record.predictions_file(name, "last") for name in ("clear", "fogged"))):
+        assert (folder / name).read_bytes() == (other / name).read_bytes()
+
+
+def test_a_damaged_piece_is_decided_again(tmp_path: Path) -> None:
+    (entry,) = [one for one in open_suite(resolve({"suite": FOGS})).sets if one.name == "fogged"]
+    kept, piece = Kept(tmp_path, [entry], "model", skip=False), {"row": np.arange(24), "loss": np.zeros(24)}
+    for number in range(4):
+        kept.keep(entry, number, {**piece, "row": piece["row"] + 24 * number})
+    kept.keep(entry, 1, {**piece, "row": piece["row"] + 25})  # of other images
+    kept.keep(entry, 2, {**piece, "row": piece["row"] + 48, "loss": np.zeros(23)})
+    assert kept.begun([entry])["fogged"].keys() == {0, 3}
+    path = tmp_path / "predictions" / "fogged" / "piece-0.npz"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert kept.begun([entry])["fogged"].keys() == {3}
+
+
+@pytest.mark.slow
+def test_the_command_starts_as_many_processes_as_it_is_told(net: list[str], biasbed: Command, tmp_path: Path) -> None:
+    words = [*net, "--tracking=offline"]
+    two = biasbed(*words, "--nproc=2", env=command_environment())
+    (folder,) = run_folders(tmp_path / "home")
+    one = biasbed(*words, f"--output_dir={tmp_path / 'one'}")
+    assert two.stdout == one.stdout
+    assert (folder / "done").exists()
+    refused = biasbed(*words, "--nproc=2", "--label_map=nowhere.yaml", check=False)
+    assert (refused.returncode, refused.stderr.count("biasbed: ")) == (2, 1)
+    assert one_line(biasbed(*words, "--nproc=0", check=False).stderr)
 
 
 def test_a_finished_test_is_left_alone_or_made_anew_as_one_says(

@@ -1,12 +1,15 @@
-"""Two suites as a user would write them, trained in a second: `suite=tests/helpers/toy_suite.py:Shades` or `:Fogs`.
+"""Suites as a user would write them, trained in a second: `suite=tests/helpers/toy_suite.py:Shades`, `:Fogs`, `:Marks`.
 
 Shades: training images whose colour gives the class away but for a share of them; a severity is a cell, and colours are
 labelled where `data.labels` says so. Fogs: one test set under six conditions, with values that are derived of them.
+Marks: several labels per image.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,12 +19,12 @@ import numpy as np
 from biasbed import record
 from biasbed.config import Config
 from biasbed.data import transforms
-from biasbed.data.source import MemorySource
+from biasbed.data.source import MemorySource, Picture
 from biasbed.record import Derived, MetricName
 from biasbed.settings import setting
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, Suite
-from biasbed.tasks import MultiClass
+from biasbed.tasks import MultiClass, MultiLabel
 
 CLASSES = ("dark", "grey", "light")
 SIZE = 16  # pixels
@@ -170,6 +173,22 @@ class Fogs(Suite[Config]):
         return EvaluationSet(name, source, transform, headline=headline, block=block)
 
 
+class Watched(Fogs):
+    """The same; the file that $SEEN names says which image is opened, and how often."""
+
+    def open(self) -> OpenSuite:
+        suite = super().open()
+        sets = (dataclasses.replace(entry, source=_Watched(**vars(entry.source))) for entry in suite.sets)
+        return dataclasses.replace(suite, sets=tuple(sets))
+
+
+class _Watched(MemorySource):
+    def open(self, row: int) -> Picture:
+        with open(os.environ["SEEN"], "a") as file:
+            file.write(f"{self.ids[row]}\n")
+        return super().open(row)
+
+
 def fog_values() -> tuple[Derived, ...]:
     """Errors by those of the reference, as headline of the set; and the plain mean, as a column of its own."""
     inputs = tuple(metric(record.BY_CONDITION, "fogged", group=name) for name in FOGS)
@@ -203,3 +222,49 @@ def fogs(name: str, per_class: int, conditions: Sequence[str] = ()) -> MemorySou
 def _fogged(images: np.ndarray, share: float) -> np.ndarray:
     """A mixture with grey."""
     return ((1 - share) * images + share * 130).astype(np.uint8)
+
+
+# --- marks ------------------------------------------------------------------------------------------------------------
+
+MARKS = ("light", "red side", "striped")
+MARKED = tuple(map(record.slug, MARKS))  # as metrics and decisions call them
+
+
+class Marks(Suite[Config]):
+    """Images with any number of labels, none at all too; in one of the sets nothing is striped."""
+
+    defaults: ClassVar[Mapping[str, Any]] = QUICK
+
+    def open(self) -> OpenSuite:
+        config, task = self.config, MultiLabel()
+        train, transform = marks("train", 96), transforms.fitted(config.image_size)
+        names = {"val": 40, "marked": 60, "plain": 24}
+        validation, *sets = (EvaluationSet(n, marks(n, size), transform, task=task) for n, size in names.items())
+        used = [train, *(entry.source for entry in (validation, *sets))]
+        return OpenSuite(
+            name=self.name,
+            classes=MARKS,
+            task=task,
+            training={"train": lambda: train},
+            train_name="train",
+            train_transform=transforms.training(config.image_size, config.augment),
+            validation=(validation,),
+            sets=tuple(sets),
+            monitor=metric(task.measures[0], "val", "val"),
+            fingerprint=record.digest([source.fingerprint() for source in used]),
+            store=self.store,
+        )
+
+
+@functools.cache
+def marks(name: str, size: int) -> MemorySource:
+    """Noise with more of everything, of red on the left, and in every second row, each for about half of the images."""
+    generator = np.random.default_rng([*name.encode()])
+    y = (generator.random((size, len(MARKS))) < 0.5).astype(np.int64)
+    y[:, -1] *= name != "plain"
+    light, red, striped = (y[:, k, None, None] for k in range(len(MARKS)))
+    images = generator.normal(0, 15, (size, 3, SIZE, SIZE)) + 70 + 40 * light[:, None]
+    images[:, 0, :, : SIZE // 2] += 50 * red
+    images[:, :, ::2] += 40 * striped[:, None]
+    ids = [f"{name}/{number}" for number in range(size)]
+    return MemorySource(name=name, classes=MARKS, y=y, ids=ids, images=images.clip(0, 255).astype(np.uint8))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.algorithms.base import Algorithm, Objective, Setup, TrainData
+from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest, View
 from biasbed.batch import MAIN, Batch
 from biasbed.data.views import ViewTransform
@@ -222,6 +223,12 @@ class BatchDependent(Plain):
 
     def predict(self, x: Tensor) -> Tensor:
         return super().predict(x - x.mean())
+
+
+class OneEach(ERM):
+    """For images of one class each."""
+
+    tasks = frozenset({"multi_class"})
 
 
 # --- what a method may ask for ----------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def test_a_row_that_is_tested_is_told_which_images_there_are_and_no_more(
         "row": "net",
     }
     place = {"suite": "domains", "study": "mine", "data_dir": str(data), "cell": "toy-art", "train": "Toy"}
-    how = {"test_domains": "art", "device": "cpu", "workers": "0", "resume": "once"}
+    how = {"test_domains": "art", "device": "cpu", "nproc": "1", "workers": "0", "resume": "once"}
     assert words == {**own, **place, **how}
     assert run.base.parent == tmp_path / "home" / "domains"
     assert re.fullmatch("net-toy-art-[0-9a-f]{8}", run.base.name)

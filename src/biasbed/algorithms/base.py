@@ -116,6 +116,7 @@ class Algorithm(nn.Module):
     views: ClassVar[int] = 1  # cropped copies of each image in a batch
     training_data: ClassVar[Mapping[str, float]] = {"train": 1.0}  # share of each batch by data set
     surgery: ClassVar[bool] = False  # inserts modules into a ResNet (`networks.surgery`): no other backbone will do
+    tasks: ClassVar[frozenset[str]] = frozenset({"multi_class", "multi_label"})  # kinds of label that it can learn
     requires: ClassVar[tuple[str, ...]] = ()  # networks that must be prepared first (`networks.frozen.REGISTRY`)
     unused_parameters: ClassVar[bool] = False  # some steps leave a parameter out of `losses`
     # A loss depends on the whole batch, gathered from all processes: two give the gradient of one, and no step is

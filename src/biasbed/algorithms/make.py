@@ -19,7 +19,7 @@ from biasbed.config import Config, config_class
 from biasbed.errors import Failure, UsageError, shown
 from biasbed.networks.network import head_parameters
 from biasbed.settings import build, specs
-from biasbed.tasks import MultiClass, Task
+from biasbed.tasks import MULTI_CLASS, TASKS, Task
 
 
 def make_algorithm(
@@ -78,6 +78,7 @@ class Trained(NamedTuple):
     config: Config  # without the suite's own settings
     classes: tuple[str, ...]
     settings: Mapping[str, Any]  # all that it was trained with, by dotted name, as the file has them
+    task: Task
 
 
 def from_checkpoint(path: Path, named: str = "auto", where: str = "") -> Trained:
@@ -100,14 +101,15 @@ def from_checkpoint(path: Path, named: str = "auto", where: str = "") -> Trained
         general = {name: v for name, v in values.items() if name in specs(Config) or name.startswith("hparams.")}
         config = build(cls, {**general, "algorithm": method, "init": "scratch"})
         data = _train_data(state["train_data"], len(classes))
-        algorithm = make_algorithm(config, MultiClass(), Group(), Precision(), data)
+        task = TASKS[state.get(checkpoint.TASK, MULTI_CLASS.name)]
+        algorithm = make_algorithm(config, task, Group(), Precision(), data)
         algorithm.load_marks(state.get("marks", {}))
         algorithm.load_state_dict(state["algorithm"])
     except (UsageError, Failure) as error:
         raise type(error)(shown(str(error), 1000)) from None
     except Exception as error:  # a file may hold anything, and so may a method of the user's own
         raise Failure(f"{where} was written by other code: {checkpoint.brief(error)}") from None
-    return Trained(algorithm.eval(), config, classes, values)
+    return Trained(algorithm.eval(), config, classes, values, task)
 
 
 def _train_data(values: Mapping[str, Any], classes: int) -> TrainData:

@@ -18,7 +18,8 @@ import numpy as np
 from biasbed.data import remembered
 from biasbed.data.decoding import EXTENSIONS, open_file
 from biasbed.data.listing import images_below, labelled, reading, scan
-from biasbed.data.source import Names, Picture, Source
+from biasbed.data.names import Names
+from biasbed.data.source import Picture, Source
 from biasbed.errors import UsageError
 
 _opened: ContextVar[dict[Any, FolderSource] | None] = ContextVar("_opened", default=None)
@@ -137,17 +138,33 @@ def open_flat(folder: Path, name: str) -> FolderSource:
 def split(
     source: FolderSource, fraction: float, seed: int, names: tuple[str, str]
 ) -> tuple[FolderSource, FolderSource]:
-    """(rest, held out): the given fraction of every class, drawn by the seed, at least one image on each side."""
+    """(rest, held out): the given fraction of every class, drawn by the seed, at least one image on each side.
+
+    Of images with several labels, the fraction of every label as nearly as can be, the rarest first (Sechidis et al.
+    2011), then of those without any.
+    """
     generator = np.random.default_rng([seed, 0x5A11])
-    rest, held = [], []
-    for label, class_name in enumerate(source.classes):
-        rows = generator.permutation(np.flatnonzero(source.y == label))
-        count = min(max(1, round(fraction * len(rows))), len(rows) - 1)
-        if count < 1:
-            raise UsageError(f"class '{class_name}' of {source.root} has one image: too few to hold one out")
-        held += rows[:count].tolist()
-        rest += rows[count:].tolist()
-    return source.subset(sorted(rest), names[0]), source.subset(sorted(held), names[1])
+    is_held, is_drawn = np.zeros((2, len(source)), dtype=bool)
+    for members, label in _members(source):
+        rows = generator.permutation(np.flatnonzero(members & ~is_drawn))
+        total, already = int(members.sum()), int((members & is_held).sum())
+        wanted = min(max(1, round(fraction * total)), total - 1)
+        if wanted < 1 and label is not None:
+            raise UsageError(f"class '{label}' of {source.root} has one image: too few to hold one out")
+        is_held[rows[: max(0, wanted - already)]] = True
+        is_drawn[rows] = True
+    return source.subset(np.flatnonzero(~is_held), names[0]), source.subset(np.flatnonzero(is_held), names[1])
+
+
+def _members(source: FolderSource) -> Iterator[tuple[np.ndarray, str | None]]:
+    """(bool [N], name) of each class, or of each label that some image has; last those with no label, under no name."""
+    if source.y.ndim == 1:
+        yield from ((source.y == number, name) for number, name in enumerate(source.classes))
+        return
+    has: np.ndarray = source.y > 0
+    counts, counts_of_image = has.sum(axis=0), has.sum(axis=1)
+    yield from ((has[:, k], source.classes[k]) for k in np.argsort(counts, kind="stable").tolist() if counts[k])
+    yield counts_of_image == 0, None
 
 
 def _neighbours(folder: Path) -> str:

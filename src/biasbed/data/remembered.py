@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from biasbed.data.source import Names
+from biasbed.data.names import Names
 from biasbed.system.files import whole
 from biasbed.system.places import own_home
 

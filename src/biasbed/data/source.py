@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, overload
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from biasbed.data.names import Coded, Names
 
 
 class Picture(Protocol):
@@ -47,40 +49,6 @@ class Decoded:
         return self.image
 
 
-class Names(Sequence[str]):
-    """Many strings in two arrays.
-
-    A list of a million strings takes ten times the memory, and every loader process would come to own a copy: counting
-    references writes to the pages that it shares with its parent.
-    """
-
-    def __init__(self, names: Iterable[str]) -> None:
-        encoded = [name.encode() for name in names]
-        self._bytes = np.frombuffer(b"".join(encoded), dtype=np.uint8)
-        self._ends = np.cumsum([0, *map(len, encoded)])
-
-    def joined(self, between: str) -> bytes:
-        """All of them in one, with a character of ASCII between them."""
-        return np.insert(self._bytes, self._ends[1:-1], ord(between)).tobytes()
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    @overload
-    def __getitem__(self, at: int) -> str: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> list[str]: ...
-
-    def __getitem__(self, at: int | slice) -> str | list[str]:
-        if isinstance(at, slice):
-            return [self[row] for row in range(*at.indices(len(self)))]
-        if not -len(self) <= at < len(self):
-            raise IndexError(at)  # which also ends an iteration
-        row = at % len(self)
-        return self._bytes[self._ends[row] : self._ends[row + 1]].tobytes().decode()
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Source:
     """N labelled images; subclasses open them.
@@ -112,9 +80,20 @@ class Source:
         return len(self.y)
 
     @property
-    def shown(self) -> list[str] | None:
+    def names(self) -> Names:
+        """The ids, as they are held."""
+        assert isinstance(self.ids, Names)
+        return self.ids
+
+    @property
+    def num_labels(self) -> int:
+        """How many of the classes some image has."""
+        return len(np.unique(self.y)) if self.y.ndim == 1 else int((self.y > 0).any(axis=0).sum())
+
+    @property
+    def shown(self) -> Coded | None:
         """Of each image the condition that it is shown under, if any is."""
-        return None if self.condition is None else [self.conditions[number] for number in self.condition.tolist()]
+        return None if self.condition is None else Coded(self.condition, self.conditions)
 
     def open(self, row: int) -> Picture:
         """The image, not decoded yet; `CorruptImage` names a file that is not one."""

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from biasbed import suites
+from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.evaluation import recorded
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
-from biasbed.settings import build, specs
+from biasbed.settings import as_flags, build, specs
 
 OWN = tuple(specs(EvaluateOptions))
 FILES = ("model", "weights", "label_map")  # settings that may name a file
@@ -33,8 +34,8 @@ def read(flags: Mapping[str, Any]) -> tuple[EvaluateOptions, dict[str, Any]]:
     return options, {name: value for name, value in flags.items() if name not in OWN and value != "auto"}
 
 
-def evaluate(flags: Mapping[str, Any]) -> dict[str, float]:
-    """Test what `model=` names, track the result and return its metrics."""
+def evaluate(flags: Mapping[str, Any]) -> dict[str, float] | int:
+    """Test what `model=` names, track the result and return its metrics; of several processes the exit code."""
     options, given = read(flags)
     if options.model == "none":
         raise UsageError(
@@ -43,6 +44,13 @@ def evaluate(flags: Mapping[str, Any]) -> dict[str, float]:
     files = recorded.files(options.model)
     if files:
         return recorded.evaluate_recorded(options, given, files)
-    from biasbed.evaluation.tested import evaluate_model
+    from biasbed.compute.device import run_torchrun, settle_device
+    from biasbed.evaluation.tested import evaluate_model, load, plan
+    from biasbed.system.processes import in_torchrun
 
+    place = build(Config, {name: given[name] for name in ("device", "nproc") if name in given})
+    _, count = settle_device(place.device, place.nproc)
+    if count > 1 and not in_torchrun():
+        plan(options, given, load(options))  # a wrong command is refused here, once, rather than by every process
+        return run_torchrun(count, ["evaluate", *as_flags(flags)])
     return evaluate_model(options, given)

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from biasbed import measures
+from biasbed.data.names import Coded, Names
 from biasbed.datasets.classes import image_name
 from biasbed.errors import UsageError
 from biasbed.evaluation import shape_bias
@@ -28,31 +30,47 @@ NAN = float("nan")
 class Decisions:
     """Decisions on images of one set, one per trial, of one observer or of several; classes and groups are names.
 
+    Of images with several labels, an image's label, and the decision on it, are all of them: their names, joined by +.
+
     A model that is tested here sees every image once. In an experiment an observer may see one in several sessions, and
     several observers see the same ones: their trials are not as many images (`identified`, `pooled`).
     """
 
     observer: str
     set: str
-    images: Sequence[str]  # of each of N trials
-    label: np.ndarray  # [N]; under cue conflict the shape's class
-    decision: np.ndarray  # [N]
+    images: Names  # of each of N trials
+    label: Coded  # [N]; under cue conflict the shape's class
+    decision: Coded  # [N]
     classes: tuple[str, ...]
-    bias: np.ndarray | None = None  # [N] class that a shortcut suggests; under cue conflict the texture's
-    group: np.ndarray | None = None  # [N] name of each image's group
-    condition: Sequence[str] | None = None  # of each trial, under which its image was shown
-    session: Sequence[str] | None = None  # the same
+    bias: Coded | None = None  # [N] class that a shortcut suggests; under cue conflict the texture's
+    group: Coded | None = None  # [N] name of each image's group
+    condition: Coded | None = None  # [N] under which each trial's image was shown
+    session: Coded | None = None  # [N] the same
     confidence: np.ndarray | None = None  # [N] probability of the decision among the set's classes
     loss: np.ndarray | None = None  # [N] NaN where the label map gives no logits
-    top: np.ndarray | None = None  # [N, up to 5] classes, best first
+    top: Coded | None = None  # [N, up to 5] classes, best first
     top_score: np.ndarray | None = None  # [N, up to 5] their probabilities among the set's classes
     rank: np.ndarray | None = None  # [N] place of the label among all the model's outputs, 1 for the best
     bias_rank: np.ndarray | None = None  # [N] the same of `bias`
+    targets: np.ndarray | None = None  # [N,K] bool: which of K labels an image has, where it may have several
+    scores: np.ndarray | None = None  # [N,K] probability of each of them
     label_map: str = "recorded"
     preprocessing: str = ""
     kind: str = MODELS  # what the observer is one of
     image: np.ndarray | None = None  # [N] equal numbers are one image; None: every trial has an image of its own
     member: np.ndarray | None = None  # [N] which of several observers answered; None: there is one
+
+    def __post_init__(self) -> None:
+        """Names may be given in any form."""
+        images: Any = self.images
+        object.__setattr__(self, "images", images if isinstance(images, Names) else Names(images))
+        for name in ("label", "decision", "bias", "group", "condition", "session", "top"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, Coded.of(getattr(self, name)))
+
+    @property
+    def num_images(self) -> int:
+        return len(self.label) if self.image is None else len(np.unique(self.image))
 
     @property
     def image_of_trial(self) -> np.ndarray:
@@ -61,8 +79,7 @@ class Decisions:
 
     @property
     def right(self) -> np.ndarray:
-        found: np.ndarray = self.decision == self.label
-        return found
+        return self.decision == self.label
 
     def cue_counts(self, shape_class: str | None = None) -> shape_bias.CueCounts | None:
         """Decisions for either cue, of all images or of one shape class; None without images whose cues conflict."""
@@ -78,7 +95,7 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> float:
     """Expected calibration error of N decisions, in bins (0, 1/15], (1/15, 2/15], ... of their confidence."""
     number = measures.CALIBRATION_BINS
     confidence = confidence.astype(np.float64)
-    bins = np.clip(np.ceil(confidence * number).astype(int) - 1, 0, number - 1)
+    bins = np.clip(np.ceil(confidence * number).astype(np.int8) - 1, 0, number - 1)
     of_bin = [np.bincount(bins, weights).tolist() for weights in (None, right, confidence)]
     return measures.expected_calibration_error(*of_bin)
 
@@ -98,6 +115,21 @@ def _calibration(one: Decisions) -> float:
     return NAN if one.confidence is None else calibration(one.confidence, one.right)
 
 
+def average_precisions(one: Decisions) -> list[float]:
+    """Of each label (area under precision by recall, in steps); NaN for one that no image has."""
+    if one.targets is None or one.scores is None:
+        return []
+    from sklearn.metrics import average_precision_score
+
+    pairs = zip(one.targets.T, one.scores.T, strict=True)
+    return [float(average_precision_score(has, score)) if has.any() else NAN for has, score in pairs]
+
+
+def _mean_average_precision(one: Decisions) -> float:
+    known = [value for value in average_precisions(one) if not math.isnan(value)]
+    return math.fsum(known) / len(known) if known else NAN
+
+
 def _accuracy_full(one: Decisions) -> float:
     if one.rank is None or one.label_map == "identity":  # it would be the accuracy once more
         return NAN
@@ -115,6 +147,7 @@ def _of_cues(name: str) -> Callable[[Decisions], float]:
 # NaN where the decisions don't tell.
 MEASURES: Mapping[str, Callable[[Decisions], float]] = {
     "accuracy": accuracy,
+    "map": _mean_average_precision,
     "accuracy_full": _accuracy_full,
     "ece": _calibration,
     "shape_bias": _of_cues("shape_bias"),
@@ -129,7 +162,7 @@ MEASURES: Mapping[str, Callable[[Decisions], float]] = {
 
 def accuracy_of_groups(one: Decisions) -> dict[str, float]:
     """Of each group of images; none where the set has none."""
-    return {} if one.group is None else _accuracies(one.group.tolist(), one.right)
+    return {} if one.group is None else _accuracies(one.group, one.right)
 
 
 def accuracy_of_conditions(one: Decisions) -> dict[str, float]:
@@ -137,10 +170,10 @@ def accuracy_of_conditions(one: Decisions) -> dict[str, float]:
     return {} if one.condition is None else _accuracies(one.condition, one.right)
 
 
-def _accuracies(names: Sequence[str], right: np.ndarray) -> dict[str, float]:
+def _accuracies(names: Coded, right: np.ndarray) -> dict[str, float]:
     """Accuracy by name, in the order of names."""
-    images, correct = Counter(names), Counter(itertools.compress(names, right.tolist()))
-    return {name: measures.accuracy(correct[name], images[name]) for name in sorted(images)}
+    images, correct = names.counts(), names.counts(right)
+    return {name: measures.accuracy(correct[name], images[name]) for name in sorted(images) if images[name]}
 
 
 # --- several observers ------------------------------------------------------------------------------------------------
@@ -161,15 +194,17 @@ def pooled(answers: Sequence[Decisions]) -> Decisions:
     kinds = {one.kind for one in answers}
     assert len(kinds) == 1
     numbered = identified(answers)
-    biases = [one.bias for one in answers]
+    biases = [one.bias for one in answers if one.bias is not None]
     return Decisions(
         observer=f"all {answers[0].kind}",
         set=answers[0].set,
-        images=[image for one in answers for image in one.images],
-        label=np.concatenate([one.label for one in answers]),
-        decision=np.concatenate([one.decision for one in answers]),
+        images=Names(image for one in answers for image in one.images),
+        label=Coded.of(itertools.chain.from_iterable(one.label for one in answers)),
+        decision=Coded.of(itertools.chain.from_iterable(one.decision for one in answers)),
         classes=tuple(sorted({name for one in answers for name in one.classes})),
-        bias=None if any(b is None for b in biases) else np.concatenate([b for b in biases if b is not None]),
+        bias=None
+        if any(b is None for b in biases)
+        else Coded.of([name for b in biases if b is not None for name in b]),
         kind=answers[0].kind,
         image=np.concatenate([one.image_of_trial for one in numbered]),
         member=np.repeat(np.arange(len(answers)), [len(one.label) for one in answers]),
@@ -179,34 +214,78 @@ def pooled(answers: Sequence[Decisions]) -> Decisions:
 # --- on disk ----------------------------------------------------------------------------------------------------------
 
 
+ROWS = 2**15  # that are written together
+
+
 def write_predictions(path: Path, one: Decisions, epoch: int) -> None:
     """The decisions of a model that is tested here, per image, as parquet (`record.PREDICTIONS` has the columns)."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    assert one.top is not None
-    assert one.top_score is not None
-    columns: dict[str, Any] = {
-        "image": one.images,
-        "label": one.label,
-        "decision": one.decision,
-        "correct": one.right,
-        "confidence": one.confidence,
-        "rank": one.rank,
-        "loss": one.loss,
-        "top5": one.top.tolist(),
-        "top5_score": one.top_score.tolist(),
-        "epoch": np.full(len(one.label), epoch, dtype=np.int32),
+    pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own takes 20 MB more than it needs
+
+    def rows(start: int) -> pa.Table:
+        return pa.table(_columns(one, epoch, slice(start, start + ROWS)))
+
+    about = {"label_map": one.label_map, **({} if one.targets is None else {"labels": json.dumps(one.classes)})}
+    schema = rows(0).schema
+    words = [field.name for field in schema if pa.types.is_string(field.type) and field.name != "image"]
+    options = {
+        "compression": "zstd",
+        "compression_level": 9,  # names of images are half of what there is to press
+        "data_page_size": 2**17,
+        "use_dictionary": [*words, "top5.list.element", "rank", "bias_rank", "epoch"],
+        "column_encoding": {name: "BYTE_STREAM_SPLIT" for name in ("confidence", "loss") if name in schema.names},
     }
-    if one.bias is not None:
-        columns |= {"bias": one.bias, "bias_rank": one.bias_rank}
-    if one.group is not None:
-        columns["group"] = one.group
-    if one.condition is not None:
-        columns["condition"] = list(one.condition)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as temporary:
-        parquet.write_table(pa.table(columns).replace_schema_metadata({"label_map": one.label_map}), temporary)
+    with whole(path) as temporary, parquet.ParquetWriter(temporary, schema.with_metadata(about), **options) as writer:
+        for start in range(0, len(one.label), ROWS):
+            writer.write_table(rows(start).replace_schema_metadata(about))
+
+
+def _columns(one: Decisions, epoch: int, rows: slice) -> dict[str, Any]:
+    """Of the file, those that there are, of these rows."""
+    import pyarrow as pa
+
+    def words(column: Coded | None) -> Any:
+        return None if column is None else pa.array(column.names, pa.string()).take(pa.array(column.codes[rows]))
+
+    def lists(matrix: np.ndarray | None) -> Any:
+        if matrix is None:
+            return None
+        return pa.FixedSizeListArray.from_arrays(pa.array(matrix[rows].reshape(-1)), matrix.shape[1])
+
+    def whole_numbers(column: np.ndarray | None) -> Any:
+        return None if column is None else column[rows].astype(np.int32)
+
+    columns = {
+        "image": _strings(one.images, rows),
+        "label": words(one.label),
+        "decision": words(one.decision),
+        "correct": one.decision[rows] == one.label[rows],
+        "confidence": None if one.confidence is None else one.confidence[rows],
+        "rank": whole_numbers(one.rank),
+        "loss": None if one.loss is None else one.loss[rows],
+        "top5": None if one.top is None else pa.array(one.top[rows].tolist(), pa.list_(pa.string())),
+        "top5_score": None if one.top_score is None else one.top_score[rows].tolist(),
+        "epoch": np.full(len(one.label.codes[rows]), epoch, dtype=np.int32),
+        "bias": words(one.bias),
+        "bias_rank": whole_numbers(one.bias_rank),
+        "group": words(one.group),
+        "condition": words(one.condition),
+        "targets": lists(one.targets),
+        "scores": lists(one.scores),
+    }
+    return {name: column for name, column in columns.items() if column is not None}
+
+
+def _strings(names: Names, rows: slice) -> Any:
+    """Without making every name an object."""
+    import pyarrow as pa
+
+    start, stop, _ = rows.indices(len(names))
+    content, ends = names.arrays(start, stop)
+    return pa.StringArray.from_buffers(stop - start, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(content))
 
 
 # --- error consistency ------------------------------------------------------------------------------------------------
@@ -220,12 +299,9 @@ def image_keys(answers: Sequence[Decisions]) -> list[list[str]]:
     """
     tried = [
         [[image_name(image) for image in one.images] for one in answers],
-        [
-            [f"{c}/{image_name(i)}" for c, i in zip(one.condition or [""] * len(one.images), one.images, strict=True)]
-            for one in answers
-        ],
+        [[f"{c}/{image_name(i)}" for c, i in zip(_conditions_of(one), one.images, strict=True)] for one in answers],
     ]
-    if not any(one.condition for one in answers):  # a trial's whole name is unique even where its image is not
+    if all(one.condition is None for one in answers):  # a trial's whole name is unique even where its image is not
         tried.append([list(one.images) for one in answers])
     for names in tried:
         if all(_repeated(one, of) is None for one, of in zip(answers, names, strict=True)):
@@ -235,6 +311,10 @@ def image_keys(answers: Sequence[Decisions]) -> list[list[str]]:
     raise UsageError(
         f"{observer} answers the same image more than once in a session ({image}): give the files of one experiment"
     )
+
+
+def _conditions_of(one: Decisions) -> Sequence[str]:
+    return [""] * len(one.images) if one.condition is None else one.condition.tolist()
 
 
 def _repeated(one: Decisions, names: Sequence[str]) -> str | None:
@@ -248,4 +328,4 @@ def _repeated(one: Decisions, names: Sequence[str]) -> str | None:
 
 
 def sessions_of(one: Decisions) -> Sequence[str]:
-    return one.session or [""] * len(one.images)
+    return [""] * len(one.images) if one.session is None else one.session.tolist()

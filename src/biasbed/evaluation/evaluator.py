@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,36 +21,32 @@ from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.loading import loader_options
 from biasbed.errors import CorruptImage, Failure
-from biasbed.evaluation.decisions import MEASURES, Decisions, accuracy_of_conditions, accuracy_of_groups
+from biasbed.evaluation.decisions import (
+    MEASURES,
+    Decisions,
+    accuracy_of_conditions,
+    accuracy_of_groups,
+    average_precisions,
+)
+from biasbed.evaluation.pieces import Columns, Piece, decisions_of, has_few, joined, pieces_of
 from biasbed.networks.network import as_input
 from biasbed.suites.label_maps import LabelMap
 from biasbed.suites.sets import EvaluationSet
-from biasbed.tasks import Task
 
 TOP = 5
 
 
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """What a model decided on some images of a set, by the numbers of images and classes."""
-
-    row: np.ndarray  # [N] position in the source
-    decision: np.ndarray  # [N] class
-    loss: np.ndarray  # [N], at least float32; NaN where the label map gives no logits
-    top: np.ndarray  # [N, up to 5] classes, best first
-    top_score: np.ndarray  # [N, up to 5] their probabilities among the set's classes
-    rank: np.ndarray  # [N] place of the label among all the model's outputs, 1 for the best
-    bias_rank: np.ndarray  # [N] the same for the class that the shortcut suggests; 0 for a set without one
-
-
 def measure(evaluation_set: EvaluationSet, decisions: Decisions, phase: str) -> Iterator[tuple[str, float]]:
-    """(metric name, value) of a set: its measures, and accuracy per group and per condition."""
+    """(metric name, value) of a set: its measures, accuracy per group and per condition, precision per label."""
     for name in evaluation_set.measured:
         yield str(record.MetricName(phase, name, evaluation_set.name)), MEASURES[name](decisions)
     for group, value in accuracy_of_groups(decisions).items():
         yield str(record.MetricName(phase, "accuracy", evaluation_set.name, group)), value
     for condition, value in accuracy_of_conditions(decisions).items():
         yield str(record.MetricName(phase, record.BY_CONDITION, evaluation_set.name, condition)), value
+    for label, value in zip(evaluation_set.labels, average_precisions(decisions), strict=True):
+        if not math.isnan(value):
+            yield str(record.MetricName(phase, record.BY_LABEL, evaluation_set.name, label)), value
 
 
 # --- deciding ---------------------------------------------------------------------------------------------------------
@@ -61,17 +60,20 @@ class Evaluator:
         sets: Sequence[EvaluationSet],
         group: Group,
         precision: Precision,
-        task: Task,
         batch_size: int,
         workers: int,
         skip_corrupt: bool,
+        done: Mapping[str, Collection[int]] = MappingProxyType({}),
     ) -> None:
+        """done: by set, the pieces that are decided already."""
         assert len({entry.name for entry in sets}) == len(sets)
-        self.sets, self.group, self.precision, self.task = sets, group, precision, task
+        self.sets, self.group, self.precision = sets, group, precision
         self.skip_corrupt = skip_corrupt
-        self.shard = _Shard(sets, batch_size, group.rank, group.world)
+        known = (piece for number, entry in enumerate(sets) for piece in pieces_of(number, entry.source))
+        self.coming = [piece for piece in known if piece.number not in done.get(sets[piece.set].name, ())]
+        self.shard = _Shard(self.coming, batch_size, group.rank, group.world)
         self.loader = DataLoader(
-            _Images(sets),
+            _Images(sets, self.coming),
             batch_sampler=self.shard,
             collate_fn=_collate,
             **loader_options(workers, group.device.type == "cuda"),
@@ -94,13 +96,12 @@ class Evaluator:
     ) -> dict[str, Decisions] | None:
         """Decisions by set, in the order of its images, on rank 0; None elsewhere.
 
-        Raises CorruptImage unless such files are to be skipped. observer: what the model is called. sets: those of them
-        that it decides on; None: all.
+        Raises CorruptImage unless such files are to be skipped. observer: what the model is called. sets: those of the
+        sets that it decides on; None: all.
         """
         found = list(self.each(predict, tick, observer, sets))
         return None if None in found else {one.set: one for one in found if one is not None}
 
-    @torch.inference_mode()
     def each(
         self,
         predict: Callable[[Tensor], Tensor],
@@ -109,60 +110,78 @@ class Evaluator:
         sets: Sequence[EvaluationSet] | None = None,
     ) -> Iterator[Decisions | None]:
         """The same set by set, each as soon as it is decided."""
-        self.shard.chosen = {number for number, entry in enumerate(self.sets) if sets is None or entry in sets}
+        self.shard.sets = {number for number, entry in enumerate(self.sets) if sets is None or entry in sets}
+        left, parts = Counter(piece.set for piece in self.coming), []
+        for piece, part in self.pieces(predict, tick):
+            left[piece.set] -= 1
+            parts.append(part)
+            if not left[piece.set]:
+                known = [part for part in parts if part is not None]
+                yield self.whole(self.sets[piece.set], known, observer) if len(known) == len(parts) else None
+                parts = []
+
+    def whole(self, entry: EvaluationSet, parts: Sequence[Columns], observer: str) -> Decisions:
+        """The decisions on a set, of those on its pieces, which are used up; Failure where there are none."""
+        known = [part for part in parts if part]
+        if not known:
+            raise Failure(f"no image of '{entry.name}' could be read, e.g. {min(self.skipped, default='none')}")
+        return decisions_of(entry, joined(known), observer)
+
+    @torch.inference_mode()
+    def pieces(
+        self, predict: Callable[[Tensor], Tensor], tick: Callable[[int], None] = lambda n: None
+    ) -> Iterator[tuple[Piece, Columns | None]]:
+        """Piece by piece what is decided, nothing where no image can be read; on rank 0, None elsewhere."""
         ahead = itertools.groupby(self.loader, key=lambda batch: batch[0])
         coming = next(ahead, None)
-        for number, entry in enumerate(self.sets):
-            if number not in self.shard.chosen:
-                continue
-            parts: list[_Part] = []
-            if coming is not None and coming[0] == number:  # this rank may have no image of a small set
+        for number, piece in self.shard.chosen():
+            parts: list[Columns] = []
+            if coming is not None and coming[0] == number:  # this rank may have no image of a small piece
                 for _, rows, images, errors in coming[1]:
                     self.skipped |= set(errors)
                     if len(rows):
-                        parts.append(self._decide(entry, rows, images, predict))
+                        parts.append(self._decide(self.sets[piece.set], rows, images, predict))
                     tick(len(rows))
                 coming = next(ahead, None)
             if not self.skip_corrupt:
                 refuse_corrupt(self.group, self.skipped)
-            gathered = self.group.gather_objects({number: _join(parts)} if parts else {})
-            yield None if gathered is None else self._gathered(entry, gathered, observer)
+            gathered = self.group.gather_objects(joined(parts))
+            yield piece, None if gathered is None else joined([part for part in gathered if part])
 
-    def _gathered(self, entry: EvaluationSet, gathered: Sequence[Mapping[int, _Part]], observer: str) -> Decisions:
-        ranked = [part for of_rank in gathered for part in of_rank.values()]
-        if not ranked:
-            raise Failure(f"no image of '{entry.name}' could be read, e.g. {min(self.skipped, default='none')}")
-        return _named(entry, _join(ranked), observer)
-
-    def _decide(self, entry: EvaluationSet, rows: Tensor, images: Tensor, predict: Callable[[Tensor], Tensor]) -> _Part:
+    def _decide(
+        self, entry: EvaluationSet, rows: Tensor, images: Tensor, predict: Callable[[Tensor], Tensor]
+    ) -> Columns:
         x = as_input(images.to(self.group.device, non_blocking=True))
         with self.precision.autocast():
             logits = predict(x)
         logits = at_least_fp32(logits)
-        scores = entry.label_map(logits)
-        shown = entry.label_map.probabilities(scores)
-        y, bias = self._column(entry.source.y, rows), entry.source.bias
-        rank = _ranks(logits, entry.label_map, y)
-        bias_rank = torch.zeros_like(rank)
-        if bias is not None:
-            bias_rank = _ranks(logits, entry.label_map, self._column(bias, rows))
-        loss = torch.full((len(rows),), torch.nan)
-        if entry.label_map.is_logits:
-            loss = self.task.loss(scores, y, reduction="none")
-        # Not topk: its order among ties is undefined, and the first class must win.
-        order = scores.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, shown.shape[1])]
-        return _Part(
-            row=rows.numpy(),
-            decision=scores.argmax(dim=1).cpu().numpy(),
-            loss=loss.cpu().numpy(),
-            top=order.cpu().numpy().astype(np.int32),
-            top_score=shown.gather(1, order).cpu().numpy(),
-            rank=rank.cpu().numpy(),
-            bias_rank=bias_rank.cpu().numpy(),
-        )
+        label_map, task = entry.label_map, entry.task
+        scores, y = label_map(logits), self._column(entry.source.y, rows)
+        shown = label_map.probabilities(scores, task)
+        outputs, classes = (np.min_scalar_type(of.shape[1]) for of in (logits, scores))
+        decided, rank = task.decided(scores), functools.partial(_ranks, logits, label_map)
+        found = {"row": rows.int(), "loss": torch.full((len(rows),), torch.nan)}
+        if label_map.is_logits:
+            found["loss"] = task.loss(scores, y, reduction="none")
+        if task.several:
+            return {**_arrays(found), "decision": decided.cpu().numpy(), **_arrays({"scores": shown})}
+        found["confidence"] = shown.gather(1, decided.unsqueeze(1)).squeeze(1)
+        numbers, ranks = {"decision": decided}, {"rank": rank(y)}
+        if has_few(entry.source):
+            # Not topk: its order among ties is undefined, and the first class must win.
+            numbers["top"] = scores.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, shown.shape[1])]
+            found["top_score"] = shown.gather(1, numbers["top"])
+        if entry.source.bias is not None:
+            ranks["bias_rank"] = rank(self._column(entry.source.bias, rows))
+        return _arrays(found) | _arrays(numbers, classes) | _arrays(ranks, outputs)
 
     def _column(self, column: np.ndarray, rows: Tensor) -> Tensor:
         return torch.as_tensor(column[rows.numpy()], device=self.group.device)
+
+
+def _arrays(columns: Mapping[str, Tensor], kind: Any = None) -> Columns:
+    """On the CPU, as numbers of this kind or as they are."""
+    return {name: column.cpu().numpy().astype(kind or column.cpu().numpy().dtype) for name, column in columns.items()}
 
 
 def _ranks(logits: Tensor, label_map: LabelMap, labels: Tensor) -> Tensor:
@@ -184,44 +203,11 @@ def refuse_corrupt(group: Group, messages: Collection[str]) -> None:
         raise CorruptImage(first)
 
 
-def _join(parts: Sequence[_Part]) -> _Part:
-    return _Part(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
-
-
-def _named(entry: EvaluationSet, part: _Part, observer: str) -> Decisions:
-    """Decisions on all images, in the set's order, by the names of images and classes."""
-    order = np.argsort(part.row)
-    source, names, rows = entry.source, np.asarray(entry.source.classes, dtype=object), part.row[order]
-    shown = source.shown
-    return Decisions(
-        observer=observer,
-        set=entry.name,
-        images=[source.ids[row] for row in rows],
-        label=names[source.y[rows]],
-        decision=names[part.decision[order]],
-        classes=source.classes,
-        bias=None if source.bias is None else names[source.bias[rows]],
-        group=None if source.group is None else source.group[rows],
-        condition=None if shown is None else [shown[row] for row in rows],
-        confidence=part.top_score[order, 0],
-        loss=part.loss[order],
-        top=names[part.top[order]],
-        top_score=part.top_score[order],
-        rank=part.rank[order],
-        bias_rank=None if source.bias is None else part.bias_rank[order],
-        label_map=entry.label_map.name,
-        preprocessing=entry.preprocessing,
-    )
-
-
-_COLUMNS = tuple(column.name for column in fields(_Part))
-
-
 class _Images(Dataset[Any]):
-    """(set, row) -> the transformed image, or the message of a file that can't be decoded."""
+    """(piece, row) -> the transformed image, or the message of a file that can't be decoded."""
 
-    def __init__(self, sets: Sequence[EvaluationSet]) -> None:
-        self.sets = sets
+    def __init__(self, sets: Sequence[EvaluationSet], pieces: Sequence[Piece]) -> None:
+        self.sets = [sets[piece.set] for piece in pieces]
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[int, int, Tensor | str]:
         entry = self.sets[key[0]]
@@ -232,21 +218,26 @@ class _Images(Dataset[Any]):
 
 
 class _Shard(Sampler[list[tuple[int, int]]]):
-    """Batches of one rank's rows of every set in turn; a batch never mixes sets, whose images may differ in size."""
+    """Batches of one rank's rows of every piece in turn; a batch mixes no sets, whose images may differ in size."""
 
-    def __init__(self, sets: Sequence[EvaluationSet], batch_size: int, rank: int, world: int) -> None:
-        self.batches = [
-            [(number, row) for row in range(start, min(start + batch_size * world, size), world)]
-            for number, size in ((number, len(entry.source)) for number, entry in enumerate(sets))
-            for start in range(rank, size, batch_size * world)
-        ]
-        self.chosen = set(range(len(sets)))  # set before each pass
+    def __init__(self, pieces: Sequence[Piece], batch_size: int, rank: int, world: int) -> None:
+        self.pieces, self.batch_size, self.rank, self.world = pieces, batch_size, rank, world
+        self.sets = {piece.set for piece in pieces}  # those that are asked for
+
+    def chosen(self) -> Iterator[tuple[int, Piece]]:
+        """The pieces of the sets that are asked for, with their numbers."""
+        return ((number, piece) for number, piece in enumerate(self.pieces) if piece.set in self.sets)
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        return (batch for batch in self.batches if batch[0][0] in self.chosen)
+        for number, piece in self.chosen():
+            for start in self._starts(piece):
+                yield [(number, row) for row in piece.shard(start, self.batch_size, self.world)]
 
     def __len__(self) -> int:
-        return len(self.batches)
+        return sum(len(self._starts(piece)) for _, piece in self.chosen())
+
+    def _starts(self, piece: Piece) -> range:
+        return range(self.rank, len(piece.rows), self.batch_size * self.world)
 
 
 def _collate(items: Sequence[tuple[int, int, Tensor | str]]) -> tuple[int, Tensor, Tensor, list[str]]:

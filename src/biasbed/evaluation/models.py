@@ -22,6 +22,7 @@ from biasbed.errors import UsageError
 from biasbed.networks import library
 from biasbed.networks.lineage import content_hash
 from biasbed.networks.weights import is_run_id
+from biasbed.tasks import Task
 
 # What an exported network needs. Said, since MLflow would find it out in a process of its own, for ten seconds.
 TO_SERVE = ("mlflow", "torch", "numpy", "pandas")
@@ -80,6 +81,7 @@ class TestedModel:
     classes: tuple[str, ...] | None  # of its outputs, in order; None where the weights don't say
     outputs: int
     preprocessing: Mapping[str, Any]  # how it was tested in training or by its library: settings by dotted name
+    task: Task | None = None  # what it has learnt; None where the weights don't say
 
     @cached_property
     def weights(self) -> str:
@@ -113,10 +115,10 @@ def find(model: str, weights: str = "none", named: str = "auto") -> TestedModel:
 
 
 def _ours(path: Path, named: str, where: str = "") -> TestedModel:
-    algorithm, config, classes, values = from_checkpoint(path, named, where)
+    algorithm, config, classes, values, task = from_checkpoint(path, named, where)
     preprocessing = {key: v for key, v in values.items() if key == "image_size" or within(key, TESTING)}
     name, outputs = algorithms.identifier(config.algorithm), algorithm.setup.num_classes
-    return TestedModel(algorithm, algorithm.predict, name, config.seed, classes, outputs, preprocessing)
+    return TestedModel(algorithm, algorithm.predict, name, config.seed, classes, outputs, preprocessing, task)
 
 
 def _library_model(model: str, weights: str) -> TestedModel:

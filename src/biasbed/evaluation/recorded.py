@@ -11,6 +11,7 @@ import contextlib
 import csv
 import hashlib
 import io
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import numpy as np
 
 from biasbed import record
 from biasbed.config import Config
+from biasbed.data.names import Coded, Names
 from biasbed.datasets.classes import cue_classes
 from biasbed.errors import UsageError
 from biasbed.evaluation import decisions, report
@@ -38,6 +40,7 @@ NEEDED = ("object_response", "category", "imagename")  # columns of a CSV file
 NAMES = ("image", "label", "decision", "bias", "group", "condition")
 NUMBERS = ("confidence", "rank", "bias_rank", "loss")
 COLUMNS = (*NAMES, *NUMBERS)
+LISTS = ("targets", "scores")  # where images have several labels
 
 
 def files(words: str) -> tuple[Path, ...]:
@@ -165,7 +168,7 @@ def _refuse_cut_name(path: Path, number: int, trials: Sequence[Trial]) -> None:
 
 
 def _subject(name: str, trials: Sequence[Trial]) -> Decisions:
-    label = np.array([trial.category for trial in trials], dtype=object)
+    label = Coded.of(trial.category for trial in trials)
     found = [trial.cues for trial in trials if trial.cues is not None]
     images = [trial.image for trial in trials]
     if found:
@@ -175,18 +178,18 @@ def _subject(name: str, trials: Sequence[Trial]) -> Decisions:
     return Decisions(
         observer=name,
         set="cue_conflict" if found else "decisions",
-        images=images,
+        images=Names(images),
         label=label,
-        decision=np.array([trial.response for trial in trials], dtype=object),
+        decision=Coded.of(trial.response for trial in trials),
         classes=tuple(sorted(set(label))),
-        bias=np.array([texture for _, texture in found], dtype=object) if found else None,
-        condition=[trial.condition for trial in trials],
-        session=[trial.session for trial in trials],
+        bias=Coded.of(texture for _, texture in found) if found else None,
+        condition=Coded.of(trial.condition for trial in trials),
+        session=Coded.of(trial.session for trial in trials),
         kind=PEOPLE if is_person else MODELS,
     )
 
 
-def _check_shapes(observer: str, images: Sequence[str], label: np.ndarray, found: Sequence[tuple[str, str]]) -> None:
+def _check_shapes(observer: str, images: Sequence[str], label: Coded, found: Sequence[tuple[str, str]]) -> None:
     """UsageError where an image's name has another shape than its category, which is then something else."""
     for image, (shape, _), category in zip(images, found, label, strict=True):
         if shape != category:
@@ -198,31 +201,64 @@ def read_predictions(path: Path) -> Decisions:
     from pyarrow import ArrowException, parquet
 
     try:
-        table = parquet.read_table(path)
+        table = parquet.read_table(path, read_dictionary=[name for name in NAMES if name != "image"])
         missing = [name for name in ("image", "label", "decision") if name not in table.column_names]
         if missing or not len(table):
             raise UsageError(f"{path}: no predictions of biasbed ({f'no column {missing[0]}' if missing else 'empty'})")
         _check_columns(path, table)
-        columns = {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names if name in COLUMNS}
+        columns: dict[str, Any] = {name: _column(table[name]) for name in table.column_names if name in COLUMNS}
+        about = table.schema.metadata or {}
+        labels, lists = _labels(path, table, about)
     except (OSError, ArrowException, ValueError) as error:  # ValueError: names that are no UTF-8
         raise UsageError(f"{path}: can't be read as parquet ({str(error).splitlines()[0]})") from None
     in_run = path.parent.parent.name == "predictions"
     return Decisions(
         observer=path.absolute().parents[2].name if in_run else path.stem,
         set=path.parent.name if in_run else "cue_conflict" if "bias" in columns else "decisions",
-        images=columns["image"].tolist(),
+        images=columns["image"],
         label=columns["label"],
         decision=columns["decision"],
-        classes=tuple(sorted(set(columns["label"]))),
+        classes=labels or tuple(sorted(name for name, images in columns["label"].counts().items() if images)),
         bias=columns.get("bias"),
         group=columns.get("group"),
-        condition=columns["condition"].tolist() if "condition" in columns else None,
+        condition=columns.get("condition"),
         confidence=columns.get("confidence"),
         loss=columns.get("loss"),
         rank=columns.get("rank"),
         bias_rank=columns.get("bias_rank"),
-        label_map=((table.schema.metadata or {}).get(b"label_map") or b"recorded").decode(errors="replace"),
+        label_map=(about.get(b"label_map") or b"recorded").decode(errors="replace"),
+        targets=lists.get("targets"),
+        scores=lists.get("scores"),
     )
+
+
+def _column(column: Any) -> Any:
+    """Numbers [N], names that are there often, or those of images."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.unify_dictionaries().combine_chunks()
+        return Coded(column.indices.to_numpy(), column.dictionary.to_pylist())
+    if pa.types.is_string(column.type):
+        column = column.combine_chunks()
+        _, ends, content = column.buffers()
+        places = np.frombuffer(ends, dtype=np.int32)[column.offset :][: len(column) + 1]
+        return Names.of(np.frombuffer(content or b"", dtype=np.uint8), places)
+    return column.to_numpy()
+
+
+def _labels(path: Path, table: Any, about: Mapping[bytes, bytes]) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
+    """(the labels that an image may have several of, the columns [N,K] of them); nothing in other predictions."""
+    if b"labels" not in about:
+        return (), {}
+    labels = json.loads(about[b"labels"])
+    found = {n: np.array(table[n].to_pylist()) for n in LISTS if n in table.column_names}
+    kinds = {"targets": "b", "scores": "f"}
+    shapes = {(n, of.dtype.kind, of.shape) for n, of in found.items()}
+    are_words = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
+    if not are_words or shapes != {(n, kinds[n], (len(table), len(labels))) for n in LISTS}:
+        raise UsageError(f"{path}: no predictions of biasbed (its columns of labels are not whole)")
+    return tuple(labels), found
 
 
 def _check_columns(path: Path, table: Any) -> None:
@@ -232,6 +268,7 @@ def _check_columns(path: Path, table: Any) -> None:
     for name in COLUMNS:
         if name in table.column_names:
             kind = table.schema.field(name).type
+            kind = kind.value_type if pa.types.is_dictionary(kind) else kind
             fits = (
                 pa.types.is_string(kind) if name in NAMES else pa.types.is_integer(kind) or pa.types.is_floating(kind)
             )

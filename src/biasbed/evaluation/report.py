@@ -67,7 +67,7 @@ def _accuracy_interval(one: Decisions, images: int) -> Interval:
 def set_row(one: Decisions) -> dict[str, Any]:
     """One line of `evaluation.csv`."""
     correct, trials = int(one.right.sum()), len(one.label)
-    images, everything = distinct(one.image_of_trial), np.ones(trials, bool)
+    images, everything = one.num_images, np.ones(trials, bool)
     low, high = _accuracy_interval(one, images)
     observers_low, observers_high = _over_observers(one, one.right, everything, everything)
     return {
@@ -87,6 +87,7 @@ def set_row(one: Decisions) -> dict[str, Any]:
         "accuracy_observers_high": observers_high,
         "accuracy_full": MEASURES["accuracy_full"](one),
         "ece": MEASURES["ece"](one),
+        **({} if one.scores is None else {"map": MEASURES["map"](one)}),
     }
 
 
@@ -151,7 +152,7 @@ def write(folder: Path, answers: Sequence[Decisions], pairs: Sequence[ObserverPa
     for name, rows in tables.items():
         if rows:
             with (folder / name).open("w", newline="") as file:
-                writer = csv.DictWriter(file, list(rows[0]))
+                writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
                 writer.writeheader()
                 writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
 
@@ -196,6 +197,8 @@ def _set_table(answers: Sequence[Decisions], name: str) -> list[str]:
             table.append(["  over observers", *empty, "", interval, ""])
         if not math.isnan(row["accuracy_full"]):
             table.append(["  best of all outputs", *empty, f"{100 * row['accuracy_full']:.2f} %", "", ""])
+        if "map" in row:
+            table.append(["  mean average precision", *empty, f"{100 * row['map']:.2f} %", "", ""])
     return aligned(table, left=(0, len(counts) + 2))
 
 
@@ -243,7 +246,7 @@ def _cue_block(one: Decisions, title: str, by_class: bool) -> list[str]:
 
 def _conflicts(one: Decisions, whole: Mapping[str, Any]) -> str:
     """How many images, and trials where there are more, the shape bias is of."""
-    others = distinct(one.image_of_trial) - whole["images"]
+    others = one.num_images - whole["images"]
     if whole["trials"] == whole["images"]:
         return f"{whole['images']} images whose cues conflict ({others} others left out here)"
     return f"{whole['trials']} trials on {whole['images']} images whose cues conflict ({others} others left out here)"

@@ -10,6 +10,8 @@ from biasbed import measures
 if TYPE_CHECKING:
     import numpy as np
 
+    from biasbed.data.names import Coded
+
 
 @dataclass(frozen=True)
 class CueCounts:
@@ -44,9 +46,9 @@ class CueCounts:
 
 
 def count(
-    shape: np.ndarray,
-    texture: np.ndarray,
-    decision: np.ndarray,
+    shape: np.ndarray | Coded,
+    texture: np.ndarray | Coded,
+    decision: np.ndarray | Coded,
     rank: np.ndarray | None = None,
     texture_rank: np.ndarray | None = None,
 ) -> CueCounts:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from biasbed import record, suites
@@ -23,8 +22,10 @@ from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.evaluation import models, recorded, report
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
-from biasbed.evaluation.decisions import Decisions, write_predictions
+from biasbed.evaluation.deciding import Decided, Kept, decide
+from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.evaluator import Evaluator, measure
+from biasbed.evaluation.pieces import named
 from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.settings import build, flatten, specs
@@ -33,7 +34,6 @@ from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
 from biasbed.system.processes import interruptible
-from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder, home
 from biasbed.tracking.tracker import Tracker, take_run_id
@@ -51,29 +51,40 @@ class Evaluation:
 
 
 def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[str, float]:
-    """Test a model on a suite's sets, track and print the result, and return its metrics.
+    """Test a model on a suite's sets, track and print the result, and return its metrics; in this process, or as one
+    of torchrun's, of which the first does all but decide.
 
-    An attempt that was cut off goes on in its folder, with the sets that it has not decided on yet.
+    An attempt that was cut off goes on in its folder, with the pieces of sets that it has not decided on yet.
     """
     evaluation = plan(options, given, load(options))
     run = evaluation.run
-    folder = run.folder(options.resume)
-    if folder.is_done:
-        return left_alone(folder, run.offline, take_run_id())
-    with interruptible(), process_group(evaluation.config.device) as group, folder.locked():
-        if folder.is_done:  # by the holder before us
-            raise Failure(f"{folder.path} has been finished in the meantime")
-        tracker = Tracker(folder, take_run_id(), run.offline)
-        (folder.path / record.ENVIRONMENT_FILE).write_text(code.environment())
-        with ends_run(tracker), failures_named():
+    with interruptible(), process_group(evaluation.config.device) as group:
+        place = str(run.folder(options.resume).path) if group.is_main else None
+        folder = RunFolder(Path(group.share_object(place)))
+        if group.share_object(folder.is_done):
+            return left_alone(folder, run.offline, take_run_id()) if group.is_main else {}
+        with folder.locked() if group.is_main else contextlib.nullcontext():
+            if group.is_main and folder.is_done:  # by the holder before us
+                raise Failure(f"{folder.path} has been finished in the meantime")
+            return _evaluate(evaluation, folder, group)
+
+
+def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[str, float]:
+    run, suite = evaluation.run, evaluation.suite
+    tracker = Tracker(folder, take_run_id(), run.offline) if group.is_main else None
+    with ends_run(tracker), failures_named():
+        if tracker is not None:
+            (folder.path / record.ENVIRONMENT_FILE).write_text(code.environment())
             run.start(folder, tracker)
-            found = _decide(evaluation, group, folder)
-            pairs = _pairs(found.decisions, evaluation.observers)
-            metrics = _metrics(evaluation, found, pairs)
-            report.write(folder.path, found.decisions, pairs)
-            finish(tracker, metrics)
-    print(report.text(found.decisions, pairs, "set", evaluation.suite.left_out))
-    for line in (*report.derived(evaluation.suite.derivations, metrics), *evaluation.suite.remarks):
+        found = _decide(evaluation, group, folder)
+        if tracker is None or found is None:
+            return {}
+        pairs = _pairs(found.decisions, evaluation.observers)
+        metrics = _metrics(evaluation, found, pairs)
+        report.write(folder.path, found.decisions, pairs)
+        finish(tracker, metrics)
+    print(report.text(found.decisions, pairs, "set", suite.left_out))
+    for line in (*report.derived(suite.derivations, metrics), *suite.remarks):
         print(line)
     if found.skipped:
         print(f"left out: {len(found.skipped)} images that can't be read, e.g. {min(found.skipped)}")
@@ -92,6 +103,8 @@ def plan(options: EvaluateOptions, given: Mapping[str, Any], model: models.Teste
     observers, own = _observers(options.compare), _own_maps(options)
     config = _config(options, given, model)
     suite = suites.open_suite(config)
+    if model.task is not None and model.task.name != suite.task.name:
+        raise UsageError(f"the model has learnt {model.task.words}, and the suite '{suite.name}' {suite.task.words}")
     sets, misfits = _fitted(suite, model, own, config, _aggregation(options, config))
     suite = without_misfits(replace(suite, sets=sets), misfits)
     _check_sizes(model, suite.testing)
@@ -190,6 +203,11 @@ def _fitted(
         label_map = _label_map(entry, suite, model, own, how)
         if label_map is None:
             misfits[entry.name] = _misfit(entry, model)
+        elif entry.task.several and not label_map.is_logits:
+            raise UsageError(
+                f"label map {label_map.name}: one output of several can't stand for a label of '{entry.name}', whose "
+                f"images have {entry.task.words}"
+            )
         else:
             fitting.append(replace(entry, label_map=label_map))
     asked = () if isinstance(config.sets, str) else [record.slug(name) for name in config.sets]
@@ -253,8 +271,8 @@ def _by_set(observers: Sequence[Decisions], sets: Sequence[EvaluationSet]) -> di
         found.setdefault(matching_set(observer, ids), []).append(observer)
     for entry in sets:
         if entry.name in found:  # labels that differ are noticed before the work is done
-            labels = np.asarray(entry.source.classes, dtype=object)[entry.source.y]
-            same = (list(entry.source.ids), labels, labels, entry.source.classes)
+            labels = named(entry, entry.source.y)
+            same = (entry.source.names, labels, labels, entry.source.classes)
             itself = Decisions("the set", entry.name, *same, condition=entry.source.shown)
             consistency([itself, *found[entry.name]])
     return found
@@ -317,58 +335,18 @@ def _content(file: str) -> str:
     return file if file == "none" else hashlib.sha256(Path(file).expanduser().read_bytes()).hexdigest()
 
 
-# --- deciding ---------------------------------------------------------------------------------------------------------
+# --- its numbers ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Decided:
-    """What the model decides on each set."""
-
-    decisions: list[Decisions]
-    skipped: set[str]  # images that can't be read, or what is wrong with them
-    images: int  # that were decided on now, and not in an attempt before
-    seconds: float  # that this took
-
-
-def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> Decided:
-    """Decide on every set whose decisions the folder does not have yet, and write them set by set."""
+def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> Decided | None:
+    """On rank 0: what the model decides on every set, of which the folder may have some from before."""
     config, model, sets = evaluation.config, evaluation.model, evaluation.suite.testing
     skip = config.corrupt == "skip"
-    paths = {entry.name: folder.path / record.predictions_file(entry.name, "last") for entry in sets}
-    ids = {entry.name: set(entry.source.ids) for entry in sets}
-    found = {e.name: one for e in sets if (one := _kept(paths[e.name], e, model.algorithm, skip)) is not None}
-    skipped = {f"{name}: {image}" for name, one in found.items() for image in ids[name] - set(one.images)}
-    coming = [entry for entry in sets if entry.name not in found]
     workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
-    precision = Precision(config.precision, group.device)
-    evaluator = Evaluator(coming, group, precision, evaluation.suite.task, config.eval_batch_size, workers, skip)
+    made = (group, Precision(config.precision, group.device), config.eval_batch_size, workers, skip)
     model.module.to(group.device).eval()
-    began = time.monotonic()
-    with ProgressBar(images := sum(len(entry.source) for entry in coming), "image") as bar:
-        for one in evaluator.each(model.predict, bar.tick, model.algorithm):
-            assert one is not None
-            write_predictions(paths[one.set], one, 0)
-            found[one.set] = one
-    seconds = time.monotonic() - began
-    evaluator.close()
-    return Decided([found[entry.name] for entry in sets], skipped | evaluator.skipped, images, seconds)
-
-
-def _kept(path: Path, entry: EvaluationSet, observer: str, skip: bool) -> Decisions | None:
-    """The decisions that an attempt before has left on all images of a set, None where there are none.
-
-    skip: images that can't be read may be missing.
-    """
-    if not path.exists():
-        return None
-    try:
-        one = recorded.read_predictions(path)
-    except UsageError:  # damaged: they are made again
-        return None
-    is_whole = one.label_map == entry.label_map.name and (skip or list(one.images) == list(entry.source.ids))
-    classes, words = entry.source.classes, entry.preprocessing
-    own = replace(one, observer=observer, set=entry.name, classes=classes, preprocessing=words)
-    return own if is_whole else None
+    kept = Kept(folder.path, sets, model.algorithm, skip)
+    return decide(sets, kept, model.predict, group, lambda coming, done: Evaluator(coming, *made, done))
 
 
 def _metrics(evaluation: Evaluation, found: Decided, pairs: Sequence[ObserverPair]) -> dict[str, float]:

@@ -176,7 +176,7 @@ def _row(finding: Finding, data_dir: Path) -> tuple[str, ...]:
     released, classes = f"{data_set.images:,}" if data_set.images else "any", len(data_set.classes)
     if source is None:
         return data_set.name, where, "-", f"- / {released}", f"- / {classes}", "-", "-", "-", data_set.licence
-    counts = f"{finding.images:,} / {released}", f"{len(set(source.y.tolist()))} / {classes}"
+    counts = f"{finding.images:,} / {released}", f"{source.num_labels} / {classes}"
     files = str(len(finding.unreadable)), f"{finding.size:,}", _fingerprint(source)
     return data_set.name, where, finding.layout, *counts, *files, data_set.licence
 

@@ -21,7 +21,7 @@ from biasbed.networks.weights import read_file
 from biasbed.prepare.fit import FitOptions, Tick, fit, order, patches
 from biasbed.prepare.networks import NetworkMaker, NetworkOptions
 from biasbed.settings import setting
-from biasbed.tasks import MultiClass, MultiLabel
+from biasbed.tasks import MULTI_CLASS, MultiLabel
 
 log = logging.getLogger(__name__)
 
@@ -224,7 +224,7 @@ def train_encoder(
     and nothing else: no colour, and no shape where textures do. So each of the four resolutions has to be decodable
     too, the shallow ones of which are learnt at once and lead the deep ones.
     """
-    y, task = torch.from_numpy(source.y), MultiClass() if source.y.ndim == 1 else MultiLabel()
+    y, task = torch.from_numpy(source.y), MULTI_CLASS if source.y.ndim == 1 else MultiLabel()
     with keyed_randomness(options.seed):
         autoencoder = Autoencoder(network, max(1, len(source.classes)))
 

@@ -229,7 +229,7 @@ def test_of(words: Words, launcher: Launcher, known: dict[str, TestedModel]) -> 
     row = words["row"]
     known[row] = known.get(row) or tested.load(options)
     found = tested.plan(options, given, known[row])
-    config = launcher.settle(dataclasses.replace(found.config, nproc=1))
+    config = launcher.settle(found.config)
     run = found.run
     return config, PlannedRun(
         algorithm=run.algorithm,
@@ -237,7 +237,7 @@ def test_of(words: Words, launcher: Launcher, known: dict[str, TestedModel]) -> 
         cell=run.cell,
         kind="evaluate",
         seed=0,
-        words={**words, "device": config.device, "resume": "once"},
+        words={**words, "device": config.device, "nproc": str(config.nproc), "resume": "once"},
         study=run.study,
         config_hash=run.config_hash,
         run_key=run.run_key,
@@ -246,7 +246,7 @@ def test_of(words: Words, launcher: Launcher, known: dict[str, TestedModel]) -> 
         unit="test",
         total=1,
         cadence=1,
-        processes=1,
+        processes=int(config.nproc),
         tracked=not run.offline,
     )
 

@@ -52,6 +52,8 @@ def metrics_of(entry: record.SetRecord, phase: str) -> Iterator[str]:
     yield from (str(record.MetricName(phase, measure, entry.name)) for measure in entry.measures)
     yield from (str(record.MetricName(phase, "accuracy", entry.name, group)) for group in entry.groups)
     yield from (str(record.MetricName(phase, record.BY_CONDITION, entry.name, name)) for name in entry.conditions)
+    present = [name for name, images in entry.labels.items() if images]
+    yield from (str(record.MetricName(phase, record.BY_LABEL, entry.name, name)) for name in present)
 
 
 def checked(protocol: record.Protocol, measured: Collection[str]) -> record.Protocol:

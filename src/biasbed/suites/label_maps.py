@@ -21,6 +21,7 @@ from biasbed.datasets.classes import _RANGES, imagenet_classes
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 from biasbed.system import strict_yaml
+from biasbed.tasks import MULTI_CLASS, Task
 
 USUAL: Aggregation = "prob_mean"
 
@@ -43,8 +44,8 @@ class LabelMap(Protocol):
 
     def __call__(self, logits: Tensor) -> Tensor: ...
 
-    def probabilities(self, scores: Tensor) -> Tensor:
-        """Confidence [N,C] in each of the set's classes; they add up to one."""
+    def probabilities(self, scores: Tensor, task: Task) -> Tensor:
+        """Confidence [N,C] in each of the set's classes, which add up to one where an image has one of them."""
         ...
 
     def best_outputs(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -63,8 +64,8 @@ class Identity:
     def __call__(self, logits: Tensor) -> Tensor:
         return logits
 
-    def probabilities(self, scores: Tensor) -> Tensor:
-        return scores.softmax(dim=1)
+    def probabilities(self, scores: Tensor, task: Task = MULTI_CLASS) -> Tensor:
+        return task.probabilities(scores)
 
     def best_outputs(self, logits: Tensor, labels: Tensor) -> Tensor:
         return labels
@@ -85,8 +86,8 @@ class Subset:
     def __call__(self, logits: Tensor) -> Tensor:
         return logits[:, list(self.columns)]
 
-    def probabilities(self, scores: Tensor) -> Tensor:
-        return scores.softmax(dim=1)
+    def probabilities(self, scores: Tensor, task: Task = MULTI_CLASS) -> Tensor:
+        return task.probabilities(scores)
 
     def best_outputs(self, logits: Tensor, labels: Tensor) -> Tensor:
         return torch.tensor(self.columns, device=labels.device)[labels]
@@ -98,6 +99,7 @@ class Grouped:
 
     `members[c]` lists the model's classes of class c. `prob_mean` averages the softmax over all classes (Geirhos et al.
     2019), `logit_mean` the logits (BiasBed's code). Ties go to the first class.
+    It is for one class per image: of several labels, outputs that stand for one have no common probability.
 
     Probabilities are the scores' shares, for mean logits their softmax. Under `prob_mean` they are the posterior for a
     set whose classes are equally frequent, of a model that was trained on equally frequent outputs: a class with many
@@ -118,9 +120,9 @@ class Grouped:
         values = logits if self.how == "logit_mean" else logits.softmax(dim=1)
         return torch.stack([self._pool(values[:, list(columns)]) for columns in self.members], dim=1)
 
-    def probabilities(self, scores: Tensor) -> Tensor:
+    def probabilities(self, scores: Tensor, task: Task = MULTI_CLASS) -> Tensor:
         if self.how == "logit_mean":
-            return scores.softmax(dim=1)
+            return task.probabilities(scores)
         # The members' softmax may underflow to zero altogether; then no class is more likely than another.
         total = scores.sum(dim=1, keepdim=True)
         return torch.where(total > 0, scores / total, 1 / scores.shape[1])

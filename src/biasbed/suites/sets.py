@@ -11,45 +11,58 @@ import numpy as np
 from biasbed import measures, record
 from biasbed.data.source import Source
 from biasbed.data.transforms import Transform
+from biasbed.errors import UsageError
 from biasbed.suites.label_maps import IDENTITY, LabelMap
+from biasbed.tasks import MULTI_CLASS, Task
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluationSet:
-    """A data set with its label map and what is measured on it."""
+    """A data set with its label map and what is measured on it: unless it says otherwise, what its task usually is."""
 
     name: str
     source: Source
     transform: Transform
     label_map: LabelMap = IDENTITY
-    measures: tuple[str, ...] = ("accuracy", "loss", "ece")
-    headline: str = "accuracy"
+    measures: tuple[str, ...] = ()  # empty: those of its task
+    headline: str = ""  # the same
     made_by: str | None = None
     source_images: str | None = None
     preprocessing: str = ""  # what `transform` does, in words
     block: str = ""  # the data set that it is a part of, together with other sets (empty: it is one by itself)
     domain: str = ""  # the domain that it shows, which a training may hold out
+    task: Task = MULTI_CLASS  # the suite's
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Identifier of each label of a set whose images have several: what metrics and decisions call it."""
+        classes = self.source.classes
+        try:
+            return {identifier: name for name, identifier in record.slugs(classes).items()} if self.task.several else {}
+        except ValueError as error:
+            raise UsageError(f"the set '{self.name}': {error}") from None
 
     @property
     def measured(self) -> tuple[str, ...]:
         """Those of its measures that its label map allows, and accuracy among all outputs where that is another one."""
-        names = [name for name in self.measures if name != "loss" or self.label_map.is_logits]
-        if self.label_map.restricts and "accuracy_full" not in names:
+        usual = self.measures or self.task.measures
+        names = [name for name in usual if name != "loss" or self.label_map.is_logits]
+        if self.label_map.restricts and not self.task.several and "accuracy_full" not in names:
             names.append("accuracy_full")
         return tuple(names)
 
     def record(self) -> record.SetRecord:
         """What analysis must know about the set."""
-        source = self.source
+        source, headline = self.source, self.headline or self.task.measures[0]
         groups = Counter([] if source.group is None else source.group.tolist())
         return record.SetRecord(
             name=self.name,
-            headline=self.headline,
+            headline=headline,
             images=len(self.source),
             classes=len(self.source.classes),
-            chance=1 / len(self.source.classes),
+            chance=self.task.chance(headline, source.y, len(source.classes)),
             measures=self.measured,
-            higher_is_better=measures.of(self.headline).higher_is_better,
+            higher_is_better=measures.of(headline).higher_is_better,
             groups={name: groups[name] for name in sorted(groups)},
             made_by=self.made_by,
             source_images=self.source_images,
@@ -59,6 +72,7 @@ class EvaluationSet:
             domain=self.domain,
             conditions=_counts(source.conditions, source.condition),
             roles={name: role for name, role in source.roles.items() if name in groups},
+            labels=dict(zip(self.labels, (source.y > 0).sum(axis=0).tolist(), strict=True)) if self.labels else {},
         )
 
 

@@ -147,8 +147,12 @@ class OpenSuite:
     def protocol(self, config: Config) -> record.Protocol:
         """What is written with each run, so that analysis knows the suite without importing it.
 
-        Raises UsageError where something is derived of what no set gives.
+        Raises UsageError where something is derived of what no set gives, or labels are not those of the task.
         """
+        for entry in (*self.validation, *self.sets):
+            if entry.task.name != self.task.name:
+                raise UsageError(f"the suite '{self.name}' learns {self.task.words}, its set '{entry.name}' otherwise")
+            self._check_labels(entry.source)
         found = record.Protocol(
             suite=self.name,
             sets=tuple(self._recorded(entry) for entry in self.sets),
@@ -190,8 +194,18 @@ class OpenSuite:
         if len(named) < len(wanted):
             raise UsageError(f"the training data '{self.train_name}' has the name of what is prepared of it: rename it")
         for name in named:
-            self.source(name)
+            self._check_labels(self.source(name))
         return named
+
+    def _check_labels(self, source: Source) -> None:
+        """UsageError for labels in another form than the task's."""
+        expected = (len(source), len(source.classes)) if self.task.several else (len(source),)
+        if source.y.shape != expected:
+            shape, wanted = (" x ".join(map(str, of)) for of in (source.y.shape, expected))
+            raise UsageError(
+                f"the suite '{self.name}' learns {self.task.words}: labels of '{source.name}' are {shape} numbers, "
+                f"not {wanted}"
+            )
 
     def provides(self, training_data: Iterable[str]) -> frozenset[str]:
         """Of what methods may need (`algorithms.needs.NEEDS`), what these training data have."""

@@ -107,7 +107,7 @@ def _mended(engine: Engine, best: Mapping[str, float]) -> bool:
     for name in (checkpoint.LAST, checkpoint.PREVIOUS):
         state = _whole(folder / name)
         if state is not None and state.get("evaluated") == best["number"]:
-            parts = {part: state[part] for part in checkpoint.DESCRIPTION}
+            parts = {part: state[part] for part in (*checkpoint.DESCRIPTION, checkpoint.TASK) if part in state}
             checkpoint.save_whole(folder / checkpoint.BEST, {**parts, "best": dict(best)})
             print(f"warning: {checkpoint.BEST} was lost or damaged; {name} has its weights", file=sys.stderr)
             return True

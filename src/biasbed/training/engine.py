@@ -205,7 +205,7 @@ class Engine:
         self.save(evaluated=self.is_last)
         if self.group.is_main:
             self.on_record(entry)
-            bar.line(summary(entry, self.config.unit))
+            bar.line(summary(entry, self.config.unit, {one.task.measures[0] for one in self.evaluator.sets}))
         self._since = time.perf_counter()
 
     def _tested(self) -> Record:

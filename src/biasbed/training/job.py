@@ -114,6 +114,8 @@ def plan(config: Config) -> Job:
         raise UsageError(f"accumulate={config.accumulate}: a loss of {config.algorithm} depends on the whole batch")
     if len(suite.classes) < 2:
         raise UsageError(f"there is one class alone, '{suite.classes[0]}': a classifier is trained on two or more")
+    if suite.task.name not in algorithm.tasks:
+        raise NotApplicable(f"{config.algorithm} can't learn {suite.task.words}, as '{suite.train_name}' has them")
     training_data = suite.training_data(_named_data(config, algorithm))
     provides = suite.provides(training_data)
     needs = _needs(config, algorithm, provides, suite.train_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,19 +35,22 @@ class TrainingState:
         self.stage, self.step, self.due, self.begun, self.ended, self.tables = stage, 0, False, False, False, {}
 
 
-def summary(entry: Record, unit: str) -> str:
-    """One line per evaluation, or epoch of a stage before the last. unit: in which the last stage counts."""
+def summary(entry: Record, unit: str, headlines: Collection[str]) -> str:
+    """One line per evaluation, or epoch of a stage before the last.
+
+    unit: in which the last stage counts. headlines: the measures that are shown of every set.
+    """
     metrics = entry["metrics"]
     if "stage" in entry:
         stage = entry["stage"]
         found = {name.rpartition("/")[2]: value for name, value in metrics.items() if name.startswith(f"{stage}/acc")}
         shown = [f"{'training' if name == 'accuracy' else name} {100 * value:.1f}" for name, value in found.items()]
         return f"{stage}, epoch {entry['step']}: loss {metrics[f'{stage}/loss']:.4g} | {' '.join(shown)}"
-    headlines = {name.rsplit("/", 1)[1]: value for name, value in metrics.items() if _is_headline(name)}
-    shown = [f"{name} {100 * value:.1f}" for name, value in headlines.items()]
+    found = {name.rsplit("/", 1)[1]: value for name, value in metrics.items() if _is_headline(name, headlines)}
+    shown = [f"{name} {100 * value:.1f}" for name, value in found.items()]
     return f"{unit} {entry['step']}: loss {metrics['train/loss']:.4g} | {' '.join(shown)}"
 
 
-def _is_headline(name: str) -> bool:
+def _is_headline(name: str, measured: Collection[str]) -> bool:
     parsed = record.parse_metric(name)
-    return parsed is not None and parsed.phase in ("val", "test") and parsed.measure == "accuracy" and not parsed.group
+    return parsed is not None and parsed.phase in ("val", "test") and parsed.measure in measured and not parsed.group

@@ -29,6 +29,7 @@ from biasbed.networks import frozen
 from biasbed.suites import derived
 from biasbed.system import code, places
 from biasbed.system.processes import interruptible
+from biasbed.tasks import MULTI_CLASS
 from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker, take_run_id
@@ -132,7 +133,7 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
     algorithm = _algorithm(job, group, precision, reader.train_data)
     reader.check(algorithm.stages())
     sets, skip = suite.tested, config.corrupt == "skip"
-    evaluator = Evaluator(sets, group, precision, suite.task, config.eval_batch_size, workers, skip)
+    evaluator = Evaluator(sets, group, precision, config.eval_batch_size, workers, skip)
     members = {"val": suite.validating, "test": suite.testing}
     engine = Engine(
         config=config,
@@ -147,7 +148,11 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         group=group,
         precision=precision,
         folder=folder,
-        describe={"classes": list(suite.classes), "train_data": dataclasses.asdict(reader.train_data)},
+        describe={
+            "classes": list(suite.classes),
+            "train_data": dataclasses.asdict(reader.train_data),
+            **({} if suite.task.name == MULTI_CLASS.name else {checkpoint.TASK: suite.task.name}),
+        },
         average=averaged.make_average(job, algorithm, evaluator),
     )
     averaged.refuse_too_short(engine)

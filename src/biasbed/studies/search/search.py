@@ -245,8 +245,8 @@ def _description(search: Search, job: Job, heartbeat: int) -> Mapping[str, Any]:
 def objectives(job: Job) -> dict[str, bool]:
     """Metric -> whether more is better, of all that trials in this cell are measured by."""
     suite, protocol = job.suite, job.protocol
-    names = [f"val/{measure}/{entry.name}" for entry in suite.validating for measure in ("accuracy", "loss")]
-    names += [f"test/{measure}/{entry.name}" for entry in suite.testing for measure in entry.measures]
+    names = [f"val/{measure}/{entry.name}" for entry in suite.validating for measure in entry.measured]
+    names += [f"test/{measure}/{entry.name}" for entry in suite.testing for measure in entry.measured]
     found = {name: measures.of(name).higher_is_better for name in names}
     for entry in protocol.derived:
         if set(entry.inputs_without(suite.test_domains)) <= set(found):

@@ -1,0 +1,146 @@
+"""What a million decisions take on rank 0 and on disk, beside the plain way: a list of rows, and one parquet of them.
+
+    PYTHONPATH=src python benchmarks/decisions.py [--images 50000] [--conditions 20] [--classes 1000]
+
+The decisions are made up, as of a test of `images` under every condition; labels and the images' names are there
+before, as a data set's are. Each way has a process of its own: gathered piece by piece, measured, written. Memory is
+the peak of what Python and NumPy allocate, and of the whole process (Linux), both without what was there before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import subprocess
+import sys
+import tempfile
+import tracemalloc
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from biasbed.data.names import Names
+from biasbed.data.source import Source
+from biasbed.data.transforms import fitted
+from biasbed.evaluation.decisions import write_predictions
+from biasbed.evaluation.evaluator import measure
+from biasbed.evaluation.pieces import Columns, decisions_of, joined, pieces_of
+from biasbed.suites.sets import EvaluationSet
+
+
+def conditioned(images: int, conditions: int, classes: int) -> EvaluationSet:
+    """Named as ImageNet's validation images in the folders of ImageNet-C."""
+    y = np.sort(np.random.default_rng(0).integers(0, classes, images))
+    numbers = np.random.default_rng(1).permutation(images)
+    numbers = numbers[np.lexsort((numbers, y))]
+    own = [f"n{label:08d}/ILSVRC2012_val_{number:08d}.JPEG" for label, number in zip(y, numbers, strict=True)]
+    kinds = [f"corruption_{code // 5}/{code % 5 + 1}" for code in range(conditions)]
+    source = Source(
+        name="corrupted",
+        classes=tuple(f"n{label:08d}" for label in range(classes)),
+        y=np.tile(y, conditions),
+        ids=_together([f"{kind}/{name}" for name in own] for kind in kinds),
+        condition=np.repeat(np.arange(conditions), images),
+        conditions=tuple(kind.replace("/", "_") for kind in kinds),
+    )
+    return EvaluationSet("corrupted", source, fitted(224))
+
+
+def _together(parts: Iterable[list[str]]) -> Names:
+    """As of one list, which would take more memory than what is measured."""
+    content = [(np.frombuffer("".join(part).encode(), dtype=np.uint8), list(map(len, part))) for part in parts]
+    ends = np.cumsum(np.concatenate([[0], *(np.array(lengths) for _, lengths in content)]))
+    return Names.of(np.concatenate([text for text, _ in content]), ends)
+
+
+def decided(entry: EvaluationSet) -> Iterator[Columns]:
+    """What a process gets of each piece: every seventh decision at random, the others right."""
+    generator, classes = np.random.default_rng(2), len(entry.source.classes)
+    for piece in pieces_of(0, entry.source):
+        rows = np.array(piece.rows, dtype=np.int32)
+        wrong = generator.random(len(rows)) < 1 / 7
+        decision = np.where(wrong, generator.integers(0, classes, len(rows)), entry.source.y[rows])
+        score = generator.random(len(rows), dtype=np.float32)
+        rank = np.where(wrong, generator.integers(2, classes, len(rows)), 1)
+        codes = np.min_scalar_type(classes)
+        yield {
+            **{"row": rows, "decision": decision.astype(codes), "confidence": score},
+            **{"loss": -np.log(score + np.float32(1e-6)), "rank": rank.astype(codes)},
+        }
+
+
+def ours(entry: EvaluationSet, path: Path) -> None:
+    found = decisions_of(entry, joined(list(decided(entry))), "model")
+    dict(measure(entry, found, "test"))
+    write_predictions(path, found, 0)
+
+
+def plain(entry: EvaluationSet, path: Path) -> None:
+    """A dictionary per image."""
+    source, rows = entry.source, []
+    for part in decided(entry):
+        for row, decision, *numbers in zip(*(column.tolist() for column in part.values()), strict=True):
+            names = source.ids[row], source.classes[source.y[row]], source.classes[decision]
+            rows.append(dict(zip(("image", "label", "decision"), names, strict=True)))
+            rows[-1] |= dict(zip(("confidence", "loss", "rank"), numbers, strict=True))
+            rows[-1] |= {"condition": source.conditions[source.condition[row]]}
+    sum(row["label"] == row["decision"] for row in rows)
+    parquet.write_table(pa.Table.from_pylist(rows), path)
+
+
+def peak_of_process(renew: bool) -> int:
+    """Bytes. renew: from here on."""
+    if renew:
+        Path("/proc/self/clear_refs").write_text("5")
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
+
+
+def child(way: str, traced: bool, sizes: tuple[int, int, int]) -> None:
+    """Prints the bytes of memory and of the file."""
+    entry, run = conditioned(*sizes), {"ours": ours, "plain": plain}[way]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "last.parquet"
+        run(conditioned(100, 2, 10), path)  # what is imported and set up
+        gc.collect()
+        before = peak_of_process(renew=True)
+        if traced:
+            tracemalloc.start()
+        run(entry, path)
+        memory = tracemalloc.get_traced_memory()[1] if traced else peak_of_process(renew=False) - before
+        print(json.dumps([memory, path.stat().st_size]))
+
+
+def main() -> None:
+    """Prints bytes per decision, and how many times ours the plain way takes."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name, default in (("images", 50_000), ("conditions", 20), ("classes", 1000)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--child", nargs=2)
+    options = parser.parse_args()
+    sizes = options.images, options.conditions, options.classes
+    if options.child:
+        child(options.child[0], options.child[1] == "traced", sizes)
+        return
+    names = ("images", "conditions", "classes")
+    words = [word for name, size in zip(names, sizes, strict=True) for word in (f"--{name}", str(size))]
+    found = {}
+    for way in ("ours", "plain"):
+        for how in ("traced", "whole"):
+            command = [sys.executable, __file__, *words, "--child", way, how]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+            found[way, how], found[way, "disk"] = json.loads(done.stdout)
+    number = options.images * options.conditions
+    print(f"{number:,} decisions, bytes each   ours   plain   times")
+    rows = {"traced": "peak, Python and NumPy", "whole": "peak, whole process", "disk": "on disk"}
+    for how, title in rows.items():
+        mine, theirs = (found[way, how] / number for way in ("ours", "plain"))
+        print(f"{title:28} {mine:8.1f} {theirs:7.1f} {theirs / mine:7.1f}")
+
+
+if __name__ == "__main__":
+    main()
