@@ -187,6 +187,9 @@ class Config:
     epochs: int | None = setting(100, "passes over the training data", ge=1, le=10**6)
     steps: int | None = setting(None, "training steps, in place of epochs", ge=1, le=10**9)
     evaluate_every: int | Auto = setting("auto", "epochs or steps between evaluations (auto: 1 epoch, 300 steps)")
+    test_every: tuple[str, ...] = setting(
+        (), "when sets are tested: <set>:5 at every 5th evaluation, <set>:end on the best and last weights", later=True
+    )
     batch_size: int = setting(256, "images per step over all processes", ge=2)
     accumulate: int = setting(1, "parts of each batch whose gradients are added up before the step", ge=1)
     optim: Optim = Optim()

@@ -55,6 +55,7 @@ MEASURES: Mapping[str, Measure] = {
     "rounding": Measure("published means: half a unit of the last printed digit", HEADLINE, False),
     "lr": Measure("learning rate of the main optimizer after the epoch's last step", "per step"),
     "epoch_seconds": Measure("wall-clock seconds of the epoch's training", "s", False),
+    "late_seconds": Measure("wall-clock seconds of testing the sets that are tested at the end alone", "s", False),
     "stages_seconds": Measure("wall-clock seconds of the stages before the one that is tested", "s", False),
     "waiting_seconds": Measure("of those, seconds in which the main process waited for images", "s", False),
     "evaluation_seconds": Measure("wall-clock seconds of the epoch's evaluation", "s", False),

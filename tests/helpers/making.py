@@ -17,7 +17,7 @@ from biasbed.compute.precision import Precision
 from biasbed.networks import build, frozen
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass, MultiLabel, Task
-from biasbed.training.engine import prepare
+from biasbed.training.reading import prepare
 
 # Settings under which a method's randomness is sure to act in a few steps.
 BUSY: Mapping[str, Mapping[str, Any]] = {

@@ -17,7 +17,7 @@ from biasbed.compute.precision import Precision
 from biasbed.data.loading import TrainLoader
 from biasbed.data.streams import BatchPlan
 from biasbed.training import job
-from biasbed.training.engine import prepare
+from biasbed.training.reading import prepare
 from biasbed.training.resolve import resolve
 
 

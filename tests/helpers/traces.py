@@ -32,7 +32,7 @@ from biasbed.networks import build, frozen
 from biasbed.networks.network import head_parameters
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass, MultiLabel
-from biasbed.training.engine import prepare
+from biasbed.training.reading import prepare
 from replays import weights_by_formula
 
 BACKBONE, CLASSES, SIDE, EXAMPLES = "timm:test_resnet", 5, 33, 8

@@ -26,7 +26,7 @@ from biasbed.studies.plan import PlannedRun, standing
 from biasbed.suites.suite import OpenSuite
 from biasbed.tasks import MultiClass
 from biasbed.training import engine, job
-from biasbed.training.engine import prepare
+from biasbed.training.reading import prepare
 from biasbed.training.resolve import resolve
 from helpers import toys
 from helpers.commands import ROOT

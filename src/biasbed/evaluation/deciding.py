@@ -43,6 +43,8 @@ class Kept:
     sets: Sequence[EvaluationSet]
     observer: str
     skip: bool  # images that can't be read may be missing
+    which: str = "last"  # of `record.PREDICTION_EPOCHS`
+    number: int = 0  # of the evaluation
 
     def finished(self) -> dict[str, Decisions]:
         """Of the sets that an attempt before has finished."""
@@ -93,13 +95,13 @@ class Kept:
     def finish(self, entry: EvaluationSet, one: Decisions) -> None:
         """Write what is decided on a set, in place of its pieces."""
         path = self._file(entry)
-        write_predictions(path, one, 0)
-        for piece in path.parent.glob("piece-*.npz"):
+        write_predictions(path, one, self.number)
+        for piece in path.parent.glob(f"{self.which}-*.npz"):
             piece.unlink()
 
     def _file(self, entry: EvaluationSet, piece: int | None = None) -> Path:
-        path = self.folder / record.predictions_file(entry.name, "last")
-        return path if piece is None else path.with_name(f"piece-{piece}.npz")
+        path = self.folder / record.predictions_file(entry.name, self.which)
+        return path if piece is None else path.with_name(f"{self.which}-{piece}.npz")
 
 
 def decide(

@@ -50,7 +50,7 @@ def cost(run: PlannedRun, records: Records) -> Cost:
     """Of one run: training and evaluation by its records, the rest by its attempts, as far as they were seen."""
     training, evaluation = (
         sum(entry["metrics"].get(name, 0.0) for entry in records for name in names) * run.processes / 3600
-        for names in (("time/epoch_seconds", "time/stages_seconds"), ("time/evaluation_seconds",))
+        for names in (("time/epoch_seconds", "time/stages_seconds"), ("time/evaluation_seconds", "time/late_seconds"))
     )
     tries = attempts.read(run.folder())
     occupied = sum((entry["end"] - entry["start"]) * entry["processes"] for entry in tries) / 3600

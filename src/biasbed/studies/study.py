@@ -28,7 +28,7 @@ NOTE, TABLE, SWEPT, LEDGER = "study.json", "table.yaml", "sweep.yaml", "ledger.c
 TRIALS, WINNERS, PLOTS = "trials.csv", "winners.yaml", "plots"
 KEPT = (TABLE, SWEPT, LEDGER, TRIALS, WINNERS, PLOTS)
 MEMBERS = ("train", "evaluate")  # kinds of a study's runs that make its table
-TIMES = ("time/epoch_seconds", "time/evaluation_seconds", "time/stages_seconds")
+TIMES = ("time/epoch_seconds", "time/evaluation_seconds", "time/stages_seconds", "time/late_seconds")
 
 
 def finished_runs(uri: str, study: str, **tags: str) -> dict[tuple[str, str], Finished]:

@@ -52,4 +52,5 @@ def of(config: Config) -> Suite[Any]:
 
 def open_suite(config: Config) -> OpenSuite:
     """The suite with its images; UsageError where they are missing or don't fit."""
-    return of(config).open()
+    suite = of(config).open()
+    return suite.with_cadences(config.test_every) if config.test_every else suite

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from biasbed import measures, record
 from biasbed.config import Config, layered
@@ -143,6 +143,13 @@ class OpenSuite:
     def tested(self) -> tuple[EvaluationSet, ...]:
         """All that a run's model decides on, each once: validation may be on one of the sets."""
         return tuple(dict.fromkeys((*self.validating, *self.testing)))
+
+    def with_cadences(self, words: Sequence[str]) -> OpenSuite:
+        """The suite with some sets tested when these words say, `<set>:<n>` or `<set>:end`; UsageError for others."""
+        wanted = dict(_cadence(word, [entry.name for entry in self.sets]) for word in words)
+        sets = tuple(replace(e, cadence=wanted[e.name]) if e.name in wanted else e for e in self.sets)
+        twins = {id(old): new for old, new in zip(self.sets, sets, strict=True)}
+        return replace(self, sets=sets, validation=tuple(twins.get(id(entry), entry) for entry in self.validation))
 
     def protocol(self, config: Config) -> record.Protocol:
         """What is written with each run, so that analysis knows the suite without importing it.
@@ -296,6 +303,18 @@ class OpenSuite:
             labelled=request.labelled,
             drop_last=bool(asked.drop_last),
         )
+
+
+def _cadence(words: str, names: Sequence[str]) -> tuple[str, int | Literal["end"]]:
+    """A set's name and when it is tested."""
+    name, _, when = words.partition(":")
+    if name not in names:
+        raise UsageError(f"test_every={words}: there is no evaluation set '{name}'{nearest(name, names)}")
+    if when == "end":
+        return name, "end"
+    if not when.isdecimal() or int(when) < 1:
+        raise UsageError(f"test_every={words}: should be <set>:<number of evaluations>, or <set>:end")
+    return name, int(when)
 
 
 def choose(names: Iterable[str], wanted: Sequence[str] | str, what: str = "evaluation set") -> tuple[str, ...]:

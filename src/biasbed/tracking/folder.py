@@ -172,8 +172,8 @@ R = TypeVar("R", bound=Mapping[str, Any])
 
 
 def evaluations(records: Sequence[R]) -> list[R]:
-    """Of a journal's records those of evaluations; the others are of stages before the last, which count apart."""
-    return [entry for entry in records if "stage" not in entry]
+    """Of a journal's records those of evaluations; the others are of stages before the last, or came after the end."""
+    return [entry for entry in records if "stage" not in entry and "late" not in entry]
 
 
 def mapping(path: Path) -> dict[str, Any] | None:

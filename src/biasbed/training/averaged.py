@@ -7,7 +7,6 @@ from statistics import fmean
 
 from biasbed import record
 from biasbed.algorithms.base import Algorithm
-from biasbed.algorithms.requests import Stage
 from biasbed.compute.average import SMA, SWAD, Average
 from biasbed.errors import UsageError
 from biasbed.evaluation.decisions import MEASURES
@@ -64,10 +63,7 @@ def _measured(job: Job, metric: str) -> list[str]:
 def refuse_too_short(engine: Engine) -> None:
     """UsageError for a training that ends before anything could be averaged."""
     config = engine.config
-    stage = engine.phases[-1]
-    assert isinstance(stage, Stage)
-    plan = engine.reader.plan(stage, 0)
-    total = engine.reader.steps(stage, plan, engine.reader.left(engine.phases))
+    plan, total = engine.last_stage()
     if config.average == "sma" and total <= config.average_from:
         raise UsageError(f"average_from={config.average_from}: the training has {total} steps")
     interval = config.cadence * (plan.steps_per_epoch if config.unit == "epoch" else 1)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from biasbed import record
 from biasbed.compute import checkpoint
 from biasbed.errors import Failure
-from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.folder import RunFolder, evaluations
 
 if TYPE_CHECKING:
     from biasbed.training.engine import Engine
 
+MARKS = "marks"  # of a checkpoint: what was frozen and released
 WITHOUT_BEST = "without_best"  # in a folder's state: a training went on though its best weights were lost
 
 
@@ -40,25 +41,32 @@ def _lost(folder: RunFolder) -> str | None:
     if kept is None:
         return checkpoint.BEST
     known = {*(entry.name for entry in protocol.sets), *protocol.validation_sets}
-    tested = {metric.set for m in _last_metrics(folder) if (metric := record.parse_metric(m)) is not None}
-    sets = sorted(name for name in tested if name in known)  # a protocol names what other trainings are tested on too
-    return next((name for which in kept if (name := _lacking(folder.path, sets, which))), None)
-
-
-def _kept_epochs(folder: RunFolder) -> tuple[str, ...] | None:
-    """Of which evaluations it should have the decisions; None where its best weights are lost."""
-    state, best = folder.read_state(), folder.path / checkpoint.BEST
-    if state.get("tags", {}).get(record.KIND) == "evaluate":  # of somebody else's weights, or recorded decisions
-        return ("last",) if (folder.path / "predictions").exists() else ()
-    whole = _whole(best) is not None
-    given_up = bool(state.get(WITHOUT_BEST)) and not best.exists()
-    return record.PREDICTION_EPOCHS if whole else ("last",) if given_up else None
-
-
-def _last_metrics(folder: RunFolder) -> Iterable[str]:
-    """Of the last evaluation."""
     records = folder.read_journal()
-    return records[-1]["metrics"] if records else ()
+    for which, number in kept.items():
+        # A protocol names what other trainings are tested on too.
+        lacking = _lacking(folder.path, sorted(_tested(records, number) & known), which)
+        if lacking is not None:
+            return lacking
+    return None
+
+
+def _kept_epochs(folder: RunFolder) -> dict[str, int] | None:
+    """Of which evaluations it should have the decisions, by number; None where its best weights are lost."""
+    state, best = folder.read_state(), folder.path / checkpoint.BEST
+    records = evaluations(folder.read_journal())
+    last = {"last": int(records[-1]["step"])} if records else {}
+    if state.get("tags", {}).get(record.KIND) == "evaluate":  # of somebody else's weights, or recorded decisions
+        return last if (folder.path / "predictions").exists() else {}
+    whole = _whole(best)
+    if whole is not None:
+        return {"best": int(whole["best"]["number"]), **last}
+    return last if state.get(WITHOUT_BEST) and not best.exists() else None
+
+
+def _tested(records: Iterable[Mapping[str, Any]], number: int) -> set[str]:
+    """The sets that were decided on with the weights of an evaluation, then or at the end."""
+    own = (name for entry in records if entry["step"] == number and "stage" not in entry for name in entry["metrics"])
+    return {str(metric.set) for name in own if (metric := record.parse_metric(name)) is not None}
 
 
 def mend(engine: Engine, evaluated: int | None) -> None:
@@ -83,11 +91,11 @@ def mend(engine: Engine, evaluated: int | None) -> None:
             print(f"warning: going on without the weights of {name}, the best one", file=sys.stderr)
             (path / checkpoint.BEST).unlink(missing_ok=True)
             engine.folder.write_state({**engine.folder.read_state(), WITHOUT_BEST: True})
-    if whole and group.share_object(_lacks(engine, "best") if group.is_main else None):
+    if whole and group.share_object(_lacks(engine, "best", best["number"]) if group.is_main else None):
         _decide_again(engine, best)
-    if evaluated is not None and group.share_object(_lacks(engine, "last") if group.is_main else None):
+    if evaluated is not None and group.share_object(_lacks(engine, "last", evaluated) if group.is_main else None):
         with engine.average.in_place():
-            engine.evaluate()
+            engine.evaluate(names=_tested(engine.state.history, evaluated))
         if group.is_main:
             engine.write_decisions("last", evaluated)
 
@@ -107,7 +115,7 @@ def _mended(engine: Engine, best: Mapping[str, float]) -> bool:
     for name in (checkpoint.LAST, checkpoint.PREVIOUS):
         state = _whole(folder / name)
         if state is not None and state.get("evaluated") == best["number"]:
-            parts = {part: state[part] for part in (*checkpoint.DESCRIPTION, checkpoint.TASK) if part in state}
+            parts = {part: state[part] for part in (*checkpoint.DESCRIPTION, checkpoint.TASK, MARKS) if part in state}
             checkpoint.save_whole(folder / checkpoint.BEST, {**parts, "best": dict(best)})
             print(f"warning: {checkpoint.BEST} was lost or damaged; {name} has its weights", file=sys.stderr)
             return True
@@ -120,9 +128,10 @@ def _whole(path: Path) -> dict[str, Any] | None:
     return None
 
 
-def _lacks(engine: Engine, which: str) -> bool:
-    """Whether the decisions on some set are not there, or cut off."""
-    return _lacking(engine.folder.path, [entry.name for entry in engine.evaluator.sets], which) is not None
+def _lacks(engine: Engine, which: str, number: float) -> bool:
+    """Whether the decisions on some set, of the weights of an evaluation, are not there, or cut off."""
+    tested = _tested(engine.state.history, int(number))
+    return _lacking(engine.folder.path, [e.name for e in engine.evaluator.sets if e.name in tested], which) is not None
 
 
 def _lacking(folder: Path, sets: Iterable[str], which: str) -> str | None:
@@ -145,7 +154,7 @@ def _decide_again(engine: Engine, best: Mapping[str, float]) -> None:
         return  # its evaluation, which comes again, writes them
     current = {name: tensor.clone() for name, tensor in engine.algorithm.state_dict().items()}
     engine.algorithm.load_state_dict(kept["algorithm"])
-    engine.evaluate()
+    engine.evaluate(names=_tested(engine.state.history, int(best["number"])))
     engine.algorithm.load_state_dict(current)
     if engine.group.is_main:
         engine.write_decisions("best", int(best["number"]))

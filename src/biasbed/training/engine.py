@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import resource
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,16 +21,17 @@ from biasbed.compute.distributed import Group
 from biasbed.compute.optim import begins_anew, rate_factor
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, plain
+from biasbed.data.streams import BatchPlan
 from biasbed.errors import Failure, first_line
 from biasbed.evaluation.decisions import write_predictions
 from biasbed.evaluation.evaluator import Evaluator, measure, refuse_corrupt
-from biasbed.networks.network import as_input
 from biasbed.system.processes import Interrupted, Postponed
 from biasbed.system.terminal import ProgressBar
-from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.folder import RunFolder, evaluations
 from biasbed.tracking.tracker import Record
 from biasbed.training.examples import write_examples
-from biasbed.training.reading import Reader, together
+from biasbed.training.passes import look
+from biasbed.training.reading import Reader, prepare
 from biasbed.training.state import TrainingState, summary
 from biasbed.training.tally import Tally
 
@@ -80,6 +79,13 @@ class Engine:
         """Whether it stands in the last stage, the one that is tested."""
         return self.state.stage == len(self.phases) - 1
 
+    def last_stage(self) -> tuple[BatchPlan, int]:
+        """(what the last stage reads, before any table is known; how many steps it takes)."""
+        stage = self.phases[-1]
+        assert isinstance(stage, Stage)
+        plan = self.reader.plan(stage, 0)
+        return plan, self.reader.steps(stage, plan, self.reader.left(self.phases))
+
     def run(self) -> None:
         """Every stage to its end; the last one is evaluated whenever that is due."""
         self._saved = time.perf_counter()
@@ -99,19 +105,9 @@ class Engine:
     def _look(self, looking: Pass) -> None:
         """At every training image once; a pass that is cut begins anew."""
         began = time.perf_counter()
-        order, loader = self.reader.look(looking, self.config.eval_batch_size)
         self.group.share_buffers(self.algorithm)
         self.algorithm.eval()
-        found = []
-        with ProgressBar(len(order), "batch", silent=not self.group.is_main) as bar, torch.no_grad():
-            for _, _, batch, skipped in loader.from_step(0, len(order)):
-                self._note_skipped(skipped, bar)
-                batch = prepare(batch, self.algorithm.uses, self.group.device)
-                with self.precision.autocast():
-                    found.append({name: value.cpu() for name, value in looking.look(batch).items()})
-                bar.tick()
-        loader.close()
-        looking.keep(together(found, order, self.group))
+        looking.keep(look(looking, self.reader, self.algorithm, self.precision, self._note_skipped))
         self.algorithm.train()
         self.state.earlier += time.perf_counter() - began
 
@@ -199,21 +195,26 @@ class Engine:
         else:
             entry = self._of_stage()
             self.state.earlier += self._seconds + time.perf_counter() - self._since
-        self.state.history.append(entry)
         self.tally, self._seconds, self._waited, self._since = Tally(), 0.0, 0.0, time.perf_counter()
         self.state.due = False
+        self.note(entry, bar.line)
+        self._since = time.perf_counter()
+
+    def note(self, entry: Record, tell: Callable[[str], None] | None = None) -> None:
+        """Add a record: to a checkpoint, then to journal and server. tell: prints it."""
+        self.state.history.append(entry)
         self.save(evaluated=self.is_last)
         if self.group.is_main:
             self.on_record(entry)
-            bar.line(summary(entry, self.config.unit, {one.task.measures[0] for one in self.evaluator.sets}))
-        self._since = time.perf_counter()
+            if tell is not None:
+                tell(summary(entry, self.config.unit, {one.task.measures[0] for one in self.evaluator.sets}))
 
     def _tested(self) -> Record:
         """The record of an evaluation on all sets; the best weights so far are kept."""
         if self.group.any(torch.tensor(time.perf_counter() - self._saved > LONG)):
             self.save()
         metrics = self._training_metrics()
-        if not any("stage" not in earlier for earlier in self.state.history) and self.state.earlier:
+        if not evaluations(self.state.history) and self.state.earlier:
             metrics["time/stages_seconds"] = self.state.earlier
         began = time.perf_counter()
         with self._postponed.suspended():
@@ -244,12 +245,24 @@ class Engine:
         """Seconds of training since the last evaluation, also over a cut."""
         return self._seconds + time.perf_counter() - self._since
 
-    def evaluate(self, predict: Callable[[Tensor], Tensor] | None = None, only: str | None = None) -> dict[str, float]:
-        """Every measure of every set, on rank 0; model and randomness are left as they were.
+    def due(self) -> set[str]:
+        """The sets that the coming evaluation is on."""
+        number = len(evaluations(self.state.history)) + 1
+        return {entry.name for entry in self.evaluator.sets if entry.cadence != "end" and number % entry.cadence == 0}
+
+    def evaluate(
+        self,
+        predict: Callable[[Tensor], Tensor] | None = None,
+        only: str | None = None,
+        names: Collection[str] | None = None,
+    ) -> dict[str, float]:
+        """Every measure of every set that is due, on rank 0; model and randomness are left as they were.
 
         predict: what decides, in place of the method's own. only: `val` or `test`, for the sets of one of them alone.
+        names: of sets, in place of those that are due.
         """
         chosen = [entry for entry in self.evaluator.sets if only in (None, *self.phases_of[entry.name])]
+        chosen = [entry for entry in chosen if entry.name in (self.due() if names is None else names)]
         self.group.share_buffers(self.algorithm)
         self.algorithm.eval()
         self.decisions = self.evaluator.decide(predict or self.algorithm.predict, sets=chosen)
@@ -263,13 +276,9 @@ class Engine:
         return {**metrics, **self.derive(metrics)}
 
     def _training_metrics(self) -> dict[str, float]:
-        images = self.group.sum(torch.tensor(float(self.tally.images), device=self.group.device)).item()
-        metrics = {f"train/{name}": value for name, value in self.tally.means(self.group).items()}
+        metrics = self.tally.metrics(self.group, self._seconds)
         metrics["train/lr"] = self.algorithm.optimizer("main").param_groups[0]["lr"]
-        metrics["time/epoch_seconds"] = self._seconds
         metrics["time/waiting_seconds"] = self._waited
-        metrics["time/images_per_second"] = images / max(self._seconds, 1e-9)
-        metrics["memory/peak_mb"] = _peak_mb(self.group.device)
         return metrics
 
     def _keep(self, entry: Record) -> None:
@@ -291,7 +300,10 @@ class Engine:
         assert self.decisions is not None
         for entry in self.evaluator.sets:
             path = self.folder.path / record.predictions_file(entry.name, which)
-            write_predictions(path, self.decisions[entry.name], number)
+            if entry.name in self.decisions:
+                write_predictions(path, self.decisions[entry.name], number)
+            elif entry.cadence != "end":
+                path.unlink(missing_ok=True)  # another evaluation's
 
     def _check_finite(self) -> None:
         """All ranks stop together before anything is evaluated or saved with a spoilt model."""
@@ -348,7 +360,7 @@ class Engine:
                     "position": self.state.position(),
                     "tables": self.state.tables,
                     "history": self.state.history,
-                    "evaluated": self.state.history[-1]["step"] if evaluated else None,
+                    "evaluated": evaluations(self.state.history)[-1]["step"] if evaluated else None,
                     "best": self.state.best,
                 }
                 checkpoint.save(self.folder.path, state)
@@ -385,19 +397,3 @@ class Engine:
             history=list(state["history"]),
             best=state["best"],
         )
-
-
-def prepare(batch: Batch, uses: frozenset[str], device: torch.device) -> Batch:
-    """Images as floats in [0,1] on the device, and only those columns that the algorithm declares to use."""
-    extra = batch.extra
-    hidden: dict[str, Any] = {name: None for name in ("domain", "bias", "index") if name not in uses}
-    batch = replace(batch, **hidden, extra={})
-    batch = batch.map(lambda tensor: tensor.to(device, non_blocking=True))
-    x = as_input(batch.x)
-    return replace(batch, x=x, extra={name: prepare(other, uses, device) for name, other in extra.items()})
-
-
-def _peak_mb(device: torch.device) -> float:
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

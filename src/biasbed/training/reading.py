@@ -11,7 +11,7 @@ from torch import Tensor
 
 from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, TrainData
-from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest
+from biasbed.algorithms.requests import Phase, Stage, StreamRequest
 from biasbed.batch import MAIN
 from biasbed.compute.distributed import Group
 from biasbed.data.loading import TrainLoader, first_indices, sources_of
@@ -103,7 +103,7 @@ class Reader:
         names = {request.weights for request in self._requests(stage).values() if request.weights}
         return {name: getattr(algorithm, name).detach().cpu().clone() for name in sorted(names)}
 
-    def look(self, looking: Pass, size: int) -> tuple[InOrder, TrainLoader]:
+    def look(self, size: int) -> tuple[InOrder, TrainLoader]:
         """(which training images this process sees in a pass, their loader); all of the main stream, as in tests."""
         request = replace(self.requests[MAIN], views=StreamRequest().views, clean=True, weights="", per_domain=False)
         shares = self._shares(request)
@@ -132,14 +132,11 @@ class Reader:
         return table[first : first + len(source)].double().numpy()
 
 
-def together(found: Sequence[Mapping[str, Tensor]], order: InOrder, group: Group) -> dict[str, Tensor]:
-    """What all processes found in a pass [num_examples,...], rows by `index`, on every process."""
-    results = {}
-    for name in found[0]:
-        gathered = group.gather(torch.cat([own[name].detach().cpu() for own in found]))
-        counts = [len(order.positions(rank)) for rank in range(group.world)]
-        whole = gathered.new_empty(gathered.shape)
-        for rank, own in enumerate(gathered.split(counts)):
-            whole[rank :: group.world] = own
-        results[name] = whole
-    return results
+def prepare(batch: Batch, uses: frozenset[str], device: torch.device) -> Batch:
+    """Images as floats in [0,1] on the device, and only those columns that the algorithm declares to use."""
+    extra = batch.extra
+    hidden: dict[str, Any] = {name: None for name in ("domain", "bias", "index") if name not in uses}
+    batch = replace(batch, **hidden, extra={})
+    batch = batch.map(lambda tensor: tensor.to(device, non_blocking=True))
+    x = as_input(batch.x)
+    return replace(batch, x=x, extra={name: prepare(other, uses, device) for name, other in extra.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,6 +41,15 @@ class Tally:
         sums, counts = group.sum(torch.stack([torch.stack([self.sums[name] for name in names]), counts])).tolist()
         return {name: total / count for name, total, count in zip(names, sums, counts, strict=True)}
 
+    def metrics(self, group: Group, seconds: float) -> dict[str, float]:
+        """The means by their metrics' names, how long they took, and the memory that it took."""
+        images = group.sum(torch.tensor(float(self.images), device=group.device)).item()
+        found = {f"train/{name}": value for name, value in self.means(group).items()}
+        found["time/epoch_seconds"] = seconds
+        found["time/images_per_second"] = images / max(seconds, 1e-9)
+        found["memory/peak_mb"] = _peak_mb(group.device)
+        return found
+
     def state_dict(self) -> dict[str, Any]:
         sums = {name: value.cpu() for name, value in self.sums.items()}
         return {"sums": sums, "counts": self.counts, "images": self.images}
@@ -47,3 +57,9 @@ class Tally:
     def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
         self.sums = {name: value.to(device) for name, value in state["sums"].items()}
         self.counts, self.images = dict(state["counts"]), state["images"]
+
+
+def _peak_mb(device: torch.device) -> float:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

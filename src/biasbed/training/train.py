@@ -33,7 +33,7 @@ from biasbed.tasks import MULTI_CLASS
 from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker, take_run_id
-from biasbed.training import averaged, best
+from biasbed.training import averaged, best, late
 from biasbed.training.engine import Engine
 from biasbed.training.job import Job, plan, take_place
 from biasbed.training.reading import Reader
@@ -78,6 +78,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
             engine.restore(state)
             best.mend(engine, state["evaluated"])
         engine.run()
+        late.test_at_end(engine)
         engine.evaluator.close()
         _report_skipped(engine, tracker)
         if tracker is not None:
@@ -156,6 +157,7 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         average=averaged.make_average(job, algorithm, evaluator),
     )
     averaged.refuse_too_short(engine)
+    late.refuse_unmet(engine)
     return engine
 
 
