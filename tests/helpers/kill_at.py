@@ -18,7 +18,7 @@ from typing import Any
 from biasbed import cli
 from biasbed.evaluation import evaluator
 from biasbed.tracking import tracker
-from biasbed.training import engine, state
+from biasbed.training import engine, passes, state
 
 
 def main() -> int:
@@ -35,7 +35,7 @@ def arm(moment: str, count: int, number: str) -> None:
         "evaluation": (evaluator.Evaluator, "_decide"),
         "evaluation of much": (evaluator.Evaluator, "_decide"),
         "saved": (tracker.Tracker, "log"),
-        "pass": (engine, "together"),
+        "pass": (passes, "together"),
         "stage": (state.TrainingState, "enter"),
     }
     if moment == "evaluation of much":

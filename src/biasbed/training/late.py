@@ -26,8 +26,8 @@ def refuse_unmet(engine: Engine) -> None:
     for entry in engine.evaluator.sets:
         if entry.cadence != "end" and count % entry.cadence:
             raise UsageError(
-                f"the set '{entry.name}' is tested at every {entry.cadence}th of {count} evaluations, and so not at the "
-                f"end: take a divisor of {count} (test_every={entry.name}:<n>), or end"
+                f"the set '{entry.name}' is tested at every {entry.cadence}th of {count} evaluations, and so not at "
+                f"the end: take a divisor of {count} (test_every={entry.name}:<n>), or end"
             )
         if entry.cadence != 1 and "val" in engine.phases_of[entry.name]:
             raise UsageError(f"the set '{entry.name}' is for validation: it is tested at every evaluation")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,12 +13,13 @@ from torch import Tensor
 from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.requests import Phase, Stage, StreamRequest
-from biasbed.batch import MAIN
+from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
 from biasbed.data.loading import TrainLoader, first_indices, sources_of
 from biasbed.data.source import Source
 from biasbed.data.streams import BatchPlan, InOrder, Stream
 from biasbed.errors import UsageError
+from biasbed.networks.network import as_input
 from biasbed.training.job import Job
 
 Tables = Mapping[str, Tensor]  # values by the index of a training image, by the name that the method gives them
