@@ -54,6 +54,7 @@ def refuse_mixture(
     Analysis would refuse the mixture in the end. hashes: (row, cell) -> its config_hash. kind: of the study's runs: a
     sweep has trials and a benchmark trainings.
     """
+    others: dict[tuple[str, str], str] = {}
     for run in find_runs(uri, study=study):
         tags = run.data.tags
         if tags.get(record.KIND) in ({"train", "trial"} - {kind}):
@@ -64,10 +65,12 @@ def refuse_mixture(
         if tags.get(record.KIND) in MEMBERS and run.info.status == "FINISHED":
             where = _row_and_cell(tags)
             if hashes.get(where, tags.get(record.CONFIG_HASH)) != tags.get(record.CONFIG_HASH):
-                raise UsageError(
-                    f"the study '{study}' has finished runs of {place_of(*where)} with other settings or data "
-                    f"(run {run.info.run_id}): name another with study="
-                )
+                others[where] = run.info.run_id
+    for where in filter(others.__contains__, hashes):  # in the order of the plan, not in which runs happened to end
+        raise UsageError(
+            f"the study '{study}' has finished runs of {place_of(*where)} with other settings or data "
+            f"(run {others[where]}): name another with study="
+        )
 
 
 class StudyRun:
