@@ -68,7 +68,7 @@ def _under(
     try:
         rules = {} if collection.published else rules_of(lambda of: known_rule(name, n, of), collection, sets)
         rule = next(iter(rules.values()), None) or AsPublished(name, n)
-        selected = select(rules, pools_of(runs, histories, sets, collection.is_search), sets, collection.protocols)
+        selected = select(rules, pools_of(runs, histories, sets), sets, collection.protocols)
     except (UsageError, Failure) as error:
         return RuleScores(name, False, None, None, skipped=str(error))
     return scores_under(rule, selected, runs, sets, collection.protocol.monitor, exempt)

@@ -261,7 +261,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
 
 
 def _selected(material: AnalysisInputs, runs: Sequence[Run]) -> Selected:
-    pools = pools_of(runs, material.histories, material.sets, material.collection.is_search)
+    pools = pools_of(runs, material.histories, material.sets)
     return select(material.rules, pools, material.sets, material.collection.protocols)
 
 
@@ -341,11 +341,12 @@ def _reproduction(material: AnalysisInputs, runs: pd.DataFrame, options: Analyze
 
 def _curves(histories: Mapping[str, History], runs: Sequence[Run], sets: Sequence[Column]) -> pd.DataFrame:
     """The headline of every run and set at every step, as shown."""
+    of_columns = [entry.cell for entry in sets]
     rows = [
         (run.algorithm, run.id, entry.name, step, value * entry.scale)
         for run in runs
         for entry in sets
-        if run.cell in ("", entry.cell)
+        if entry.cell in run.among(of_columns)
         for step, value in histories[run.id].curve(entry.metric).items()
     ]
     return pd.DataFrame(rows, columns=["algorithm", "run_id", "dataset", "step", "score"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from biasbed import record
@@ -25,6 +25,7 @@ class Run:
     algorithm: str  # what it is one of in tables: its row's name, where there is none the method's
     method: str = ""  # how it was trained
     cell: str = ""  # what it trained on, where several such things are told apart
+    cells: tuple[str, ...] = ()  # of a tested model beside trained ones: theirs, on which it stands
     seed: str = ""
     test_domains: str = ""
     run_key: str = ""
@@ -58,9 +59,20 @@ class Run:
         return self.status == "FINISHED"
 
     @property
+    def is_trial(self) -> bool:
+        """Whether it is one of a search, of which a rule chooses one."""
+        return self.kind == "trial"
+
+    @property
     def place(self) -> tuple[str, str]:
         """Row and cell: runs that differ in seed alone share them."""
         return self.algorithm, self.cell
+
+    def among(self, cells: Iterable[str]) -> tuple[str, ...]:
+        """Of these cells those on which it counts: its own, and every one if it has none."""
+        known = tuple(dict.fromkeys(cells))
+        alone = (self.cell,) if self.cell or "" in known else known
+        return tuple(cell for cell in known if cell in self.cells) or tuple(cell for cell in known if cell in alone)
 
     @property
     def held_out(self) -> tuple[str, ...]:

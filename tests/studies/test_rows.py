@@ -167,6 +167,16 @@ def test_a_cell_that_a_method_can_not_train_on_is_left_out_with_a_line(tracking:
         planned(path, tmp_path)
 
 
+def test_cells_of_unlike_data_sets_of_one_name_are_refused(
+    table: Callable[..., Path], data: Path, tracking: str, tmp_path: Path
+) -> None:
+    """In one table they would be one block."""
+    make_domains(tmp_path / "Toy", ("ink", "wax"), images=2, size=16)
+    more = {"train": "Toy", "data_dir": str(tmp_path), "test_domains": "each"}
+    with pytest.raises(UsageError, match=r"^fast-toy-art and fast-more-ink have unlike data sets called 'toy': rename"):
+        planned(table(cells={**CELLS, "more": more}, settings={**QUICK, "data_dir": str(data)}), tmp_path)
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 ERM = {"algorithm": "erm", "backbone": "resnet10"}

@@ -16,6 +16,7 @@ from biasbed.settings import nearest
 from biasbed.studies.cells import StudyCell, expand
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.table import StudyTable, Words
+from biasbed.suites.namesakes import TestedOn, namesakes
 from biasbed.tracking.folder import RunFolder, folder_for, home
 from biasbed.training.resolve import resolve, run_key
 
@@ -111,6 +112,7 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
     runs: list[tuple[int, int, PlannedRun]] = []  # with the places of seed and cell in their order
     configs: list[Config] = []
     left_out: list[str] = []
+    tests: list[TestedOn] = []
     cells = expand({**table.settings, "suite": registry.settled(table.suite)}, table.cells)
 
     with opened_once():
@@ -120,7 +122,7 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
             for place, cell in enumerate(cells):
                 where = " in ".join(filter(None, (row, cell.name)))
                 try:
-                    config, planned = _runs_in(table, row, cell, launcher, known)
+                    config, planned = _runs_in(table, row, cell, launcher, known, tests)
                 except NotApplicable as error:
                     refusals.append(f"{where}: {error}")
                     continue
@@ -133,6 +135,9 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
             left_out += refusals
     ordered = tuple(run for *_, run in sorted(runs, key=lambda entry: entry[:2]))
     _refuse_equal(ordered)
+    if found := namesakes(tests):
+        name, one, other = found
+        raise UsageError(f"{one.run} and {other.run} have unlike data sets called '{name}': rename the folder of one")
     homes = {str(home(config)) for config in configs}
     if len(homes) > 1 or len({config.tracking for config in configs}) > 1:
         raise UsageError("output_dir and tracking are the whole study's: give them in its general settings")
@@ -141,9 +146,17 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
 
 
 def _runs_in(
-    table: StudyTable, row: str, cell: StudyCell, launcher: Launcher, known: dict[str, TestedModel]
+    table: StudyTable,
+    row: str,
+    cell: StudyCell,
+    launcher: Launcher,
+    known: dict[str, TestedModel],
+    tests: list[TestedOn],
 ) -> tuple[Config, Sequence[PlannedRun]]:
-    """The config of a row's runs in a cell, and these. UsageError, or NotApplicable, where there can be none."""
+    """The config of a row's runs in a cell, and these. UsageError, or NotApplicable, where there can be none.
+
+    tests: what trained rows are tested on, which is added to.
+    """
     own = table.rows[row]
     if both := sorted(set(own) & set(cell.words)):
         raise UsageError(f"{both[0]} is a setting of the row and of the cell, too: leave one out")
@@ -156,6 +169,7 @@ def _runs_in(
     if row != algorithms.identifier(own["algorithm"]):
         words["row"] = row
     job, runs = runs_of(words, table.seeds, launcher)
+    tests.append(TestedOn(runs[0].place, job.cell, job.protocol, job.tested))
     chosen = table.chosen.get(row, {})
     if table.chosen_by and chosen and cell.name not in chosen:
         raise UsageError(
