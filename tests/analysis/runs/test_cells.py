@@ -138,6 +138,15 @@ def test_a_cell_without_what_a_method_needs_is_not_applicable(recorder: Recorder
     assert lost[["algorithm", "dataset"]].to_numpy().tolist() == [["lff", "shades_5"]]
 
 
+def test_a_row_may_have_none_of_the_chosen_columns(recorder: Recorder) -> None:
+    fill(recorder)
+    analysis = analysis_of(recorder, sets="shades_5")
+    lost = analysis.scores[analysis.scores["algorithm"] == "lff"]
+    assert lost["num_runs"].tolist() == [0]
+    assert analysis.evidence.sets["num_algorithms"].tolist() == [2]
+    assert set(analysis.evidence.intervals["algorithm"]) == {"r18", "r50"}
+
+
 def test_a_missing_cell_is_an_error(recorder: Recorder) -> None:
     fill(recorder, ["r18"])
     add(recorder, "r50", "other", plain("other"), {"test/accuracy/other": 0.5})
