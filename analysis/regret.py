@@ -5,12 +5,13 @@ Kalischek et al. 2023, table 1: what choosing the epoch without looking at the t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
-from biasbed.analysis.columns import Column
+from biasbed.analysis.columns import Column, layout
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.scores import block_matrix, mean_matrix, published_means, run_table, score_table
 from biasbed.analysis.selection import published
@@ -158,25 +159,24 @@ def against_oracle(selection: pd.DataFrame, rule: str) -> pd.DataFrame:
 def regret(selection: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFrame:
     """`REGRET_COLUMNS`: what each rule costs an algorithm, and where the algorithm stands under it.
 
-    selection: `table`. regret: the mean gap over the sets, largest: the largest one and its set (empty without an
-    oracle; no mean where sets have different units); average_rank: under the rule. Only algorithms with scores under
-    every rule: published ones have few.
+    selection: `table`. Over blocks: num_sets are those that the algorithm has; regret: the mean of their gaps, largest:
+    the largest of these and its block (empty without an oracle, and where blocks have different units); average_rank:
+    under the rule. Only algorithms with scores under every rule: published ones have few.
     """
-    lower = [entry.name for entry in sets if not entry.higher_is_better]
+    known = layout(sets)
     selection = selection[selection["skipped"] == ""]
     by_rule = [set(names) for _, names in selection.groupby("rule")["algorithm"]]
     selection = selection[selection["algorithm"].isin(set.intersection(*by_rule))]
-    one_unit = len({entry.unit for entry in sets}) == 1
+    one_unit = len(set(known.units.values())) == 1
     rows = []
     for name, of_rule in selection.groupby("rule", sort=False):
-        ranks = friedman.rank(friedman.orient(mean_matrix(of_rule).dropna(), lower)).mean()
+        means = block_matrix(mean_matrix(of_rule), sets)
+        ranks = friedman.rank(friedman.orient(means.dropna(), sorted(known.lower_blocks))).mean()
         for algorithm, own in of_rule.groupby("algorithm", sort=False):
-            gaps = own.set_index("dataset")["gap"]
-            gaps = gaps[own.set_index("dataset")["num_runs"] > 0]
-            known = bool(gaps.notna().all())
-            mean = float(gaps.mean()) if known and one_unit else float("nan")
-            largest = float(gaps.max()) if known else float("nan")
+            gaps = known.reduced(own.set_index("dataset")["gap"])[means[algorithm].notna()]
+            known_gaps = one_unit and len(gaps) > 0 and bool(gaps.notna().all())
+            mean, largest = (float(gaps.mean()), float(gaps.max())) if known_gaps else (math.nan, math.nan)
             where = str(gaps.idxmax()) if largest > 0 else ""
             oracle = bool(own["oracle"].iloc[0])
-            rows.append((name, oracle, algorithm, len(own), mean, largest, where, float(ranks[algorithm])))
+            rows.append((name, oracle, algorithm, len(gaps), mean, largest, where, float(ranks[algorithm])))
     return pd.DataFrame(rows, columns=list(REGRET_COLUMNS)).round(DIGITS)
