@@ -88,7 +88,7 @@ def selection(gaps: dict[str, dict[str, float]]) -> pd.DataFrame:
 
 
 def test_the_columns_of_a_data_set_count_once() -> None:
-    """Two domains of one data set beside another one: by columns `a` would be the better one of the two."""
+    """Two domains of one data set beside another one: they have one gap, one rank, and are named together."""
     entries = domains("pacs", ("art", "photo")).sets
     columns = [*(Column(entry.name, entry) for entry in entries), Column("bff", make_protocol(("bff",)).sets[0])]
     known = {"a": (1.0, 2.0, 9.0), "b": (4.0, 5.0, 1.0), "c": (6.0, 6.0, math.nan)}
