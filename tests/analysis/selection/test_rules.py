@@ -233,6 +233,19 @@ class NoMark(AlignConflict):
 class Taken(AlignConflict):
     name = "last"
 
+class Numpy(AlignConflict):
+    def steps(self, history, entry):
+        import numpy
+        return numpy.array([1, 2])
+
+class Twice(AlignConflict):
+    def steps(self, history, entry):
+        return (1, 1)
+
+class Silent(AlignConflict):
+    def steps(self, history, entry):
+        return ()
+
 class Words(AlignConflict):
     def steps(self, history, entry):
         return ("last",)
@@ -254,6 +267,19 @@ def test_a_rule_of_ones_own_from_a_file(own_file: Path) -> None:
     assert (rule.name, rule.oracle) == ("ac_score", False)
     assert "my_rules.py:AlignConflict, code " in rule.label
     assert make_rule(f"{own_file}:Peeks", 3, PROTOCOL).label.startswith("ORACLE: ")
+
+
+def test_whole_numbers_of_any_kind_are_steps(own_file: Path) -> None:
+    steps = make_rule(f"{own_file}:Numpy", 3, PROTOCOL).steps(history(edge=[0.1, 0.2]), EDGE)
+    assert (steps, {type(step) for step in steps}) == ((1, 2), {int})
+
+
+def test_a_rule_that_chooses_no_step_or_one_twice_is_one_line(own_file: Path) -> None:
+    with pytest.raises(Failure, match=r"my_rules.py:Silent: it chose no step of run r for 'edge'$"):
+        make_rule(f"{own_file}:Silent", 3, PROTOCOL).steps(history(edge=[0.1, 0.2]), EDGE)
+    assert make_rule(f"{own_file}:Silent", 3, PROTOCOL).steps(history(edge=[math.nan]), EDGE) == ()
+    with pytest.raises(Failure, match=r"Twice: steps must return whole numbers, each once, not \(1, 1\)"):
+        make_rule(f"{own_file}:Twice", 3, PROTOCOL).steps(history(edge=[0.1, 0.2]), EDGE)
 
 
 @pytest.mark.parametrize(
