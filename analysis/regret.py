@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from biasbed import record
 from biasbed.analysis.columns import Column, layout
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.scores import block_matrix, mean_matrix, published_means, run_table, score_table
@@ -72,7 +73,7 @@ def _under(
         selected = select(rules, pools_of(runs, histories, sets), sets, collection.protocols)
     except (UsageError, Failure) as error:
         return RuleScores(name, False, None, None, skipped=str(error))
-    return scores_under(rule, selected, runs, sets, collection.protocol.monitor, exempt)
+    return scores_under(rule, selected, runs, sets, collection.protocols, exempt)
 
 
 def scores_under(
@@ -80,11 +81,11 @@ def scores_under(
     selected: Selected,
     runs: Sequence[Run],
     sets: Sequence[Column],
-    monitor: str,
+    protocols: Mapping[str, record.Protocol],
     exempt: Container[tuple[str, str]],
 ) -> RuleScores:
     """What a rule has chosen as tables. exempt: (row, column) that can't have a value."""
-    table = run_table(selected.values, runs, sets, monitor)
+    table = run_table(selected.values, runs, sets, protocols)
     algorithms = list(dict.fromkeys(run.algorithm for run in runs))
     scores = score_table(table, algorithms, [entry.name for entry in sets])
     places = zip(scores["algorithm"], scores["dataset"], scores["num_runs"], strict=True)

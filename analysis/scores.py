@@ -13,16 +13,19 @@ from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection.select import Missing
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import Failure
+from biasbed.suites import derived
 
 SCORE_COLUMNS = ("algorithm", "dataset", "mean", "std", "num_runs")
 
 
-def run_table(selected: pd.DataFrame, runs: Sequence[Run], sets: Sequence[Column], monitor: str) -> pd.DataFrame:
+def run_table(
+    selected: pd.DataFrame, runs: Sequence[Run], sets: Sequence[Column], protocols: Mapping[str, record.Protocol]
+) -> pd.DataFrame:
     """Selected values with their run's identity and scores as shown: tidy, one row per run and column.
 
     Columns: algorithm (the row's name), seed, cell, test_domains, dataset, measure, score, first_step, last_step,
     num_steps, monitor, then every further measure, and run_id, run_name, replicate (`Pool.replicate`) last. Fractions
-    in percent. monitor: the monitor's metric name.
+    in percent. protocols: hash -> protocol, of all runs.
     """
     order = {entry.name: position for position, entry in enumerate(sets)}
     identity = pd.DataFrame(
@@ -34,9 +37,9 @@ def run_table(selected: pd.DataFrame, runs: Sequence[Run], sets: Sequence[Column
     frame["score"] = frame["value"] * scale
     for measure in _measures(sets):
         as_headline = (frame["measure"] == measure) | (measures.of(measure).unit == measures.HEADLINE)
-        frame[measure] = frame[measure] * scale.where(as_headline, measures.scale(measure))
-    name = record.parse_metric(monitor)
-    frame["monitor"] = frame["monitor"] * measures.scale(name.measure if name else "")
+        frame[measure] = frame[measure] * scale.where(as_headline, measures.scale(measures.of(measure).unit))
+    units = {run.id: derived.unit(protocols[run.protocol], protocols[run.protocol].monitor) for run in runs}
+    frame["monitor"] = frame["monitor"] * frame["run_id"].map(units).map(measures.scale)
     position = frame["dataset"].map(order)
     frame = frame.assign(position=position, run=frame["run_id"].map({run.id: i for i, run in enumerate(runs)}))
     first = ["algorithm", "seed", "cell", "test_domains", "dataset", "measure", "score", "first_step", "last_step"]

@@ -16,6 +16,7 @@ from biasbed.settings import nearest
 from biasbed.studies.cells import StudyCell, expand
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.table import StudyTable, Words
+from biasbed.suites import derived
 from biasbed.suites.namesakes import TestedOn, namesakes
 from biasbed.tracking.folder import RunFolder, folder_for, home
 from biasbed.training.resolve import resolve, run_key
@@ -53,6 +54,7 @@ class PlannedRun:
     cell: str = ""  # what it trains on, where several such things are told apart
     kind: Literal["train", "evaluate"] = "train"  # which command makes it
     higher_is_better: bool = True  # of the monitor
+    monitor_unit: str = measures.FRACTION
     label: str = ""  # its name, where that is not made of row, cell and seed
     environment: Mapping[str, str] = field(default_factory=dict)  # variables of its own training
 
@@ -217,6 +219,7 @@ def runs_of(words: Words, seeds: Sequence[int], launcher: Launcher) -> tuple[Job
                 base=dataclasses.replace(first, config=own, run_key=key).base,
                 monitor=first.suite.monitor,
                 higher_is_better=first.protocol.monitor_higher_is_better,
+                monitor_unit=derived.unit(first.protocol, first.suite.monitor),
                 unit=config.unit,
                 total=config.steps or config.epochs or 0,
                 cadence=config.cadence,

@@ -6,12 +6,16 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from biasbed import record
 from biasbed.analysis.columns import Column, blocks
 from biasbed.analysis.result import Analysis, compute
+from biasbed.analysis.runs.run import Run
 from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.scores import run_table
+from biasbed.analysis.selection.select import SELECTED_COLUMNS
 from biasbed.errors import Failure, UsageError
 from helpers.toy_runs import Recorder
 
@@ -145,6 +149,17 @@ def test_a_row_may_have_none_of_the_chosen_columns(recorder: Recorder) -> None:
     assert lost["num_runs"].tolist() == [0]
     assert analysis.evidence.sets["num_algorithms"].tolist() == [2]
     assert set(analysis.evidence.intervals["algorithm"]) == {"r18", "r50"}
+
+
+def test_a_monitor_that_is_derived_is_shown_in_its_unit() -> None:
+    ratio = record.Derived(*("val", "ratio", "all", "error_ratio", ("val/accuracy/val",)), references=(1.0,), unit="x")
+    known = {"p": plain("other", monitor=ratio.metric, derived=(ratio,)), "q": plain("other")}
+    about = dict(experiment="0", status="FINISHED", started=0, ended=0, kind="train", suite="toy", study="s")
+    runs = [Run(id=name, name=name, protocol=name, algorithm="erm", **about) for name in known]  # type: ignore[arg-type]
+    selected = pd.DataFrame([(run.id, "", run.cell, "other", "accuracy", 0.5, 1, 1, 1, 0.6, 0.5, 1.0) for run in runs])
+    selected = selected.set_axis([*SELECTED_COLUMNS, "accuracy", "loss"], axis=1)
+    table = run_table(selected, runs, [Column("other", plain("other").sets[0])], known)
+    assert table["monitor"].tolist() == [0.6, 60.0]
 
 
 def test_a_missing_cell_is_an_error(recorder: Recorder) -> None:

@@ -20,6 +20,7 @@ from biasbed.studies.plan import PlannedRun, runs_of
 from biasbed.studies.search import trials
 from biasbed.studies.search.space import Default, Parameters, Space, read_space
 from biasbed.studies.table import Words, methods
+from biasbed.suites import derived
 from biasbed.tracking import folder as run_folder
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Search:
     expanded: str  # what `cells.expand` calls its cell
     repeat: int | None  # number of the repeat, where there are several
     metric: str
+    unit: str  # of the metric
     maximize: bool
     is_oracle: bool  # the metric is one of test sets
     trials: int
@@ -198,6 +200,7 @@ def _searches_of(
             expanded=expanded,
             repeat=repeat if repeats > 1 else None,
             metric=metric,
+            unit=derived.unit(job.protocol, metric),
             maximize=maximize,
             is_oracle=metric.startswith("test/"),
             trials=number,
