@@ -17,7 +17,7 @@ from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.scores import block_matrix, mean_matrix, published_means, run_table, score_table
 from biasbed.analysis.selection import published
 from biasbed.analysis.selection.pools import History, pools_of
-from biasbed.analysis.selection.rules import AsPublished, Rule
+from biasbed.analysis.selection.rules import AsPublished, AsTested, Rule
 from biasbed.analysis.selection.select import Selected, choice_table, known_rule, rule_names, rules_of, select
 from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import DIGITS
@@ -51,10 +51,11 @@ def under_every_rule(
     """The chosen rule's scores first, then every other rule's that these runs may be selected by.
 
     All from the same complete histories; published numbers have only the rules that they were published under. A rule
-    that these runs don't allow (last_n with more epochs than there are) is skipped with the reason.
+    that these runs don't allow (last_n with more epochs than there are) is skipped with the reason. Models that are
+    only tested have no other rule.
     """
     names = tuple(collection.published_by_rule) if collection.published else rule_names(collection.protocol)
-    others = [name for name in filter(None, names) if name != chosen.name]
+    others = [name for name in filter(None, names) if chosen.name not in (name, AsTested.name)]
     return [chosen, *(_under(name, collection, histories, sets, n, exempt) for name in others)]
 
 

@@ -181,7 +181,9 @@ def check_complete(
         of_empty = [entry for cell in empty for entry in reasons.get(cell, [])]
         if trainable:
             commands = _commands(of_empty, names, scope)
-            lines += ["train what is missing:", *commands] if commands else ["the study's own command trains them;"]
+            entry_point = "sweep" if any(run.is_trial for run in runs) else "benchmark"
+            own = f"the study's own command trains them: mlflow run . -e {entry_point} {scope} ..."
+            lines += ["train what is missing:", *commands] if commands else [own]
         algorithms = sorted(set(scores["algorithm"]) - {a for a, _ in empty})
         sets = [d for d in scores["dataset"].unique() if d not in {d for _, d in empty}]
         lines += [f"or leave out algorithms: algorithms={','.join(algorithms)}"] if algorithms else []
@@ -194,8 +196,11 @@ def check_complete(
 
 
 def _commands(missing: Iterable[Missing], runs: Mapping[str, Run], scope: str) -> list[str]:
-    """One training command for each run that has an empty cell."""
-    identities = dict.fromkeys((runs[m.run_id].method, runs[m.run_id].seed or "0") for m in missing)
+    """One training command for each run that has an empty cell; none where it takes more than a method to name one."""
+    lacking = [runs[entry.run_id] for entry in missing]
+    if any(run.cell or run.algorithm != run.method for run in lacking):
+        return []
+    identities = dict.fromkeys((run.method, run.seed or "0") for run in lacking)
     train = f"  mlflow run . -e train {scope} -P resume=never"
     return [f"{train} -P algorithm={algorithm} -P seed={seed}" for algorithm, seed in identities]
 

@@ -245,6 +245,15 @@ class AsPublished(Rule):
         return last_step(history, entry)
 
 
+class AsTested(Rule):
+    """Models that are only tested: there is one value for each set, and it is taken."""
+
+    name, label, oracle = "as_tested", "as tested", False
+
+    def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
+        return last_step(history, entry)
+
+
 def last_step(history: History, entry: record.SetRecord) -> tuple[int, ...]:
     """The last step at which the set was tested; of published numbers the only one."""
     return tuple(history.curve(headline(entry)))[-1:]

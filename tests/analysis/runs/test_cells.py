@@ -11,13 +11,15 @@ import pytest
 
 from biasbed import record
 from biasbed.analysis.columns import Column, blocks
+from biasbed.analysis.inputs import _chosen
 from biasbed.analysis.result import Analysis, compute
-from biasbed.analysis.runs.run import Run
+from biasbed.analysis.runs.alike import columns_of
+from biasbed.analysis.runs.run import Run, TrainedOn
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.scores import run_table
 from biasbed.analysis.selection.select import SELECTED_COLUMNS
 from biasbed.errors import Failure, UsageError
-from helpers.toy_runs import Recorder
+from helpers.toy_runs import Recorder, make_protocol
 
 STEPS = 3
 
@@ -165,7 +167,8 @@ def test_a_monitor_that_is_derived_is_shown_in_its_unit() -> None:
 def test_a_missing_cell_is_an_error(recorder: Recorder) -> None:
     fill(recorder, ["r18"])
     add(recorder, "r50", "other", plain("other"), {"test/accuracy/other": 0.5})
-    with pytest.raises(Failure, match=r"2 empty cell(.|\n)*r50 on shades_1: no run"):
+    empty = r"2 empty cell(.|\n)*r50 on shades_1: no run"
+    with pytest.raises(Failure, match=rf"{empty}(.|\n)*the study's own command trains them: .* benchmark .* -P study=cells"):
         analysis_of(recorder)
 
 
@@ -190,6 +193,15 @@ def test_a_model_that_is_tested_alike_is_a_row(recorder: Recorder) -> None:
     assert means(analysis) == {("r18", "other"): pytest.approx(50.5), ("vit", "other"): pytest.approx(70.0)}
     assert "left out, for they are tested otherwise: tests of swin" in analysis.notes
     assert "left out, for a trained row is called so (row= gives a name): tests of r18" in analysis.notes
+
+
+def test_of_models_that_are_only_tested_nothing_was_chosen(recorder: Recorder) -> None:
+    tested = dataclasses.replace(plain("other"), validation_sets=(), monitor="", training_sets=("none",))
+    for row in ("vit", "swin"):
+        add(recorder, row, "", tested, {"test/accuracy/other": 0.7}, [0], **{record.KIND: "evaluate"})
+    analysis = analysis_of(recorder)
+    assert (analysis.rule.name, analysis.rule.label) == ("as_tested", "as tested")
+    assert set(analysis.selection["rule"]) == set(analysis.choices["rule"]) == {"as_tested"}
 
 
 def test_rows_may_start_from_other_weights_one_row_may_not(recorder: Recorder) -> None:
@@ -226,9 +238,11 @@ def test_rows_that_are_tested_on_other_images_stop(recorder: Recorder) -> None:
     assert len(means(analysis_of(recorder, allow="different_data"))) == 2
 
 
-def test_a_block_s_name_stands_for_its_columns(recorder: Recorder) -> None:
+def test_a_block_s_or_cell_s_name_stands_for_its_columns(recorder: Recorder) -> None:
     fill(recorder, ["r18", "r50"])
     assert analysis_of(recorder, sets="shades").set_names == ("shades_1", "shades_5")
+    columns = columns_of([TrainedOn("x", make_protocol(("a", "b"))), TrainedOn("y", make_protocol(("a", "b")))])
+    assert [column.name for column in _chosen(columns, ("y",))] == ["y-a", "y-b"]
     with pytest.raises(UsageError, match="sets=shade: no run knows the evaluation set 'shade'; did you mean 'shades'"):
         analysis_of(recorder, sets="shade")
 
