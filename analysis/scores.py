@@ -38,8 +38,9 @@ def run_table(
     for measure in _measures(sets):
         as_headline = (frame["measure"] == measure) | (measures.of(measure).unit == measures.HEADLINE)
         frame[measure] = frame[measure] * scale.where(as_headline, measures.scale(measures.of(measure).unit))
-    units = {run.id: derived.unit(protocols[run.protocol], protocols[run.protocol].monitor) for run in runs}
-    frame["monitor"] = frame["monitor"] * frame["run_id"].map(units).map(measures.scale)
+    of_runs = {run.id: protocols[run.protocol] for run in runs}
+    scales = {run: measures.scale(derived.unit(protocol, protocol.monitor)) for run, protocol in of_runs.items()}
+    frame["monitor"] = frame["monitor"] * frame["run_id"].map(scales).astype("float64")
     position = frame["dataset"].map(order)
     frame = frame.assign(position=position, run=frame["run_id"].map({run.id: i for i, run in enumerate(runs)}))
     first = ["algorithm", "seed", "cell", "test_domains", "dataset", "measure", "score", "first_step", "last_step"]

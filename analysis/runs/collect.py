@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.analysis.runs import consistency
+from biasbed.analysis.runs import consistency, left_out
 from biasbed.analysis.runs.alike import ANALYZE, TESTED, alike, cells_of, list_scopes, read_protocols
 from biasbed.analysis.runs.run import Collection, Run, Scope
 from biasbed.analysis.runs.store import parameters
@@ -112,7 +112,8 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
     statuses = Counter(run.status for run in every if same_study(run, scope) and not run.finished)
     cells = cells_of(counted, protocols)
     runs = (tuple(counted), tuple(duplicates))
-    collection = Collection(scope, cells, protocols, *runs, dict(statuses), tuple(notes), by_rule)
+    lacking = left_out.read(store, scope, counted, cells)
+    collection = Collection(scope, cells, protocols, *runs, dict(statuses), tuple(notes), lacking, by_rule)
     needed = dict.fromkeys(run.id for runs in (counted, duplicates, *by_rule.values()) for run in runs)
     return collection, [mlflow_runs[run_id] for run_id in needed]
 

@@ -115,6 +115,7 @@ class Collection:
     duplicates: tuple[Run, ...] = ()  # finished too, but another run has the same key
     not_finished: Mapping[str, int] = field(default_factory=dict)  # status -> runs
     notes: tuple[str, ...] = ()
+    left_out: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)  # row, cell -> what it needs there
     published_by_rule: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)  # selection rule -> published runs
 
     @property
@@ -131,7 +132,12 @@ class Collection:
         return self.protocols[run.protocol]
 
     def not_applicable(self, algorithm: str, cell: str) -> frozenset[str]:
-        """What a row needs that a cell's training data don't have; empty where it can be trained on them."""
+        """What a row needs that a cell's training data don't have; empty where it can be trained on them.
+
+        As its study noted it, which knows what each method trains on; else by what the cell's runs have.
+        """
+        if (algorithm, cell) in self.left_out:
+            return self.left_out[algorithm, cell]
         needs = frozenset[str]().union(*(run.needs for run in self.runs if run.algorithm == algorithm))
         return needs - next(known.provides for known in self.cells if known.name == cell)
 

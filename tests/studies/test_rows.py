@@ -161,6 +161,7 @@ def test_a_cell_that_a_method_can_not_train_on_is_left_out_with_a_line(tracking:
     assert [run.name for run in found.runs] == ["erm-known-seed0", "unbiasing-known-seed0", "erm-unknown-seed0"]
     (reason,) = found.left_out
     assert reason.startswith("unbiasing in unknown: helpers.toys:Unbiasing needs ")
+    assert found.lacking == {"unbiasing": {"unknown": ("bias",)}}
     assert benchmark.dry_run(found)[0] == f"not applicable: {reason}"
     path.write_text(yaml.safe_dump({**content, "cells": {"unknown": cells["unknown"]}, "settings": QUIET}))
     with pytest.raises(UsageError, match=r"^unbiasing in unknown: .* needs bias labels"):

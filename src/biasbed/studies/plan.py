@@ -90,6 +90,7 @@ class StudyPlan:
     config: Config  # of one of its runs
     workers: int
     left_out: tuple[str, ...] = ()  # which row has no run in which cell, and why
+    lacking: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)  # the same as the runs have names
 
     @property
     def suite(self) -> str:
@@ -114,6 +115,7 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
     runs: list[tuple[int, int, PlannedRun]] = []  # with the places of seed and cell in their order
     configs: list[Config] = []
     left_out: list[str] = []
+    lacking: dict[str, dict[int, Sequence[str]]] = {}  # by row and place of the cell
     tests: list[TestedOn] = []
     cells = expand({**table.settings, "suite": registry.settled(table.suite)}, table.cells)
 
@@ -127,6 +129,7 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
                     config, planned = _runs_in(table, row, cell, launcher, known, tests)
                 except NotApplicable as error:
                     refusals.append(f"{where}: {error}")
+                    lacking.setdefault(row, {})[place] = error.lacking
                     continue
                 except UsageError as error:
                     raise UsageError(f"{where}: {error}") from None
@@ -144,7 +147,9 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
     if len(homes) > 1 or len({config.tracking for config in configs}) > 1:
         raise UsageError("output_dir and tracking are the whole study's: give them in its general settings")
     fitting = min(launcher.capacity(config) for config in configs) if workers == "auto" else int(workers)
-    return StudyPlan(table, ordered, configs[0], min(fitting, len(ordered)), tuple(left_out))
+    named = {place: run.cell for _, place, run in runs}  # a cell without any run has no column either
+    by_name = {row: {named[at]: what for at, what in own.items() if at in named} for row, own in lacking.items()}
+    return StudyPlan(table, ordered, configs[0], min(fitting, len(ordered)), tuple(left_out), by_name)
 
 
 def _runs_in(

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from biasbed.tracking.tracker import PARENT, take_run_id
 # In a study's folder: how it stands; what it is, of which only one is there; what it cost; what a sweep has besides.
 NOTE, TABLE, SWEPT, LEDGER = "study.json", "table.yaml", "sweep.yaml", "ledger.csv"
 TRIALS, WINNERS, PLOTS = "trials.csv", "winners.yaml", "plots"
-KEPT = (TABLE, SWEPT, LEDGER, TRIALS, WINNERS, PLOTS)
+KEPT = (TABLE, SWEPT, record.NOT_APPLICABLE_FILE, LEDGER, TRIALS, WINNERS, PLOTS)
 MEMBERS = ("train", "evaluate")  # kinds of a study's runs that make its table
 TIMES = ("time/epoch_seconds", "time/evaluation_seconds")
 
@@ -229,6 +229,12 @@ def carried_out(folder: Path, study: str, suite: str, config: Config, tags: Mapp
                 _keep_note(folder, {**note, "status": found.status, "sent": is_sent})
             if found.run is not None and is_sent:
                 offer_study(found.run.uri, study)
+
+
+def note_left_out(folder: Path, lacking: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+    """For analysis, in the folder of a study: row -> cell -> what the row's method needs and the data don't have."""
+    if lacking:
+        write_whole(folder / record.NOT_APPLICABLE_FILE, record.canonical_json(lacking))
 
 
 def _keep_note(folder: Path, note: Mapping[str, Any]) -> None:

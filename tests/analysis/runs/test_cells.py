@@ -144,6 +144,25 @@ def test_a_cell_without_what_a_method_needs_is_not_applicable(recorder: Recorder
     assert lost[["algorithm", "dataset"]].to_numpy().tolist() == [["lff", "shades_5"]]
 
 
+def test_what_a_study_left_out_is_not_applicable(recorder: Recorder) -> None:
+    """A method's own training data may lack what the cell's other runs have."""
+    fill(recorder, ["r18", "r50"])
+    has = {record.PROVIDES: "bias", record.NEEDS: "bias"}
+    add(recorder, "lff", "other", plain("other"), {"test/accuracy/other": 0.6}, **has)
+    add(recorder, "lff", "shades_1", shades("1"), ac(0.9, 0.5), **has)
+    for cell, protocol in (("other", plain("other")), ("shades_1", shades("1")), ("shades_5", shades("5"))):
+        values = {"test/accuracy/other": 0.6} if cell == "other" else ac(0.9, 0.5)
+        add(recorder, "r101", cell, protocol, values, **{record.PROVIDES: "bias"})
+    with pytest.raises(Failure, match="lff on shades_5: no run"):
+        analysis_of(recorder)
+    study = recorder.client.create_run(
+        recorder.experiment, tags={record.KIND: "study", record.STUDY: "cells", record.SUITE: "toy"}
+    )
+    noted = record.canonical_json({"lff": {"shades_5": ["bias"], "other": ["bias"]}})
+    recorder.client.log_text(study.info.run_id, noted, record.NOT_APPLICABLE_FILE)
+    assert analysis_of(recorder).not_applicable == {("lff", "shades_5"): frozenset({"bias"})}
+
+
 def test_a_row_may_have_none_of_the_chosen_columns(recorder: Recorder) -> None:
     fill(recorder)
     analysis = analysis_of(recorder, sets="shades_5")
@@ -168,7 +187,7 @@ def test_a_missing_cell_is_an_error(recorder: Recorder) -> None:
     fill(recorder, ["r18"])
     add(recorder, "r50", "other", plain("other"), {"test/accuracy/other": 0.5})
     empty = r"2 empty cell(.|\n)*r50 on shades_1: no run"
-    with pytest.raises(Failure, match=rf"{empty}(.|\n)*the study's own command trains them: .* benchmark .* -P study=cells"):
+    with pytest.raises(Failure, match=rf"{empty}(.|\n)*the study's own command .* benchmark .* -P study=cells"):
         analysis_of(recorder)
 
 
