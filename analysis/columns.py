@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from biasbed import measures, record
 from biasbed.analysis.statistics.layout import Layout
 from biasbed.errors import Failure
+from biasbed.suites import derived
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Column:
     @property
     def scale(self) -> float:
         """What turns a stored value into the one that is shown."""
-        return 100.0 if self.unit == measures.FRACTION else 1.0
+        return measures.scale(self.unit)
 
     @property
     def digits(self) -> int:
@@ -78,8 +79,7 @@ def headline(entry: record.SetRecord) -> record.MetricName:
 
 
 def unit_of(protocol: record.Protocol, entry: record.SetRecord) -> str:
-    derived = protocol.derivation(str(headline(entry)))
-    return entry.unit or (measures.of(entry.headline).unit if derived is None else derived.unit)
+    return entry.unit or derived.unit(protocol, str(headline(entry)))
 
 
 def blocks(columns: Iterable[Column]) -> dict[str, tuple[Column, ...]]:

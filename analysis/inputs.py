@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from biasbed import record
 from biasbed.analysis.columns import Column
-from biasbed.analysis.runs.alike import columns_of
+from biasbed.analysis.runs.alike import TESTED, columns_of
 from biasbed.analysis.runs.collect import collect, read_run
 from biasbed.analysis.runs.run import Collection
 from biasbed.analysis.selection import names, published
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.published import PublishedStudy
-from biasbed.analysis.selection.rules import AsPublished, Rule
+from biasbed.analysis.selection.rules import AsPublished, AsTested, Rule
 from biasbed.analysis.selection.select import Rules, make_rule, rules_of
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
     from biasbed.analysis.runs.store import RunStore
 
-SETTLED = ("published", "evaluate")  # kinds of runs of which a rule has nothing to choose
+SETTLED = ("published", *TESTED)  # kinds of runs of which a rule has nothing to choose
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
     elif studies:
         notes = [note for study in studies for note in study.notes]
         collection = dataclasses.replace(collection, notes=(*collection.notes, *notes))
+    elif all(run.kind in TESTED for run in collection.runs):  # nothing was chosen, and no paper's rule is needed
+        rule, rules = AsTested(), {}
     of_studies = [run for study in studies for run in study.mlflow_runs]
     histories = read_histories(store, [*mlflow_runs, *of_studies], collection.protocols)
     for study in studies:
@@ -64,12 +66,12 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
 
 
 def _chosen(columns: Sequence[Column], wanted: Sequence[str] | str) -> tuple[Column, ...]:
-    """The columns that `sets=` names; a block's name stands for all its columns."""
-    known = dict.fromkeys([*(column.name for column in columns), *(column.block for column in columns)])
+    """The columns that `sets=` names; the name of a block or cell stands for all its columns."""
+    known = dict.fromkeys(name for own in ("name", "block", "cell") for name in (getattr(c, own) for c in columns))
     for name in () if wanted == "all" else wanted:
         if name not in known:
             raise UsageError(f"sets={','.join(wanted)}: there is no evaluation set '{name}'{nearest(name, known)}")
-    return tuple(c for c in columns if wanted == "all" or c.name in wanted or c.block in wanted)
+    return tuple(c for c in columns if wanted == "all" or {c.name, c.block, c.cell} & {*wanted})
 
 
 def _rules(collection: Collection, sets: Sequence[Column], options: AnalyzeOptions) -> Rules:

@@ -5,17 +5,19 @@ Kalischek et al. 2023, table 1: what choosing the epoch without looking at the t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
-from biasbed.analysis.columns import Column
+from biasbed import record
+from biasbed.analysis.columns import Column, layout
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.scores import block_matrix, mean_matrix, published_means, run_table, score_table
 from biasbed.analysis.selection import published
 from biasbed.analysis.selection.pools import History, pools_of
-from biasbed.analysis.selection.rules import AsPublished, Rule
+from biasbed.analysis.selection.rules import AsPublished, AsTested, Rule
 from biasbed.analysis.selection.select import Selected, choice_table, known_rule, rule_names, rules_of, select
 from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import DIGITS
@@ -49,10 +51,11 @@ def under_every_rule(
     """The chosen rule's scores first, then every other rule's that these runs may be selected by.
 
     All from the same complete histories; published numbers have only the rules that they were published under. A rule
-    that these runs don't allow (last_n with more epochs than there are) is skipped with the reason.
+    that these runs don't allow (last_n with more epochs than there are) is skipped with the reason. Models that are
+    only tested have no other rule.
     """
     names = tuple(collection.published_by_rule) if collection.published else rule_names(collection.protocol)
-    others = [name for name in filter(None, names) if name != chosen.name]
+    others = [name for name in filter(None, names) if chosen.name not in (name, AsTested.name)]
     return [chosen, *(_under(name, collection, histories, sets, n, exempt) for name in others)]
 
 
@@ -68,10 +71,10 @@ def _under(
     try:
         rules = {} if collection.published else rules_of(lambda of: known_rule(name, n, of), collection, sets)
         rule = next(iter(rules.values()), None) or AsPublished(name, n)
-        selected = select(rules, pools_of(runs, histories, sets, collection.is_search), sets, collection.protocols)
+        selected = select(rules, pools_of(runs, histories, sets), sets, collection.protocols)
     except (UsageError, Failure) as error:
         return RuleScores(name, False, None, None, skipped=str(error))
-    return scores_under(rule, selected, runs, sets, collection.protocol.monitor, exempt)
+    return scores_under(rule, selected, runs, sets, collection.protocols, exempt)
 
 
 def scores_under(
@@ -79,11 +82,11 @@ def scores_under(
     selected: Selected,
     runs: Sequence[Run],
     sets: Sequence[Column],
-    monitor: str,
+    protocols: Mapping[str, record.Protocol],
     exempt: Container[tuple[str, str]],
 ) -> RuleScores:
     """What a rule has chosen as tables. exempt: (row, column) that can't have a value."""
-    table = run_table(selected.values, runs, sets, monitor)
+    table = run_table(selected.values, runs, sets, protocols)
     algorithms = list(dict.fromkeys(run.algorithm for run in runs))
     scores = score_table(table, algorithms, [entry.name for entry in sets])
     places = zip(scores["algorithm"], scores["dataset"], scores["num_runs"], strict=True)
@@ -158,25 +161,24 @@ def against_oracle(selection: pd.DataFrame, rule: str) -> pd.DataFrame:
 def regret(selection: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFrame:
     """`REGRET_COLUMNS`: what each rule costs an algorithm, and where the algorithm stands under it.
 
-    selection: `table`. regret: the mean gap over the sets, largest: the largest one and its set (empty without an
-    oracle; no mean where sets have different units); average_rank: under the rule. Only algorithms with scores under
-    every rule: published ones have few.
+    selection: `table`. Over blocks: num_sets are those that the algorithm has; regret: the mean of their gaps, largest:
+    the largest of these and its block (empty without an oracle, and where blocks have different units); average_rank:
+    under the rule. Only algorithms with scores under every rule: published ones have few.
     """
-    lower = [entry.name for entry in sets if not entry.higher_is_better]
+    known = layout(sets)
     selection = selection[selection["skipped"] == ""]
     by_rule = [set(names) for _, names in selection.groupby("rule")["algorithm"]]
     selection = selection[selection["algorithm"].isin(set.intersection(*by_rule))]
-    one_unit = len({entry.unit for entry in sets}) == 1
+    one_unit = len(set(known.units.values())) == 1
     rows = []
     for name, of_rule in selection.groupby("rule", sort=False):
-        ranks = friedman.rank(friedman.orient(mean_matrix(of_rule).dropna(), lower)).mean()
+        means = block_matrix(mean_matrix(of_rule), sets)
+        ranks = friedman.rank(friedman.orient(means.dropna(), sorted(known.lower_blocks))).mean()
         for algorithm, own in of_rule.groupby("algorithm", sort=False):
-            gaps = own.set_index("dataset")["gap"]
-            gaps = gaps[own.set_index("dataset")["num_runs"] > 0]
-            known = bool(gaps.notna().all())
-            mean = float(gaps.mean()) if known and one_unit else float("nan")
-            largest = float(gaps.max()) if known else float("nan")
+            gaps = known.reduced(own.set_index("dataset")["gap"])[means[algorithm].notna()]
+            known_gaps = one_unit and len(gaps) > 0 and bool(gaps.notna().all())
+            mean, largest = (float(gaps.mean()), float(gaps.max())) if known_gaps else (math.nan, math.nan)
             where = str(gaps.idxmax()) if largest > 0 else ""
             oracle = bool(own["oracle"].iloc[0])
-            rows.append((name, oracle, algorithm, len(own), mean, largest, where, float(ranks[algorithm])))
+            rows.append((name, oracle, algorithm, len(gaps), mean, largest, where, float(ranks[algorithm])))
     return pd.DataFrame(rows, columns=list(REGRET_COLUMNS)).round(DIGITS)

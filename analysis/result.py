@@ -209,13 +209,12 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     material = gather(store, options)
     collection, sets, rule, histories = material.collection, material.sets, material.rule, material.histories
     _check_display(options, collection, sets)
-    monitor = collection.protocol.monitor
     lacking = scores.not_applicable(collection, sets)
     selected = _selected(material, collection.runs)
     unprinted = published.unprinted(collection, selected)
     exempt = {**lacking, **unprinted}
     sets, untested = _tested(sets, selected)
-    runs = scores.run_table(selected.values, collection.runs, sets, monitor)
+    runs = scores.run_table(selected.values, collection.runs, sets, collection.protocols)
     table = scores.score_table(runs, collection.algorithms, [entry.name for entry in sets])
     scope = f"-P suite={collection.scope.suite} -P study={collection.scope.study}"
     notes = [*collection.notes, *selected.notes, *untested, *scores.not_applicable_notes(lacking)]
@@ -226,11 +225,11 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     notes += scores.run_count_note(table) + scores.identical_runs_note(runs)
     notes += scores.shared_images_note(sets) + scores.validation_note(collection.protocol)
     duplicates = scores.run_table(
-        _selected(material, collection.duplicates).values, collection.duplicates, sets, monitor
+        _selected(material, collection.duplicates).values, collection.duplicates, sets, collection.protocols
     )
     daggers = scores.daggers(collection.runs, sets)
     comparisons = compare_settings(table, sets, daggers, options.alpha)
-    chosen = regret.scores_under(rule, selected, collection.runs, sets, monitor, exempt)
+    chosen = regret.scores_under(rule, selected, collection.runs, sets, collection.protocols, exempt)
     rules = regret.under_every_rule(chosen, collection, histories, sets, options.n, exempt)
     found = evidence.gather(comparisons, runs, layout(sets), regret.matrices(rules, sets), options)
     notes += [found.skipped] if found.skipped else []
@@ -261,7 +260,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
 
 
 def _selected(material: AnalysisInputs, runs: Sequence[Run]) -> Selected:
-    pools = pools_of(runs, material.histories, material.sets, material.collection.is_search)
+    pools = pools_of(runs, material.histories, material.sets)
     return select(material.rules, pools, material.sets, material.collection.protocols)
 
 
@@ -341,11 +340,12 @@ def _reproduction(material: AnalysisInputs, runs: pd.DataFrame, options: Analyze
 
 def _curves(histories: Mapping[str, History], runs: Sequence[Run], sets: Sequence[Column]) -> pd.DataFrame:
     """The headline of every run and set at every step, as shown."""
+    of_columns = [entry.cell for entry in sets]
     rows = [
         (run.algorithm, run.id, entry.name, step, value * entry.scale)
         for run in runs
         for entry in sets
-        if run.cell in ("", entry.cell)
+        if entry.cell in run.among(of_columns)
         for step, value in histories[run.id].curve(entry.metric).items()
     ]
     return pd.DataFrame(rows, columns=["algorithm", "run_id", "dataset", "step", "score"])

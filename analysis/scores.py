@@ -13,16 +13,19 @@ from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection.select import Missing
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import Failure
+from biasbed.suites import derived
 
 SCORE_COLUMNS = ("algorithm", "dataset", "mean", "std", "num_runs")
 
 
-def run_table(selected: pd.DataFrame, runs: Sequence[Run], sets: Sequence[Column], monitor: str) -> pd.DataFrame:
+def run_table(
+    selected: pd.DataFrame, runs: Sequence[Run], sets: Sequence[Column], protocols: Mapping[str, record.Protocol]
+) -> pd.DataFrame:
     """Selected values with their run's identity and scores as shown: tidy, one row per run and column.
 
     Columns: algorithm (the row's name), seed, cell, test_domains, dataset, measure, score, first_step, last_step,
     num_steps, monitor, then every further measure, and run_id, run_name, replicate (`Pool.replicate`) last. Fractions
-    in percent. monitor: the monitor's metric name.
+    in percent. protocols: hash -> protocol, of all runs.
     """
     order = {entry.name: position for position, entry in enumerate(sets)}
     identity = pd.DataFrame(
@@ -34,9 +37,10 @@ def run_table(selected: pd.DataFrame, runs: Sequence[Run], sets: Sequence[Column
     frame["score"] = frame["value"] * scale
     for measure in _measures(sets):
         as_headline = (frame["measure"] == measure) | (measures.of(measure).unit == measures.HEADLINE)
-        frame[measure] = frame[measure] * scale.where(as_headline, measures.scale(measure))
-    name = record.parse_metric(monitor)
-    frame["monitor"] = frame["monitor"] * measures.scale(name.measure if name else "")
+        frame[measure] = frame[measure] * scale.where(as_headline, measures.scale(measures.of(measure).unit))
+    of_runs = {run.id: protocols[run.protocol] for run in runs}
+    scales = {run: measures.scale(derived.unit(protocol, protocol.monitor)) for run, protocol in of_runs.items()}
+    frame["monitor"] = frame["monitor"] * frame["run_id"].map(scales).astype("float64")
     position = frame["dataset"].map(order)
     frame = frame.assign(position=position, run=frame["run_id"].map({run.id: i for i, run in enumerate(runs)}))
     first = ["algorithm", "seed", "cell", "test_domains", "dataset", "measure", "score", "first_step", "last_step"]
@@ -178,7 +182,9 @@ def check_complete(
         of_empty = [entry for cell in empty for entry in reasons.get(cell, [])]
         if trainable:
             commands = _commands(of_empty, names, scope)
-            lines += ["train what is missing:", *commands] if commands else ["the study's own command trains them;"]
+            entry_point = "sweep" if any(run.is_trial for run in runs) else "benchmark"
+            own = f"the study's own command trains them: mlflow run . -e {entry_point} {scope} ..."
+            lines += ["train what is missing:", *commands] if commands else [own]
         algorithms = sorted(set(scores["algorithm"]) - {a for a, _ in empty})
         sets = [d for d in scores["dataset"].unique() if d not in {d for _, d in empty}]
         lines += [f"or leave out algorithms: algorithms={','.join(algorithms)}"] if algorithms else []
@@ -191,8 +197,11 @@ def check_complete(
 
 
 def _commands(missing: Iterable[Missing], runs: Mapping[str, Run], scope: str) -> list[str]:
-    """One training command for each run that has an empty cell."""
-    identities = dict.fromkeys((runs[m.run_id].method, runs[m.run_id].seed or "0") for m in missing)
+    """One training command for each run that has an empty cell; none where it takes more than a method to name one."""
+    lacking = [runs[entry.run_id] for entry in missing]
+    if any(run.cell or run.algorithm != run.method for run in lacking):
+        return []
+    identities = dict.fromkeys((run.method, run.seed or "0") for run in lacking)
     train = f"  mlflow run . -e train {scope} -P resume=never"
     return [f"{train} -P algorithm={algorithm} -P seed={seed}" for algorithm, seed in identities]
 

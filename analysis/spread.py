@@ -45,9 +45,10 @@ def table(
     rows: list[tuple[object, ...]] = []
     if any(rule.name != "last_n" for rule in rules.values()):
         return pd.DataFrame(rows, columns=list(COLUMNS))
+    cells = [column.cell for column in columns]
     for algorithm in dict.fromkeys(run.algorithm for run in runs):
         for column in columns:
-            own = [run for run in runs if run.algorithm == algorithm and run.cell in ("", column.cell)]
+            own = [run for run in runs if run.algorithm == algorithm and column.cell in run.among(cells)]
             found = [
                 _of_run(run, histories[run.id].on(column.cell), column.entry, rules.get((run.protocol, column.cell)))
                 for run in own

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from biasbed.analysis.columns import blocks
+from biasbed.analysis.columns import blocks, layout
 from biasbed.analysis.report import described, doubts, groups, words
 from biasbed.analysis.report.cells import Links, ReportTable, TableCell, decimal, interval, p_entry, score, text
 from biasbed.analysis.report.findings import TEST_NAMES, procedure
@@ -162,8 +162,8 @@ def regret(analysis: Analysis, links: Links) -> ReportTable | None:
         cells = [decimal(row["regret"], below=_rank(row["average_rank"])) for row in of_rules]
         rows.append((links.algorithm(algorithm), *cells))
     caption = (
-        f"What each selection rule costs: {words.unit(analysis)} behind each set's own best epoch, mean over the sets; "
-        "below, the average rank under the rule."
+        f"What each selection rule costs: {words.unit(analysis)} behind {words.oracle(analysis)}, mean over the "
+        f"{layout(analysis.sets).noun}s; below, the average rank under the rule."
     )
     caption += _labels_needed(analysis, rules)
     head = ("algorithm", *(f"{rule} (ORACLE)" if oracle else rule for rule, oracle in rules.items()))

@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 
+from biasbed.analysis.columns import layout
 from biasbed.analysis.report import doubts, findings, groups, words
 from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
 from biasbed.analysis.selection import reproduction
@@ -99,8 +100,8 @@ def _regret(analysis: Analysis) -> list[str]:
     header = ["", *(f"{rule} (ORACLE)" if rule in oracles else str(rule) for rule in means)]
     rows = [[str(name), *map(number, values)] for name, values in zip(means.index, means.to_numpy(), strict=True)]
     return [
-        f"Regret of selection rules, {words.unit(analysis)}: behind each set's own best epoch, mean over sets\n"
-        + table(header, rows)
+        f"Regret of selection rules, {words.unit(analysis)}: behind {words.oracle(analysis)}, "
+        f"mean over {layout(analysis.sets).noun}s\n" + table(header, rows)
     ]
 
 

@@ -32,6 +32,11 @@ def repeated(analysis: Analysis) -> str:
     return "replicate" if collection.is_search or any(cell.name for cell in collection.cells) else "run"
 
 
+def oracle(analysis: Analysis) -> str:
+    """What rules are compared with; one that chooses another trial of a search is still compared with the oracle's."""
+    return "each set's own best epoch" + (", of the trial that the oracle chose" * analysis.collection.is_search)
+
+
 def points(analysis: Analysis, value: float) -> str:
     """A difference of scores."""
     return f"{value:.1f} {unit(analysis)}" if abs(value) >= 0.1 else f"{value:.2g} {unit(analysis)}"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from biasbed import record
 from biasbed.analysis.columns import Column, unit_of
 from biasbed.analysis.runs.run import Run, Scope, TrainedOn
 from biasbed.errors import Failure
+from biasbed.suites.namesakes import TestedOn, namesakes
 
 if TYPE_CHECKING:
     from biasbed.analysis.runs.store import RunStore
@@ -38,51 +39,48 @@ def alike(store: RunStore, runs: list[Run], protocols: Mapping[str, record.Proto
 
 
 def _with_tested(runs: list[Run], protocols: Mapping[str, record.Protocol]) -> tuple[list[Run], list[str]]:
-    """The trained runs with those of tested models that may stand beside them, and what to say about the others."""
+    """The trained runs with those of tested models that may stand beside them, and what to say about the others.
+
+    A tested model stands in its own cell where one is trained on that, else in each whose columns it was tested on.
+    """
     trained = [run for run in runs if run.kind not in TESTED]
     if not trained:
         return runs, []
-    usual, rows = {protocols[run.protocol].tested for run in trained}, {run.algorithm for run in trained}
-    others = [run for run in runs if run.kind in TESTED and protocols[run.protocol].tested not in usual]
-    again = [run for run in runs if run.kind in TESTED and run.algorithm in rows and run not in others]
+    cells, rows = {run.cell: protocols[run.protocol].tested for run in trained}, {run.algorithm for run in trained}
+    kept, others, again = list(trained), [], []
+    for run in runs:
+        if run.kind in TESTED:
+            tested = protocols[run.protocol].tested
+            own = [run.cell] if run.cell in cells else sorted(cells)
+            found = tuple(cell for cell in own if cells[cell] == tested)
+            if not found:
+                others.append(run.algorithm)
+            elif run.algorithm in rows:
+                again.append(run.algorithm)
+            else:
+                kept.append(replace(run, cells=found))
     reasons = ((others, "they are tested otherwise"), (again, "a trained row is called so (row= gives a name)"))
-    notes = [
-        f"left out, for {why}: tests of {', '.join(sorted({run.algorithm for run in left_out}))}"
-        for left_out, why in reasons
-        if left_out
-    ]
-    return [run for run in runs if run not in others and run not in again], notes
+    notes = [f"left out, for {why}: tests of {', '.join(sorted(set(names)))}" for names, why in reasons if names]
+    return kept, notes
 
 
 def _refuse_namesakes(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> None:
     """Failure where cells have data sets of one name that are not the same: other records, or other images."""
-    seen: dict[str, Run] = {}
-    for run in runs:
-        protocol = protocols[run.protocol]
-        for entry in protocol.sets:
-            other = seen.setdefault(entry.name, run)
-            if other.cell == run.cell:
-                continue
-            theirs = protocols[other.protocol]
-            unlike = plain_set(entry) not in map(plain_set, theirs.sets)
-            if unlike or (protocol.tested == theirs.tested and run.tested != other.tested):
-                raise Failure(
-                    f"two data sets of one table are called '{entry.name}' (runs {other.id} and {run.id}): "
-                    "call one of them otherwise, or give each a study of its own"
-                )
-
-
-def plain_set(entry: record.SetRecord) -> record.SetRecord:
-    """A set apart from how its images are brought to a model's size."""
-    return dataclasses.replace(entry, preprocessing="")
+    each = {(run.cell, run.protocol, run.tested): run for run in reversed(runs)}.values()
+    found = namesakes([TestedOn(run.id, run.cell, protocols[run.protocol], run.tested) for run in reversed(each)])
+    if found:
+        name, one, other = found
+        raise Failure(
+            f"two data sets of one table are called '{name}' (runs {one.run} and {other.run}): "
+            "call one of them otherwise, or give each a study of its own"
+        )
 
 
 def cells_of(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> tuple[TrainedOn, ...]:
-    """What the runs trained on, in the order of names. A model that is only tested stands in every cell."""
+    """What the runs trained on, in the order of names; where all models are only tested, what they were tested as."""
     found: dict[str, list[Run]] = {}
-    for run in runs:
+    for run in [run for run in runs if run.kind not in TESTED] or runs:
         found.setdefault(run.cell, []).append(run)
-    trained = {name: same for name, same in found.items() if name or any(run.kind not in TESTED for run in same)}
     return tuple(
         TrainedOn(
             name=name,
@@ -90,7 +88,7 @@ def cells_of(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> t
             test_domains=same[0].held_out,
             provides=frozenset[str]().union(*(run.provides for run in same)),
         )
-        for name, same in sorted((trained or found).items())
+        for name, same in sorted(found.items())
     )
 
 
@@ -153,7 +151,8 @@ def columns_of(cells: Iterable[TrainedOn]) -> tuple[Column, ...]:
         judged = cell.protocol.judged(cell.test_domains)
         for entry in judged:
             name = entry.name if len(judged) > 1 or not cell.name else cell.name
-            name = name if name.startswith(cell.name) else f"{cell.name}-{name}"
+            inside = not cell.name or name == cell.name or name.startswith(f"{cell.name}-")
+            name = name if inside else f"{cell.name}-{name}"
             column = Column(name, entry, cell.name, unit_of(cell.protocol, entry))
             if name in found:
                 raise Failure(

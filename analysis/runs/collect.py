@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.analysis.runs import consistency
+from biasbed.analysis.runs import consistency, left_out
 from biasbed.analysis.runs.alike import ANALYZE, TESTED, alike, cells_of, list_scopes, read_protocols
 from biasbed.analysis.runs.run import Collection, Run, Scope
 from biasbed.analysis.runs.store import parameters
@@ -112,7 +112,8 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
     statuses = Counter(run.status for run in every if same_study(run, scope) and not run.finished)
     cells = cells_of(counted, protocols)
     runs = (tuple(counted), tuple(duplicates))
-    collection = Collection(scope, cells, protocols, *runs, dict(statuses), tuple(notes), by_rule)
+    lacking = left_out.read(store, scope, counted, cells)
+    collection = Collection(scope, cells, protocols, *runs, dict(statuses), tuple(notes), lacking, by_rule)
     needed = dict.fromkeys(run.id for runs in (counted, duplicates, *by_rule.values()) for run in runs)
     return collection, [mlflow_runs[run_id] for run_id in needed]
 
@@ -128,9 +129,14 @@ def _every(store: RunStore, options: AnalyzeOptions) -> tuple[dict[str, Any], li
     for kinds in ((*TRAINED, *TESTED), SEARCHED):
         mlflow_runs |= {run.info.run_id: run for kind in kinds for run in store.runs(kind)}
         every = [read_run(run) for run in mlflow_runs.values()]
-        if any(run.finished and options.study in ("auto", run.study) for run in every):
+        if any(run.finished and _is_asked_for(run, options.study) for run in every):
             break
     return mlflow_runs, every
+
+
+def _is_asked_for(run: Run, study: str) -> bool:
+    """Whether what a user asks for may be there without trials: beside a search models may be tested."""
+    return study == "auto" or (run.study == study and run.kind in TRAINED)
 
 
 def same_study(run: Run, scope: Scope) -> bool:
@@ -149,14 +155,15 @@ def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> 
     chosen = _matching(chosen, "study", options.study, runs)
     chosen = _matching(chosen, "protocol", options.protocol, runs)
     trained = [run for run in chosen if run.kind == "train"]
+    searched = [run for run in chosen if run.kind in SEARCHED and run.trial_state == "complete"]
     tested = [run for run in chosen if run.kind in TESTED]
     published = [run for run in chosen if run.kind == "published"]
     if trained and published:  # published numbers are analysed when asked for by name
         studies = sorted({run.study for run in published})
         notes += [f"published results are there too; for these: {ANALYZE} -P study={study}" for study in studies]
+    trained = trained or (searched if not published else [])
     beside = {(run.suite, run.study) for run in trained}
-    chosen = [*trained, *(run for run in tested if (run.suite, run.study) in beside)] or published or chosen
-    chosen = [run for run in chosen if run.kind != "trial" or run.trial_state == "complete"]
+    chosen = [*trained, *(run for run in tested if (run.suite, run.study) in beside)] or published or tested
     scopes = Counter((run.suite, run.study) for run in chosen)
     if len(scopes) > 1:
         raise Failure(list_scopes(store, chosen, Counter(run.scope for run in chosen)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -29,9 +30,11 @@ def first_of_each_key(runs: Iterable[Run], which: str = "first") -> tuple[list[R
     return sorted(counted, key=order), sorted(others, key=order)
 
 
-def _display_order(run: Run) -> tuple[str, int, str, str, str]:
+def _display_order(run: Run) -> tuple[str, int, str, str, list[int], str]:
+    """Trials of a search by their places there: of equally good ones a rule takes the first, as the sweep does."""
     seed = int(run.seed) if run.seed.isdigit() else 0
-    return run.algorithm, seed, run.seed, run.cell or run.test_domains, run.id
+    place = [int(number) for number in re.findall(r"\d+", run.trial)]  # of r1-3: repeat 1, trial 3
+    return run.algorithm, seed, run.seed, run.cell or run.test_domains, place, run.id
 
 
 def duplicate_notes(counted: Sequence[Run], duplicates: Sequence[Run], which: str) -> list[str]:
@@ -128,8 +131,9 @@ def _differences(algorithm: str, runs: Sequence[Run]) -> list[tuple[str, str]]:
 def _tested_otherwise(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """(allowance, text) where rows on one cell were tested on other images; runs from before don't say."""
     found = []
-    for cell in sorted({run.cell for run in runs}):
-        groups = _group((run for run in runs if run.cell == cell and run.tested), "tested")
+    cells = sorted({run.cell for run in runs})
+    for cell in cells:
+        groups = _group((run for run in runs if run.tested and cell in run.among(cells)), "tested")
         if len(groups) > 1:
             text = f"  {cell or 'all rows'}: the images that are tested differ [different_data]: {_groups(groups)}"
             found.append(("different_data", text))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from biasbed import record
@@ -25,6 +25,7 @@ class Run:
     algorithm: str  # what it is one of in tables: its row's name, where there is none the method's
     method: str = ""  # how it was trained
     cell: str = ""  # what it trained on, where several such things are told apart
+    cells: tuple[str, ...] = ()  # of a tested model beside trained ones: theirs, on which it stands
     seed: str = ""
     test_domains: str = ""
     run_key: str = ""
@@ -58,9 +59,20 @@ class Run:
         return self.status == "FINISHED"
 
     @property
+    def is_trial(self) -> bool:
+        """Whether it is one of a search, of which a rule chooses one."""
+        return self.kind == "trial"
+
+    @property
     def place(self) -> tuple[str, str]:
         """Row and cell: runs that differ in seed alone share them."""
         return self.algorithm, self.cell
+
+    def among(self, cells: Iterable[str]) -> tuple[str, ...]:
+        """Of these cells those on which it counts: its own, and every one if it has none."""
+        known = tuple(dict.fromkeys(cells))
+        alone = (self.cell,) if self.cell or "" in known else known
+        return tuple(cell for cell in known if cell in self.cells) or tuple(cell for cell in known if cell in alone)
 
     @property
     def held_out(self) -> tuple[str, ...]:
@@ -103,6 +115,7 @@ class Collection:
     duplicates: tuple[Run, ...] = ()  # finished too, but another run has the same key
     not_finished: Mapping[str, int] = field(default_factory=dict)  # status -> runs
     notes: tuple[str, ...] = ()
+    left_out: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)  # row, cell -> what it needs there
     published_by_rule: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)  # selection rule -> published runs
 
     @property
@@ -119,7 +132,12 @@ class Collection:
         return self.protocols[run.protocol]
 
     def not_applicable(self, algorithm: str, cell: str) -> frozenset[str]:
-        """What a row needs that a cell's training data don't have; empty where it can be trained on them."""
+        """What a row needs that a cell's training data don't have; empty where it can be trained on them.
+
+        As its study noted it, which knows what each method trains on; else by what the cell's runs have.
+        """
+        if (algorithm, cell) in self.left_out:
+            return self.left_out[algorithm, cell]
         needs = frozenset[str]().union(*(run.needs for run in self.runs if run.algorithm == algorithm))
         return needs - next(known.provides for known in self.cells if known.name == cell)
 

@@ -8,14 +8,19 @@ run at a time (hyper-parameters by leave-one-domain-out) has `choices(pool)` in 
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from biasbed import record
+from biasbed.analysis.columns import headline
 from biasbed.analysis.selection.pools import Choice, History, Pool
 from biasbed.analysis.selection.rules import RULES, Rule
 from biasbed.errors import Failure, UsageError
 
+WHOLE = "whole numbers, each once"
 NEEDED: Mapping[str, type] = {"name": str, "label": str, "oracle": bool}
 
 
@@ -37,9 +42,13 @@ class OwnRule(Rule):
             found = tuple(self.rule.steps(history, entry))
         except (Exception, SystemExit) as error:  # a user's code may do anything
             raise self._failed(f"on run {history.run}", error) from error
-        if not all(isinstance(step, int) for step in found):
-            raise Failure(f"selection={self.source}: steps must return whole numbers, not {found!r}")
-        return found
+        curve = history.curve(headline(entry))
+        if not found and any(map(record.is_finite, curve.values())):
+            raise Failure(f"selection={self.source}: it chose no step of run {history.run} for '{entry.name}'")
+        steps = _whole(found)
+        if steps is None:
+            raise Failure(f"selection={self.source}: steps must return {WHOLE}, not {found!r}")
+        return steps
 
     def value(self, history: History, entry: record.SetRecord) -> float | None:
         try:
@@ -62,7 +71,7 @@ class OwnRule(Rule):
                 f"selection={self.source}: it chose none of the {len(pool.candidates)} run(s) of {pool.title}"
             )
         self._check(pool, found)
-        return found
+        return [replace(one, steps=_whole(one.steps) or ()) for one in found]
 
     def _check(self, pool: Pool, found: Sequence[Choice]) -> None:
         """Failure for what can't be a choice from this pool."""
@@ -74,8 +83,8 @@ class OwnRule(Rule):
                 wrong = f"it chose the run {one.run}, which is none of these"
             elif one.set not in sets:
                 wrong = f"it chose for '{one.set}', which is none of the sets {', '.join(sets)}"
-            elif not one.steps or not all(isinstance(step, int) for step in one.steps):
-                wrong = f"it chose the steps {one.steps!r}, which should be whole numbers"
+            elif not one.steps or _whole(one.steps) is None:
+                wrong = f"it chose the steps {one.steps!r}, which should be {WHOLE}"
             elif ((one.set, "") if pool.is_search else (one.set, one.run)) in taken:
                 wrong = f"it chose twice for '{one.set}'"
             if wrong:
@@ -84,6 +93,15 @@ class OwnRule(Rule):
 
     def _failed(self, where: str, error: BaseException) -> Failure:
         return Failure(f"selection={self.source} failed {where}: {type(error).__name__}: {error}")
+
+
+def _whole(steps: Sequence[Any]) -> tuple[int, ...] | None:
+    """The steps as Python's own integers; None for what is no whole number, and for one that is there twice."""
+    try:
+        found = tuple(map(operator.index, steps))
+    except TypeError:
+        return None
+    return found if len(set(found)) == len(found) else None
 
 
 def load(source: str, protocol: record.Protocol, n: int) -> OwnRule:

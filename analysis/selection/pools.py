@@ -101,24 +101,22 @@ class Choice:
     steps: tuple[int, ...]
 
 
-def pools_of(
-    runs: Sequence[Run], histories: Mapping[str, History], columns: Sequence[Column], is_search: bool
-) -> list[Pool]:
-    """The pools of these runs, in the order of rows, cells and repeats. A model that is only tested is on each cell."""
+def pools_of(runs: Sequence[Run], histories: Mapping[str, History], columns: Sequence[Column]) -> list[Pool]:
+    """The pools of these runs, in the order of rows, cells and repeats. What is only tested may be on several cells."""
     found: dict[tuple[str, str, str], list[Candidate]] = {}
     sets: dict[str, list[record.SetRecord]] = {}
     for column in columns:
         sets.setdefault(column.cell, []).append(column.entry)
     for run in runs:
-        for cell in [run.cell] if run.cell in sets else sets if not run.cell else ():
+        for cell in run.among(sets):
             candidate = Candidate(run, histories[run.id].on(cell))
-            found.setdefault((run.algorithm, cell, run.repeat if is_search else ""), []).append(candidate)
+            found.setdefault((run.algorithm, cell, run.repeat if run.is_trial else ""), []).append(candidate)
     return [
         Pool(
             algorithm=algorithm,
             cell=cell,
             repeat=repeat,
-            is_search=is_search,
+            is_search=candidates[0].run.is_trial,
             sets=tuple(sets[cell]),
             candidates=tuple(candidates),
             elsewhere={

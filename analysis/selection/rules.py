@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from biasbed import record
-from biasbed.analysis.columns import headline
+from biasbed.analysis.columns import Column, blocks, headline, unit_of
 from biasbed.analysis.selection.pools import Candidate, Choice, History, Pool
 from biasbed.errors import Failure, UsageError
 from biasbed.registry import Registry
@@ -153,9 +153,9 @@ class BestEpoch(Rule):
 
 @dataclass(frozen=True)
 class BestEpochPerRun(Rule):
-    """One epoch for all sets, that with the best mean over them; of several the first. An oracle too."""
+    """One epoch for all sets, that with the best mean over their blocks; of several the first. An oracle too."""
 
-    sets: tuple[record.SetRecord, ...]
+    blocks: tuple[tuple[record.SetRecord, ...], ...]  # of each the columns that count
     name: str = "best_epoch_per_run"
     oracle: bool = True
     needs: tuple[str, ...] = (TEST_LABELS,)
@@ -163,14 +163,12 @@ class BestEpochPerRun(Rule):
 
     @classmethod
     def made(cls, protocol: record.Protocol, n: int) -> Rule:
-        return cls(protocol.sets)
-
-    def __post_init__(self) -> None:
-        units = sorted({entry.headline for entry in self.sets})
-        if len({entry.headline == "loss" for entry in self.sets}) > 1:
-            raise UsageError(
-                f"selection={self.name}: {' and '.join(units)} have no common mean; choose sets= of one unit"
-            )
+        columns = [Column(entry.name, entry, unit=unit_of(protocol, entry)) for entry in protocol.sets]
+        counted = list(blocks(columns).values())
+        if len({column.unit for same in counted for column in same}) > 1:
+            what = " and ".join(sorted({column.headline for same in counted for column in same}))
+            raise UsageError(f"selection={cls.name}: {what} have no common mean; choose sets= of one unit")
+        return cls(tuple(tuple(column.entry for column in same) for same in counted))
 
     @property
     def label(self) -> str:
@@ -184,10 +182,10 @@ class BestEpochPerRun(Rule):
         return _best_value(self._means(history), higher_is_better=True)
 
     def _means(self, history: History) -> dict[int, float]:
-        """Step -> the sum over sets, turned round where less is better."""
-        curves = [(history.curve(headline(other)), 1 if other.higher_is_better else -1) for other in self.sets]
-        tested = [step for step in curves[0][0] if all(step in curve for curve, _ in curves)]
-        return {step: math.fsum(sign * curve[step] for curve, sign in curves) for step in tested}
+        """Step -> the sum over blocks, turned round where less is better."""
+        curves = {entry.name: history.curve(headline(entry)) for same in self.blocks for entry in same}
+        tested = [step for step in next(iter(curves.values())) if all(step in curve for curve in curves.values())]
+        return {step: math.fsum(_block_value(same, curves, step) for same in self.blocks) for step in tested}
 
 
 @dataclass(frozen=True)
@@ -247,6 +245,15 @@ class AsPublished(Rule):
         return last_step(history, entry)
 
 
+class AsTested(Rule):
+    """Models that are only tested: there is one value for each set, and it is taken."""
+
+    name, label, oracle = "as_tested", "as tested", False
+
+    def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
+        return last_step(history, entry)
+
+
 def last_step(history: History, entry: record.SetRecord) -> tuple[int, ...]:
     """The last step at which the set was tested; of published numbers the only one."""
     return tuple(history.curve(headline(entry)))[-1:]
@@ -265,6 +272,12 @@ def _is_of_groups(protocol: record.Protocol, metric: str) -> bool:
     if name is not None and name.group is not None:
         return True
     return derived is not None and any(_is_of_groups(protocol, source) for source in derived.inputs)
+
+
+def _block_value(block: Sequence[record.SetRecord], curves: Mapping[str, Mapping[int, float]], step: int) -> float:
+    """The mean of its columns, turned round where less is better."""
+    mean = math.fsum(curves[entry.name][step] for entry in block) / len(block)
+    return mean if block[0].higher_is_better else -mean
 
 
 def _best_value(curve: Mapping[int, float], higher_is_better: bool) -> float | None:

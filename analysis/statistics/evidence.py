@@ -18,7 +18,7 @@ import pandas as pd
 from biasbed import measures
 from biasbed.analysis.statistics import bayesian, bootstrap, pairs, per_set, planner, power, simulation, stability
 from biasbed.analysis.statistics.friedman import RankTests, difference, orient
-from biasbed.analysis.statistics.layout import Layout, RowScores, rows_of
+from biasbed.analysis.statistics.layout import NO_SCORES, Layout, RowScores, rows_of
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -81,7 +81,7 @@ def gather(
         noun = f"{layout.noun}s"
         skipped = f"the {noun} are measured in {' and '.join(units)}: differences can't be compared or averaged over "
         skipped += noun
-    rows = rows_of(runs, layout.shown)
+    rows = dict.fromkeys(comparisons[0].algorithms, NO_SCORES) | rows_of(runs, layout.shown)
     parts = [
         _Setting(comparison, rows, layout, rules, options)
         for comparison in comparisons
@@ -239,7 +239,8 @@ def _intervals(
 
 
 def _intervals_of(layout: Layout, rows: Mapping[str, RowScores], options: AnalyzeOptions) -> pd.DataFrame:
-    if not layout.blocks:
+    rows = {name: row for name, row in rows.items() if row.columns}
+    if not layout.blocks or not rows:
         return pd.DataFrame(columns=list(bootstrap.INTERVAL_COLUMNS))
     return bootstrap.intervals(rows, layout, bootstrap.resample(rows, layout, options.bootstrap), options.alpha)
 

@@ -117,6 +117,9 @@ class RowScores:
         return tuple(dict.fromkeys(str(run) for run in found if isinstance(run, str)))
 
 
+NO_SCORES = RowScores(pd.DataFrame(), pd.DataFrame(), ())  # of a row that can have none of the columns
+
+
 def single(scores: pd.DataFrame) -> RowScores:
     """Runs x columns: every run has all columns and is its own replicate."""
     scores = scores.rename(columns=str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
 
 LONGEST_NAME = 300  # characters of a path that a message holds
 # What a machine refuses in the middle of right work: a full disk, a broken one, too many open files.
@@ -18,6 +19,11 @@ class UsageError(Exception):
 
 class NotApplicable(UsageError):
     """A method can't be trained on these data: they lack what it needs. In a study such a cell stays empty."""
+
+    def __init__(self, message: str, lacking: Iterable[str] = ()) -> None:
+        """lacking: of what methods may need (`algorithms.needs.NEEDS`)."""
+        super().__init__(message)
+        self.lacking = tuple(sorted(lacking))
 
 
 class Failure(Exception):

@@ -74,16 +74,16 @@ def of(name: str) -> Measure:
     return MEASURES.get(parts[1] if len(parts) > 1 else name, UNKNOWN)
 
 
-def scale(name: str) -> float:
+def scale(unit: str) -> float:
     """What turns a stored value into the one that is shown: fractions into percent."""
-    return 100.0 if of(name).unit == FRACTION else 1.0
+    return 100.0 if unit == FRACTION else 1.0
 
 
-def shown(name: str, value: float | None) -> str:
+def shown(value: float | None, unit: str) -> str:
     """A stored value as people read it: fractions in percent, a dash where there is none."""
     if value is None:
         return "-"
-    return f"{100 * value:.2f}" if of(name).unit == FRACTION else f"{value:.4f}"
+    return f"{100 * value:.2f}" if unit == FRACTION else f"{value:.4f}"
 
 
 def is_better(value: float, than: float, higher_is_better: bool) -> bool:
@@ -101,41 +101,55 @@ def best(values: Iterable[float], higher_is_better: bool = True) -> float | None
 # --- of other values --------------------------------------------------------------------------------------------------
 
 
-def _mean(values: Sequence[float], references: Sequence[float]) -> float:
+def _mean(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
     return math.fsum(values) / len(values)
 
 
-def _harmonic_mean(values: Sequence[float], references: Sequence[float]) -> float:
+def _harmonic_mean(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
     return 0.0 if min(values) <= 0 else len(values) / math.fsum(1 / value for value in values)
 
 
-def _difference(values: Sequence[float], references: Sequence[float]) -> float:
+def _difference(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
     first, second = values
     return first - second
 
 
-def _worst(values: Sequence[float], references: Sequence[float]) -> float:
-    return min(values)
+def _worst(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
+    return min(values) if higher_is_better else max(values)
 
 
-def _error_ratio(values: Sequence[float], references: Sequence[float]) -> float:
+def _error_ratio(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
+    if len(values) != len(references):
+        raise ValueError("as many references as values")
     return math.fsum(1 - value for value in values) / math.fsum(references)
 
 
-# How a derived value (`record.Derived`) follows from its inputs and constants.
-FUNCTIONS: Mapping[str, Callable[[Sequence[float], Sequence[float]], float]] = {
+# How a derived value (`record.Derived`) follows from its inputs and constants, and from whether more of it is better.
+FUNCTIONS: Mapping[str, Callable[[Sequence[float], Sequence[float], bool], float]] = {
     "mean": _mean,
     "harmonic_mean": _harmonic_mean,  # zero where one of the values is
     "difference": _difference,  # the first less the second
-    "worst": _worst,  # the least
-    "error_ratio": _error_ratio,  # errors of accuracies, summed, by those of a reference model (CE)
+    "worst": _worst,  # the least, where less is better the largest
+    "error_ratio": _error_ratio,  # errors of accuracies, summed, by those of a reference model, one for each (CE)
 }
+OF_ONE_KIND = ("mean", "harmonic_mean", "worst")  # functions whose values have the unit and direction of all inputs
 
 
-def derive(function: str, inputs: Sequence[float | None], references: Sequence[float] = ()) -> float | None:
-    """The derived value; None without inputs, and where one is missing or no finite number."""
+def derive(
+    function: str,
+    inputs: Sequence[float | None],
+    references: Sequence[float] = (),
+    higher_is_better: bool = True,
+) -> float | None:
+    """The derived value; None without inputs, where one is missing or no finite number, or there are too many or few.
+
+    higher_is_better: of the value.
+    """
     known = [value for value in inputs if value is not None and math.isfinite(value)]
-    return FUNCTIONS[function](known, references) if known and len(known) == len(inputs) else None
+    try:
+        return FUNCTIONS[function](known, references, higher_is_better) if known and len(known) == len(inputs) else None
+    except (ValueError, ZeroDivisionError):
+        return None
 
 
 # --- of counts --------------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ CHECKPOINT_FOLDER = "checkpoints"
 BEST_CHECKPOINT = "best.ckpt"
 MODEL_NAME = "model"
 PREDICTION_EPOCHS = ("best", "last")
-
+NOT_APPLICABLE_FILE = "not_applicable.json"  # of a study: row -> cell -> what the row's method needs and is not there
 
 # Columns of a file of predictions, one row per image, in their order; the last six where a set has them.
 PREDICTIONS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import math
 
 import pandas as pd
 import pytest
@@ -11,10 +12,11 @@ import pytest
 from biasbed import record
 from biasbed.analysis import frames, load
 from biasbed.analysis import regret as gaps
+from biasbed.analysis.columns import Column
 from biasbed.analysis.report import summary
 from biasbed.errors import Failure, UsageError
 from helpers.commands import ROOT
-from helpers.toy_runs import PROTOCOL, SETS, Recorder, make_protocol
+from helpers.toy_runs import PROTOCOL, SETS, Recorder, domains, make_protocol
 
 TABLE_1 = ROOT / "tests" / "published" / "biasbed_table1_selection_gap.csv"
 
@@ -76,6 +78,33 @@ def test_regret_is_the_mean_gap_and_names_the_worst_set(recorder: Recorder) -> N
     # The oracle turns the order round: early is better at its best epoch only.
     assert regret["average_rank"].to_dict()["best_validation", "early"] == 2
     assert regret["average_rank"].to_dict()["best_epoch", "early"] == 1
+
+
+def selection(gaps: dict[str, dict[str, float]]) -> pd.DataFrame:
+    """As `regret.table` has it, of one rule: algorithm -> column -> gap, NaN where it can't be had."""
+    rows = [(name, column, 50 - gap, gap) for name, own in gaps.items() for column, gap in own.items()]
+    frame = pd.DataFrame(rows, columns=["algorithm", "dataset", "mean", "gap"])
+    return frame.assign(rule="last", oracle=False, std=0.0, num_runs=frame["mean"].notna() * 2, skipped="")
+
+
+def test_the_columns_of_a_data_set_count_once() -> None:
+    """Two domains of one data set beside another one: they have one gap, one rank, and are named together."""
+    entries = domains("pacs", ("art", "photo")).sets
+    columns = [*(Column(entry.name, entry) for entry in entries), Column("bff", make_protocol(("bff",)).sets[0])]
+    known = {"a": (1.0, 2.0, 9.0), "b": (4.0, 5.0, 1.0), "c": (6.0, 6.0, math.nan)}
+    found = gaps.regret(
+        selection({n: dict(zip([c.name for c in columns], g, strict=True)) for n, g in known.items()}), columns
+    )
+    rows = found.set_index("algorithm")[["num_sets", "regret", "largest", "largest_on", "average_rank"]]
+    assert rows.loc["a"].tolist() == [2, (1.5 + 9) / 2, 9, "bff", 1]
+    assert rows.loc["b"].tolist() == [2, (4.5 + 1) / 2, 4.5, "pacs", 2]
+    assert rows.loc["c"].tolist() == [1, 6, 6, "pacs", 3]
+
+
+def test_gaps_in_unlike_units_have_no_largest() -> None:
+    columns = [Column("x", PROTOCOL.sets[0]), Column("y", PROTOCOL.sets[1], unit="ratio")]
+    (row,) = gaps.regret(selection({"a": {"x": 1.0, "y": 0.2}}), columns).to_dict("records")
+    assert (math.isnan(row["regret"]), math.isnan(row["largest"]), row["largest_on"]) == (True, True, "")
 
 
 def test_no_rule_of_single_epochs_beats_the_oracle(recorder: Recorder) -> None:

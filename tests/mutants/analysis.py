@@ -40,8 +40,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "selection: losses add to accuracies' sum",
-            "math.fsum(sign * curve[step] for curve, sign in curves)",
-            "math.fsum(curve[step] for curve, sign in curves)",
+            "return mean if block[0].higher_is_better else -mean",
+            "return mean",
             "the worst epoch of losses would be the oracle's",
             "::test_best_epoch_per_run_turns_round_what_is_better_lower_and_skips_gaps",
         ),

@@ -126,8 +126,8 @@ MUTANTS: list[Mutant] = [
         "suites/test_own_suites.py",
         (
             "needs: never lacking",
-            "for name in sorted(needs - provides)]",
-            "for name in sorted(needs - needs)]",
+            "lacking = sorted(needs - provides)",
+            "lacking = sorted(needs - needs)",
             "a method would train without the labels that it is about",
             "::test_a_method_that_needs_labels_is_refused_where_there_are_none",
         ),

@@ -161,10 +161,21 @@ def test_a_cell_that_a_method_can_not_train_on_is_left_out_with_a_line(tracking:
     assert [run.name for run in found.runs] == ["erm-known-seed0", "unbiasing-known-seed0", "erm-unknown-seed0"]
     (reason,) = found.left_out
     assert reason.startswith("unbiasing in unknown: helpers.toys:Unbiasing needs ")
+    assert found.lacking == {"unbiasing": {"unknown": ("bias",)}}
     assert benchmark.dry_run(found)[0] == f"not applicable: {reason}"
     path.write_text(yaml.safe_dump({**content, "cells": {"unknown": cells["unknown"]}, "settings": QUIET}))
     with pytest.raises(UsageError, match=r"^unbiasing in unknown: .* needs bias labels"):
         planned(path, tmp_path)
+
+
+def test_cells_of_unlike_data_sets_of_one_name_are_refused(
+    table: Callable[..., Path], data: Path, tracking: str, tmp_path: Path
+) -> None:
+    """In one table they would be one block."""
+    make_domains(tmp_path / "Toy", ("ink", "wax"), images=2, size=16)
+    more = {"train": "Toy", "data_dir": str(tmp_path), "test_domains": "each"}
+    with pytest.raises(UsageError, match=r"^fast-toy-art and fast-more-ink have unlike data sets called 'toy': rename"):
+        planned(table(cells={**CELLS, "more": more}, settings={**QUICK, "data_dir": str(data)}), tmp_path)
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

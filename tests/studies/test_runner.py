@@ -15,7 +15,7 @@ from biasbed.studies import attempts, ledger
 from biasbed.studies import runner as running
 from biasbed.studies.display import Display, lines, listing
 from biasbed.studies.launchers import TrainCommand, local, share
-from biasbed.studies.plan import estimate, standing
+from biasbed.studies.plan import RunStatus, estimate, standing
 from biasbed.system.processes import Interrupted
 from biasbed.tracking.folder import RunFolder
 from helpers.fake_runs import Fake, FakeLauncher, Notes, begin, lines_of, planned, runner, train, wait_for
@@ -346,3 +346,8 @@ def test_each_training_at_a_time_has_gpus_of_its_own(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr(local, "_gpu_count", lambda: 2)
     assert share(local._gpus(), 1, 1) == ["1"]
+
+
+def test_a_monitor_in_another_unit_is_no_percentage(tmp_path: Path) -> None:
+    item = running.Item(replace(planned(tmp_path), monitor_unit="ratio"), RunStatus("done", 4, best=0.573), "done")
+    assert lines("s", [item], 1)[1] == "  erm   1/1 done, best 0.5730 (seed 0)"

@@ -86,6 +86,24 @@ def test_only_inputs_of_domains_that_train_count() -> None:
     assert missing(entry, given, ("art", "photo", "sketch")).startswith("none of the domains")
 
 
+def test_references_are_those_of_the_inputs_that_count() -> None:
+    entry = of("ratio", "error_ratio", "a", "b", references=(0.4, 0.8), training=("art", "photo"))
+    assert values([entry], metrics(a=0.9, b=0.5)) == pytest.approx(metrics(ratio=0.5))
+    assert values([entry], metrics(a=0.9, b=0.5), ("photo",)) == pytest.approx(metrics(ratio=0.25))
+
+
+def test_the_worst_of_losses_is_the_largest() -> None:
+    entry = of("m", "worst", "a", "b", unit="nats", higher_is_better=False)
+    assert values([entry], metrics(a=0.1, b=3.0))["test/accuracy/m"] == 3.0
+
+
+def test_a_value_of_another_number_of_inputs_is_missing() -> None:
+    """As a run's protocol from elsewhere may have it."""
+    entry = of("ratio", "error_ratio", "a", "b", references=(0.4,))
+    assert values([entry], metrics(a=0.9, b=0.5)) == {}
+    assert missing(entry, metrics(a=0.9, b=0.5)) == "error_ratio takes another number of inputs or references"
+
+
 def test_what_can_be_derived_without_some_sets() -> None:
     assert derivable(CHAIN, metrics(a=1, b=1, c=1)) == CHAIN
     assert derivable(CHAIN, metrics(a=1, b=1)) == CHAIN[:1]
@@ -113,6 +131,22 @@ WRONG: Mapping[str, tuple[Protocol, str]] = {
     "an input that comes later": (
         protocol(of("m", "mean", "n"), of("n", "mean", "a")),
         "from test/accuracy/n, which no set gives",
+    ),
+    "fewer references than inputs": (
+        protocol(of("m", "error_ratio", "a", "b", references=(0.5,))),
+        "error_ratio takes another number of inputs or references",
+    ),
+    "accuracies and losses": (
+        protocol(Derived("test", "both", "m", "mean", ("test/accuracy/a", "test/loss/a"))),
+        "derives test/both/m: mean needs one unit and one direction, which accuracy and loss and both don't have",
+    ),
+    "an accuracy less a loss": (
+        protocol(Derived("test", "gap", "m", "difference", ("test/accuracy/a", "test/loss/a"))),
+        "difference needs one unit and one direction, which accuracy and loss don't have",
+    ),
+    "the worst loss, of which more is better": (
+        protocol(Derived("test", "worst_loss", "m", "worst", ("test/loss/a",), unit="nats")),
+        "worst needs one unit and one direction, which loss and worst_loss don't have",
     ),
     "another direction": (
         protocol(of("m", "mean", "a", higher_is_better=False)),

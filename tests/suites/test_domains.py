@@ -120,6 +120,7 @@ def test_the_data_set_may_be_one_of_several(pictures: Path, tmp_path: Path) -> N
 
 REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "unknown": ({"test_domains": "photo,skech"}, "has no domain 'skech'; did you mean 'sketch'?"),
+    "a word of studies": ({"test_domains": "each"}, "has no domain 'each'; each and pairs are for studies"),
     "none": ({}, "say which domains are held out, and tested: test_domains=<of art, photo, sketch>"),
     "all": ({"test_domains": "art,photo,sketch"}, "all domains are held out, and none is left to train on"),
     "twice": ({"test_domains": "Photo,photo"}, "test_domains=Photo,photo: two names of one domain"),

@@ -19,7 +19,16 @@ from biasbed.studies.display import Display, listing
 from biasbed.studies.launchers import Launcher, open_launcher, read_options
 from biasbed.studies.plan import Records, StudyPlan, estimate, make_plan, survey
 from biasbed.studies.runner import Item, Runner
-from biasbed.studies.study import LEDGER, SWEPT, TABLE, StudyRun, carried_out, finished_runs, refuse_mixture
+from biasbed.studies.study import (
+    LEDGER,
+    SWEPT,
+    TABLE,
+    StudyRun,
+    carried_out,
+    finished_runs,
+    note_left_out,
+    refuse_mixture,
+)
 from biasbed.studies.table import (
     StudyTable,
     Words,
@@ -131,6 +140,7 @@ def carry_out(plan: StudyPlan, launcher: Launcher, options: StudyOptions) -> Non
         environment = {**study.environment, record.GIVEN_TAGS: json.dumps(tags)}
         finished = finished_runs(study.run.uri, name) if study.run is not None else {}
         write_whole(plan.folder / TABLE, yaml.safe_dump(_plain(plan.table), sort_keys=False))
+        note_left_out(plan.folder, plan.lacking)
         display = Display(name, plan.workers)
         is_finished = study.run.is_finished if study.run is not None else lambda run: False
         standings = survey(plan, finished)

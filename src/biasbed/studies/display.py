@@ -71,10 +71,10 @@ def lines(study: str, items: Sequence[Item], workers: int) -> list[str]:
     for place in places:
         own = [item for item in items if item.run.place == place]
         done = sum(item.state == "done" for item in own)
-        monitor, seeds = own[0].run.monitor, {i.standing.best: i.run.seed for i in own if i.standing.best is not None}
+        seeds = {i.standing.best: i.run.seed for i in own if i.standing.best is not None}
         best = measures.best(seeds, own[0].run.higher_is_better)
         parts = [f"  {place:{width}} {done:3}/{len(own)} done"]
-        parts += [] if best is None else [f"best {measures.shown(monitor, best)} (seed {seeds[best]})"]
+        parts += [] if best is None else [f"best {measures.shown(best, own[0].run.monitor_unit)} (seed {seeds[best]})"]
         for state in ("running", "elsewhere", "failed"):
             parts += [_of_seed(item) for item in own if item.state == state]
         shown.append(", ".join(parts))

@@ -16,6 +16,8 @@ from biasbed.settings import nearest
 from biasbed.studies.cells import StudyCell, expand
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.table import StudyTable, Words
+from biasbed.suites import derived
+from biasbed.suites.namesakes import TestedOn, namesakes
 from biasbed.tracking.folder import RunFolder, evaluations, folder_for, home
 from biasbed.training.resolve import resolve, run_key
 
@@ -52,6 +54,7 @@ class PlannedRun:
     cell: str = ""  # what it trains on, where several such things are told apart
     kind: Literal["train", "evaluate"] = "train"  # which command makes it
     higher_is_better: bool = True  # of the monitor
+    monitor_unit: str = measures.FRACTION
     label: str = ""  # its name, where that is not made of row, cell and seed
     environment: Mapping[str, str] = field(default_factory=dict)  # variables of its own training
 
@@ -90,6 +93,7 @@ class StudyPlan:
     config: Config  # of one of its runs
     workers: int
     left_out: tuple[str, ...] = ()  # which row has no run in which cell, and why
+    lacking: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)  # the same as the runs have names
 
     @property
     def suite(self) -> str:
@@ -114,6 +118,8 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
     runs: list[tuple[int, int, PlannedRun]] = []  # with the places of seed and cell in their order
     configs: list[Config] = []
     left_out: list[str] = []
+    lacking: dict[str, dict[int, Sequence[str]]] = {}  # by row and place of the cell
+    tests: list[TestedOn] = []
     cells = expand({**table.settings, "suite": registry.settled(table.suite)}, table.cells)
 
     with opened_once():
@@ -123,9 +129,10 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
             for place, cell in enumerate(cells):
                 where = " in ".join(filter(None, (row, cell.name)))
                 try:
-                    config, planned = _runs_in(table, row, cell, launcher, known)
+                    config, planned = _runs_in(table, row, cell, launcher, known, tests)
                 except NotApplicable as error:
                     refusals.append(f"{where}: {error}")
+                    lacking.setdefault(row, {})[place] = error.lacking
                     continue
                 except UsageError as error:
                     raise UsageError(f"{where}: {error}") from None
@@ -136,17 +143,30 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
             left_out += refusals
     ordered = tuple(run for *_, run in sorted(runs, key=lambda entry: entry[:2]))
     _refuse_equal(ordered)
+    if found := namesakes(tests):
+        name, one, other = found
+        raise UsageError(f"{one.run} and {other.run} have unlike data sets called '{name}': rename the folder of one")
     homes = {str(home(config)) for config in configs}
     if len(homes) > 1 or len({config.tracking for config in configs}) > 1:
         raise UsageError("output_dir and tracking are the whole study's: give them in its general settings")
     fitting = min(launcher.capacity(config) for config in configs) if workers == "auto" else int(workers)
-    return StudyPlan(table, ordered, configs[0], min(fitting, len(ordered)), tuple(left_out))
+    named = {place: run.cell for _, place, run in runs}  # a cell without any run has no column either
+    by_name = {row: {named[at]: what for at, what in own.items() if at in named} for row, own in lacking.items()}
+    return StudyPlan(table, ordered, configs[0], min(fitting, len(ordered)), tuple(left_out), by_name)
 
 
 def _runs_in(
-    table: StudyTable, row: str, cell: StudyCell, launcher: Launcher, known: dict[str, TestedModel]
+    table: StudyTable,
+    row: str,
+    cell: StudyCell,
+    launcher: Launcher,
+    known: dict[str, TestedModel],
+    tests: list[TestedOn],
 ) -> tuple[Config, Sequence[PlannedRun]]:
-    """The config of a row's runs in a cell, and these. UsageError, or NotApplicable, where there can be none."""
+    """The config of a row's runs in a cell, and these. UsageError, or NotApplicable, where there can be none.
+
+    tests: what trained rows are tested on, which is added to.
+    """
     own = table.rows[row]
     if both := sorted(set(own) & set(cell.words)):
         raise UsageError(f"{both[0]} is a setting of the row and of the cell, too: leave one out")
@@ -159,6 +179,7 @@ def _runs_in(
     if row != algorithms.identifier(own["algorithm"]):
         words["row"] = row
     job, runs = runs_of(words, table.seeds, launcher)
+    tests.append(TestedOn(runs[0].place, job.cell, job.protocol, job.tested))
     chosen = table.chosen.get(row, {})
     if table.chosen_by and chosen and cell.name not in chosen:
         raise UsageError(
@@ -206,6 +227,7 @@ def runs_of(words: Words, seeds: Sequence[int], launcher: Launcher) -> tuple[Job
                 base=dataclasses.replace(first, config=own, run_key=key).base,
                 monitor=first.suite.monitor,
                 higher_is_better=first.protocol.monitor_higher_is_better,
+                monitor_unit=derived.unit(first.protocol, first.suite.monitor),
                 unit=config.unit,
                 total=config.steps or config.epochs or 0,
                 cadence=config.cadence,

@@ -280,7 +280,7 @@ class Runner:
             best = (
                 ""
                 if item.standing.best is None
-                else f", best {item.run.monitor} {measures.shown(item.run.monitor, item.standing.best)}"
+                else f", best {item.run.monitor} {measures.shown(item.standing.best, item.run.monitor_unit)}"
             )
             self.report.say(f"{item.run.name} done in {seconds:.0f} s{best}{'; not sent' if item.failure else ''}")
         elif code == REFUSED or item.starts > self.retries + is_held:

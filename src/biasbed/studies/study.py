@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from biasbed.tracking.tracker import PARENT, take_run_id
 # In a study's folder: how it stands; what it is, of which only one is there; what it cost; what a sweep has besides.
 NOTE, TABLE, SWEPT, LEDGER = "study.json", "table.yaml", "sweep.yaml", "ledger.csv"
 TRIALS, WINNERS, PLOTS = "trials.csv", "winners.yaml", "plots"
-KEPT = (TABLE, SWEPT, LEDGER, TRIALS, WINNERS, PLOTS)
+KEPT = (TABLE, SWEPT, record.NOT_APPLICABLE_FILE, LEDGER, TRIALS, WINNERS, PLOTS)
 MEMBERS = ("train", "evaluate")  # kinds of a study's runs that make its table
 TIMES = ("time/epoch_seconds", "time/evaluation_seconds", "time/stages_seconds", "time/late_seconds")
 
@@ -54,6 +54,7 @@ def refuse_mixture(
     Analysis would refuse the mixture in the end. hashes: (row, cell) -> its config_hash. kind: of the study's runs: a
     sweep has trials and a benchmark trainings.
     """
+    others: dict[tuple[str, str], str] = {}
     for run in find_runs(uri, study=study):
         tags = run.data.tags
         if tags.get(record.KIND) in ({"train", "trial"} - {kind}):
@@ -64,10 +65,12 @@ def refuse_mixture(
         if tags.get(record.KIND) in MEMBERS and run.info.status == "FINISHED":
             where = _row_and_cell(tags)
             if hashes.get(where, tags.get(record.CONFIG_HASH)) != tags.get(record.CONFIG_HASH):
-                raise UsageError(
-                    f"the study '{study}' has finished runs of {place_of(*where)} with other settings or data "
-                    f"(run {run.info.run_id}): name another with study="
-                )
+                others[where] = run.info.run_id
+    for where in filter(others.__contains__, hashes):  # in the order of the plan, not in which runs happened to end
+        raise UsageError(
+            f"the study '{study}' has finished runs of {place_of(*where)} with other settings or data "
+            f"(run {others[where]}): name another with study="
+        )
 
 
 class StudyRun:
@@ -226,6 +229,12 @@ def carried_out(folder: Path, study: str, suite: str, config: Config, tags: Mapp
                 _keep_note(folder, {**note, "status": found.status, "sent": is_sent})
             if found.run is not None and is_sent:
                 offer_study(found.run.uri, study)
+
+
+def note_left_out(folder: Path, lacking: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+    """For analysis, in the folder of a study: row -> cell -> what the row's method needs and the data don't have."""
+    if lacking:
+        write_whole(folder / record.NOT_APPLICABLE_FILE, record.canonical_json(lacking))
 
 
 def _keep_note(folder: Path, note: Mapping[str, Any]) -> None:

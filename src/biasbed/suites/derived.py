@@ -10,6 +10,7 @@ from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
 LETTERS = "a-z, 0-9, _ and -"
+OTHER_NUMBER = "{} takes another number of inputs or references"
 
 
 def values(
@@ -22,10 +23,22 @@ def values(
     found: dict[str, float] = {}
     for entry in declared:
         inputs = [metrics.get(name, found.get(name)) for name in entry.inputs_without(test_domains)]
-        value = measures.derive(entry.function, inputs, entry.references)
+        value = measures.derive(entry.function, inputs, _references(entry, test_domains), entry.higher_is_better)
         if value is not None:
             found[entry.metric] = value
     return found
+
+
+def _references(entry: record.Derived, test_domains: Collection[str]) -> tuple[float, ...]:
+    """The constants of the inputs that count where these domains are held out."""
+    domains = entry.training or [""] * len(entry.references)
+    return tuple(value for value, domain in zip(entry.references, domains, strict=False) if domain not in test_domains)
+
+
+def unit(protocol: record.Protocol, metric: str) -> str:
+    """What a metric is measured in: as its derivation has it, else as its measure."""
+    entry = protocol.derivation(metric)
+    return measures.of(metric).unit if entry is None else entry.unit
 
 
 def missing(entry: record.Derived, metrics: Mapping[str, float], test_domains: Collection[str] = ()) -> str:
@@ -34,6 +47,8 @@ def missing(entry: record.Derived, metrics: Mapping[str, float], test_domains: C
     lost = [name for name in inputs if not math.isfinite(metrics.get(name, math.nan))]
     if not inputs:
         return "none of the domains that it is derived of is trained on"
+    if not lost:
+        return OTHER_NUMBER.format(entry.function)
     return f"it is derived of {', '.join(lost[:3])}{', ...' * (len(lost) > 3)}, which is missing"
 
 
@@ -72,6 +87,8 @@ def checked(protocol: record.Protocol, measured: Collection[str]) -> record.Prot
             raise UsageError(
                 f"{suite} derives {entry.metric} in another unit or direction than other values of '{entry.measure}'"
             )
+        if problem := _mixture(entry, kinds):
+            raise UsageError(f"{suite} derives {entry.metric}{problem}")
         known.add(entry.metric)
     for one in protocol.sets:
         metric = str(record.MetricName("test", one.headline, one.name))
@@ -103,10 +120,21 @@ def _problem(entry: record.Derived, known: Collection[str]) -> str:
             return f" from {name}: what validates may know nothing of tests"
     if len(entry.training) not in (0, len(entry.inputs)):
         return f": it has {len(entry.inputs)} inputs, and {len(entry.training)} domains that they need"
-    try:
-        value = measures.derive(entry.function, [0.5] * len(entry.inputs), entry.references)
-    except (ValueError, ZeroDivisionError):
-        value = None
-    if value is None:
-        return f": {entry.function} takes another number of inputs or references"
+    if measures.derive(entry.function, [0.5] * len(entry.inputs), entry.references) is None:
+        return f": {OTHER_NUMBER.format(entry.function)}"
+    return ""
+
+
+def _mixture(entry: record.Derived, kinds: Mapping[str, tuple[str, bool]]) -> str:
+    """Why values of unlike kinds can't be brought together, as `_problem`. kinds: measure -> unit and direction."""
+    known = [name.measure for name in map(record.parse_metric, entry.inputs) if name is not None]
+    if entry.function == "difference":
+        names = dict.fromkeys(known)
+    elif entry.function in measures.OF_ONE_KIND:
+        names = dict.fromkeys([*known, entry.measure])
+    else:
+        return ""
+    usual = measures.UNKNOWN.unit, measures.UNKNOWN.higher_is_better
+    if len({kinds.get(name, usual) for name in names}) > 1:
+        return f": {entry.function} needs one unit and one direction, which {' and '.join(names)} don't have"
     return ""

@@ -123,6 +123,8 @@ class Domains(Suite[D]):
         for name in held_out:
             if name not in self.domains():
                 words, hint = ",".join(held_out), nearest(name, self.domains())
+                if name in ("each", "pairs"):
+                    hint = "; each and pairs are for studies (benchmark, sweep)"
                 raise UsageError(f"test_domains={words}: {self.folder} has no domain '{name}'{hint}")
         classes = tuple(folders.class_folders(next(iter(self._folders.values()))))
         whole = {name: folders.open_folder(path, name, classes) for name, path in self._folders.items()}

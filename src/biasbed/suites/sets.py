@@ -33,9 +33,7 @@ class EvaluationSet:
     block: str = ""  # the data set that it is a part of, together with other sets (empty: it is one by itself)
     domain: str = ""  # the domain that it shows, which a training may hold out
     task: Task = MULTI_CLASS  # the suite's
-    cadence: int | Literal["end"] = (
-        1  # tested at every so many-th evaluation; or after the last, on best and last weights
-    )
+    cadence: int | Literal["end"] = 1  # tested at every so many-th evaluation, or on best and last weights
 
     @property
     def labels(self) -> dict[str, str]:

@@ -149,9 +149,10 @@ def _named_data(config: Config, algorithm: type[Algorithm]) -> dict[str, float]:
 def _needs(config: Config, algorithm: type[Algorithm], provides: frozenset[str], data: str) -> frozenset[str]:
     """What the method needs with these settings; NotApplicable where the training data don't have it."""
     needs = algorithm.needs(getattr(config, "hparams", None))
-    lacking = [NEEDS[name] for name in sorted(needs - provides)]
+    lacking = sorted(needs - provides)
     if lacking:
-        raise NotApplicable(f"{config.algorithm} needs {' and '.join(lacking)}, and '{data}' has none")
+        what = " and ".join(NEEDS[name] for name in lacking)
+        raise NotApplicable(f"{config.algorithm} needs {what}, and '{data}' has none", lacking)
     return needs
 
 

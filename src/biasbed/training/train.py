@@ -84,7 +84,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         if tracker is not None:
             log_model = model_logger(folder, tracker, job.config.algorithm)
             tracker.finish(log_model if job.config.log_model else None)
-            print(_farewell(folder, tracker, engine), file=sys.stderr)
+            print(_farewell(folder, tracker, engine, derived.unit(job.protocol, engine.monitor)), file=sys.stderr)
 
 
 def _report_skipped(engine: Engine, tracker: Tracker | None) -> None:
@@ -178,7 +178,8 @@ def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) ->
     return algorithm
 
 
-def _farewell(folder: RunFolder, tracker: Tracker, engine: Engine) -> str:
+def _farewell(folder: RunFolder, tracker: Tracker, engine: Engine, unit: str) -> str:
+    """unit: of the monitor."""
     found = engine.state.best or {}
     where = (
         "offline; `biasbed sync` sends it"
@@ -188,5 +189,5 @@ def _farewell(folder: RunFolder, tracker: Tracker, engine: Engine) -> str:
     epoch = f"{engine.config.unit} {found['number']:.0f}"
     if best.is_lost(engine):
         epoch += ", whose weights are lost"
-    value = measures.shown(engine.monitor, found["value"])
+    value = measures.shown(found["value"], unit)
     return f"done: best {engine.monitor} {value} at {epoch}; {where}\n{folder.path}"

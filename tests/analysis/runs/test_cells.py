@@ -6,14 +6,20 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from biasbed import record
 from biasbed.analysis.columns import Column, blocks
+from biasbed.analysis.inputs import _chosen
 from biasbed.analysis.result import Analysis, compute
+from biasbed.analysis.runs.alike import columns_of
+from biasbed.analysis.runs.run import Run, TrainedOn
 from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.scores import run_table
+from biasbed.analysis.selection.select import SELECTED_COLUMNS
 from biasbed.errors import Failure, UsageError
-from helpers.toy_runs import Recorder
+from helpers.toy_runs import Recorder, make_protocol
 
 STEPS = 3
 
@@ -138,10 +144,50 @@ def test_a_cell_without_what_a_method_needs_is_not_applicable(recorder: Recorder
     assert lost[["algorithm", "dataset"]].to_numpy().tolist() == [["lff", "shades_5"]]
 
 
+def test_what_a_study_left_out_is_not_applicable(recorder: Recorder) -> None:
+    """A method's own training data may lack what the cell's other runs have."""
+    fill(recorder, ["r18", "r50"])
+    has = {record.PROVIDES: "bias", record.NEEDS: "bias"}
+    add(recorder, "lff", "other", plain("other"), {"test/accuracy/other": 0.6}, **has)
+    add(recorder, "lff", "shades_1", shades("1"), ac(0.9, 0.5), **has)
+    for cell, protocol in (("other", plain("other")), ("shades_1", shades("1")), ("shades_5", shades("5"))):
+        values = {"test/accuracy/other": 0.6} if cell == "other" else ac(0.9, 0.5)
+        add(recorder, "r101", cell, protocol, values, **{record.PROVIDES: "bias"})
+    with pytest.raises(Failure, match="lff on shades_5: no run"):
+        analysis_of(recorder)
+    study = recorder.client.create_run(
+        recorder.experiment, tags={record.KIND: "study", record.STUDY: "cells", record.SUITE: "toy"}
+    )
+    noted = record.canonical_json({"lff": {"shades_5": ["bias"], "other": ["bias"]}})
+    recorder.client.log_text(study.info.run_id, noted, record.NOT_APPLICABLE_FILE)
+    assert analysis_of(recorder).not_applicable == {("lff", "shades_5"): frozenset({"bias"})}
+
+
+def test_a_row_may_have_none_of_the_chosen_columns(recorder: Recorder) -> None:
+    fill(recorder)
+    analysis = analysis_of(recorder, sets="shades_5")
+    lost = analysis.scores[analysis.scores["algorithm"] == "lff"]
+    assert lost["num_runs"].tolist() == [0]
+    assert analysis.evidence.sets["num_algorithms"].tolist() == [2]
+    assert set(analysis.evidence.intervals["algorithm"]) == {"r18", "r50"}
+
+
+def test_a_monitor_that_is_derived_is_shown_in_its_unit() -> None:
+    ratio = record.Derived(*("val", "ratio", "all", "error_ratio", ("val/accuracy/val",)), references=(1.0,), unit="x")
+    known = {"p": plain("other", monitor=ratio.metric, derived=(ratio,)), "q": plain("other")}
+    about = dict(experiment="0", status="FINISHED", started=0, ended=0, kind="train", suite="toy", study="s")
+    runs = [Run(id=name, name=name, protocol=name, algorithm="erm", **about) for name in known]  # type: ignore[arg-type]
+    selected = pd.DataFrame([(run.id, "", run.cell, "other", "accuracy", 0.5, 1, 1, 1, 0.6, 0.5, 1.0) for run in runs])
+    selected = selected.set_axis([*SELECTED_COLUMNS, "accuracy", "loss"], axis=1)
+    table = run_table(selected, runs, [Column("other", plain("other").sets[0])], known)
+    assert table["monitor"].tolist() == [0.6, 60.0]
+
+
 def test_a_missing_cell_is_an_error(recorder: Recorder) -> None:
     fill(recorder, ["r18"])
     add(recorder, "r50", "other", plain("other"), {"test/accuracy/other": 0.5})
-    with pytest.raises(Failure, match=r"2 empty cell(.|\n)*r50 on shades_1: no run"):
+    empty = r"2 empty cell(.|\n)*r50 on shades_1: no run"
+    with pytest.raises(Failure, match=rf"{empty}(.|\n)*the study's own command .* benchmark .* -P study=cells"):
         analysis_of(recorder)
 
 
@@ -166,6 +212,15 @@ def test_a_model_that_is_tested_alike_is_a_row(recorder: Recorder) -> None:
     assert means(analysis) == {("r18", "other"): pytest.approx(50.5), ("vit", "other"): pytest.approx(70.0)}
     assert "left out, for they are tested otherwise: tests of swin" in analysis.notes
     assert "left out, for a trained row is called so (row= gives a name): tests of r18" in analysis.notes
+
+
+def test_of_models_that_are_only_tested_nothing_was_chosen(recorder: Recorder) -> None:
+    tested = dataclasses.replace(plain("other"), validation_sets=(), monitor="", training_sets=("none",))
+    for row in ("vit", "swin"):
+        add(recorder, row, "", tested, {"test/accuracy/other": 0.7}, [0], **{record.KIND: "evaluate"})
+    analysis = analysis_of(recorder)
+    assert (analysis.rule.name, analysis.rule.label) == ("as_tested", "as tested")
+    assert set(analysis.selection["rule"]) == set(analysis.choices["rule"]) == {"as_tested"}
 
 
 def test_rows_may_start_from_other_weights_one_row_may_not(recorder: Recorder) -> None:
@@ -202,9 +257,11 @@ def test_rows_that_are_tested_on_other_images_stop(recorder: Recorder) -> None:
     assert len(means(analysis_of(recorder, allow="different_data"))) == 2
 
 
-def test_a_block_s_name_stands_for_its_columns(recorder: Recorder) -> None:
+def test_a_block_s_or_cell_s_name_stands_for_its_columns(recorder: Recorder) -> None:
     fill(recorder, ["r18", "r50"])
     assert analysis_of(recorder, sets="shades").set_names == ("shades_1", "shades_5")
+    columns = columns_of([TrainedOn("x", make_protocol(("a", "b"))), TrainedOn("y", make_protocol(("a", "b")))])
+    assert [column.name for column in _chosen(columns, ("y",))] == ["y-a", "y-b"]
     with pytest.raises(UsageError, match="sets=shade: no run knows the evaluation set 'shade'; did you mean 'shades'"):
         analysis_of(recorder, sets="shade")
 

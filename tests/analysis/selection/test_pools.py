@@ -159,6 +159,16 @@ def test_trials_are_analysed_where_they_are_named(searched: Recorder) -> None:
     assert analysis_of(searched).collection.scope.kind == "trial"
 
 
+def test_a_model_may_be_tested_beside_a_search(searched: Recorder) -> None:
+    """A row of its own among methods whose trials a rule chooses from."""
+    about = {record.KIND: "evaluate", record.WEIGHTS: "abc"}
+    searched.train("vit", 0, (0.7, 0.8), monitor=(0.0,), protocol=PROTOCOL, study="search", cell="d", **about)
+    analysis = analysis_of(searched)
+    assert (analysis.collection.is_search, analysis.collection.algorithms) == (True, ("erm", "infodrop", "vit"))
+    means = analysis.scores.set_index(["algorithm", "dataset"])["mean"]
+    assert means["vit"].to_dict() == pytest.approx({"d-art": 70, "d-photo": 80})
+
+
 @pytest.mark.parametrize(
     ("rule", "message"),
     [

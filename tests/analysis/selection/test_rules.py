@@ -40,12 +40,16 @@ def history(**curves: list[float]) -> History:
     return History("r", [(names[k], step, v) for k, curve in curves.items() for step, v in enumerate(curve, start=1)])
 
 
+def best_per_run(*sets: record.SetRecord, derived: tuple[record.Derived, ...] = ()) -> Rule:
+    return BestEpochPerRun.made(record.Protocol("s", sets, ("train",), ("val",), MONITOR, derived=derived), 1)
+
+
 def selected(rule: Rule, curves: History) -> Selected:
     """What a rule chooses of one run on one set."""
     run = Run("r", "r", "0", "FINISHED", 0, 0, "train", "s", "adhoc", protocol="p", algorithm="erm")
     protocol = record.Protocol("s", (EDGE,), ("train",), ("val",), MONITOR)
     columns = [Column("edge", EDGE)]
-    return select({("p", ""): rule}, pools_of([run], {"r": curves}, columns, False), columns, {"p": protocol})
+    return select({("p", ""): rule}, pools_of([run], {"r": curves}, columns), columns, {"p": protocol})
 
 
 def test_best_validation_takes_the_first_of_equal_epochs() -> None:
@@ -93,7 +97,7 @@ def test_best_epoch_is_each_sets_own_and_respects_its_direction() -> None:
 
 def test_only_the_oracle_is_an_oracle() -> None:
     rules = [BestValidation(MONITOR), LastN(3), BestEpoch(), AsPublished("best_epoch"), AsPublished("last_n", 30)]
-    rules += [BestEpochPerRun((EDGE,)), AsPublished("best_epoch_per_run"), Last()]
+    rules += [best_per_run(EDGE), AsPublished("best_epoch_per_run"), Last()]
     assert [rule.oracle for rule in rules] == [False, False, True, True, False, True, True, False]
     assert all(("ORACLE" in rule.label) == rule.oracle for rule in rules)
 
@@ -169,20 +173,37 @@ def curves_of(**curves: dict[int, float]) -> History:
 
 def test_best_epoch_per_run_is_one_epoch_for_all_sets_the_first_of_equals() -> None:
     curves = curves_of(edge={1: 0.9, 2: 0.5, 3: 0.1, 4: 0.4}, photo={1: 0.0, 2: 0.5, 3: 0.9, 4: 0.6})
-    rule = BestEpochPerRun((EDGE, PHOTO))
+    rule = best_per_run(EDGE, PHOTO)
     assert [rule.steps(curves, entry) for entry in (EDGE, PHOTO)] == [(2,), (2,)]
     assert [BestEpoch().steps(curves, entry) for entry in (EDGE, PHOTO)] == [(1,), (3,)]
 
 
 def test_best_epoch_per_run_turns_round_what_is_better_lower_and_skips_gaps() -> None:
     curves = curves_of(edge={1: 0.5, 2: 0.5, 3: 0.9, 4: math.nan}, error={1: 0.4, 2: 0.1, 4: 0.0})
-    assert BestEpochPerRun((EDGE, ERROR)).steps(curves, EDGE) == (2,)
-    assert BestEpochPerRun((EDGE, PHOTO)).steps(curves, EDGE) == ()
+    assert best_per_run(EDGE, ERROR).steps(curves, EDGE) == (2,)
+    assert best_per_run(EDGE, PHOTO).steps(curves, EDGE) == ()
 
 
 def test_best_epoch_per_run_averages_no_losses_with_accuracies() -> None:
     with pytest.raises(UsageError, match="selection=best_epoch_per_run: accuracy and loss have no common mean"):
-        BestEpochPerRun((EDGE, SKETCH))
+        best_per_run(EDGE, SKETCH)
+
+
+def test_best_epoch_per_run_averages_no_ratios_with_accuracies() -> None:
+    """What a derived value is measured in its derivation says."""
+    inputs = ("test/accuracy/edge",)
+    ratio = record.Derived(*("test", "ce", "ratio", "error_ratio", inputs), references=(0.5,), unit="ratio")
+    shown = record.SetRecord("ratio", "ce", 0, 0, 0.0, ())
+    with pytest.raises(UsageError, match="selection=best_epoch_per_run: accuracy and ce have no common mean"):
+        best_per_run(EDGE, shown, derived=(ratio,))
+
+
+def test_best_epoch_per_run_counts_the_columns_of_a_data_set_once() -> None:
+    """By columns the second epoch would be the best."""
+    of_one = [replace(EDGE, name=name, block="data") for name in ("edge", "ink")]
+    curves = {"edge": {1: 0.5, 2: 0.6}, "ink": {1: 0.5, 2: 0.6}, "photo": {1: 0.65, 2: 0.5}}
+    rows = [(f"test/accuracy/{name}", step, v) for name, curve in curves.items() for step, v in curve.items()]
+    assert best_per_run(*of_one, PHOTO).steps(History("r", rows), PHOTO) == (1,)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -194,7 +215,7 @@ def test_each_oracle_is_at_least_as_good_as_any_rule_of_one_epoch(seed: int) -> 
     def mean(rule: Rule) -> float:
         return math.fsum(curves.curve(f"test/accuracy/{e.name}")[rule.steps(curves, e)[0]] for e in sets)
 
-    assert mean(BestEpoch()) >= mean(BestEpochPerRun(sets)) >= mean(Last())
+    assert mean(BestEpoch()) >= mean(best_per_run(*sets)) >= mean(Last())
 
 
 # --- rules of one's own -----------------------------------------------------------------------------------------------
@@ -211,6 +232,19 @@ class NoMark(AlignConflict):
 
 class Taken(AlignConflict):
     name = "last"
+
+class Numpy(AlignConflict):
+    def steps(self, history, entry):
+        import numpy
+        return numpy.array([1, 2])
+
+class Twice(AlignConflict):
+    def steps(self, history, entry):
+        return (1, 1)
+
+class Silent(AlignConflict):
+    def steps(self, history, entry):
+        return ()
 
 class Words(AlignConflict):
     def steps(self, history, entry):
@@ -233,6 +267,19 @@ def test_a_rule_of_ones_own_from_a_file(own_file: Path) -> None:
     assert (rule.name, rule.oracle) == ("ac_score", False)
     assert "my_rules.py:AlignConflict, code " in rule.label
     assert make_rule(f"{own_file}:Peeks", 3, PROTOCOL).label.startswith("ORACLE: ")
+
+
+def test_whole_numbers_of_any_kind_are_steps(own_file: Path) -> None:
+    steps = make_rule(f"{own_file}:Numpy", 3, PROTOCOL).steps(history(edge=[0.1, 0.2]), EDGE)
+    assert (steps, {type(step) for step in steps}) == ((1, 2), {int})
+
+
+def test_a_rule_that_chooses_no_step_or_one_twice_is_one_line(own_file: Path) -> None:
+    with pytest.raises(Failure, match=r"my_rules.py:Silent: it chose no step of run r for 'edge'$"):
+        make_rule(f"{own_file}:Silent", 3, PROTOCOL).steps(history(edge=[0.1, 0.2]), EDGE)
+    assert make_rule(f"{own_file}:Silent", 3, PROTOCOL).steps(history(edge=[math.nan]), EDGE) == ()
+    with pytest.raises(Failure, match=r"Twice: steps must return whole numbers, each once, not \(1, 1\)"):
+        make_rule(f"{own_file}:Twice", 3, PROTOCOL).steps(history(edge=[0.1, 0.2]), EDGE)
 
 
 @pytest.mark.parametrize(

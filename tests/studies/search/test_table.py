@@ -45,6 +45,7 @@ def searched(*every: FrozenTrial, trials: int = 8, maximize: bool = True, repeat
         trials=trials,
         maximize=maximize,
         metric="val/accuracy/val" if maximize else "val/loss/val",
+        unit="%" if maximize else "nats",
         is_oracle=False,
         space=SPACE,
         words={"algorithm": "erm"},

@@ -93,7 +93,7 @@ def summary(found: Sequence[SearchState]) -> list[str]:
         states = ", ".join(f"{number} {name}" for name, number in total.items() if number)
         mark = " (ORACLE: on test images)" if repeats[0].search.is_oracle else ""
         lines.append(f"{subject}: {sum(total.values())} trials: {states}; {metric}{mark}")
-        lines += _best_lines(repeats, metric)
+        lines += _best_lines(repeats)
         failed = [
             f"{one.search.trial(where)} ({trial.user_attrs.get(trials.ERROR, 'its command died')})"
             for one in repeats
@@ -104,32 +104,32 @@ def summary(found: Sequence[SearchState]) -> list[str]:
     return lines
 
 
-def _best_lines(repeats: Sequence[SearchState], metric: str) -> list[str]:
-    won = winner(repeats)
+def _best_lines(repeats: Sequence[SearchState]) -> list[str]:
+    won, unit = winner(repeats), repeats[0].search.unit
     if won is None:
         return ["  no trial is complete"]
     one, best = won
     number = next(where for where, trial in one.outcomes.items() if trial.number == best.number)
     settings = " ".join(f"{name}={value}" for name, value in one.settings(best).items())
-    lines = [f"  best     {measures.shown(metric, best.value)} (trial {one.search.trial(number)}): {settings}"]
+    lines = [f"  best     {measures.shown(best.value, unit)} (trial {one.search.trial(number)}): {settings}"]
     if one.default is not None:
         value = one.default.value if one.default.state.name == "COMPLETE" else None
         state = "" if value is not None else f" ({one.default.state.name.lower()})"
-        trial = f"{measures.shown(metric, value)}{state} (trial {one.search.trial(0)})"
-        lines.append(f"  default  {trial}{_gain(metric, best, value)}")
+        trial = f"{measures.shown(value, unit)}{state} (trial {one.search.trial(0)})"
+        lines.append(f"  default  {trial}{_gain(unit, best, value)}")
     values = [each.best.value for each in repeats if each.best is not None and each.best.value is not None]
     if len(repeats) > 1 and len(values) > 1:
-        mean, spread = (measures.shown(metric, of(values)) for of in (statistics.mean, statistics.stdev))
+        mean, spread = (measures.shown(of(values), unit) for of in (statistics.mean, statistics.stdev))
         lines.append(f"  over {len(values)} repeats: {mean}, standard deviation {spread}")
     return lines
 
 
-def _gain(metric: str, best: FrozenTrial, default: float | None) -> str:
+def _gain(unit: str, best: FrozenTrial, default: float | None) -> str:
     if default is None or best.value is None:
         return ""
     if best.value == default:
         return "; no trial was better"
-    return f"; the best is {measures.shown(metric, abs(best.value - default))} better, on one seed"
+    return f"; the best is {measures.shown(abs(best.value - default), unit)} better, on one seed"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -205,5 +205,5 @@ def progress_of(trial: FrozenTrial, search: Search) -> str:
     step = trial.last_step
     if step is None:
         return "starting" if base is None or not RunFolder(Path(base)).journal.exists() else "in its first epoch"
-    value = measures.shown(search.metric, trial.intermediate_values[step])
+    value = measures.shown(trial.intermediate_values[step], search.unit)
     return f"{search.run.unit} {step}/{search.run.total}, {value}"

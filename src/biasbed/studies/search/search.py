@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biasbed import measures, record, registry, suites
+from biasbed import algorithms, measures, record, registry, suites
 from biasbed.config import Config, plain
 from biasbed.errors import NotApplicable, UsageError
 from biasbed.options import SweepOptions
@@ -20,6 +20,7 @@ from biasbed.studies.plan import PlannedRun, runs_of
 from biasbed.studies.search import trials
 from biasbed.studies.search.space import Default, Parameters, Space, read_space
 from biasbed.studies.table import Words, methods
+from biasbed.suites import derived
 from biasbed.tracking import folder as run_folder
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Search:
     expanded: str  # what `cells.expand` calls its cell
     repeat: int | None  # number of the repeat, where there are several
     metric: str
+    unit: str  # of the metric
     maximize: bool
     is_oracle: bool  # the metric is one of test sets
     trials: int
@@ -116,6 +118,7 @@ class Sweep:
     config: Config  # of one of its trainings
     workers: int
     messages: tuple[str, ...]
+    lacking: Mapping[str, Mapping[str, Sequence[str]]]  # method -> cell without searches -> what is not there
 
     @property
     def folder(self) -> Path:
@@ -138,6 +141,7 @@ def make_sweep(options: SweepOptions, settings: Words, launcher: Launcher) -> Sw
     searches: list[Search] = []
     configs: list[Config] = []
     messages: list[str] = []
+    lacking: dict[str, dict[str, Sequence[str]]] = {}
     general = {**settings, "suite": registry.settled(options.suite), "study": options.study}
     cells = expand(general, {})
     from biasbed.data.folders import opened_once
@@ -152,6 +156,7 @@ def make_sweep(options: SweepOptions, settings: Words, launcher: Launcher) -> Sw
                     config, own, said = _searches_of(options, words, cell.name, launcher)
                 except NotApplicable as error:
                     refusals.append(f"{where}: {error}")
+                    lacking.setdefault(algorithms.identifier(algorithm), {})[cell.name] = error.lacking
                     continue
                 except UsageError as error:
                     raise UsageError(f"{where}: {error}") from None
@@ -163,7 +168,9 @@ def make_sweep(options: SweepOptions, settings: Words, launcher: Launcher) -> Sw
             messages += [f"not applicable: {reason}" for reason in refusals]
     workers = min(_workers(options, launcher, configs), sum(search.trials for search in searches))
     suite = suites.identifier(options.suite)
-    return Sweep(options.study, suite, tuple(searches), settings, configs[0], workers, tuple(messages))
+    named = {search.expanded: search.cell for search in searches}
+    by_name = {row: {named[cell]: what for cell, what in own.items() if cell in named} for row, own in lacking.items()}
+    return Sweep(options.study, suite, tuple(searches), settings, configs[0], workers, tuple(messages), by_name)
 
 
 def _workers(options: SweepOptions, launcher: Launcher, configs: Sequence[Config]) -> int:
@@ -198,6 +205,7 @@ def _searches_of(
             expanded=expanded,
             repeat=repeat if repeats > 1 else None,
             metric=metric,
+            unit=derived.unit(job.protocol, metric),
             maximize=maximize,
             is_oracle=metric.startswith("test/"),
             trials=number,

@@ -88,6 +88,7 @@ class SweepRun:
         with tracked.carried_out(plan.folder, plan.study, plan.suite, plan.config, tags) as study:
             feed = TrialFeed(plan, storage, options, self.launcher, self.display)
             self._describe()
+            tracked.note_left_out(plan.folder, plan.lacking)
             arguments = (plan.workers, self.launcher, options.retries, feed, study.environment)
             runner = Runner([], *arguments, feed=feed)
             study.at_end.callback(self._end, runner, feed)

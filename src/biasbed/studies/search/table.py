@@ -34,7 +34,7 @@ def _line(one: SearchState, width: int) -> str:
     parts += [f"{counted[name]} {name}" for name in ("pruned", "failed") if counted[name]]
     if one.best is not None:
         number = next(where for where, trial in outcomes.items() if trial.number == one.best.number)
-        parts.append(f"best {measures.shown(one.search.metric, one.best.value)} (trial {number})")
+        parts.append(f"best {measures.shown(one.best.value, one.search.unit)} (trial {number})")
     for where, trial in outcomes.items():
         if trial.state.name == "RUNNING":
             parts.append(f"trial {where}: {progress_of(trial, one.search)}")
@@ -85,15 +85,15 @@ class TrialNews:
 
 def _told(one: SearchState, trial: FrozenTrial, before: str | None) -> list[str]:
     name = f"{one.search.title} trial {trials.place(trial, one.every)}"
-    metric, state = one.search.metric, trial.state.name
+    unit, state = one.search.unit, trial.state.name
     if state == "RUNNING":
         again = " once more, in its folder" if trials.AGAIN in trial.user_attrs else ""
         return [f"{name} started{again}"]
     if state == "COMPLETE":
         best = one.best is not None and one.best.number == trial.number
-        return [f"{name} complete: {measures.shown(metric, trial.value)}{', the best so far' if best else ''}"]
+        return [f"{name} complete: {measures.shown(trial.value, unit)}{', the best so far' if best else ''}"]
     if state == "PRUNED":
-        return [f"{name} pruned at {one.search.run.unit} {trial.last_step}: {measures.shown(metric, trial.value)}"]
+        return [f"{name} pruned at {one.search.run.unit} {trial.last_step}: {measures.shown(trial.value, unit)}"]
     if state == "FAIL" and before is not None:
         if any(other.user_attrs.get(trials.AGAIN) == trial.number for other in one.every):
             return [f"{name} was cut off and is tried again"]

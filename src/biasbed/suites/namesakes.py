@@ -1,0 +1,53 @@
+"""Whether data sets of one name are one: what stands in one table, cell by cell, may not mix two."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from biasbed import record
+
+
+@dataclass(frozen=True)
+class TestedOn:
+    """What a run of some cell is tested on."""
+
+    run: str  # as messages call it
+    cell: str
+    protocol: record.Protocol
+    images: str  # hash of all that it is tested on, images too; empty where a run from before doesn't say
+
+
+def namesakes(tests: Iterable[TestedOn]) -> tuple[str, TestedOn, TestedOn] | None:
+    """The first name under which two cells have unlike data sets, and two tests that have them; None without one.
+
+    Of unlike records, or of other images where all else is alike. Within a cell runs are held against each other as
+    rows are.
+    """
+    seen: dict[str, TestedOn] = {}
+    for one in tests:
+        for name, data in _data_sets(one.protocol).items():
+            other = seen.setdefault(name, one)
+            if other.cell == one.cell:
+                continue
+            alike = one.protocol.tested == other.protocol.tested
+            other_images = alike and one.images and other.images and one.images != other.images
+            if other_images or (not alike and data != _data_sets(other.protocol)[name]):
+                return name, other, one
+    return None
+
+
+def _data_sets(protocol: record.Protocol) -> dict[str, list[Any]]:
+    """Data set -> what is tested of it, and derived; a set that is no part of one is one by itself.
+
+    How images are brought to a model's size is the model's own affair.
+    """
+    found: dict[str, list[Any]] = {}
+    for entry in protocol.sets:
+        found.setdefault(entry.block or entry.name, []).append(dataclasses.replace(entry, preprocessing=""))
+    for derived in protocol.derived:
+        if derived.block and derived.phase == "test":
+            found.setdefault(derived.block, []).append(derived)
+    return found
