@@ -4,7 +4,8 @@ usage: kill_at.py <moment> <count> <signal> -- <biasbed words>
 moments: step (before the count-th update), evaluation (while the count-th set of images is decided), evaluation of much
 (the same where any training before it took long), saved (after the count-th evaluation's checkpoint, before its record
 reaches journal and server), pass (after the count-th look at all training images, before its results are kept), stage
-(after the count-th stage or pass has ended, before its checkpoint).
+(after the count-th stage or pass has ended, before its checkpoint), piece (before the count-th piece of a set that is
+tested at the end is kept).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from biasbed import cli
-from biasbed.evaluation import evaluator
+from biasbed.evaluation import deciding, evaluator
 from biasbed.tracking import tracker
 from biasbed.training import engine, passes, state
 
@@ -37,6 +38,7 @@ def arm(moment: str, count: int, number: str) -> None:
         "saved": (tracker.Tracker, "log"),
         "pass": (passes, "together"),
         "stage": (state.TrainingState, "enter"),
+        "piece": (deciding.Kept, "keep"),
     }
     if moment == "evaluation of much":
         engine.LONG = 0.0

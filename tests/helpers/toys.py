@@ -335,6 +335,23 @@ class Staged(Plain):
         return {"hardness": self.hardness}
 
 
+class Fading(Plain):
+    """Decides by brightness, as `toy_suite` draws its classes; from the seventh step on it finds everything dark."""
+
+    def __init__(self, hparams: Any, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self.register_buffer("age", torch.zeros(()))
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        self.age += 1
+        return super().losses(batch)
+
+    def predict(self, x: Tensor) -> Tensor:
+        level = 255 * x.mean((1, 2, 3))[:, None] - 20
+        classes = -(level - 60 - 50 * torch.arange(3, device=x.device)).square() / 1000
+        return torch.where(self.age > 6, torch.arange(3, 0, -1, device=x.device).to(x.dtype), classes)
+
+
 class Coupled(Plain):
     """A mean over a selection of images, of which a process may have none, and a penalty of the whole batch."""
 
