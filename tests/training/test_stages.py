@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest
 from biasbed.batch import MAIN
 from biasbed.studies.plan import PlannedRun, standing
 from helpers import children, toys
+from helpers.commands import ROOT
 from helpers.making import make
 from helpers.runs import assert_equal, history, run_folders, weights
 
@@ -130,6 +133,27 @@ def _planned(folder: Path) -> PlannedRun:
     about: dict[str, Any] = dict(algorithm="staged", row="staged", seed=0, words={}, study="adhoc", config_hash="")
     more: dict[str, Any] = dict(run_key="", base=folder, monitor="val/accuracy/val", unit="epoch", total=2, cadence=1)
     return PlannedRun(**about, **more, processes=1, tracked=False)
+
+
+def test_the_method_of_the_documentation_trains(
+    image_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two streams, a stage, a pass: docs/own_method.md has all of it in one file."""
+    (code,) = [block for block in blocks(ROOT / "docs" / "own_method.md") if "class Relearn" in block]
+    (tmp_path / "my_relearn.py").write_text(code)
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
+    words = flags(image_root, f"{tmp_path / 'my_relearn.py'}:Relearn", "--hparams.first", "0.5")
+    assert cli.main(words) == 0, capsys.readouterr().err
+    (folder,) = run_folders(tmp_path / "home")
+    assert set(pd.read_parquet(folder / "examples.parquet")["often"]) <= {1.0, 5.0}
+    assert "first/accuracy/val" in (folder / "metrics.jsonl").read_text()
+    total = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()][-1]
+    assert total["step"] <= 2, "the first stage's share is taken from the training's epochs"
+
+
+def blocks(page: Path) -> list[str]:
+    """The code of a page."""
+    return re.findall(r"```python\n(.*?)```", textwrap.dedent(page.read_text()), re.DOTALL)
 
 
 # --- freezing and letting go ------------------------------------------------------------------------------------------
