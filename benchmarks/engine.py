@@ -21,11 +21,14 @@ from typing import Any
 
 import torch
 
-from biasbed.algorithms.base import Stage, TrainData
+from biasbed.algorithms.base import TrainData
 from biasbed.algorithms.make import make_algorithm
+from biasbed.algorithms.requests import Stage, StreamRequest
+from biasbed.batch import MAIN
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
-from biasbed.data.streams import MAIN, BatchPlan, TrainLoader
+from biasbed.data.loading import TrainLoader
+from biasbed.data.streams import BatchPlan
 from biasbed.tracking.folder import RunFolder
 from biasbed.training import job
 from biasbed.training.resolve import resolve
@@ -39,12 +42,12 @@ def engine_side(algorithm: str, folder: Path) -> Callable[[], None]:
     planned = job.plan(resolve({"algorithm": algorithm, "steps": STEPS, "evaluate_every": 10**6, "nproc": 1}))
     engine = _engine(planned, RunFolder(folder), Group())
     method = engine.algorithm
-    engine._boundary = lambda bar, is_last: None  # type: ignore[method-assign]
+    engine._boundary = lambda bar: None  # type: ignore[method-assign]
 
     def run() -> None:
         engine.state.step = 0
         with contextlib.redirect_stderr(io.StringIO()):
-            engine._run_stage(Stage("main", method.update), is_last=True)
+            engine._run_stage(Stage(MAIN, method.update))
 
     return run
 
@@ -57,21 +60,19 @@ def bare_side() -> Callable[[], None]:
     data = TrainData(2200, len(planned.suite.classes), 1)
     method = make_algorithm(settings, planned.suite.task, Group(), Precision(), data)
     network: Any = method.network
-    stream = planned.suite.stream(planned.training_data, settings.batch_size, 1)
-    loader = TrainLoader(BatchPlan({MAIN: stream}, settings.seed), settings.seed, 0, 2, False)
+    stream = planned.suite.stream(StreamRequest(), planned.training_data, settings.batch_size)
+    loader = TrainLoader(BatchPlan({MAIN: stream}, settings.seed), 0, False)
     rate = settings.optim.rate(settings.batch_size)
     optimizer = torch.optim.SGD(network.parameters(), rate, momentum=0.9, weight_decay=1e-4)
     network.train()
 
     def run() -> None:
-        for step, _, batch, _ in loader.from_step(0):
+        for _, _, batch, _ in loader.from_step(0, STEPS):
             optimizer.zero_grad()
             x = (batch.x.float() / 255).contiguous(memory_format=torch.channels_last)
             loss = torch.nn.functional.cross_entropy(network(x), batch.y)
             loss.backward()
             optimizer.step()
-            if step + 1 == STEPS:
-                break
 
     return run
 

@@ -25,11 +25,14 @@ import torch
 from PIL import Image
 from torchvision import transforms as reference
 
+from biasbed.batch import MAIN
 from biasbed.config import Augment, Preprocess
 from biasbed.data import transforms
 from biasbed.data.decoding import EXTENSIONS, open_file
 from biasbed.data.folders import FolderSource, open_folder
-from biasbed.data.streams import MAIN, BatchPlan, Part, Stream, TrainLoader
+from biasbed.data.loading import TrainLoader
+from biasbed.data.source import MemorySource
+from biasbed.data.streams import BatchPlan, Part, Stream
 from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD
 
 Load = Callable[[Path], torch.Tensor]
@@ -88,10 +91,10 @@ def distances(paths: list[Path]) -> None:
 def memory(source: FolderSource, epochs: int) -> None:
     """Print the private memory of a loader's workers after each of several epochs."""
     stream = Stream((Part(source, 1.0, transforms.training(224, Augment())),), 32)
-    loader = TrainLoader(BatchPlan({MAIN: stream}, 0), 0, 2, 2, False)
+    loader = TrainLoader(BatchPlan({MAIN: stream}, 0), 2, False)
     sizes = []
     for epoch in range(epochs):
-        for _ in loader.from_step(epoch * stream.steps_per_epoch):
+        for _ in loader.from_step(epoch * stream.steps_per_epoch, (epoch + 1) * stream.steps_per_epoch):
             pass
         workers = loader.loader._iterator._workers  # type: ignore[union-attr]
         sizes.append(sum(private_mb(worker.pid) for worker in workers))
@@ -106,7 +109,7 @@ def private_mb(pid: int) -> float:
 
 def waiting(root: Path) -> None:
     """Print the share of its time that a training of ResNet-18 on one process with one loader worker waits for data."""
-    from biasbed.algorithms.base import Stage
+    from biasbed.algorithms.requests import Stage
     from biasbed.compute.distributed import Group
     from biasbed.tracking.folder import RunFolder
     from biasbed.training import job
@@ -123,13 +126,28 @@ def waiting(root: Path) -> None:
         settings = {**values, "batch_size": 8, "workers": 1, "nproc": 1, "val_fraction": 0.01, "epochs": 1}
         planned = job.plan(resolve(settings))
         engine = _engine(planned, RunFolder(Path(folder) / "run"), Group())
-        engine._boundary = lambda bar, is_last: None  # type: ignore[method-assign]
+        engine._boundary = lambda bar: None  # type: ignore[method-assign]
         began = time.perf_counter()
         with contextlib.redirect_stderr(io.StringIO()):
-            engine._run_stage(Stage("main", engine.algorithm.update), is_last=True)
+            engine._run_stage(Stage(MAIN, engine.algorithm.update))
         took = time.perf_counter() - began
-        engine.loader.close()
     print(f"waiting      {100 * engine._waited / took:.1f} % of a training's {took:.0f} s (resnet18, 224 px, 1 worker)")
+
+
+def in_memory(batch_size: int = 128, steps: int = 300) -> None:
+    """Print the main process's time for a step of small images that are in memory."""
+    count = 60_000
+    images = np.random.default_rng(0).integers(0, 255, (count, 3, 28, 28), dtype=np.uint8)
+    about = dict(name="digits", classes=("0", "1"), y=np.arange(count) % 2, ids=[str(row) for row in range(count)])
+    source = MemorySource(**about, images=images)  # type: ignore[arg-type]
+    stream = Stream((Part(source, 1.0, transforms.training(28, Augment(crop=False, flip=False))),), batch_size)
+    read = TrainLoader(BatchPlan({MAIN: stream}, 0), 0, False).from_step(0, steps + 1)
+    next(read)
+    began = time.process_time()
+    for _ in read:
+        pass
+    each = (time.process_time() - began) / steps
+    print(f"in memory    {1000 * each:.2f} ms a step of {batch_size} images of 28 pixels, no loader process")
 
 
 def main() -> None:
@@ -147,6 +165,7 @@ def main() -> None:
     plain = reference_side(reference.Resize(256), reference.CenterCrop(224))
     compare("evaluation", evaluation, plain, paths, options.rounds)
     distances(paths)
+    in_memory()
     memory(open_folder(options.folder, "images"), options.epochs)
     waiting(options.folder)
 

@@ -25,6 +25,7 @@ BUSY: Mapping[str, Mapping[str, Any]] = {
     "padain": {"p": 1.0},
     "sagnet": {"dropout": 0.5},
     "debiased": {"multi_grid": True},
+    "helpers.toys:Coupled": {"label": 4},  # of eight images the fifth is, so that one of two processes has none
 }
 # Networks in place of prepared ones: the same layout, narrow, at random weights.
 STAND_INS: Mapping[str, Mapping[str, Any]] = {
