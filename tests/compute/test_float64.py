@@ -14,7 +14,6 @@ from biasbed.data.source import MemorySource
 from biasbed.data.transforms import fitted
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.suites.sets import EvaluationSet
-from biasbed.tasks import MultiClass
 from helpers.making import batch_for, make
 from helpers.ranks import gradients, in_two_processes
 
@@ -62,9 +61,7 @@ def test_decisions_are_made_of_what_the_network_gives() -> None:
         ids=["1", "2", "3"],
         images=np.zeros((3, 3, 8, 8), dtype=np.uint8),
     )
-    evaluator = Evaluator(
-        [EvaluationSet("set", source, fitted(8))], Group(), Precision(), MultiClass(), 2, 0, skip_corrupt=False
-    )
+    evaluator = Evaluator([EvaluationSet("set", source, fitted(8))], Group(), Precision(), 2, 0, skip_corrupt=False)
     logits = torch.tensor([1.0, 1.0 + 1e-12], dtype=torch.float64)
     found = evaluator.decide(lambda x: logits.expand(len(x), 2))
     assert found is not None

@@ -90,7 +90,7 @@ def test_two_processes_go_on_with_the_next_condition(net: list[str], tracking: s
     killed = children.run(words, {**home, "SEEN": str(seen[0])}, processes=2, kill=("evaluation", moment, "SIGKILL"))
     assert killed.returncode
     (folder,) = run_folders(tmp_path / "home")
-    kept = {int(path.stem.partition("-")[2]) for path in folder.glob("predictions/fogged/piece-*.npz")}
+    kept = {int(path.stem.partition("-")[2]) for path in folder.glob("predictions/fogged/last-*.npz")}
     assert kept == set(range(len(kept)))
     assert len(kept) in (
         (moment - 4) // 2,
@@ -99,7 +99,7 @@ def test_two_processes_go_on_with_the_next_condition(net: list[str], tracking: s
 
     done = children.run(words, {**home, "SEEN": str(seen[1])}, processes=2)
     assert done.returncode == 0, done.stderr
-    assert not [*folder.glob("predictions/*/piece-*")]
+    assert not [*folder.glob("predictions/*/*.npz")]
     later = Counter(seen[1].read_text().split())
     assert set(later.values()) == {1}
     assert {name.partition("/")[0] for name in later} == set(toy_suite.FOGS[len(kept) :])
@@ -122,7 +122,7 @@ def test_a_damaged_piece_is_decided_again(tmp_path: Path) -> None:
     kept.keep(entry, 1, {**piece, "row": piece["row"] + 25})  # of other images
     kept.keep(entry, 2, {**piece, "row": piece["row"] + 48, "loss": np.zeros(23)})
     assert kept.begun([entry])["fogged"].keys() == {0, 3}
-    path = tmp_path / "predictions" / "fogged" / "piece-0.npz"
+    path = tmp_path / "predictions" / "fogged" / "last-0.npz"
     path.write_bytes(path.read_bytes()[:-20])
     assert kept.begun([entry])["fogged"].keys() == {3}
 

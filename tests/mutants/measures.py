@@ -253,8 +253,8 @@ MUTANTS: list[Mutant] = [
         "training/test_engine.py::test_parts_of_a_batch_are_its_examples_in_order",
         (
             "batch: labels of other images in its parts",
-            "chunks = {name: torch.tensor_split(value, parts)",
-            "chunks = {name: torch.tensor_split(value.flip(0) if name == 'y' else value, parts)",
+            "chunks = {name: self._chunks(value, parts)",
+            "chunks = {name: self._chunks(value.flip(0) if name == 'y' else value, parts)",
             "labels of other images",
         ),
     ),
@@ -302,8 +302,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "streams: domains by their size",
-            "Part(source, 1 / len(rows), transform, by, replacement, own)",
-            "Part(source, len(own) / len(source), transform, by, replacement, own)",
+            "replace(whole, share=1 / len(of_domains), ",
+            "replace(whole, share=len(own) / len(whole), ",
             "no equal parts of every domain",
             "data/test_balance.py::test_every_step_has_equal_parts_of_every_domain",
         ),

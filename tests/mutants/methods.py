@@ -302,10 +302,10 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{NETWORKS}/surgery.py",
+        f"{NETWORKS}/statistics.py",
         "networks/test_requests.py::test_statistics_stay_whatever_is_trained",
         (
-            "surgery: statistics frozen until the next train()",
+            "networks: statistics frozen until the next train()",
             "norm.train = KeptStatistics(norm)  # type: ignore[assignment, method-assign]",
             "pass",
             "the engine calls train() before every epoch",
@@ -332,8 +332,8 @@ MUTANTS: list[Mutant] = [
         "networks/test_requests.py::test_from_scratch_nothing_is_frozen",
         (
             "networks: statistics of nothing kept",
-            "        if settings.freeze_statistics:\n            surgery.freeze_statistics(backbone)",
-            "    if settings.freeze_statistics:\n        surgery.freeze_statistics(backbone)",
+            "        if settings.freeze_statistics:\n            statistics.freeze_statistics(backbone)",
+            "    if settings.freeze_statistics:\n        statistics.freeze_statistics(backbone)",
             "further networks start from scratch, with a mean of 0 and a variance of 1",
         ),
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from biasbed.config import NetworkSettings
-from biasbed.networks import surgery
+from biasbed.networks import statistics
 from biasbed.networks.backbones import Form, check_name, create, resolve
 from biasbed.networks.lineage import origin, read, start
 from biasbed.networks.network import Network, Normalise, as_input
@@ -45,7 +45,7 @@ def build(
     if init != "scratch":
         load_weights(backbone, read(architecture, init), f"init={init}", name)
         if settings.freeze_statistics:
-            surgery.freeze_statistics(backbone)
+            statistics.freeze_statistics(backbone)
     if settings.scale != "auto":
         mean, std = ([value] * settings.channels for value in SCALES[settings.scale])
         if hasattr(backbone, "transform_input"):  # torchvision's own shift of its input (Inception, GoogLeNet)

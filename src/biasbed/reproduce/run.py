@@ -27,7 +27,7 @@ from biasbed.system.processes import interruptible
 from biasbed.tracking.folder import RunFolder, exclusive
 from biasbed.tracking.server import guarded, resolve_uri, writer
 from biasbed.tracking.tracker import Tracker, take_run_id
-from biasbed.training import best
+from biasbed.training import results
 
 STUDY = "reproduce"
 
@@ -181,7 +181,7 @@ def _waiting(plan: Reproduction) -> RunFolder | None:
     for folder in folders:
         state = folder.read_state()
         same = state.get("tags", {}).get(record.RUN_KEY) == plan.tags.get(record.RUN_KEY)
-        if same and folder.is_done and not state.get("sent") and best.reopen_if_lost(folder) is None:
+        if same and folder.is_done and not state.get("sent") and results.reopen_if_lost(folder) is None:
             return folder
     return None
 

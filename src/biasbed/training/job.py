@@ -20,7 +20,7 @@ from biasbed.suites import open_suite
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
 from biasbed.tracking.folder import RunFolder, folder_for, home
-from biasbed.training import best
+from biasbed.training import results
 from biasbed.training.resolve import config_hash, run_key
 
 
@@ -173,7 +173,7 @@ def take_place(job: Job) -> RunFolder:
     """The folder to train in. A training whose results were lost before they were sent is one that has not ended."""
     folder = find_folder(job)
     if folder.is_done and not folder.read_state().get("sent"):
-        best.reopen_if_lost(folder)
+        results.reopen_if_lost(folder)
     return folder
 
 
