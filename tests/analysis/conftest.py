@@ -14,6 +14,7 @@ from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.statistics import bayesian, evidence, per_set, planner
+from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.settings import build
 from helpers.toy_runs import THREE, Recorder, fill
 
@@ -87,7 +88,7 @@ def without_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
 def without_sizes(gather: Callable[..., evidence.PairwiseResults]) -> Callable[..., evidence.PairwiseResults]:
     """`evidence.gather` as where nothing could be tested over sets: all frames, and those over sets empty."""
 
-    def gathered(comparisons: tuple[evidence.RankTests, ...], *rest: object) -> evidence.PairwiseResults:
+    def gathered(comparisons: tuple[RankTests, ...], *rest: object) -> evidence.PairwiseResults:
         skipped = [dataclasses.replace(comparison, skipped="a test does without") for comparison in comparisons]
         return gather(skipped, *rest)
 
