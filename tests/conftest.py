@@ -132,7 +132,7 @@ def tracking(
     return uri
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def train_flags(image_root: Path) -> list[str]:
     """A training of a few seconds' work in all: 41 training images, 3 epochs, two test sets."""
     return [

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from biasbed.analysis.command import Outcome
+from biasbed.analysis.options import AnalyzeOptions
+from biasbed.analysis.result import Analysis, compute
+from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.statistics import bayesian, evidence, per_set, planner
+from biasbed.analysis.statistics.friedman import RankTests
+from biasbed.settings import build
 from helpers.toy_runs import THREE, Recorder, fill
 
 
@@ -41,6 +49,15 @@ def full(_empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
         return recorder.analyze(), recorder
 
 
+@pytest.fixture(scope="session")
+def published(published_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+    """The imported BiasBed results, analysed with everything; tests only look at it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BIASBED_HOME", str(tmp_path_factory.mktemp("home")))
+        options = build(AnalyzeOptions, {"tracking_uri": published_uri, "study": "published_biasbed"})
+        return compute(RunStore(published_uri), options)
+
+
 @pytest.fixture
 def outcome(full: tuple[Outcome, Recorder]) -> Outcome:
     return full[0]
@@ -52,3 +69,27 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     from biasbed.analysis.report import figures
 
     monkeypatch.setattr(figures, "_all", lambda analysis: iter(()))
+
+
+@pytest.fixture
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulations take most of an analysis of few runs; where their numbers are not the subject, coarse ones do."""
+    draws = ((planner, "SIMULATIONS"), (planner, "RATE_SIMULATIONS"), (per_set, "PERMUTATIONS"), (bayesian, "SAMPLES"))
+    for module, name in draws:
+        monkeypatch.setattr(module, name, 200)
+
+
+@pytest.fixture
+def without_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Effects, stability and power take most of an analysis; tests of what is compared do without."""
+    monkeypatch.setattr(evidence, "gather", without_sizes(evidence.gather))
+
+
+def without_sizes(gather: Callable[..., evidence.PairwiseResults]) -> Callable[..., evidence.PairwiseResults]:
+    """`evidence.gather` as where nothing could be tested over sets: all frames, and those over sets empty."""
+
+    def gathered(comparisons: tuple[RankTests, ...], *rest: object) -> evidence.PairwiseResults:
+        skipped = [dataclasses.replace(comparison, skipped="a test does without") for comparison in comparisons]
+        return gather(skipped, *rest)
+
+    return gathered

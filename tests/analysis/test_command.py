@@ -13,16 +13,14 @@ from scipy import stats
 from biasbed import record
 from biasbed.analysis import command
 from biasbed.analysis.command import Outcome
-from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report import summary
-from biasbed.analysis.result import compute
-from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.report import figures, summary
+from biasbed.analysis.result import Analysis
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places
 from biasbed.tracking.comparison import TAG, unpacked
 from helpers.toy_runs import SETS, THREE, Recorder, fill
 
-quick = pytest.mark.usefixtures("without_figures")
+quick = pytest.mark.usefixtures("without_figures", "few_draws")
 
 
 def names(folder: Path) -> set[str]:
@@ -96,10 +94,17 @@ def test_tables_of_the_tests_agree_with_the_result(outcome: Outcome) -> None:
     assert (pairs["significant"] == (pairs["omnibus_significant"] & (pairs["p"] < 0.05))).all()
 
 
-def test_the_same_runs_give_the_same_files(full: tuple[Outcome, Recorder]) -> None:
+@pytest.mark.parametrize("drawn", ["scores", pytest.param("", id="all", marks=pytest.mark.slow)])
+def test_the_same_runs_give_the_same_files(
+    full: tuple[Outcome, Recorder], drawn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the figures, which take seconds, one is drawn again by default."""
     outcome, recorder = full
+    every = figures._all
+    monkeypatch.setattr(figures, "_all", lambda analysis: (one for one in every(analysis) if one[0].endswith(drawn)))
     again = recorder.analyze(output_dir=str(recorder.folder / "again"))
-    for name in names(outcome.output_dir) - {"report.html"}:
+    assert {name.partition("/")[0] for name in names(outcome.output_dir) - names(again.output_dir)} <= {"figures"}
+    for name in names(again.output_dir) - ({"report.html", "manifest.json"} if drawn else {"report.html"}):
         assert (outcome.output_dir / name).read_bytes() == (again.output_dir / name).read_bytes(), name
 
 
@@ -256,9 +261,8 @@ def test_it_ends_with_the_link_to_the_comparison(recorder: Recorder, capsys: pyt
     assert [name.rpartition(".")[2] for name in view["groupsExpanded"]] == list(THREE)
 
 
-def test_of_published_runs_those_of_the_rule_are_compared(published_uri: str) -> None:
-    options = AnalyzeOptions(tracking_uri=published_uri, study="published_biasbed", selection="best_validation")
-    found = command.compared(compute(RunStore(published_uri), options))
+def test_of_published_runs_those_of_the_rule_are_compared(published: Analysis) -> None:
+    found = command.compared(published)
     assert found.tags[record.SELECTION] == "best_validation"
     assert set(found.algorithms) >= {"erm", "infodrop"}
     assert found.size == 79

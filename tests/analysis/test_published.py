@@ -29,11 +29,10 @@ PAPER_DISAGREES = {
 }
 
 
-@pytest.fixture(scope="module")
-def analysis(published_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BIASBED_HOME", str(tmp_path_factory.mktemp("home")))
-        return compute(RunStore(published_uri), options(published_uri))
+@pytest.fixture
+def analysis(published: Analysis) -> Analysis:
+    """Under the protocol's own rule, the best validation."""
+    return published
 
 
 def options(uri: str, **values: object) -> AnalyzeOptions:
@@ -115,6 +114,7 @@ def test_how_many_of_table_2s_160_numbers_agree_to_the_printed_digit(analysis: A
     assert agree == {"mean": 58, "std": 64}
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_table_1_as_far_as_the_published_runs_reach(analysis: Analysis, published_uri: str) -> None:
     """Its validation column, and that its oracle is above everything; curves for the oracle were not published.
 
@@ -191,6 +191,7 @@ def test_strict_setting_leaves_out_what_training_data_was_made_with(analysis: An
     }  # fmt: skip
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_without_those_algorithms_no_set_is_left_out(published_uri: str) -> None:
     result = compute(RunStore(published_uri), options(published_uri, algorithms="erm,padain,sagnet"))
     assert [comparison.setting for comparison in result.comparisons] == ["all"]
@@ -206,6 +207,7 @@ def test_what_is_odd_about_the_list_is_said(analysis: Analysis) -> None:
 # --- the rule is the paper's ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_last_n_is_published_for_30_epochs(published_uri: str) -> None:
     result = compute(RunStore(published_uri), options(published_uri, selection="last_n"))
     assert result.rule.label == "as published: the mean over the last 30 epochs"
@@ -249,6 +251,7 @@ def test_ten_sets_are_too_few_for_all_pairs_of_eight(analysis: Analysis) -> None
     assert {verdicts["all", "debiased", name] for name in ("erm", "infodrop", "padain", "sagnet")} == {"a better"}
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_against_erm_as_control_three_methods_differ(published_uri: str) -> None:
     found = compute(RunStore(published_uri), options(published_uri, control="erm")).evidence.wilcoxon
     found = found[(found["setting"] == "all") & found["significant"]]

@@ -10,7 +10,7 @@ import pytest
 
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import doubts, latex
-from biasbed.analysis.result import compute
+from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.settings import build
 from helpers.toy_runs import SETS, Recorder
@@ -53,15 +53,13 @@ def test_published_deviations_pool_as_all_epochs_would(published_uri: str) -> No
         assert found[cell]["std_pooled"] == pytest.approx(statistics.pstdev(values))
 
 
-def test_the_published_runs_are_not_called_lucky(published_uri: str) -> None:
+def test_the_published_runs_are_not_called_lucky(published: Analysis) -> None:
     """Their run part is 0.16 points beside interactions of 7.8: what F rejects too often is its own."""
-    options = build(AnalyzeOptions, {"study": "published_biasbed", "tracking_uri": published_uri})
-    analysis = compute(RunStore(published_uri), options)
-    luck = analysis.evidence.limits[0].luck
+    luck = published.evidence.limits[0].luck
     assert luck is not None
     assert luck.without_it.interval[0] < luck.with_it.value < 0.06
     assert luck.excess[1] < 0.005
-    assert not any("luck" in line for line in doubts.weaknesses(analysis))
+    assert not any("luck" in line for line in doubts.weaknesses(published))
 
 
 def test_table_1_has_oracle_rule_and_difference(recorder: Recorder) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -47,7 +48,13 @@ def assert_close(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor], 
         torch.testing.assert_close(left[name], right[name], **tolerance, msg=lambda text, name=name: f"{name}: {text}")
 
 
-@pytest.mark.parametrize("toy", TOYS)
+def by_default(*toys: str) -> list[Any]:
+    """All of them, and those that are not named here as slow tests."""
+    return [toy if toy in toys else pytest.param(toy, marks=pytest.mark.slow) for toy in TOYS]
+
+
+# The gradients of all methods on two processes are the conformance suite's.
+@pytest.mark.parametrize("toy", by_default("LfFLike", "Streaming", "Staged", "Coupled"))
 def test_one_process_and_two_make_the_same_updates(toy: str, image_root: Path, tmp_path: Path) -> None:
     words = flags(image_root, f"helpers.toys:{toy}")
     one, two = train(tmp_path / "one", words), train(tmp_path / "two", words, processes=2)
@@ -57,7 +64,8 @@ def test_one_process_and_two_make_the_same_updates(toy: str, image_root: Path, t
             assert left[name] == pytest.approx(right[name], rel=1e-4), (epoch, name)
 
 
-@pytest.mark.parametrize("toy", TOYS)
+# By default those whose ranks have something of their own to keep; Plain is ended by a signal below, as exactly.
+@pytest.mark.parametrize("toy", by_default("LfFLike", "Streaming", "Staged"))
 def test_two_processes_killed_and_resumed_are_bit_equal(toy: str, image_root: Path, tmp_path: Path) -> None:
     noise = ("--hparams.noise", "0.1") if toy in ("Plain", "LfFLike") else ()
     words = flags(image_root, f"helpers.toys:{toy}", *noise)

@@ -23,16 +23,25 @@ from biasbed.options import EvaluateOptions
 from biasbed.settings import build, flatten
 from biasbed.suites import open_suite
 from biasbed.suites.label_maps import IDENTITY, LabelMap
-from helpers.children import Command
+from helpers.children import Command, train_at
 from helpers.runs import all_runs, run_folders, timeless
 
 
+@pytest.fixture(scope="module")
+def logged(train_flags: list[str], _empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a server's database and of a training that logged its model there."""
+    here = tmp_path_factory.mktemp("logged")
+    words = ("train", *train_flags, "--epochs", "1", "--log_model", "true", "--algorithm", "infodrop")
+    train_at(here, _empty_store, words)
+    return here
+
+
 @pytest.fixture
-def trained(biasbed: Command, train_flags: list[str], tracking: str, tmp_path: Path) -> tuple[str, Path]:
-    """(run id, folder) of a training that logged its model."""
-    biasbed("train", *train_flags, "--epochs", "1", "--log_model", "true", "--algorithm", "infodrop")
+def trained(logged: Path, tracking: str) -> tuple[str, Path]:
+    """(run id, folder) of that training, whose run this test's server has."""
+    shutil.copy(logged / "mlflow.db", tracking.removeprefix("sqlite:///"))
     (run,) = all_runs(tracking, kind="train")
-    return run.info.run_id, run_folders(tmp_path / "home")[0]
+    return run.info.run_id, run_folders(logged / "home")[0]
 
 
 def test_the_logged_model_is_the_best_checkpoint(trained: tuple[str, Path], tracking: str) -> None:
@@ -218,7 +227,7 @@ def test_an_imagenet_model_on_the_real_stimuli(
 ) -> None:
     """Random weights on the real stimuli; then its stored decisions are scored, and compared with the model's own."""
     words = ("--model", "torchvision:resnet18", "--weights", str(weights_file), "--suite", "biasbed")
-    words += ("--data_dir", str(shared / "data"), "--image_size", "64", "--sets", "edge,silhouette,cue_conflict")
+    words += ("--data_dir", str(shared / "data"), "--image_size", "32", "--sets", "edge,silhouette,cue_conflict")
     shown = biasbed("evaluate", *words).stdout
     assert "grouped-prob_mean" in shown
     assert "mean reciprocal rank" in shown
@@ -260,7 +269,7 @@ def test_a_file_that_is_no_checkpoint(tmp_path: Path, biasbed: Command) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("toy", ["LfFLike", "SagNetLike"])
+@pytest.mark.parametrize("toy", ["LfFLike", pytest.param("SagNetLike", marks=pytest.mark.slow)])
 def test_methods_with_state_of_their_own_are_logged_and_found_again(
     toy: str, biasbed: Command, train_flags: list[str], image_root: Path, tracking: str, tmp_path: Path
 ) -> None:

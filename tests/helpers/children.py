@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.forkserver
 import os
+import shutil
 import socket
 import sys
 import tempfile
@@ -84,6 +85,17 @@ def run(
         codes = [child.exitcode or 0 for child in children]
         texts = ["".join(Path(f"{folder}/{rank}.{s}").read_text() for rank in range(processes)) for s in ("out", "err")]
     return Done(next((code for code in codes if code), 0), *texts)
+
+
+def train_at(here: Path, store: Path, words: Sequence[str]) -> None:
+    """`biasbed <words>` in a folder that gets its own database (a copy of the empty `store`) and output folder `home`.
+
+    So a module's tests can copy one training and its run in place of training each on its own.
+    """
+    shutil.copy(store, here / "mlflow.db")
+    env = {"MLFLOW_TRACKING_URI": f"sqlite:///{here / 'mlflow.db'}", "BIASBED_HOME": str(here / "home")}
+    done = run(words, env=env, cwd=here)
+    assert done.returncode == 0, done.stderr
 
 
 def start_server() -> None:

@@ -238,8 +238,14 @@ def folder_words(root: Path, *more: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("workers", ["0", "1"])
-@pytest.mark.parametrize("where", ["good", "test"])
+@pytest.mark.parametrize(
+    ("where", "workers"),
+    [
+        ("good", "1"),
+        ("test", "0"),
+        *(pytest.param(*both, marks=pytest.mark.slow) for both in (("good", "0"), ("test", "1"))),
+    ],
+)
 def test_a_truncated_image_stops_the_run_by_name(
     where: str, workers: str, broken: Path, biasbed: Command, tracking: str
 ) -> None:

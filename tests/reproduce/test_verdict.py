@@ -102,7 +102,7 @@ def test_the_limit_is_where_different_begins() -> None:
         assert {found[name] for name in DECIDING} == wanted  # all three are one number here, up to its scale
 
 
-@pytest.mark.parametrize("seeds", [3, 9])
+@pytest.mark.parametrize("seeds", [3, pytest.param(9, marks=pytest.mark.slow)])
 def test_another_seed_is_called_different_as_rarely_as_promised(seeds: int) -> None:
     """Independent normal scores, as many as twelve metrics: the family's level is kept."""
     generator = np.random.default_rng(0)

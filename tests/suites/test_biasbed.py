@@ -247,7 +247,7 @@ def test_real_stimuli_are_tested_end_to_end(shared: Path, biasbed: Command, trac
     torch.manual_seed(0)
     torch.save(torchvision.models.resnet18(num_classes=1000).state_dict(), tmp_path / "resnet18.pth")
     words = ("--weights", str(tmp_path / "resnet18.pth"), "--suite", "biasbed", "--data_dir", str(tmp_path / "data"))
-    done = biasbed("evaluate", "--model", "torchvision:resnet18", *words, "--image_size", "64")
+    done = biasbed("evaluate", "--model", "torchvision:resnet18", *words, "--image_size", "32")
     (run,) = all_runs(tracking, kind="evaluate")
     (folder,) = (tmp_path / "home").rglob("predictions")
     for name, count in (("silhouette", 160), ("edge", 160), ("cue_conflict", 320)):

@@ -21,7 +21,7 @@ def trained(home: Path, *words: str) -> dict[str, float]:
 
 
 def test_a_short_training_has_every_set(tmp_path: Path) -> None:
-    metrics = trained(tmp_path, "--epochs", "1", "--sets", "in_domain,cue_conflict")
+    metrics = trained(tmp_path, "--epochs", "1", "--image_size", "16", "--sets", "in_domain,cue_conflict")
     assert {"test/accuracy/in_domain", "test/shape_bias/cue_conflict", "val/accuracy/val"} <= set(metrics)
     assert "test/accuracy/edge" not in metrics
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from biasbed import cli
+from helpers import children
 from helpers.children import Command
 from helpers.runs import all_runs, run_folders
 
@@ -28,18 +29,40 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:300])
 
 
+@pytest.fixture(scope="module")
+def finished(train_flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output folder of a finished training that no server has."""
+    home = tmp_path_factory.mktemp("finished")
+    words = ["train", *train_flags, "--epochs", "1", "--tracking", "offline"]
+    done = children.run(words, env={"BIASBED_HOME": str(home)})
+    assert done.returncode == 0, done.stderr
+    return home
+
+
 @pytest.fixture
-def offline(train_flags: list[str], biasbed: Command, tmp_path: Path) -> Path:
-    """The folder of a finished training that no server has."""
-    biasbed("train", *train_flags, "--epochs", "1", "--tracking", "offline")
+def offline(finished: Path, tracking: str, tmp_path: Path) -> Path:
+    """The folder of that training, in this test's own output folder."""
+    shutil.copytree(finished, tmp_path / "home", symlinks=True)
     return run_folders(tmp_path / "home")[0]
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lost", ["best.ckpt", "predictions/ink/best.parquet", "predictions/ink/last.parquet"])
-@pytest.mark.parametrize("spoil", [Path.unlink, cut])
+def spoilt(*slow: tuple[Callable[[Path], None], str]) -> list[Any]:
+    """(how, what) of every loss; in `slow` those of which others hold by default either half."""
+    names = ("best.ckpt", "predictions/ink/best.parquet", "predictions/ink/last.parquet")
+    every = [(how, name) for how in (Path.unlink, cut) for name in names]
+    marks = {True: [pytest.mark.slow], False: []}
+    return [
+        pytest.param(how, name, id=f"{how.__name__}-{name}", marks=marks[(how, name) in slow]) for how, name in every
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "lost"),
+    spoilt((cut, "best.ckpt"), (cut, "predictions/ink/best.parquet"), (Path.unlink, "predictions/ink/last.parquet")),
+)
 def test_results_that_were_lost_are_not_sent_until_the_same_command_has_mended_them(
     lost: str,
     spoil: Callable[[Path], None],

@@ -35,7 +35,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory, image_root: Path) -> Pat
 
 def _flags(image_root: Path) -> list[str]:
     return [
-        *("--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "32"),
+        *("--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "16"),
         *("--epochs", str(EPOCHS), "--batch_size", "8", "--backbone", "resnet10", "--optim.lr_batch", "none"),
         *("--optim.lr", "0.02", "--device", "cpu", "--log_model", "false", *FLAGS),
     ]
@@ -49,7 +49,8 @@ def _random(low: int, high: int) -> int:
 @pytest.mark.parametrize(
     ("moment", "count"),
     [
-        ("step", _random(STEPS_PER_EPOCH + 2, EPOCHS * STEPS_PER_EPOCH)),
+        # Held by default where a checkpoint is damaged, and where there is one in the middle of an epoch.
+        pytest.param("step", _random(STEPS_PER_EPOCH + 2, EPOCHS * STEPS_PER_EPOCH), marks=pytest.mark.slow),
         ("evaluation", _random(DECISIONS_PER_EPOCH + 2, EPOCHS * DECISIONS_PER_EPOCH)),
         ("saved", 2),
     ],

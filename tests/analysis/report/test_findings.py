@@ -15,6 +15,8 @@ from biasbed.analysis.result import compute
 from biasbed.analysis.runs.store import RunStore
 from helpers.toy_runs import THREE, Recorder, fill
 
+pytestmark = pytest.mark.usefixtures("few_draws")
+
 DIFFERENT = {"a": (0.9,) * 6, "b": (0.6, 0.61, 0.62, 0.63, 0.64, 0.65), "c": (0.2, 0.25, 0.21, 0.22, 0.3, 0.2)}
 ALIKE = {"a": (0.5, 0.4) * 3, "b": (0.4, 0.5) * 3, "c": (0.45, 0.45) * 3}
 

@@ -21,6 +21,8 @@ from biasbed.analysis.selection.select import SELECTED_COLUMNS
 from biasbed.errors import Failure, UsageError
 from helpers.toy_runs import Recorder, make_protocol
 
+pytestmark = pytest.mark.usefixtures("without_evidence")
+
 STEPS = 3
 
 

@@ -14,6 +14,8 @@ from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import Failure, UsageError
 from helpers.toy_runs import PROTOCOL, SETS, Recorder, make_protocol
 
+pytestmark = pytest.mark.usefixtures("without_evidence")
+
 GOOD = (0.9, 0.6, 0.5, 0.7, 0.4, 0.3)
 BETTER = (0.91, 0.7, 0.6, 0.8, 0.5, 0.4)
 WORSE = (0.89, 0.5, 0.4, 0.6, 0.3, 0.2)

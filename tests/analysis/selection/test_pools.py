@@ -13,6 +13,8 @@ from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import Failure, UsageError
 from helpers.toy_runs import Recorder
 
+pytestmark = pytest.mark.usefixtures("without_evidence")
+
 DOMAINS = ("art", "photo")
 MONITOR = record.Derived(
     *("val", "accuracy", "training_domains", "mean"),

@@ -61,6 +61,7 @@ def test_published_runs_against_themselves_agree_in_every_cell(beside: Recorder)
     pd.testing.assert_series_equal(card["std"], card["published_std"], check_names=False)
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_a_perturbed_copy_differs_where_it_was_perturbed(beside: Recorder) -> None:
     train_copies(beside, shift={"imagenet": -2.0, "edge": 0.1}, num_runs=10)
     card = own(beside, compare="published").reproduction
@@ -73,6 +74,7 @@ def test_a_perturbed_copy_differs_where_it_was_perturbed(beside: Recorder) -> No
     assert set(card[card["dataset"] != "imagenet"]["verdict"]) == {AGREES}
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_the_card_is_written_printed_and_returned(beside: Recorder) -> None:
     train_copies(beside)
     analysis = own(beside, compare="published", sets="imagenet,edge")
@@ -90,14 +92,15 @@ def test_the_card_is_written_printed_and_returned(beside: Recorder) -> None:
 # --- in the same tables -----------------------------------------------------------------------------------------------
 
 
-def test_published_runs_stand_beside_ones_own_marked(beside: Recorder) -> None:
+@pytest.mark.usefixtures("few_draws")
+def test_published_runs_stand_beside_ones_own_marked(beside: Recorder, published: Analysis) -> None:
     train_copies(beside)
     analysis = own(beside, with_published=True, control="erm@biasbed")
     assert len(analysis.algorithms) == 3 + 8
     assert analysis.published_algorithms == {name for name in analysis.algorithms if name.endswith("@biasbed")}
     assert analysis.runs_sentence.startswith("9 train and 79 published runs of 11 algorithms on 10 sets")
     scores = analysis.scores.set_index(["algorithm", "dataset"])
-    alone = load(beside.uri, study="published_biasbed", bootstrap=200).scores.set_index(["algorithm", "dataset"])
+    alone = published.scores.set_index(["algorithm", "dataset"])
     for name in ("erm", "sagnet", "deepaug_cae"):
         assert scores.loc[f"{name}@biasbed", "mean"].to_dict() == alone.loc[name, "mean"].to_dict()
     assert set(analysis.evidence.wilcoxon["b"]) == {"erm@biasbed"}
@@ -109,6 +112,7 @@ def test_published_runs_stand_beside_ones_own_marked(beside: Recorder) -> None:
     assert kinds["erm@biasbed"].tolist() == ["published"]
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_only_wanted_algorithms_come_along(beside: Recorder) -> None:
     train_copies(beside)
     names = "erm,padain,deepaug_edsr@biasbed"
@@ -118,6 +122,7 @@ def test_only_wanted_algorithms_come_along(beside: Recorder) -> None:
         own(beside, with_published=True, algorithms="erm,ermm@biasbed")
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_rules_that_were_not_published_are_shown_for_ones_own_runs_only(beside: Recorder) -> None:
     train_copies(beside)
     analysis = own(beside, with_published=True, sets="imagenet,edge,sketch")
@@ -144,6 +149,7 @@ def test_sets_of_other_classes_are_left_out_and_others_counted(beside: Recorder)
     ]
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_without_a_common_set_or_rule_it_is_said_why(beside: Recorder) -> None:
     for algorithm in METHODS:
         beside.train(algorithm, 0, (0.5, 0.1, 0.2, 0.3, 0.4, 0.6), study="own")
@@ -155,6 +161,7 @@ def test_without_a_common_set_or_rule_it_is_said_why(beside: Recorder) -> None:
         own(beside, compare="published", selection="best_epoch")
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_without_a_common_algorithm_there_is_no_card(beside: Recorder) -> None:
     beside.train("mine", 0, [0.5] * 10, protocol=OWN, study="own")
     with pytest.raises(Failure, match=r"you have mine, and published are debiased, .*: no algorithm is among both"):

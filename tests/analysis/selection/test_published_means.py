@@ -21,6 +21,8 @@ from biasbed.published import cells, import_runs
 from helpers.papers import DOMAINS, DOMAINS_CSV, SHADES, SHADES_CSV, SHIFTS, SHIFTS_CSV, write
 from helpers.toy_runs import Recorder
 
+pytestmark = pytest.mark.usefixtures("few_draws")
+
 PACS = ("art", "cartoon", "photo", "sketch")  # the first is called otherwise than in the paper
 
 
