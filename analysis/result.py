@@ -189,7 +189,7 @@ class Analysis:
         counts += [f"{published} published"] if published else []
         known = layout(self.sets)
         sets = (
-            f"{len(self.sets)} columns of {len(known.blocks)} data sets"
+            f"{len(self.sets)} columns of {len(known.blocks)} data set{'s' * (len(known.blocks) != 1)}"
             if known.noun == "data set"
             else f"{len(self.sets)} sets"
         )

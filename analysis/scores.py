@@ -130,7 +130,8 @@ def block_scores(runs: pd.DataFrame, means: pd.DataFrame, columns: Sequence[Colu
                 spread = float(table.mean(axis=1).std()) if whole else math.nan
                 printed = published_means(of_row)
                 number = int(printed["num_runs"].min()) if len(printed) else len(table)
-                rows.append((algorithm, name, float(matrix[algorithm][name]), spread, number))
+                mean = float(matrix[algorithm][name])
+                rows.append((algorithm, name, mean, spread, 0 if math.isnan(mean) else number))
     return pd.DataFrame(rows, columns=list(SCORE_COLUMNS)).round(DIGITS)
 
 

@@ -18,6 +18,16 @@ def command_environment(extra: Mapping[str, str] | None = None) -> dict[str, str
     return {**os.environ, "PYTHONPATH": path, **(extra or {})}
 
 
+def small_training(image_root: Path, algorithm: str, *more: str, epochs: int = 2) -> list[str]:
+    """A training of some seconds that no server hears of, for processes that are started anew."""
+    return [
+        *("train", "--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "32"),
+        *("--epochs", str(epochs), "--batch_size", "12", "--backbone", "resnet10", "--optim.lr_batch", "none"),
+        *("--workers", "0", "--optim.lr", "0.05", "--device", "cpu", "--tracking", "offline"),
+        *("--algorithm", algorithm, *more),
+    ]
+
+
 def run_command(*words: str) -> subprocess.CompletedProcess[str]:
     """`biasbed <words>` in a Python that is started anew, as a user starts it, however it ends."""
     return subprocess.run(

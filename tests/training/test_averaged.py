@@ -18,6 +18,7 @@ from biasbed.evaluation.evaluator import Evaluator
 from biasbed.training import averaged, engine
 from helpers import children
 from helpers.averages import mean, valley
+from helpers.commands import small_training
 from helpers.runs import assert_equal, history, run_folders, weights
 
 SETTINGS = Swad(optimum_patience=2, overfit_patience=2, tolerance=1.05)
@@ -154,23 +155,7 @@ def test_killed_and_resumed_equals_uninterrupted(
 
 @pytest.mark.parametrize("average", [SMA, SWAD], ids=["sma", "swad"])
 def test_one_process_and_two_average_alike(average: tuple[str, ...], image_root: Path, tmp_path: Path) -> None:
-    words = [
-        *("train", "--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "32"),
-        *(
-            "--epochs",
-            "4",
-            "--batch_size",
-            "12",
-            "--backbone",
-            "resnet10",
-            "--optim.lr_batch",
-            "none",
-            "--workers",
-            "0",
-        ),
-        *("--optim.lr", "0.05", "--device", "cpu", "--tracking", "offline", "--algorithm", "helpers.toys:Plain"),
-        *average,
-    ]
+    words = small_training(image_root, "helpers.toys:Plain", *average, epochs=4)
     found = []
     for processes in (1, 2):
         home = tmp_path / str(processes)

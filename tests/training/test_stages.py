@@ -20,37 +20,18 @@ from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest
 from biasbed.batch import MAIN
 from biasbed.studies.plan import PlannedRun, standing
 from helpers import children, toys
-from helpers.commands import ROOT
+from helpers.commands import ROOT, small_training
 from helpers.making import make
 from helpers.runs import assert_equal, history, run_folders, weights
 
 STEPS = {"first": 7, "main": 4 * 2}  # of 42 images, in sixes and twelves
 
 
-def flags(image_root: Path, algorithm: str = "helpers.toys:Staged", *more: str) -> list[str]:
-    return [
-        *("train", "--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "32"),
-        *(
-            "--epochs",
-            "2",
-            "--batch_size",
-            "12",
-            "--backbone",
-            "resnet10",
-            "--optim.lr_batch",
-            "none",
-            "--workers",
-            "0",
-        ),
-        *("--optim.lr", "0.05", "--device", "cpu", "--tracking", "offline", "--algorithm", algorithm, *more),
-    ]
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, image_root: Path) -> Path:
     """The folder of a training of two stages and a pass that was never cut."""
     home = tmp_path_factory.mktemp("staged")
-    done = children.run(flags(image_root), env={"BIASBED_HOME": str(home)})
+    done = children.run(small_training(image_root, "helpers.toys:Staged"), env={"BIASBED_HOME": str(home)})
     assert done.returncode == 0, done.stderr
     assert "first, epoch 1: loss" in done.stderr
     return run_folders(home)[0]
@@ -106,7 +87,7 @@ def test_a_checkpoint_of_the_last_stage_is_tested_without_the_first(trained: Pat
 def test_killed_anywhere_and_resumed_equals_uninterrupted(
     moment: str, count: int, trained: Path, image_root: Path, tmp_path: Path
 ) -> None:
-    words, home = flags(image_root), {"BIASBED_HOME": str(tmp_path / "home")}
+    words, home = small_training(image_root, "helpers.toys:Staged"), {"BIASBED_HOME": str(tmp_path / "home")}
     killed = children.run(words, env=home, kill=(moment, count, "SIGKILL"))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     done = children.run(words, env=home)
@@ -142,7 +123,7 @@ def test_the_method_of_the_documentation_trains(
     (code,) = [block for block in blocks(ROOT / "docs" / "own_method.md") if "class Relearn" in block]
     (tmp_path / "my_relearn.py").write_text(code)
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
-    words = flags(image_root, f"{tmp_path / 'my_relearn.py'}:Relearn", "--hparams.first", "0.5")
+    words = small_training(image_root, f"{tmp_path / 'my_relearn.py'}:Relearn", "--hparams.first", "0.5")
     assert cli.main(words) == 0, capsys.readouterr().err
     (folder,) = run_folders(tmp_path / "home")
     assert set(pd.read_parquet(folder / "examples.parquet")["often"]) <= {1.0, 5.0}
@@ -252,7 +233,7 @@ def test_what_can_not_be_carried_out_is_one_line(
     wrong, code, message = WRONG[case]
     monkeypatch.setattr(toys, "Wrong", wrong, raising=False)
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
-    assert cli.main(flags(image_root, "helpers.toys:Wrong")) == code
+    assert cli.main(small_training(image_root, "helpers.toys:Wrong")) == code
     error = capsys.readouterr().err.strip().splitlines()
     assert message in error[-1]
     assert code == 1 or (len(error) == 1 and not run_folders(tmp_path / "home"))
@@ -261,6 +242,6 @@ def test_what_can_not_be_carried_out_is_one_line(
 def test_parts_that_processes_do_not_divide_and_a_loss_of_the_whole_batch_in_parts(
     image_root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main([*flags(image_root, "helpers.toys:Coupled"), "--accumulate", "2"]) == 2
+    assert cli.main([*small_training(image_root, "helpers.toys:Coupled"), "--accumulate", "2"]) == 2
     assert "accumulate=2: a loss of helpers.toys:Coupled depends on the whole batch" in capsys.readouterr().err
     assert algorithms.load("helpers.toys:Coupled").coupled

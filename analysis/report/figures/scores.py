@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from biasbed.analysis.columns import Column
 from biasbed.analysis.report.figures.style import CHANCE, GREY, LIGHT, WARNING, legend, look
 from biasbed.analysis.report.groups import ColumnGroup, groups
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.statistics.friedman import DIGITS
 
 # --- scores -----------------------------------------------------------------------------------------------------------
 
@@ -66,8 +66,10 @@ def _score_line(axes: Axes, analysis: Analysis, columns: Sequence[Column]) -> No
         x = np.arange(len(names)) + _offset(position, len(analysis.algorithms))
         errors = rows["std"].fillna(0.0)
         axes.errorbar(x, rows["mean"], errors, fmt=marker, ms=4, color=colour, lw=1, label=algorithm)
-    for i, chance in enumerate(map(_chance, columns)):
-        axes.plot([i - 0.42, i + 0.42], [chance, chance], color=GREY, lw=1, ls=":", label=CHANCE if i == 0 else None)
+    known = [(i, _chance(column)) for i, column in enumerate(columns) if _chance(column)]
+    for position, (i, chance) in enumerate(known):
+        label = None if position else CHANCE
+        axes.plot([i - 0.42, i + 0.42], [chance, chance], color=GREY, lw=1, ls=":", label=label)
     _set_axis(axes, names)
     for i in range(1, len(columns)):
         if columns[i].block != columns[i - 1].block and analysis.comparisons[0].noun == "data set":
@@ -75,8 +77,8 @@ def _score_line(axes: Axes, analysis: Analysis, columns: Sequence[Column]) -> No
 
 
 def _chance(entry: Column) -> float:
-    """What guessing scores; NaN where it is not known, as of a derived value."""
-    return entry.chance * entry.scale if entry.classes else math.nan
+    """What guessing scores; 0 where it is not known, as of a derived value."""
+    return entry.chance * entry.scale if entry.classes else 0.0
 
 
 def _offset(position: int, number: int) -> float:
@@ -142,7 +144,8 @@ def _epoch_panel(axes: Axes, analysis: Analysis, entry: Column) -> None:
         mean, spread = groups.mean(), groups.std().fillna(0.0)
         axes.plot(mean.index, mean, color=colour, ls=style, lw=1.3, label=algorithm)
         axes.fill_between(mean.index, mean - spread, mean + spread, color=colour, alpha=0.15, lw=0)
-    axes.axhline(_chance(entry), color=GREY, lw=0.8, ls=":", label=CHANCE)
+    if _chance(entry):
+        axes.axhline(_chance(entry), color=GREY, lw=0.8, ls=":", label=CHANCE)
     axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5, integer=True))
 
 
@@ -194,7 +197,8 @@ def selection_gap(analysis: Analysis, gaps: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(width, 2.3 * len(rules) + 1.2), layout="constrained")
     grid = figure.subplots(len(rules), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
     for axes, rule in zip(grid, rules, strict=True):
-        table = gaps[gaps["rule"] == rule].set_index(["algorithm", "dataset"])["gap"]
+        # Where all gaps are zero but for the order in which means were added up, none is to be seen.
+        table = gaps[gaps["rule"] == rule].set_index(["algorithm", "dataset"])["gap"].round(DIGITS)
         for position, algorithm in enumerate(analysis.algorithms):
             colour, _, marker = look(position)
             if algorithm not in table.index:

@@ -103,7 +103,7 @@ def from_checkpoint(path: Path, named: str = "auto", where: str = "") -> Trained
         data = _train_data(state["train_data"], len(classes))
         task = TASKS[state.get(checkpoint.TASK, MULTI_CLASS.name)]
         algorithm = make_algorithm(config, task, Group(), Precision(), data)
-        algorithm.load_marks(state.get("marks", {}))
+        algorithm.load_marks(state.get(checkpoint.MARKS, {}))
         algorithm.load_state_dict(state["algorithm"])
     except (UsageError, Failure) as error:
         raise type(error)(shown(str(error), 1000)) from None

@@ -16,7 +16,9 @@ from biasbed.system.files import whole
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 DESCRIPTION: Mapping[str, type] = {"config": dict, "classes": list, "train_data": dict, "algorithm": dict}
-TASK = "task"  # described too, where it is not the usual one: the name of `tasks.TASKS`
+# Described too, where there is something to say: the labels, by their name in `tasks.TASKS`; what the method froze and
+# released.
+TASK, MARKS = "task", "marks"
 # What training goes on from besides; `Engine.save` says what is in it.
 PROGRESS: Mapping[str, type | UnionType] = {
     **{"optimizers": dict, "precision": dict, "random": list, "tallies": list, "position": dict, "history": list},

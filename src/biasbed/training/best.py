@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from biasbed.compute import checkpoint
 from biasbed.errors import Failure
 from biasbed.training import results
 
 if TYPE_CHECKING:
+    from biasbed.algorithms.base import Algorithm
     from biasbed.training.engine import Engine
-
-MARKS = "marks"  # of a checkpoint: what was frozen and released
 
 
 def mend(engine: Engine, evaluated: int | None) -> None:
@@ -47,6 +47,17 @@ def mend(engine: Engine, evaluated: int | None) -> None:
             engine.write_decisions("last", evaluated)
 
 
+@contextlib.contextmanager
+def in_place(algorithm: Algorithm, kept: Mapping[str, Any]) -> Iterator[None]:
+    """Within the block an algorithm has the weights of a checkpoint."""
+    current = {name: tensor.clone() for name, tensor in algorithm.state_dict().items()}
+    algorithm.load_state_dict(kept["algorithm"])
+    try:
+        yield
+    finally:
+        algorithm.load_state_dict(current)
+
+
 def is_lost(engine: Engine) -> bool:
     """Whether the best weights are not there."""
     return not (engine.folder.path / checkpoint.BEST).exists()
@@ -62,7 +73,11 @@ def _mended(engine: Engine, best: Mapping[str, float]) -> bool:
     for name in (checkpoint.LAST, checkpoint.PREVIOUS):
         state = results.whole(folder / name)
         if state is not None and state.get("evaluated") == best["number"]:
-            parts = {part: state[part] for part in (*checkpoint.DESCRIPTION, checkpoint.TASK, MARKS) if part in state}
+            parts = {
+                part: state[part]
+                for part in (*checkpoint.DESCRIPTION, checkpoint.TASK, checkpoint.MARKS)
+                if part in state
+            }
             checkpoint.save_whole(folder / checkpoint.BEST, {**parts, "best": dict(best)})
             print(f"warning: {checkpoint.BEST} was lost or damaged; {name} has its weights", file=sys.stderr)
             return True
@@ -83,9 +98,7 @@ def _decide_again(engine: Engine, best: Mapping[str, float]) -> None:
     kept = checkpoint.load(engine.folder.path / checkpoint.BEST)
     if kept["best"]["number"] != best["number"]:
         return  # its evaluation, which comes again, writes them
-    current = {name: tensor.clone() for name, tensor in engine.algorithm.state_dict().items()}
-    engine.algorithm.load_state_dict(kept["algorithm"])
-    engine.evaluate(names=results.tested(engine.state.history, int(best["number"])))
-    engine.algorithm.load_state_dict(current)
+    with in_place(engine.algorithm, kept):
+        engine.evaluate(names=results.tested(engine.state.history, int(best["number"])))
     if engine.group.is_main:
         engine.write_decisions("best", int(best["number"]))

@@ -369,7 +369,7 @@ class Engine:
     def _description(self) -> dict[str, Any]:
         marks = self.algorithm.marks()
         found = {"config": plain(self.config), **self.describe, "algorithm": self.algorithm.state_dict()}
-        return {**found, **({"marks": marks} if marks else {})}
+        return {**found, **({checkpoint.MARKS: marks} if marks else {})}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint; on CPU the numbers are those of a training that was never cut."""
@@ -380,7 +380,7 @@ class Engine:
             raise Failure(f"the checkpoint was written by other code ({reason}): resume=never starts anew") from None
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        self.algorithm.load_marks(state.get("marks", {}))
+        self.algorithm.load_marks(state.get(checkpoint.MARKS, {}))
         self.algorithm.load_state_dict(state["algorithm"])
         self.average.restore(state)
         self.algorithm.load_optimizer_states(state["optimizers"])

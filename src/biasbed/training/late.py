@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from biasbed.evaluation.deciding import Decided, Kept, decide
 from biasbed.evaluation.evaluator import Evaluator, measure
 from biasbed.suites.sets import EvaluationSet
 from biasbed.tracking.folder import evaluations
+from biasbed.training.best import in_place
 from biasbed.training.engine import Engine
 
 BEST, LAST = record.PREDICTION_EPOCHS
@@ -70,15 +72,12 @@ def _decided(engine: Engine, sets: Sequence[EvaluationSet], which: str, number: 
     config, algorithm, evaluator = engine.config, engine.algorithm, engine.evaluator
     made = (engine.group, engine.precision, config.eval_batch_size, engine.reader.workers, evaluator.skip_corrupt)
     kept = Kept(engine.folder.path, sets, "model", evaluator.skip_corrupt, which, number)
-    with engine.average.in_place():
-        current = {name: tensor.clone() for name, tensor in algorithm.state_dict().items()}
-        if which == BEST:
-            algorithm.load_state_dict(checkpoint.load(engine.folder.path / checkpoint.BEST)["algorithm"])
+    file = engine.folder.path / checkpoint.BEST
+    chosen = in_place(algorithm, checkpoint.load(file)) if which == BEST else contextlib.nullcontext()
+    with engine.average.in_place(), chosen:
         engine.group.share_buffers(algorithm)
         algorithm.eval()
-        found = decide(sets, kept, algorithm.predict, engine.group, lambda coming, done: Evaluator(coming, *made, done))
-        algorithm.load_state_dict(current)
-    return found
+        return decide(sets, kept, algorithm.predict, engine.group, lambda coming, done: Evaluator(coming, *made, done))
 
 
 def _metrics(engine: Engine, sets: Sequence[EvaluationSet], found: Decided, number: int) -> dict[str, float]:

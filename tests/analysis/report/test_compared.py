@@ -119,7 +119,9 @@ def test_no_set_in_common_leaves_the_pool_that_has_all(recorder: Recorder) -> No
     assert findings.verdict(analysis) == "Nothing was tested: no set is left to compare on."
     assert "ranks.csv" in tables.frames(analysis)
     html.write(analysis, recorder.folder)
-    assert not re.search(r"\bnan\b", (recorder.folder / "report.html").read_text())
+    page = (recorder.folder / "report.html").read_text()
+    assert not re.search(r"\bnan\b", page)
+    assert not re.search(r"</h2>\s*<h2", page), "a heading without a word below it"
 
 
 # --- blocks in tables -------------------------------------------------------------------------------------------------

@@ -167,3 +167,20 @@ def test_letters_on_a_colour_have_contrast() -> None:
         letter = 0.0 if style.text_on(red, green, blue) == "black" else 1.0
         contrast = (max(luminance, letter) + 0.05) / (min(luminance, letter) + 0.05)
         assert contrast >= 4.5, shade  # WCAG 2.1, AA
+
+
+def test_chance_is_drawn_where_it_is_known(outcome: Outcome) -> None:
+    """Of a derived headline nobody knows what guessing scores: it is not zero."""
+    known, *others = outcome.analysis.sets
+    unknown = [dataclasses.replace(column, entry=dataclasses.replace(column.entry, chance=0.0)) for column in others]
+    axes = Figure().subplots()
+    scores._score_line(axes, outcome.analysis, [*unknown, known])
+    dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
+    assert [line.get_label() for line in dotted] == [style.CHANCE]
+    assert np.unique(dotted[0].get_ydata()).tolist() == [pytest.approx(known.chance * known.scale)]
+
+
+def test_gaps_of_rounding_errors_are_none(outcome: Outcome) -> None:
+    analysis = outcome.analysis
+    rows = scores.gap_rows(analysis).assign(gap=2.8e-17)
+    assert not np.any([line.get_ydata() for line in scores.selection_gap(analysis, rows).axes[0].lines[:2]])

@@ -95,6 +95,15 @@ def test_a_replicate_without_a_column_has_no_value_on_the_block() -> None:
     assert math.isnan(spread["a"])
 
 
+def test_no_run_stands_behind_a_block_that_a_row_does_not_have() -> None:
+    runs = run_table(BY_HAND)
+    runs = runs[(runs["dataset"] != "photo") | (runs["algorithm"] != "a")]
+    table = scores.score_table(runs, ["a", "b"], ["art", "photo", "clip"])
+    found = scores.block_scores(runs, scores.mean_matrix(table), TWO).set_index("algorithm")
+    assert math.isnan(found.loc["a", "mean"])
+    assert found["num_runs"].to_dict() == {"a": 0, "b": 2}
+
+
 # --- the levels of the bootstrap --------------------------------------------------------------------------------------
 
 
