@@ -113,6 +113,14 @@ class Augment:
         (3 / 4, 4 / 3), "smallest and largest aspect ratio of a crop, width by height"
     )
     flip: bool = setting(True, "horizontal flip of every second image")
+    jitter: float = setting(
+        0.0,
+        "largest change of brightness, contrast, saturation (as parts) and hue (of the circle)",
+        ge=0,
+        le=0.5,
+        later=True,
+    )
+    grey: float = setting(0.0, "probability of taking all colour away", ge=0, le=1, later=True)
 
     def __post_init__(self) -> None:
         if not 0 < self.crop_ratio[0] <= self.crop_ratio[1] < math.inf:
@@ -229,6 +237,12 @@ class Config:
     )
     log_every: int = setting(50, "steps between checks of the loss and progress lines", ge=1, identity=False)
     log_model: bool = setting(True, "log the best weights as an MLflow model at the end", identity=False)
+    keep: Literal["all", "best_last", "best", "none"] = setting(
+        "all",
+        "checkpoints of a training that has ended: all, as they are; best_last, best: those weights, without what "
+        "training goes on with; none",
+        identity=False,
+    )
     tracking: Literal["on", "offline"] = setting(
         "on", "offline: journal only; `biasbed sync` sends it later", identity=False
     )
