@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +70,6 @@ class FolderSource(Source):
 
     def _sizes_from(self, start: int) -> list[int]:
         return [os.stat(f"{self.root}/{name}").st_size for name in self.ids[start : start + 256]]
-
-    def subset(self, rows: Sequence[int] | np.ndarray, name: str) -> FolderSource:
-        """The given rows under another name."""
-        chosen = np.asarray(rows, dtype=np.int64)
-
-        def part(column: np.ndarray | None) -> np.ndarray | None:
-            return None if column is None else column[chosen]
-
-        ids = [self.ids[row] for row in chosen]
-        columns: dict[str, Any] = {c: part(getattr(self, c)) for c in ("domain", "bias", "group", "condition")}
-        return replace(self, name=name, y=self.y[chosen], ids=ids, **columns)
 
 
 def class_folders(folder: Path) -> list[str]:

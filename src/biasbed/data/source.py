@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ class Picture(Protocol):
     def width(self) -> int: ...
 
     def pixels(self, shrink: int = 1) -> Tensor:
-        """The image as uint8 [3,h,w] RGB. `CorruptImage` names a file that can't be decoded.
+        """The image as uint8 [C,h,w], RGB if it has three. `CorruptImage` names a file that can't be decoded.
 
         shrink: with 2, 4 or 8 the sides may come out that many times smaller, where that is cheaper than decoding all.
         """
@@ -33,7 +33,7 @@ class Picture(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """A picture that is in memory: `image` is uint8 [3,H,W]."""
+    """A picture that is in memory: `image` is uint8 [C,H,W]."""
 
     image: Tensor
 
@@ -57,7 +57,8 @@ class Source:
     and `bias` are [N] int64 columns or None; `bias` holds the class that the shortcut (texture, background) suggests.
     `group` [N] holds the name of each image's reporting group, or is None; `roles` says of groups what they stand for
     (`record.SetRecord.roles`). `condition` [N] int64 is under which of `conditions` an image is shown (corrupted how,
-    seen from where), or None.
+    seen from where), or None. `origin` is the fingerprint of what a seed draws these images from, or makes them of;
+    empty where no seed does.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Source:
     roles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     condition: np.ndarray | None = None
     conditions: tuple[str, ...] = ()
+    origin: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.ids, Names):
@@ -100,7 +102,7 @@ class Source:
         raise NotImplementedError
 
     def load(self, row: int) -> Tensor:
-        """The image as uint8 [3,H,W] RGB; `CorruptImage` names a file that can't be decoded."""
+        """The image as uint8 [C,H,W], RGB if it has three; `CorruptImage` names a file that can't be decoded."""
         return self.open(row).pixels()
 
     @property
@@ -112,9 +114,25 @@ class Source:
         """Several images at a stroke, uint8 [n,C,H,W]; of sources that have a `shape`."""
         raise NotImplementedError
 
+    @property
+    def channels(self) -> int:
+        """Of every image."""
+        return 3
+
     def fingerprint(self) -> str:
         """16 hex digits that change when the images or labels change; cheap enough for every run."""
         raise NotImplementedError
+
+    def subset(self, rows: Sequence[int] | np.ndarray, name: str) -> Self:
+        """The given rows under another name."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        parts = {column: getattr(self, column) for column in self._columns()}
+        taken: dict[str, Any] = {column: None if part is None else part[chosen] for column, part in parts.items()}
+        return replace(self, name=name, ids=[self.ids[row] for row in chosen], **taken)
+
+    def _columns(self) -> tuple[str, ...]:
+        """Names of what has a row for every image, besides the ids."""
+        return "y", "domain", "bias", "group", "condition"
 
     def _digest(self, *parts: bytes) -> str:
         """Hash of labels, ids and the given bytes."""
@@ -137,6 +155,10 @@ class MemorySource(Source):
     def shape(self) -> tuple[int, ...]:
         return self.images.shape[1:]
 
+    @property
+    def channels(self) -> int:
+        return int(self.images.shape[1])
+
     def load_all(self, rows: np.ndarray) -> Tensor:
         return torch.from_numpy(self.images[rows])
 
@@ -145,3 +167,6 @@ class MemorySource(Source):
 
     def fingerprint(self) -> str:
         return self._digest(self.images.tobytes())
+
+    def _columns(self) -> tuple[str, ...]:
+        return *super()._columns(), "images"

@@ -7,7 +7,8 @@ the folders where it may be. How to read a layout other than class folders is on
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,8 +24,22 @@ NOT_IMAGENET = frozenset({"stylizedimagenet", "imagenetstylized", "sin", "deepau
 SPLITS = frozenset({"train", "val", "validation", "test"})  # folders that hold another data set's images than asked
 
 
-class DataSet:
-    """A named collection of images in files. `find`, `missing`, `open` and `layout` are all that others use."""
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """What is there of a data set, for who checks whether it is whole."""
+
+    folder: Path
+    files: Sequence[str]  # relative to the folder
+    images: int
+    labels: int  # how many of the classes some image has
+    fingerprint: Callable[[], str]  # as runs record it; UsageError where a file is not to be had
+    are_images: bool = True  # whether each of the files is one
+    differences: tuple[str, ...] = ()  # from the release, in words
+    remarks: tuple[str, ...] = ()  # what else is to be said
+
+
+class OnDisk:
+    """A named collection of images in files, as it is looked for and checked."""
 
     name: str  # identifier
     images: int  # of the published release; 0 where there is none to compare with
@@ -35,15 +50,15 @@ class DataSet:
     kind = "class folders"
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the class folders, in the order of the labels."""
-        raise NotImplementedError
+    def num_classes(self) -> int:
+        """Of the published release; 0 where there is none to compare with."""
+        return 0
 
     def find(self, data_dir: Path) -> Path | None:
-        """The first of `places` that has images or class folders in it; None where there is none."""
+        """The first of `places` that has something of the data set in it; None where there is none."""
         with reading():
-            found = (_resolve(data_dir, place) for place in self.places if not self._is_anothers(data_dir, place))
-            return next((folder for folder in found if folder is not None and _holds_images(folder)), None)
+            found = (resolve(data_dir, place) for place in self.places if not self._is_anothers(data_dir, place))
+            return next((folder for folder in found if folder is not None and self._is_in(folder)), None)
 
     def missing(self, data_dir: Path) -> str:
         """One line about a data set that is not there: where it was looked for, and an archive that waits unpacked."""
@@ -51,11 +66,60 @@ class DataSet:
             return f"data_dir={data_dir}: there is no such folder"
         others = f" (or {some(self.places[1:], 3)})" if self.places[1:] else ""
         text = f"'{self.name}' is not in {data_dir}: expected {self.places[0]}{others}"
+        packed = self.packed(data_dir)
+        return f"{text}; {packed}" if packed else f"{text}; where to get it: {self.source}"
+
+    def packed(self, data_dir: Path) -> str:
+        """In words the archives of the release that lie there; empty where none does."""
         with reading():
-            packed = sorted({archive for folder in self._around(data_dir) for archive in self._archives_in(folder)})
-        if packed:
-            return f"{text}; {some(packed)} is there but not unpacked"
-        return f"{text}; where to get it: {self.source}"
+            found = sorted({archive for folder in self._around(data_dir) for archive in self._archives_in(folder)})
+        return f"{some(found)} {'is' if len(found) == 1 else 'are'} there but not unpacked" if found else ""
+
+    def contents(self, data_dir: Path) -> Contents:
+        """What is there; UsageError as in opening it."""
+        raise NotImplementedError
+
+    def layout(self, folder: Path) -> str:
+        """The layout that the folder is taken for, in words."""
+        return self.kind
+
+    def refuse(self, folder: Path, reason: str) -> NoReturn:
+        """Raises the UsageError for a folder that is not this data set."""
+        raise UsageError(f"{folder} doesn't fit '{self.name}': {reason}")
+
+    def _is_in(self, folder: Path) -> bool:
+        """Whether something of the data set is in a folder."""
+        return _holds_images(folder)
+
+    def _is_anothers(self, data_dir: Path, place: str) -> bool:
+        """Whether a split right under data_dir is that of the data set after which data_dir is called."""
+        return place in SPLITS and letters(data_dir.resolve().name) in NOT_IMAGENET
+
+    def _around(self, data_dir: Path) -> Iterator[Path]:
+        """Folders in which an archive may wait: data_dir and, as far as they are there, the places."""
+        yield data_dir
+        for place in self.places:
+            parts = place.split("/")
+            for end in range(1, len(parts) + 1):
+                folder = resolve(data_dir, "/".join(parts[:end]))
+                if folder is not None:
+                    yield folder
+
+    def _archives_in(self, folder: Path) -> list[Path]:
+        return [folder / name for name in self.archives if (folder / name).is_file()]
+
+
+class DataSet(OnDisk):
+    """One in class folders, or in another layout that its `listing` reads."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the class folders, in the order of the labels."""
+        raise NotImplementedError
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
 
     def open(self, data_dir: Path) -> FolderSource:
         """The images with their labels, in an order that depends on their names alone.
@@ -71,9 +135,13 @@ class DataSet:
         bias = self.bias(ids, folder)
         return FolderSource(name=self.name, classes=self.classes, y=y, ids=ids, root=folder, bias=bias)
 
-    def layout(self, folder: Path) -> str:
-        """The layout that `open` takes the folder for, in words."""
-        return self.kind
+    def contents(self, data_dir: Path) -> Contents:
+        source = self.open(data_dir)
+        known = self.images in (0, len(source))
+        differences = () if known else (f"{len(source):,} images; the release has {self.images:,}",)
+        return Contents(
+            source.root, source.ids, len(source), source.num_labels, source.fingerprint, differences=differences
+        )
 
     # --- what a data set with a layout of its own overrides ---
 
@@ -95,16 +163,6 @@ class DataSet:
         """What to do about images that are in no class folders."""
         return f"expected one folder per class: {some(self.classes, 3)}"
 
-    def refuse(self, folder: Path, reason: str) -> NoReturn:
-        """Raises the UsageError for a folder that is not this data set."""
-        raise UsageError(f"{folder} doesn't fit '{self.name}': {reason}")
-
-    def _is_anothers(self, data_dir: Path, place: str) -> bool:
-        """Whether a split right under data_dir is that of the data set after which data_dir is called."""
-        return place in SPLITS and _letters(data_dir.resolve().name) in NOT_IMAGENET
-
-    # --- in words ---
-
     def _other_folders(self, folder: Path, found: Collection[str]) -> str:
         """Why the folder's class folders are not this data set's."""
         if not found:
@@ -113,19 +171,6 @@ class DataSet:
         parts = [f"unknown class folders {some(unknown)}"] if unknown else []
         parts += [f"{len(lacking)} of {len(self.classes)} class folders missing: {some(lacking)}"] if lacking else []
         return "; ".join([*parts, *likely_cause(set(found), set(self.classes))])
-
-    def _around(self, data_dir: Path) -> Iterator[Path]:
-        """Folders in which an archive may wait: data_dir and, as far as they are there, the places."""
-        yield data_dir
-        for place in self.places:
-            parts = place.split("/")
-            for end in range(1, len(parts) + 1):
-                folder = _resolve(data_dir, "/".join(parts[:end]))
-                if folder is not None:
-                    yield folder
-
-    def _archives_in(self, folder: Path) -> list[Path]:
-        return [folder / name for name in self.archives if (folder / name).is_file()]
 
 
 # --- class lists ------------------------------------------------------------------------------------------------------
@@ -160,11 +205,11 @@ def _holds_images(folder: Path) -> bool:
     return bool(images) or any(name.lower() not in {*SPLITS, folder.name.lower()} for name in folders)
 
 
-def _resolve(root: Path, place: str) -> Path | None:
+def resolve(root: Path, place: str) -> Path | None:
     """The folder `place` below `root`, where case and punctuation don't count: `imagenet-a` is also `ImageNet_A`."""
     for part in place.split("/"):
         if not (root / part).is_dir():
-            similar = [name for name in scan(root)[0] if _letters(name) == _letters(part)] if root.is_dir() else []
+            similar = [name for name in scan(root)[0] if letters(name) == letters(part)] if root.is_dir() else []
             if not similar:
                 return None
             part = similar[0]
@@ -172,5 +217,6 @@ def _resolve(root: Path, place: str) -> Path | None:
     return root
 
 
-def _letters(name: str) -> str:
+def letters(name: str) -> str:
+    """What of a folder's name counts."""
     return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,9 +15,8 @@ from PIL import Image, UnidentifiedImageError
 from biasbed import suites
 from biasbed.data import remembered
 from biasbed.data.decoding import DEEP, PROBLEMS, TOO_DEEP, open_file, reading_file
-from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS
-from biasbed.datasets.base import DataSet, some
+from biasbed.datasets.base import Contents, OnDisk, some
 from biasbed.errors import CorruptImage, Failure, UsageError
 from biasbed.options import PrepareOptions
 from biasbed.prepare.maker import Maker
@@ -32,24 +32,19 @@ COLUMNS = ("data set", "found in", "layout", "images", "classes", "unreadable", 
 class Finding:
     """What the doctor found out about one data set."""
 
-    data_set: DataSet
+    data_set: OnDisk
     folder: Path | None = None
     layout: str = "-"
-    source: FolderSource | None = None  # None where it doesn't fit
+    contents: Contents | None = None  # None where it doesn't fit
     problem: str = ""  # why it is missing or doesn't fit
     unreadable: Mapping[str, str] = field(default_factory=dict)  # id -> reason
     size: int = 0  # of all files in bytes
     sha256: str = ""  # of the contents of all files, one after the other
 
-    @property
-    def images(self) -> int:
-        return 0 if self.source is None else len(self.source)
-
     def problems(self) -> list[str]:
         """In words; none where all is as in the release."""
         found = [self.problem] if self.problem else []
-        if self.source is not None and self.data_set.images not in (0, self.images):
-            found.append(f"{self.images:,} images; the release has {self.data_set.images:,}")
+        found += self.contents.differences if self.contents else ()
         if self.unreadable:
             named = [f"{name} ({reason})" for name, reason in self.unreadable.items()]
             found.append(f"{len(named)} unreadable: {some(named)}")
@@ -86,26 +81,26 @@ class Check(Maker[CheckOptions]):
         _judge(findings, data_dir, asked=sets != "auto")
 
 
-def examine(data_set: DataSet, data_dir: Path, whole: bool = False) -> Finding:
+def examine(data_set: OnDisk, data_dir: Path, whole: bool = False) -> Finding:
     """Look for the data set, open it and look at each of its files: its header, or with `whole` all of it."""
     folder = None
     try:
         folder = data_set.find(data_dir)
         if folder is not None:
             remembered.forget(folder)
-        source = data_set.open(data_dir)
-        layout = data_set.layout(source.root)
+        contents = data_set.contents(data_dir)
+        layout = data_set.layout(contents.folder)
     except UsageError as error:
         return Finding(data_set, folder, problem=str(error))
     unreadable, size, sha = {}, 0, hashlib.sha256()
-    with ProgressBar(len(source), "image") as bar:
-        for name, look in _looks(source, whole):
+    with ProgressBar(len(contents.files), "image" if contents.are_images else "file") as bar:
+        for name, look in _looks(contents, whole):
             size += look.size
             sha.update(look.content)
             if look.problem:
                 unreadable[name] = look.problem
             bar.tick()
-    return Finding(data_set, folder, layout, source, "", unreadable, size, sha.hexdigest() if whole else "")
+    return Finding(data_set, folder, layout, contents, "", unreadable, size, sha.hexdigest() if whole else "")
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -120,14 +115,25 @@ class _Look:
     problem: str = ""
 
 
-def _looks(source: FolderSource, whole: bool) -> Iterator[tuple[str, _Look]]:
-    """Each file in the order of the source, looked at in threads: reading and decoding let go of Python's lock."""
-    look: Callable[[Path], _Look] = _decode if whole else _open
+def _looks(contents: Contents, whole: bool) -> Iterator[tuple[str, _Look]]:
+    """Each file in its order, looked at in threads: reading and decoding let go of Python's lock."""
+    look: Callable[[Path], _Look] = functools.partial(_read, whole=whole)
+    if contents.are_images:
+        look = _decode if whole else _open
     threads = os.cpu_count() or 1 if whole else THREADS
     with ThreadPoolExecutor(threads) as pool:
-        for start in range(0, len(source), CHUNK):
-            names = source.ids[start : start + CHUNK]
-            yield from zip(names, pool.map(look, [source.root / name for name in names]), strict=True)
+        for start in range(0, len(contents.files), CHUNK):
+            names = contents.files[start : start + CHUNK]
+            yield from zip(names, pool.map(look, [contents.folder / name for name in names]), strict=True)
+
+
+def _read(path: Path, whole: bool) -> _Look:
+    """Size, and content where it is wanted, of a file that is no image: opening the data set has read it."""
+    try:
+        with reading_file(path) as file:
+            return _Look(os.fstat(file.fileno()).st_size, file.read() if whole else b"")
+    except OSError as error:
+        return _Look(problem=_reason(error))
 
 
 def _open(path: Path) -> _Look:
@@ -171,20 +177,20 @@ def _table(findings: Sequence[Finding], data_dir: Path) -> list[str]:
 
 
 def _row(finding: Finding, data_dir: Path) -> tuple[str, ...]:
-    data_set, folder, source = finding.data_set, finding.folder, finding.source
+    data_set, folder, contents = finding.data_set, finding.folder, finding.contents
     where = folder.relative_to(data_dir).as_posix() if folder else "not found"
-    released, classes = f"{data_set.images:,}" if data_set.images else "any", len(data_set.classes)
-    if source is None:
+    released, classes = f"{data_set.images:,}" if data_set.images else "any", data_set.num_classes or "any"
+    if contents is None:
         return data_set.name, where, "-", f"- / {released}", f"- / {classes}", "-", "-", "-", data_set.licence
-    counts = f"{finding.images:,} / {released}", f"{source.num_labels} / {classes}"
-    files = str(len(finding.unreadable)), f"{finding.size:,}", _fingerprint(source)
+    counts = f"{contents.images:,} / {released}", f"{contents.labels} / {classes}"
+    files = str(len(finding.unreadable)), f"{finding.size:,}", _fingerprint(contents)
     return data_set.name, where, finding.layout, *counts, *files, data_set.licence
 
 
-def _fingerprint(source: FolderSource) -> str:
+def _fingerprint(contents: Contents) -> str:
     """As runs record it; none where a file is not to be had."""
     try:
-        return source.fingerprint()
+        return contents.fingerprint()
     except UsageError:
         return "-"
 
@@ -192,6 +198,7 @@ def _fingerprint(source: FolderSource) -> str:
 def _notes(findings: Sequence[Finding]) -> list[str]:
     """What a table has no room for."""
     lines = [f"{f.data_set.name}: {problem}" for f in findings if f.folder for problem in f.problems()]
+    lines += [f"{f.data_set.name}: {remark}" for f in findings if f.contents for remark in f.contents.remarks]
     lines += [f.problem for f in findings if f.folder is None]
     lines += [f"{f.data_set.name}: SHA-256 of all files {f.sha256}" for f in findings if f.sha256]
     return ["", *lines] if lines else []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from biasbed.data.source import Source
     from biasbed.data.streams import Stream
     from biasbed.data.transforms import Transform
-    from biasbed.datasets.base import DataSet
+    from biasbed.datasets.base import OnDisk
     from biasbed.suites.sets import EvaluationSet
     from biasbed.tasks import Task
 
@@ -70,7 +70,7 @@ class Suite(Generic[C]):
         """
         return ()
 
-    def data_sets(self) -> tuple[DataSet, ...]:
+    def data_sets(self) -> tuple[OnDisk, ...]:
         """What it looks for under `data_dir`; none where it computes its images."""
         return ()
 
@@ -194,8 +194,11 @@ class OpenSuite:
         return {metric for phase, entry in phases for metric in derived.metrics_of(entry.record(), phase)}
 
     def tested_hash(self, protocol: record.Protocol) -> str:
-        """Of all that a model is tested on: sets, their images, classes and label maps, and what is derived of them."""
-        images = [entry.source.fingerprint() for entry in self.sets]
+        """Of all that a model is tested on: sets, their images, classes and label maps, and what is derived of them.
+
+        Images that a seed draws or makes are those of another seed here: repeats stand in one table.
+        """
+        images = [entry.source.origin or entry.source.fingerprint() for entry in self.sets]
         return record.digest({"tested": protocol.tested, "classes": self.classes, "images": images})
 
     def training_data(self, wanted: Mapping[str, float]) -> dict[str, float]:
