@@ -7,6 +7,7 @@ A setting marked `how` says where or how a run is carried out; all others are *w
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -294,6 +295,7 @@ def layered(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return values
 
 
+@functools.cache
 def config_class(settings: type[Config], hparams: type) -> type[Config]:
     """A suite's `Settings` with a nested `hparams` of the algorithm's own class."""
     return dataclasses.make_dataclass("Config", [("hparams", hparams, hparams())], bases=(settings,), frozen=True)

@@ -83,7 +83,7 @@ class DomainBed(HoldingOut[DomainBedSettings]):
     @classmethod
     def defaults_for(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """One protocol for all methods, whatever they have elsewhere."""
-        data = record.slug(str(given.get("train", "")))
+        data = of_domains.identifier(str(given.get("train", "")))
         found = {**PHOTOGRAPHS, **(OF_DIGITS if data in DIGITS else {})}
         if data in of_domains.DATA_SETS:
             channels = of_domains.DATA_SETS.load(data).channels
