@@ -295,9 +295,13 @@ def layered(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return values
 
 
-@functools.cache
 def config_class(settings: type[Config], hparams: type) -> type[Config]:
     """A suite's `Settings` with a nested `hparams` of the algorithm's own class."""
+    return _config_class(settings, hparams)
+
+
+@functools.cache
+def _config_class(settings: Any, hparams: Any) -> type[Config]:
     return dataclasses.make_dataclass("Config", [("hparams", hparams, hparams())], bases=(settings,), frozen=True)
 
 

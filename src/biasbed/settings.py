@@ -127,8 +127,8 @@ def check(spec: Spec, value: Any, prefix: str = "") -> Any:
 @functools.cache  # a plan of a large study checks the same settings a thousand times
 def _adapter(kind: Any, bounds: tuple[tuple[str, float], ...]) -> TypeAdapter[Any]:
     """What checks values of a type within bounds; no number may be infinite."""
-    finite = {"allow_inf_nan": False} if kind is float else {}
-    annotated: Any = Annotated[kind, Field(**dict(bounds), **finite)]
+    finite: dict[str, Any] = {"allow_inf_nan": False} if kind is float else {}
+    annotated: Any = Annotated[kind, Field(**{**dict(bounds), **finite})]
     return TypeAdapter(annotated)
 
 
@@ -171,7 +171,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _construct(cls: type[T], values: Mapping[str, Any]) -> T:
-    hints = _hints(cls)
+    hints = _hints(typing.cast(Any, cls))
     arguments: dict[str, Any] = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         kind = hints[field.name]
