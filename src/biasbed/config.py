@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -297,7 +298,7 @@ def layered(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def config_class(settings: type[Config], hparams: type) -> type[Config]:
     """A suite's `Settings` with a nested `hparams` of the algorithm's own class."""
-    return _config_class(settings, hparams)
+    return _config_class(typing.cast(Any, settings), hparams)
 
 
 @functools.cache
