@@ -7,6 +7,7 @@ A setting marked `how` says where or how a run is carried out; all others are *w
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -113,6 +114,14 @@ class Augment:
         (3 / 4, 4 / 3), "smallest and largest aspect ratio of a crop, width by height"
     )
     flip: bool = setting(True, "horizontal flip of every second image")
+    jitter: float = setting(
+        0.0,
+        "largest change of brightness, contrast, saturation (as parts) and hue (of the circle)",
+        ge=0,
+        le=0.5,
+        later=True,
+    )
+    grey: float = setting(0.0, "probability of taking all colour away", ge=0, le=1, later=True)
 
     def __post_init__(self) -> None:
         if not 0 < self.crop_ratio[0] <= self.crop_ratio[1] < math.inf:
@@ -229,6 +238,12 @@ class Config:
     )
     log_every: int = setting(50, "steps between checks of the loss and progress lines", ge=1, identity=False)
     log_model: bool = setting(True, "log the best weights as an MLflow model at the end", identity=False)
+    keep: Literal["all", "best_last", "best", "none"] = setting(
+        "all",
+        "checkpoints of a training that has ended: all, as they are; best_last, best: those weights, without what "
+        "training goes on with; none",
+        identity=False,
+    )
     tracking: Literal["on", "offline"] = setting(
         "on", "offline: journal only; `biasbed sync` sends it later", identity=False
     )
@@ -280,6 +295,7 @@ def layered(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return values
 
 
+@functools.cache
 def config_class(settings: type[Config], hparams: type) -> type[Config]:
     """A suite's `Settings` with a nested `hparams` of the algorithm's own class."""
     return dataclasses.make_dataclass("Config", [("hparams", hparams, hparams())], bases=(settings,), frozen=True)

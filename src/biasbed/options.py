@@ -136,7 +136,7 @@ class StudyOptions:
             raise ValueError(f"workers={self.workers}: should be at least 1")
 
 
-HELD_OUT_HELP = "domains that are held out of training, by commas; each: one cell per domain, pairs: one per two"
+HELD_OUT_HELP = "domains held out of training, by commas; each: a cell per domain, pairs: one per two, or each,pairs"
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,10 @@ SEARCHES: Mapping[str, Mapping[str, str | int]] = {
 }
 
 
+# Settings that the trainings of a search have unless they are given: it needs little disk.
+OF_TRIALS: Mapping[str, Mapping[str, str]] = {"auto": {}, "domainbed": {"keep": "best", "log_model": "false"}}
+
+
 @dataclass(frozen=True)
 class SweepOptions(StudyOptions):
     """A search per method and cell; its other flags are those of `train`, for every trial."""
@@ -222,6 +226,8 @@ class SweepOptions(StudyOptions):
                 raise ValueError(f"{name}={value}: should be at least 1")
         if not self.algorithms:
             raise ValueError("algorithms: name at least one method")
+        if self.search == "domainbed" and self.pruner not in ("auto", "none"):
+            raise ValueError(f"pruner={self.pruner}: search=domainbed needs every trial's whole course")
 
     def settled(self, name: str) -> str | int:
         """`trials`, `repeats`, `sampler` or `pruner` as given, else as the kind of search has it."""

@@ -250,6 +250,7 @@ class SetRecord:
     unit: str = field(default="", metadata=LATER)  # of the headline (empty: as its measure or derivation has it)
     aliases: tuple[str, ...] = field(default=(), metadata=LATER)  # other names of its domain, or if it has none, of it
     labels: Mapping[str, int] = field(default_factory=dict, metadata=LATER)  # of images with several: label -> images
+    counts: bool = field(default=True, metadata=LATER)  # whether it is a column of tables; else rules alone look at it
 
 
 @dataclass(frozen=True)
@@ -316,7 +317,7 @@ class Protocol:
         """The sets, then what is derived of several of them as sets without images of their own."""
         known = {entry.name for entry in self.sets}
         derived = [entry for entry in self.derived if entry.phase == "test" and entry.name not in known]
-        return (*self.sets, *map(_as_set, derived))
+        return (*(entry for entry in self.sets if entry.counts), *map(_as_set, derived))
 
     def judged(self, test_domains: Collection[str]) -> tuple[SetRecord, ...]:
         """The columns that a run fills: of sets that show a domain those held out, and what is derived of such."""

@@ -128,8 +128,9 @@ def _load(name: str) -> Any:
 
 
 def user_files() -> list[str]:
-    """The files of the user's that this process has imported, for another process to import them too."""
-    return [str(module.__file__) for name, module in sys.modules.items() if name.startswith(OWN)]
+    """The files of the user's that this process has imported and that are still there, for another to import too."""
+    files = [str(module.__file__) for name, module in sys.modules.items() if name.startswith(OWN)]
+    return [file for file in files if Path(file).exists()]
 
 
 def from_file(path: Path) -> ModuleType:

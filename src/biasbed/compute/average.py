@@ -124,7 +124,7 @@ class _Mean(Average):
 
 
 class SMA(_Mean):
-    """The mean of the weights after every step from one on (Arpit et al. 2022, equation 1); before it the live ones."""
+    """The mean of the weights after every step from one on (Arpit et al. 2022); before it the live ones."""
 
     def __init__(self, module: nn.Module, group: Group, first: int) -> None:
         super().__init__(module, group)

@@ -26,6 +26,11 @@ PROGRESS: Mapping[str, type | UnionType] = {
 }
 
 
+def described(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a state that are needed to build what it is of, without what training goes on from."""
+    return {part: state[part] for part in (*DESCRIPTION, TASK, MARKS) if part in state}
+
+
 def save(folder: Path, state: dict[str, Any]) -> None:
     """Write `last.ckpt`; what stood there becomes `previous.ckpt`. A kill at any moment leaves one whole file."""
     with whole(folder / LAST, kept=folder / PREVIOUS) as temporary:

@@ -17,6 +17,7 @@ from torchvision.transforms import v2
 
 from biasbed.config import Augment, Interpolation, Preprocess, StimuliPreprocess
 from biasbed.data.source import Picture
+from biasbed.data.views import Jitter
 from biasbed.errors import UsageError
 
 Transform = Callable[[Picture], Tensor]
@@ -27,20 +28,27 @@ MARGIN = 2
 
 
 class Training:
-    """Random resized crop and flip, as configured; without a crop, a plain resize."""
+    """Random resized crop, flip and change of colours, as configured; without a crop, a plain resize."""
 
     def __init__(self, size: int, augment: Augment) -> None:
         self.size, self.augment = size, augment
         self._cut = _random_crop(size, augment) if augment.crop else fitted(size)
+        change = dict.fromkeys(("brightness", "contrast", "saturation", "hue"), augment.jitter)
+        self._colour = Jitter(Jitter.Settings(**change, grey=augment.grey))
 
     def __call__(self, picture: Picture) -> Tensor:
         image = self._cut(picture)
-        return image.flip(-1) if self.augment.flip and torch.rand(1) < 0.5 else image
+        image = image.flip(-1) if self.augment.flip and torch.rand(1) < 0.5 else image
+        return self._colour(image) if self._changes_colour else image
+
+    @property
+    def _changes_colour(self) -> bool:
+        return bool(self.augment.jitter or self.augment.grey)
 
     @property
     def draws(self) -> bool:
         """Whether it changes images at random; else it only sees to their size."""
-        return self.augment.crop or self.augment.flip
+        return self.augment.crop or self.augment.flip or self._changes_colour
 
 
 def training(size: int, augment: Augment) -> Training:
@@ -55,9 +63,14 @@ def at_size(transform: Transform, size: int) -> Transform:
     raise UsageError(f"images of {size} pixels are asked for, and this suite makes them of one size")
 
 
+def draws(transform: Transform) -> bool:
+    """Whether it changes pictures at random."""
+    return isinstance(transform, Training) and transform.draws
+
+
 def keeps(transform: Transform, height: int, width: int) -> bool:
     """Whether pictures of this size come out as they are, so that many can be taken at a stroke."""
-    return isinstance(transform, Training) and not transform.draws and transform.size == height == width
+    return isinstance(transform, Training) and not draws(transform) and transform.size == height == width
 
 
 def _random_crop(size: int, augment: Augment) -> Transform:

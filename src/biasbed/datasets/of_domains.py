@@ -41,16 +41,21 @@ S = TypeVar("S", bound=Source)
 DIVISIONS = ("full", "train", "val", "validation", "crossval", "test")
 
 
+def identifier(name: str) -> str:
+    """What a data set is filed under: one of the seven in any spelling, or a folder of one's own."""
+    known = {letters(own): own for own in DATA_SETS}
+    return known.get(letters(name), record.slug(name))
+
+
 def named(name: str, data_dir: Path, interpolation: str = "bilinear") -> OfDomains:
     """The data set of a name, in any spelling: one of the seven, else the folder of this name under data_dir.
 
     interpolation: how `rotated_mnist` turns its digits, bilinear or bicubic. Raises UsageError where there is none.
     """
-    known = {letters(identifier): identifier for identifier in DATA_SETS}
-    if letters(name) in known:
-        identifier = known[letters(name)]
-        options = {"interpolation": interpolation} if identifier == "rotated_mnist" else {}
-        found: OfDomains = DATA_SETS.load(identifier)(**options)
+    own = identifier(name)
+    if own in DATA_SETS:
+        options = {"interpolation": interpolation} if own == "rotated_mnist" else {}
+        found: OfDomains = DATA_SETS.load(own)(**options)
         return found
     with reading():
         folders = scan(data_dir)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -20,6 +21,7 @@ from biasbed.batch import at_least_fp32, stacked
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.loading import loader_options
+from biasbed.data.transforms import draws, keyed_randomness
 from biasbed.errors import CorruptImage, Failure
 from biasbed.evaluation.decisions import (
     MEASURES,
@@ -211,8 +213,11 @@ class _Images(Dataset[Any]):
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[int, int, Tensor | str]:
         entry = self.sets[key[0]]
+        # By its place, so that one that is changed at random is the same in every evaluation.
+        drawn = keyed_randomness(key[1]) if draws(entry.transform) else contextlib.nullcontext()
         try:
-            return *key, entry.transform(entry.source.open(key[1]))
+            with drawn:
+                return *key, entry.transform(entry.source.open(key[1]))
         except CorruptImage as error:
             return *key, str(error)
 

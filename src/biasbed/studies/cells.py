@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from biasbed import suites
@@ -31,25 +31,43 @@ class StudyCell:
 def expand(words: Words, cells: Mapping[str, Words]) -> tuple[StudyCell, ...]:
     """A study's cells, in order. words: its general settings, the suite among them. cells: by the name that it gives.
 
-    With `test_domains=each` a cell becomes one per domain of its data set, with `pairs` one per pair; no image is
-    opened for that. Raises UsageError where there are no domains, and where two cells come to one name.
+    With `test_domains=each` a cell becomes one per domain of its data set, with `pairs` one per pair, with both words
+    all of these; no image is opened for that. Of a suite with domains, `train` may name several data sets: each is a
+    cell by itself. Raises UsageError where there are no domains, and where two cells come to one name.
     """
     found: list[StudyCell] = []
     for name, own in (cells or {"": {}}).items():
         both = {**words, **own}
-        how = both.get(HELD_OUT, "")
-        if how not in EXPANDED:
-            found.append(_named(name, name, own))
-            continue
-        try:
-            domains = _domains(both)
-        except UsageError as error:
-            raise UsageError(f"{name}: {error}" if name else str(error)) from None
-        for some in itertools.combinations(domains, EXPANDED[how]):
-            full = "-".join(filter(None, (name, *some)))
-            found.append(_named(name, full, {**own, HELD_OUT: ",".join(some)}))
+        data = _data_sets(both)
+        for train in data:
+            one = {**own, "train": train} if len(data) > 1 else own
+            first = filter(None, (name, train if len(data) > 1 else ""))
+            found += _expanded(name, "-".join(first), one, {**both, **one})
     distinct([cell.name for cell in found], "cells")
     return tuple(found)
+
+
+def _data_sets(words: Words) -> list[str]:
+    """Those that a suite with domains trains on, one by one."""
+    has_domains = HELD_OUT in suites.REGISTRY.own_settings(suites.chosen(words)[0])
+    return words.get("train", "").split(",") if has_domains else [words.get("train", "")]
+
+
+def _expanded(given: str, name: str, own: Words, both: Words) -> Iterator[StudyCell]:
+    """The cells of one data set. given: what the study calls it. both: its own and all general settings."""
+    held_out = both.get(HELD_OUT, "").split(",")
+    if not set(held_out) <= set(EXPANDED):
+        yield _named(given, name, own)
+        return
+    try:
+        domains = _domains(both)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}" if name else str(error)) from None
+    for how in held_out:
+        if EXPANDED[how] == len(domains):
+            raise UsageError(f"{HELD_OUT}={how}: with {' and '.join(domains)} held out, no domain is left to train on")
+        for some in itertools.combinations(domains, EXPANDED[how]):
+            yield _named(given, "-".join(filter(None, (name, *some))), {**own, HELD_OUT: ",".join(some)})
 
 
 def _named(given: str, name: str, own: Words) -> StudyCell:

@@ -20,6 +20,7 @@ REGISTRY = Registry(
         "demo": "biasbed.suites.demo:Demo",
         "folders": "biasbed.suites.folders:Folders",
         "domains": "biasbed.suites.domains:Domains",
+        "domainbed": "biasbed.suites.domainbed:DomainBed",
         "biasbed": "biasbed.suites.biasbed:BiasBed",
     },
     base="biasbed.suites.suite:Suite",

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
-
 from biasbed import record
 from biasbed.config import Config, Preprocess
 from biasbed.data import folders, transforms
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import reading, scan
+from biasbed.data.source import Source
 from biasbed.datasets.base import DataSet
+from biasbed.datasets.of_domains import united
 from biasbed.errors import UsageError
 from biasbed.settings import nearest, setting, word
 from biasbed.suites.folders import ImageFolder
@@ -62,7 +62,48 @@ class DomainsSettings(Config):
 D = TypeVar("D", bound=DomainsSettings)
 
 
-class Domains(Suite[D]):
+class HoldingOut(Suite[D]):
+    """What suites have in common that hold domains out of training."""
+
+    @property
+    def folder(self) -> Path:
+        """Of the data set."""
+        raise NotImplementedError
+
+    @property
+    def data(self) -> str:
+        """Identifier of the data set."""
+        raise NotImplementedError
+
+    def held_out(self) -> tuple[str, ...]:
+        """The domains that are held out, in order; UsageError for one that there is not."""
+        config, known = self.config, self.domains()
+        if config.sets not in ("auto", "all"):
+            raise UsageError(f"sets={word(config.sets)}: domains are tested that test_domains= holds out")
+        for name in config.test_domains:
+            if name not in known:
+                hint = "; each and pairs are for studies (benchmark, sweep)"
+                hint = hint if name in ("each", "pairs") else nearest(name, known)
+                raise UsageError(
+                    f"test_domains={','.join(config.test_domains)}: {self.folder} has no domain '{name}'{hint}"
+                )
+        return config.test_domains
+
+    def training(self, parts: Mapping[str, Source]) -> Source:
+        """The images to train on, of these parts of all domains; UsageError where none is held out, or all are."""
+        trained = {name: part for name, part in parts.items() if name not in self.config.test_domains}
+        if len(trained) == len(parts):
+            raise UsageError(f"say which domains are held out, and tested: test_domains=<of {', '.join(parts)}>")
+        if not trained:
+            raise UsageError(f"test_domains={','.join(parts)}: all domains are held out, and none is left to train on")
+        return united(trained, self.data)
+
+    def cell(self) -> str:
+        """What it trains on."""
+        return "-".join((self.data, *self.config.test_domains))
+
+
+class Domains(HoldingOut[D]):
     """The suite of one data set of several domains."""
 
     Settings = DomainsSettings
@@ -117,26 +158,18 @@ class Domains(Suite[D]):
 
     def open(self) -> OpenSuite:
         """UsageError where folders are missing or empty, or disagree on the classes."""
-        config, held_out = self.config, self.config.test_domains
-        if config.sets not in ("auto", "all"):
-            raise UsageError(f"sets={word(config.sets)}: domains are tested that test_domains= holds out")
-        for name in held_out:
-            if name not in self.domains():
-                words, hint = ",".join(held_out), nearest(name, self.domains())
-                if name in ("each", "pairs"):
-                    hint = "; each and pairs are for studies (benchmark, sweep)"
-                raise UsageError(f"test_domains={words}: {self.folder} has no domain '{name}'{hint}")
+        config, held_out = self.config, self.held_out()
         classes = tuple(folders.class_folders(next(iter(self._folders.values()))))
         whole = {name: folders.open_folder(path, name, classes) for name, path in self._folders.items()}
         parts = {name: self._split(source) for name, source in whole.items()}
         test_as = functools.partial(self._set, *transforms.natural(config.image_size, config.preprocess))
+        kept = {name: part[0] for name, part in parts.items()}
         validation = tuple(test_as(f"{self.data}-{name}_val", part[1], name) for name, part in parts.items())
-        trained = [part[0] for name, part in parts.items() if name not in held_out]
         return OpenSuite(
             name=self.name,
             classes=classes,
             task=MultiClass(),
-            training={self.data: functools.cache(lambda: self._training(trained))},
+            training={self.data: functools.cache(lambda: self.training(kept))},
             train_name=self.data,
             train_transform=transforms.training(config.image_size, config.augment),
             validation=validation,
@@ -144,19 +177,10 @@ class Domains(Suite[D]):
             monitor=str(MONITOR),
             fingerprint=record.digest([source.fingerprint() for source in whole.values()]),
             store=self.store,
-            cell="-".join((self.data, *held_out)),
+            cell=self.cell(),
             test_domains=held_out,
-            derivations=(_monitor([(entry.name, entry.domain) for entry in validation]),),
+            derivations=(mean_of_training([(entry.name, entry.domain) for entry in validation]),),
         )
-
-    def _training(self, parts: Sequence[FolderSource]) -> FolderSource:
-        """The images to train on. UsageError where no domain is held out, or all are."""
-        names = self.domains()
-        if len(parts) == len(names):
-            raise UsageError(f"say which domains are held out, and tested: test_domains=<of {', '.join(names)}>")
-        if not parts:
-            raise UsageError(f"test_domains={','.join(names)}: all domains are held out, and none is left to train on")
-        return united(parts, self.folder, self.data)
 
     def _split(self, source: FolderSource) -> tuple[FolderSource, FolderSource]:
         """(training, validation) images of a domain, the same whatever is held out and whatever the training's seed."""
@@ -169,7 +193,7 @@ class Domains(Suite[D]):
         return EvaluationSet(name, source, transform, preprocessing=words, block=self.data, domain=domain)
 
 
-def _monitor(validation: Sequence[tuple[str, str]]) -> record.Derived:
+def mean_of_training(validation: Sequence[tuple[str, str]]) -> record.Derived:
     """The plain mean over the domains that train."""
     return record.Derived(
         phase=MONITOR.phase,
@@ -178,17 +202,4 @@ def _monitor(validation: Sequence[tuple[str, str]]) -> record.Derived:
         function="mean",
         inputs=tuple(str(record.MetricName("val", "accuracy", name)) for name, _ in validation),
         training=tuple(domain for _, domain in validation),
-    )
-
-
-def united(parts: Sequence[FolderSource], folder: Path, name: str) -> FolderSource:
-    """Images of several domains, which are folders of one folder, as one source; domains are numbered 0..D-1."""
-    return FolderSource(
-        name=name,
-        classes=parts[0].classes,
-        y=np.concatenate([part.y for part in parts]),
-        ids=[f"{part.root.name}/{image}" for part in parts for image in part.ids],
-        domain=np.repeat(np.arange(len(parts)), [len(part) for part in parts]),
-        domains=tuple(part.name for part in parts),
-        root=folder,
     )

@@ -34,6 +34,8 @@ class EvaluationSet:
     domain: str = ""  # the domain that it shows, which a training may hold out
     task: Task = MULTI_CLASS  # the suite's
     cadence: int | Literal["end"] = 1  # tested at every so many-th evaluation, or on best and last weights
+    counts: bool = True  # whether it is a column of tables; else selection rules alone look at it
+    aliases: tuple[str, ...] = ()  # other names of its domain, or if it has none, of it
 
     @property
     def labels(self) -> dict[str, str]:
@@ -74,6 +76,8 @@ class EvaluationSet:
             domain=self.domain,
             conditions=_counts(source.conditions, source.condition),
             roles={name: role for name, role in source.roles.items() if name in groups},
+            aliases=self.aliases,
+            counts=self.counts,
             labels=dict(zip(self.labels, (source.y > 0).sum(axis=0).tolist(), strict=True)) if self.labels else {},
         )
 

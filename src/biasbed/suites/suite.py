@@ -127,6 +127,7 @@ class OpenSuite:
     left_out: Mapping[str, str] = field(default_factory=dict)  # evaluation sets that are not there, and why
     remarks: tuple[str, ...] = ()  # what else a user should know about the images
     usual: StreamRequest | None = None  # how training images are drawn where a method leaves it open
+    selection_rules: tuple[str, ...] = record.SELECTION_RULES  # that make sense here, the usual one first
 
     @property
     def validating(self) -> tuple[EvaluationSet, ...]:
@@ -168,6 +169,8 @@ class OpenSuite:
             monitor=self.monitor,
             monitor_higher_is_better=self._is_better_higher(self.monitor),
             step_unit=config.unit,
+            selection_rules=self.selection_rules,
+            default_selection=self.selection_rules[0],
             derived=self.derivations,
         )
         return derived.checked(found, self.measured())

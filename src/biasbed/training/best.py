@@ -59,8 +59,8 @@ def in_place(algorithm: Algorithm, kept: Mapping[str, Any]) -> Iterator[None]:
 
 
 def is_lost(engine: Engine) -> bool:
-    """Whether the best weights are not there."""
-    return not (engine.folder.path / checkpoint.BEST).exists()
+    """Whether the best weights are not there, and should be."""
+    return engine.config.keep != "none" and not (engine.folder.path / checkpoint.BEST).exists()
 
 
 def _mended(engine: Engine, best: Mapping[str, float]) -> bool:
@@ -73,12 +73,7 @@ def _mended(engine: Engine, best: Mapping[str, float]) -> bool:
     for name in (checkpoint.LAST, checkpoint.PREVIOUS):
         state = results.whole(folder / name)
         if state is not None and state.get("evaluated") == best["number"]:
-            parts = {
-                part: state[part]
-                for part in (*checkpoint.DESCRIPTION, checkpoint.TASK, checkpoint.MARKS)
-                if part in state
-            }
-            checkpoint.save_whole(folder / checkpoint.BEST, {**parts, "best": dict(best)})
+            checkpoint.save_whole(folder / checkpoint.BEST, {**checkpoint.described(state), "best": dict(best)})
             print(f"warning: {checkpoint.BEST} was lost or damaged; {name} has its weights", file=sys.stderr)
             return True
     return False

@@ -112,6 +112,8 @@ def plan(config: Config) -> Job:
     suite = open_suite(config)
     if algorithm.coupled and config.accumulate > 1:
         raise UsageError(f"accumulate={config.accumulate}: a loss of {config.algorithm} depends on the whole batch")
+    if config.keep == "none" and config.log_model:
+        raise UsageError("keep=none leaves no weights to make an MLflow model of: give log_model=false as well")
     if len(suite.classes) < 2:
         raise UsageError(f"there is one class alone, '{suite.classes[0]}': a classifier is trained on two or more")
     if suite.task.name not in algorithm.tasks:

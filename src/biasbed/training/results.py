@@ -12,7 +12,22 @@ from biasbed.compute import checkpoint
 from biasbed.errors import Failure
 from biasbed.tracking.folder import RunFolder, evaluations
 
-WITHOUT_BEST = "without_best"  # in a folder's state: a training went on though its best weights were lost
+# In a folder's state: a training went on though its best weights were lost; which checkpoints were kept in the end.
+WITHOUT_BEST, KEPT = "without_best", "kept"
+
+
+def trim(folder: RunFolder, keep: str) -> None:
+    """Leave those checkpoints of a training that has ended that the setting `keep` asks for, of weights alone."""
+    if keep == "all":
+        return
+    folder.write_state({**folder.read_state(), KEPT: keep})  # before anything is missing
+    path = folder.path
+    for name, wanted in {checkpoint.BEST: keep != "none", checkpoint.LAST: keep == "best_last"}.items():
+        if not wanted:
+            (path / name).unlink(missing_ok=True)
+    (path / checkpoint.PREVIOUS).unlink(missing_ok=True)
+    if (path / checkpoint.LAST).exists():
+        checkpoint.save_whole(path / checkpoint.LAST, checkpoint.described(checkpoint.load(path / checkpoint.LAST)))
 
 
 def reopen_if_lost(folder: RunFolder) -> str | None:
@@ -55,7 +70,8 @@ def _kept_epochs(folder: RunFolder) -> dict[str, int] | None:
     state_of_best = whole(best)
     if state_of_best is not None:
         return {"best": int(state_of_best["best"]["number"]), **last}
-    return last if state.get(WITHOUT_BEST) and not best.exists() else None
+    is_meant = state.get(WITHOUT_BEST) or state.get(KEPT) == "none"
+    return last if is_meant and not best.exists() else None
 
 
 def tested(records: Iterable[Mapping[str, Any]], number: int) -> set[str]:

@@ -33,7 +33,7 @@ from biasbed.tasks import MULTI_CLASS
 from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker, take_run_id
-from biasbed.training import averaged, best, late
+from biasbed.training import averaged, best, late, results
 from biasbed.training.engine import Engine
 from biasbed.training.job import Job, plan, take_place
 from biasbed.training.reading import Reader
@@ -50,6 +50,7 @@ def train(config: Config) -> RunFolder:
         folder = RunFolder(Path(group.share_object(str(take_place(job).path) if group.is_main else None)))
         if folder.is_done:
             if group.is_main:
+                results.trim(folder, config.keep)
                 print(f"{folder.path.name} is finished already; resume=never trains it anew")
                 if config.tracking == "on":
                     send_unless_sent(folder, take_run_id(), config.algorithm)
@@ -82,6 +83,8 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         engine.evaluator.close()
         _report_skipped(engine, tracker)
         if tracker is not None:
+            folder.mark_done()
+            results.trim(folder, job.config.keep)
             log_model = model_logger(folder, tracker, job.config.algorithm)
             tracker.finish(log_model if job.config.log_model else None)
             print(_farewell(folder, tracker, engine, derived.unit(job.protocol, engine.monitor)), file=sys.stderr)

@@ -22,8 +22,9 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from biasbed import algorithms, record, suites
+from biasbed import algorithms, suites
 from biasbed.config import Config
+from biasbed.datasets import of_domains
 from biasbed.errors import UsageError
 from biasbed.settings import Spec, check, flatten, nearest, specs, word
 from biasbed.studies.table import Words
@@ -33,6 +34,7 @@ from biasbed.training.resolve import resolve
 if TYPE_CHECKING:
     from optuna import Trial
 
+EVERY_METHOD = "every_method"  # of a suite: what is searched over whatever the method
 SPACES = Path(__file__).resolve().parents[2] / "sweeps" / "spaces"
 
 RANGES = {"uniform": ("low", "high", "step"), "loguniform": ("low", "high")}
@@ -213,31 +215,49 @@ def read_space(name: str, words: Words) -> Space:
 
     Raises UsageError with one line for an empty space, an unknown or fixed setting, and a wrong range.
     """
-    path = _included(words) if name == "auto" else Path(name).expanduser()
+    paths = _included(words) if name == "auto" else [Path(name).expanduser()]
     base = resolve(words)
-    content = strict_yaml.read(path, "space")
-    try:
-        return _space(content, base, words)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
+    entries: dict[Any, Any] = {}
+    for path in paths:
+        content = strict_yaml.read(path, "space")
+        try:
+            entries |= _entries(content)
+            space = _space(entries, base, words)
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from None
+    return space
 
 
-def _included(words: Words) -> Path:
-    """The file that comes with biasbed: of those for suite and data set, for the suite and for the method the first."""
+def _included(words: Words) -> list[Path]:
+    """The files that come with biasbed; of two that have a setting the last one's counts.
+
+    Where a suite has a file for every method, that and the method's own there, if it has one; else the method's own. Of
+    files for suite and data set, for the suite, and for all, the first counts.
+    """
     suite, algorithm = suites.identifier(words["suite"]), words["algorithm"]
-    folders = (SPACES / suite / record.slug(words.get("train", "")), SPACES / suite, SPACES)
-    files = [folder / f"{algorithm}.yaml" for folder in dict.fromkeys(folders)]
-    found = next((path for path in files if algorithm in algorithms.REGISTRY and path.exists()), None)
-    if found is None:
+    of_suite = [SPACES / suite / of_domains.identifier(words.get("train", "")), SPACES / suite]
+
+    def nearest_of(name: str, *folders: Path) -> list[Path]:
+        files = [folder / f"{name}.yaml" for folder in folders]
+        return [path for path in files if path.exists()][:1]
+
+    shared = nearest_of(EVERY_METHOD, *of_suite)
+    known = algorithm in algorithms.REGISTRY
+    found = shared + (nearest_of(algorithm, *of_suite, *([] if shared else [SPACES])) if known else [])
+    if not found:
         raise UsageError(f"there is no search space sweeps/spaces/{algorithm}.yaml: give one with space=<file>")
     return found
 
 
-def _space(content: Any, base: Config, words: Words) -> Space:
+def _entries(content: Any) -> dict[Any, Any]:
     if not content:
         raise UsageError("the space is empty: name at least one setting to search over")
     if not isinstance(content, dict):
         raise UsageError("a search space has an entry per setting: optim.lr: {distribution: loguniform, ...}")
+    return content
+
+
+def _space(content: Mapping[Any, Any], base: Config, words: Words) -> Space:
     known = specs(typing.cast(Any, type(base)))
     fixed = {*FIXED, *suites.REGISTRY.own_settings(base.suite)}
     dimensions: dict[str, Dimension] = {}
