@@ -1,9 +1,8 @@
-"""Suites as a user would write them, trained in a second: `suite=tests/helpers/toy_suite.py:Shades`, `:Fogs`, `:Marks`,
-`:Tones`.
+"""Suites as a user would write them, trained in a second: `suite=tests/helpers/toy_suite.py:Shades`, `:Fogs`, `:Marks`.
 
 Shades: training images whose colour gives the class away but for a share of them; a severity is a cell, and colours are
 labelled where `data.labels` says so. Fogs: one test set under six conditions, with values that are derived of them.
-Marks: several labels per image. Tones: images of any number of channels.
+Marks: several labels per image.
 """
 
 from __future__ import annotations
@@ -269,55 +268,3 @@ def marks(name: str, size: int) -> MemorySource:
     images[:, :, ::2] += 40 * striped[:, None]
     ids = [f"{name}/{number}" for number in range(size)]
     return MemorySource(name=name, classes=MARKS, y=y, ids=ids, images=images.clip(0, 255).astype(np.uint8))
-
-
-# --- tones ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class TonesData:
-    """Of which images there are."""
-
-    channels: int = setting(2, "of every image", ge=1)
-
-
-@dataclass(frozen=True)
-class TonesSettings(Config):
-    """What this suite alone can be told."""
-
-    data: TonesData = TonesData()
-
-
-class Tones(Suite[TonesSettings]):
-    """Images of another number of channels than three; the class is the brightness."""
-
-    Settings = TonesSettings
-    defaults: ClassVar[Mapping[str, Any]] = QUICK
-
-    def open(self) -> OpenSuite:
-        config = self.config
-        train, val, test = (tones(name, config.data.channels) for name in ("tones", "tones_val", "tones_test"))
-        transform = transforms.fitted(config.image_size)
-        return OpenSuite(
-            name=self.name,
-            classes=CLASSES,
-            task=MultiClass(),
-            training={"tones": lambda: train},
-            train_name="tones",
-            train_transform=transforms.training(config.image_size, config.augment),
-            validation=(EvaluationSet("tones_val", val, transform),),
-            sets=(EvaluationSet("tones_test", test, transform),),
-            monitor=metric("accuracy", "tones_val", "val"),
-            fingerprint=record.digest([source.fingerprint() for source in (train, val, test)]),
-            store=self.store,
-        )
-
-
-@functools.cache
-def tones(name: str, channels: int) -> MemorySource:
-    """Noise [36,channels,16,16]."""
-    generator = np.random.default_rng([channels, *name.encode()])
-    y = np.repeat(np.arange(len(CLASSES)), 12)
-    images = generator.normal(0, 20, (len(y), channels, SIZE, SIZE)) + 60 + 60 * y[:, None, None, None]
-    ids = [f"{name}/{number}" for number in range(len(y))]
-    return MemorySource(name=name, classes=CLASSES, y=y, ids=ids, images=images.clip(0, 255).astype(np.uint8))

@@ -46,6 +46,11 @@ class Training:
         return bool(self.augment.jitter or self.augment.grey)
 
     @property
+    def channels(self) -> tuple[int, ...] | None:
+        """Of the images that it can change; None: of any."""
+        return self._colour.channels if self._changes_colour else None
+
+    @property
     def draws(self) -> bool:
         """Whether it changes images at random; else it only sees to their size."""
         return self.augment.crop or self.augment.flip or self._changes_colour

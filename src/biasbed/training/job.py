@@ -150,11 +150,18 @@ def _named_data(config: Config, algorithm: type[Algorithm]) -> dict[str, float]:
 
 
 def _refuse_channels(config: Config, suite: OpenSuite, training_data: Iterable[str]) -> None:
-    """UsageError where the network is made for images of another number of channels."""
+    """UsageError where the network, or a change of colours, is made for images of another number of channels."""
     sources = [*map(suite.source, training_data), *(entry.source for entry in suite.tested)]
     wrong = next((source for source in sources if source.channels != config.network.channels), None)
     if wrong is not None:
         raise UsageError(f"network.channels={config.network.channels}: images of '{wrong.name}' have {wrong.channels}")
+    takes = getattr(suite.train_transform, "channels", None)
+    if takes is not None and config.network.channels not in takes:
+        numbers = " or ".join(map(str, takes))
+        raise UsageError(
+            f"augment.jitter and augment.grey are for images of {numbers} channels: '{suite.train_name}' has "
+            f"{config.network.channels}"
+        )
 
 
 def _needs(config: Config, algorithm: type[Algorithm], provides: frozenset[str], data: str) -> frozenset[str]:
