@@ -131,6 +131,9 @@ class FolderDomains(OfDomains):
         sources = {name: open_folder(path, name, classes) for name, path in folders.items()}
         return {name: replace(source, origin=source.fingerprint()) for name, source in sources.items()}
 
+    def listed(self, folder: Path) -> list[Path]:
+        return [self._undivided(folder / name) for name in scan(folder)[0]]
+
     def folders(self, folder: Path, data_dir: Path) -> dict[str, Path]:
         """Every domain's folder in that of the data set, in order; UsageError where one is missing."""
         raise NotImplementedError

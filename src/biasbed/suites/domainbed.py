@@ -114,7 +114,10 @@ class DomainBed(HoldingOut[DomainBedSettings]):
         return tuple(self.set_of_domains.domains(self.data_root))
 
     def data_sets(self) -> tuple[OfDomains, ...]:
-        return (self.set_of_domains,)
+        """The one that is named; else the seven."""
+        if self.config.train not in ("auto", "none"):
+            return (self.set_of_domains,)
+        return tuple(of_domains.named(name, self.data_root) for name in of_domains.DATA_SETS)
 
     def open(self) -> OpenSuite:
         """UsageError where images are missing, or the domains disagree on the classes."""
