@@ -76,6 +76,8 @@ def test_shares_of_the_training_data_are_whole(name: str) -> None:
 @pytest.mark.always
 @pytest.mark.parametrize("shape", SHAPES)
 def test_trains_on_every_shape_of_batch(name: str, shape: str) -> None:
+    if task_for(shape).name not in algorithms.load(name).tasks:
+        pytest.skip("labels of this kind are refused")
     algorithm = make(name, task=task_for(shape))
     batch = batch_for(algorithm, shape)
     before = {key: value.clone() for key, value in algorithm.named_parameters()}

@@ -25,6 +25,11 @@ BUSY: Mapping[str, Mapping[str, Any]] = {
     "padain": {"p": 1.0},
     "sagnet": {"dropout": 0.5},
     "debiased": {"multi_grid": True},
+    "irm": {"penalty_weight": 0.5, "anneal": 3},
+    "vrex": {"penalty_weight": 5.0, "anneal": 3},
+    "group_dro": {"eta": 0.5},
+    "dann": {"penalty_weight": 0.1, "grad_penalty": 0.5, "width": 16, "dropout": 0.25, "lr_d": 0.02},
+    "cdann": {"penalty_weight": 0.1, "grad_penalty": 0.5, "width": 16, "dropout": 0.25, "lr_d": 0.02},
     "helpers.toys:Coupled": {"label": 4},  # of eight images the fifth is, so that one of two processes has none
 }
 # Networks in place of prepared ones: the same layout, narrow, at random weights.
@@ -33,7 +38,7 @@ STAND_INS: Mapping[str, Mapping[str, Any]] = {
     "cae": {"width": 8, "size": 32},
     "edsr": {"width": 8, "size": 32},
 }
-EXAMPLES, CLASSES = 40, 5
+EXAMPLES, CLASSES, DOMAINS = 40, 5, 3
 
 
 def make(
@@ -64,7 +69,7 @@ def make(
         prepared=_stand_in,
     )
     algorithm = cls(build_settings(cls.HParams, dict(BUSY.get(name, {}) if hparams is None else hparams)), setup)
-    algorithm.on_train_data(TrainData(EXAMPLES, num_classes, num_domains=3))
+    algorithm.on_train_data(TrainData(EXAMPLES, num_classes, num_domains=DOMAINS))
     group.seed(seed)
     algorithm.start()
     algorithm.share_gradients()
@@ -126,9 +131,21 @@ SHAPES: Mapping[str, Callable[[], Batch]] = {
 }
 
 
+def in_domains(batch: Batch) -> Batch:
+    """Half of a batch's images in each domain, one domain after the other: the same, each time darker."""
+    size = max(2, len(batch) // 2)
+    rows, numbers = torch.arange(size).repeat(DOMAINS), torch.arange(DOMAINS).repeat_interleave(size)
+    found = batch.select(rows)
+    shade = 1 / (1 + numbers).view(-1, 1, 1, 1)
+    return replace(found, x=found.x * shade, domain=numbers, parts=DOMAINS, extra=batch.extra)
+
+
 def batch_for(algorithm: Algorithm, shape: str = "one_source") -> Batch:
-    """The batch as the engine hands it over: with the streams and views asked for, without undeclared columns."""
+    """The batch as the engine hands it over: with the streams and views asked for, without undeclared columns; in equal
+    parts of domains, where the method uses them."""
     batch = SHAPES[shape]()
+    if "domain" in algorithm.uses:
+        batch = in_domains(batch)
     requests = type(algorithm).streams(algorithm.hparams)
     views = len(requests[MAIN].views)
     if views > 1:
