@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -32,6 +33,8 @@ BUSY: Mapping[str, Mapping[str, Any]] = {
     "cdann": {"penalty_weight": 0.1, "grad_penalty": 0.5, "width": 16, "dropout": 0.25, "lr_d": 0.02},
     "helpers.toys:Coupled": {"label": 4},  # of eight images the fifth is, so that one of two processes has none
 }
+# Methods whose steps go the same ways as another's, by other formulas.
+LIKE: Mapping[str, str] = {"vrex": "irm", "group_dro": "irm", "mixup": "erm", "mmd": "coral", "cdann": "dann"}
 # Networks in place of prepared ones: the same layout, narrow, at random weights.
 STAND_INS: Mapping[str, Mapping[str, Any]] = {
     "style": {"width": 4, "size": 32},
@@ -45,7 +48,7 @@ def make(
     name: str,
     hparams: Mapping[str, Any] | None = None,
     *,
-    backbone: str = "resnet10",
+    backbone: str | None = None,
     precision: str = "fp32",
     seed: int = 0,
     accumulate: int = 1,
@@ -54,8 +57,12 @@ def make(
     num_classes: int = CLASSES,
     lr: float = 0.01,
 ) -> Algorithm:
-    """A started algorithm in training mode; equal arguments give equal weights."""
+    """A started algorithm in training mode; equal arguments give equal weights.
+
+    backbone: usually `resnet10`, and a smaller one for the many methods that ask it for nothing but features.
+    """
     cls = algorithms.load(name)
+    backbone = backbone or ("timm:test_resnet" if "domain" in cls.uses else "resnet10")
     group = group or Group()
     torch.manual_seed(seed)
     setup = Setup(
@@ -74,6 +81,11 @@ def make(
     algorithm.start()
     algorithm.share_gradients()
     return algorithm.train()
+
+
+def is_late(name: str) -> bool:
+    """Whether most checks of a method are slow: it is another one on other images, or goes another one's ways."""
+    return name in LIKE or not any(map(inspect.isfunction, vars(algorithms.load(name)).values()))
 
 
 def _stand_in(kind: str) -> frozen.PreparedNetwork:

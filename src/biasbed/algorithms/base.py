@@ -260,8 +260,8 @@ class Algorithm(nn.Module):
     def mean_of_all(self, means: Tensor) -> Tensor:
         """Means [...] over this process's examples as means over *all* processes', to make a loss of.
 
-        Any function of them is a loss of the whole batch, whatever else than a sum it is: its value is the same on every
-        process, and the gradients of `grads` and DDP are its gradient.
+        Any function of them is a loss of the whole batch: its value is the same on every process, and the gradients of
+        `grads` and DDP are its gradient.
         """
         whole = self.group.mean(means * self.progress.weight)
         return means + (whole - means.detach())

@@ -1,4 +1,4 @@
-"""C-DANN: features that don't tell their domain, given the class (Li, Tian, Gong et al., ECCV 2018), as in DomainBed."""
+"""C-DANN: features that don't tell their domain within a class (Li, Tian, Gong et al., ECCV 2018), as in DomainBed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from biasbed.algorithms.base import Setup
+from biasbed.algorithms.base import TrainData
 from biasbed.algorithms.dann import DANN
 
 
@@ -20,11 +20,9 @@ class CDANN(DANN):
     tasks: ClassVar[frozenset[str]] = frozenset({"multi_class"})
     coupled: ClassVar[bool] = True
 
-    hparams: DANN.HParams
-
-    def __init__(self, hparams: DANN.HParams, setup: Setup) -> None:
-        super().__init__(hparams, setup)
-        self.embedding = nn.Embedding(setup.num_classes, self.network.num_features)
+    def on_train_data(self, data: TrainData) -> None:
+        super().on_train_data(data)
+        self.embedding = nn.Embedding(data.num_classes, self.network.num_features)
 
     def adversary(self) -> list[nn.Parameter]:
         return [*super().adversary(), *self.embedding.parameters()]
@@ -33,7 +31,7 @@ class CDANN(DANN):
         return features + self.embedding(y)
 
     def mean(self, each: Tensor, y: Tensor) -> Tensor:
-        """The sum over classes of their images' mean, by the number of all classes, whether the batch has them or not."""
+        """The sum of each class's mean by the number of all classes, also of those that the batch does not have."""
         classes = torch.arange(self.setup.num_classes, device=y.device)
         counts = self.group.sum((y[:, None] == classes).sum(0).to(each.dtype))
         present = (counts > 0).sum()

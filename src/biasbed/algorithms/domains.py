@@ -14,7 +14,7 @@ from biasbed.algorithms.recipes import OPEN, TRAINING
 from biasbed.algorithms.requests import StreamRequest
 from biasbed.batch import MAIN, Batch
 
-# What the programs of Gulrajani and Lopez-Paz (2021) were at the time of their tables, where a method has changed since.
+# The program of Gulrajani and Lopez-Paz (2021) at the time of their tables, for methods that have changed since.
 PAPER_2020: Mapping[str, Any] = {name: OPEN for name in TRAINING if name != "hparams"}
 
 

@@ -15,7 +15,7 @@ from biasbed.settings import setting
 
 
 class Matching(OfDomains):
-    """ERM with `gamma` times the distance of the domains' features, as `penalty` measures it; those of all processes."""
+    """ERM with `gamma` times how far the features of domains are apart, by `penalty`: those of all processes."""
 
     @dataclass(frozen=True)
     class HParams:

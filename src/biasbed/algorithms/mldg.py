@@ -15,14 +15,13 @@ from biasbed.algorithms.domains import PAPER_2020, OfDomains, ring
 from biasbed.algorithms.draws import HostDraws
 from biasbed.algorithms.recipes import OPEN
 from biasbed.batch import Batch
-from biasbed.compute.optim import parameters_of
 from biasbed.settings import setting
 
 Weights = Mapping[str, Tensor]
 
 
 def split(order: Sequence[int], n_meta_test: int) -> list[tuple[int, int]]:
-    """Each domain but the last `n_meta_test` with one of these, in turn; at least one is no such; none of one domain."""
+    """Pairs of each domain but the last `n_meta_test`, of which one at least is left, with these in turn."""
     count = min(n_meta_test, len(order) - 1)
     train, test = order[: len(order) - count], order[len(order) - count :]
     return [(domain, test[place % count]) for place, domain in enumerate(train)] if count else []
@@ -64,15 +63,15 @@ class MLDG(OfDomains):
             self.apply_gradients({"main": gradients})
             return {"classification": risk}
         parts = batch.by_domain()
-        total, before, after = None, [], []
+        total, before, after = [torch.zeros_like(weight) for weight in weights.values()], [], []
         for train, test in pairs:
             here, risk = self._gradients(weights, parts[train])
             there, risk_ahead = self._gradients(self._ahead(weights, here), parts[test])
-            added = [a + self.hparams.beta * b for a, b in zip(here, there, strict=True)]
-            total = added if total is None else [a + b for a, b in zip(total, added, strict=True)]
+            torch._foreach_add_(total, here, alpha=1 / self.num_domains)
+            torch._foreach_add_(total, there, alpha=self.hparams.beta / self.num_domains)
             before.append(risk)
             after.append(self.hparams.beta * risk_ahead)
-        self.apply_gradients({"main": [gradient / self.num_domains for gradient in total or []]})
+        self.apply_gradients({"main": total})
         risks = {"classification": before, "meta_test": after}
         return {name: torch.stack(values).sum() / self.num_domains for name, values in risks.items()}
 

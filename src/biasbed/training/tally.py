@@ -24,7 +24,11 @@ class Tally:
         self.not_finite: Tensor | None = None
 
     def add(
-        self, terms: Mapping[str, Tensor], images: int, correct: Tensor | None = None, notes: Mapping[str, Tensor] = NONE
+        self,
+        terms: Mapping[str, Tensor],
+        images: int,
+        correct: Tensor | None = None,
+        notes: Mapping[str, Tensor] = NONE,
     ) -> None:
         """What a step returned, on how many images, how many decisions were right, and what is no part of the loss."""
         values = {name: value.detach().double() for name, value in terms.items()}
