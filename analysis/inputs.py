@@ -12,8 +12,8 @@ from biasbed.analysis.columns import Column
 from biasbed.analysis.runs.alike import TESTED, columns_of
 from biasbed.analysis.runs.collect import collect, read_run
 from biasbed.analysis.runs.run import Collection
-from biasbed.analysis.selection import names, published
-from biasbed.analysis.selection.pools import History
+from biasbed.analysis.selection import completeness, names, published
+from biasbed.analysis.selection.pools import History, pools_of
 from biasbed.analysis.selection.published import PublishedStudy
 from biasbed.analysis.selection.rules import AsPublished, AsTested, Rule
 from biasbed.analysis.selection.select import Rules, make_rule, rules_of
@@ -62,6 +62,10 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
     if options.with_published:
         collection = dataclasses.replace(collection, runs=published.runs_under(collection, rule.name))
     _check_control(collection, options.control)
+    if rules:
+        pools = pools_of(collection.own, histories, sets, collection.protocols, collection.evidence)
+        accepted = completeness.check(rule, pools, collection, histories, options)
+        collection = dataclasses.replace(collection, notes=(*collection.notes, *accepted))
     return AnalysisInputs(collection, sets, rule, rules, histories, tuple(studies))
 
 

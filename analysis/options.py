@@ -8,7 +8,10 @@ from typing import Literal
 from biasbed.settings import nearest, setting
 
 # Irregularities among the runs of one algorithm that `allow=` accepts (biasbed.analysis.runs.consistency finds them).
-ALLOWANCES = ("different_data", "different_config", "different_code")
+DIFFERENCES = ("different_data", "different_config", "different_code")
+# The same of what some rules look at, all of which must be there (biasbed.analysis.selection.completeness).
+GAPS = ("unfinished", "duplicates", "missing_draws", "missing_pairs", "unequal_checkpoints")
+ALLOWANCES = (*DIFFERENCES, *GAPS)
 
 
 @dataclass(frozen=True)
@@ -20,8 +23,9 @@ class AnalyzeOptions:
     protocol: str = setting("auto", "hash, or its first digits, of the protocol (auto: the only one of the study)")
     selection: str = setting(
         "auto",
-        "which epoch's scores count: best_validation, last_n, last, best_epoch, best_epoch_per_run, or a rule of your "
-        "own as <file>.py:<Class> (auto: the protocol's own rule)",
+        "which epoch's scores count: best_validation, last_n, last, best_epoch, best_epoch_per_run; where domains are "
+        "held out training_domain_validation, leave_one_domain_out, test_domain_oracle; or a rule of your own as "
+        "<file>.py:<Class> (auto: the protocol's own rule)",
     )
     n: int = setting(30, "how many epochs last_n averages", ge=1)
     alpha: float = setting(0.05, "significance level", gt=0, lt=1)
@@ -34,6 +38,11 @@ class AnalyzeOptions:
     )
     tolerance: float = setting(
         0.0, "compare=published: points that may lie between two numbers where the paper tells no spread", ge=0
+    )
+    error: Literal["auto", "standard_deviation", "standard_error", "paper"] = setting(
+        "auto",
+        "what ± is: the standard deviation over runs, their standard error, both with n - 1, or that with n, as "
+        "DomainBed's tables have it (auto: as the rule's tables usually do)",
     )
     control: str = setting("none", "compare every algorithm with this one only, not all pairs (none: all pairs)")
     rope: float = setting(1.0, "differences up to so many points are equivalent in practice", ge=0, le=100)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -15,13 +16,16 @@ from biasbed import record
 from biasbed.analysis.columns import Column, layout
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.scores import block_matrix, mean_matrix, published_means, run_table, score_table
-from biasbed.analysis.selection import published
+from biasbed.analysis.selection import completeness, published
 from biasbed.analysis.selection.pools import History, pools_of
 from biasbed.analysis.selection.rules import AsPublished, AsTested, Rule
 from biasbed.analysis.selection.select import Selected, choice_table, known_rule, rule_names, rules_of, select
 from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import Failure, UsageError
+
+if TYPE_CHECKING:
+    from biasbed.analysis.options import AnalyzeOptions
 
 ORACLE = "best_epoch"  # each set's own best epoch: no rule that takes one epoch can be better
 COLUMNS = ("rule", "oracle", "algorithm", "dataset", "mean", "std", "num_runs", "gap", "gap_std", "skipped")
@@ -45,7 +49,7 @@ def under_every_rule(
     collection: Collection,
     histories: Mapping[str, History],
     sets: Sequence[Column],
-    n: int,
+    options: AnalyzeOptions,
     exempt: Container[tuple[str, str]] = (),
 ) -> list[RuleScores]:
     """The chosen rule's scores first, then every other rule's that these runs may be selected by.
@@ -56,7 +60,7 @@ def under_every_rule(
     """
     names = tuple(collection.published_by_rule) if collection.published else rule_names(collection.protocol)
     others = [name for name in filter(None, names) if chosen.name not in (name, AsTested.name)]
-    return [chosen, *(_under(name, collection, histories, sets, n, exempt) for name in others)]
+    return [chosen, *(_under(name, collection, histories, sets, options, exempt) for name in others)]
 
 
 def _under(
@@ -64,16 +68,19 @@ def _under(
     collection: Collection,
     histories: Mapping[str, History],
     sets: Sequence[Column],
-    n: int,
+    options: AnalyzeOptions,
     exempt: Container[tuple[str, str]],
 ) -> RuleScores:
     runs = published.runs_under(collection, name)
     try:
-        rules = {} if collection.published else rules_of(lambda of: known_rule(name, n, of), collection, sets)
-        rule = next(iter(rules.values()), None) or AsPublished(name, n)
-        selected = select(rules, pools_of(runs, histories, sets), sets, collection.protocols)
+        rules = {} if collection.published else rules_of(lambda of: known_rule(name, options.n, of), collection, sets)
+        rule = next(iter(rules.values()), None) or AsPublished(name, options.n)
+        pools = pools_of(runs, histories, sets, collection.protocols, collection.evidence)
+        completeness.check(rule, pools, collection, histories, options)
+        selected = select(rules, pools, sets, collection.protocols)
     except (UsageError, Failure) as error:
-        return RuleScores(name, False, None, None, skipped=str(error))
+        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])  # what it then advises is for this rule
+        return RuleScores(name, False, None, None, skipped=reason)
     return scores_under(rule, selected, runs, sets, collection.protocols, exempt)
 
 

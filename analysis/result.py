@@ -18,7 +18,7 @@ from biasbed.analysis import regret, scores, spread
 from biasbed.analysis.columns import Column, blocks, layout
 from biasbed.analysis.inputs import AnalysisInputs, gather
 from biasbed.analysis.runs.run import Collection, Run
-from biasbed.analysis.selection import published, reproduction
+from biasbed.analysis.selection import completeness, published, reproduction
 from biasbed.analysis.selection.pools import History, pools_of
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected, select
@@ -39,16 +39,17 @@ class Cell:
     """One cell of the score table, as it is printed."""
 
     mean: float
-    std: float  # NaN for a single run
+    std: float  # or the standard error, as `scores.spread_of` has it; NaN where it is not known
     num_runs: int
     best: bool  # no other mean of the set prints better
     dagger: bool  # the algorithm trained on data of the set's maker
     interval: tuple[float, float] = (math.nan, math.nan)  # scores.binomial_interval
     digits: int = 1  # after the point
+    absent: bool = False  # it could have a value, and what would give it one was accepted to be missing
 
     @property
     def mean_text(self) -> str:
-        return number(self.mean, self.digits)
+        return "X" if self.absent else number(self.mean, self.digits)
 
     @property
     def std_text(self) -> str:
@@ -68,17 +69,26 @@ def number(value: float, digits: int = 1) -> str:
 
 
 def _cells(
-    table: pd.DataFrame, columns: Mapping[str, Column], daggers: frozenset[tuple[str, str]]
+    table: pd.DataFrame,
+    columns: Mapping[str, Column],
+    daggers: frozenset[tuple[str, str]],
+    absent: frozenset[tuple[str, str]],
+    error: str,
 ) -> dict[tuple[str, str], Cell]:
-    """(algorithm, dataset) -> what is printed of a score table. columns: dataset -> how it is measured."""
+    """(algorithm, dataset) -> what is printed of a score table.
+
+    columns: dataset -> how it is measured; absent: places whose runs are missing; error: what ± is.
+    """
     means = table.groupby("dataset")["mean"]
     best = {str(name): float(m.max() if columns[str(name)].higher_is_better else m.min()) for name, m in means}
     cells = {}
     for algorithm, dataset, mean, std, num_runs in table.itertuples(index=False, name=None):
         digits = columns[dataset].digits
         is_best = not math.isnan(mean) and number(mean, digits) == number(best[dataset], digits)
-        dagger = (algorithm, dataset) in daggers
-        cells[algorithm, dataset] = Cell(float(mean), float(std), int(num_runs), is_best, dagger, digits=digits)
+        place = algorithm, dataset
+        spread = scores.spread_of(float(std), int(num_runs), error)
+        marks = dict(best=is_best, dagger=place in daggers, absent=place in absent)
+        cells[place] = Cell(float(mean), spread, int(num_runs), digits=digits, **marks)
     return cells
 
 
@@ -107,6 +117,7 @@ class Analysis:
     scores: pd.DataFrame  # scores.score_table
     blocks: pd.DataFrame  # scores.block_scores: the means of those that have several columns
     not_applicable: Mapping[tuple[str, str], frozenset[str]]  # (algorithm, set) -> what the method lacks there
+    absent: frozenset[tuple[str, str]]  # (algorithm, set) without a value, as runs are missing and that was accepted
     choices: pd.DataFrame  # select.choice_table: which run at which steps stands for what, under every rule
     daggers: frozenset[tuple[str, str]]  # (algorithm, set)
     comparisons: tuple[RankTests, ...]  # on all sets; then the strict setting where it differs
@@ -117,6 +128,11 @@ class Analysis:
     curves: pd.DataFrame  # columns algorithm, run_id, dataset, step, score; the headline of each set
     tracking_uri: str  # without password
     versions: Mapping[str, str]
+
+    @property
+    def error(self) -> str:
+        """What ± is in tables, of `scores.ERRORS`."""
+        return self.rule.error if self.options.error == "auto" else self.options.error
 
     @property
     def published_algorithms(self) -> frozenset[str]:
@@ -146,7 +162,7 @@ class Analysis:
     def cells(self) -> dict[tuple[str, str], Cell]:
         """The score table by (algorithm, column)."""
         columns = {entry.name: entry for entry in self.sets}
-        found = _cells(self.scores, columns, self.daggers)
+        found = _cells(self.scores, columns, self.daggers, self.absent, self.error)
         return {
             place: replace(cell, interval=scores.binomial_interval(cell.mean, columns[place[1]]))
             for place, cell in found.items()
@@ -158,7 +174,8 @@ class Analysis:
         of_block = blocks(self.sets)
         of_column = {column.name: column.block for column in self.sets}
         daggers = frozenset((algorithm, of_column[name]) for algorithm, name in self.daggers)
-        return _cells(self.blocks, {name: same[0] for name, same in of_block.items()}, daggers)
+        absent = frozenset((algorithm, of_column[name]) for algorithm, name in self.absent)
+        return _cells(self.blocks, {name: same[0] for name, same in of_block.items()}, daggers, absent, self.error)
 
     @property
     def units(self) -> str:
@@ -194,6 +211,7 @@ class Analysis:
             else f"{len(self.sets)} sets"
         )
         parts = [f"{' and '.join(counts)} runs"] if counts else []
+        parts += [f"{len(c.evidence)} that hold out more domains"] if c.evidence else []
         parts += [f"{means} published rows"] if means else []
         text = f"{' and '.join(parts)} of {len(c.algorithms)} algorithms on {sets}"
         others = [f"{count} {status.lower()}" for status, count in sorted(c.not_finished.items())]
@@ -212,10 +230,12 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     lacking = scores.not_applicable(collection, sets)
     selected = _selected(material, collection.runs)
     unprinted = published.unprinted(collection, selected)
-    exempt = {**lacking, **unprinted}
     sets, untested = _tested(sets, selected)
     runs = scores.run_table(selected.values, collection.runs, sets, collection.protocols)
     table = scores.score_table(runs, collection.algorithms, [entry.name for entry in sets])
+    accepted = completeness.accepts_empty_cells(rule, options)
+    absent = frozenset(scores.empty(table, {**lacking, **unprinted}) if accepted else ())
+    exempt = {**lacking, **unprinted, **dict.fromkeys(absent, frozenset[str]())}
     scope = f"-P suite={collection.scope.suite} -P study={collection.scope.study}"
     notes = [*collection.notes, *selected.notes, *untested, *scores.not_applicable_notes(lacking)]
     notes += published.unprinted_notes(unprinted) + published.summary_notes(collection)
@@ -230,7 +250,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     daggers = scores.daggers(collection.runs, sets)
     comparisons = compare_settings(table, sets, daggers, options.alpha)
     chosen = regret.scores_under(rule, selected, collection.runs, sets, collection.protocols, exempt)
-    rules = regret.under_every_rule(chosen, collection, histories, sets, options.n, exempt)
+    rules = regret.under_every_rule(chosen, collection, histories, sets, options, exempt)
     found = evidence.gather(comparisons, runs, layout(sets), regret.matrices(rules, sets), options)
     notes += [found.skipped] if found.skipped else []
     return Analysis(
@@ -246,6 +266,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         scores=table,
         blocks=scores.block_scores(runs, scores.mean_matrix(table), sets),
         not_applicable=lacking,
+        absent=absent,
         choices=regret.choices(rules),
         daggers=daggers,
         comparisons=comparisons,
@@ -260,8 +281,9 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
 
 
 def _selected(material: AnalysisInputs, runs: Sequence[Run]) -> Selected:
-    pools = pools_of(runs, material.histories, material.sets)
-    return select(material.rules, pools, material.sets, material.collection.protocols)
+    collection = material.collection
+    pools = pools_of(runs, material.histories, material.sets, collection.protocols, collection.evidence)
+    return select(material.rules, pools, material.sets, collection.protocols)
 
 
 def _tested(sets: Sequence[Column], selected: Selected) -> tuple[tuple[Column, ...], list[str]]:

@@ -16,6 +16,12 @@ from biasbed.errors import Failure
 from biasbed.suites import derived
 
 SCORE_COLUMNS = ("algorithm", "dataset", "mean", "std", "num_runs")
+# What ± may be in tables, in words, and the ddof of its variance.
+ERRORS = {
+    "standard_deviation": ("standard deviation", 1),
+    "standard_error": ("standard error", 1),
+    "paper": ("standard error", 0),
+}
 
 
 def run_table(
@@ -68,6 +74,19 @@ def score_table(runs: pd.DataFrame, algorithms: Sequence[str], sets: Sequence[st
     table = table.reindex(wanted)
     table["num_runs"] = table["num_runs"].fillna(0).astype("int64")
     return table.reset_index()[list(SCORE_COLUMNS)]
+
+
+def spread_of(std: float, number: int, error: str) -> float:
+    """What stands behind ±: of `ERRORS`, from the standard deviation with n - 1 of so many runs.
+
+    NaN where it is not known; the error of a single run with n is 0, as DomainBed prints it.
+    """
+    kind, ddof = ERRORS[error]
+    if ddof == 0 and number == 1:
+        return 0.0
+    if kind == "standard deviation" or number < 2:
+        return std
+    return std * math.sqrt((number - 1) / (number - ddof) / number)
 
 
 def published_means(runs: pd.DataFrame) -> pd.DataFrame:
@@ -135,6 +154,12 @@ def block_scores(runs: pd.DataFrame, means: pd.DataFrame, columns: Sequence[Colu
     return pd.DataFrame(rows, columns=list(SCORE_COLUMNS)).round(DIGITS)
 
 
+def empty(table: pd.DataFrame, exempt: Container[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The places of a score table, (algorithm, set), that have no run and are not exempt."""
+    bare = table.loc[table["num_runs"] == 0, ["algorithm", "dataset"]].to_numpy()
+    return tuple((str(a), str(d)) for a, d in bare if (a, d) not in exempt)
+
+
 def not_applicable(collection: Collection, columns: Sequence[Column]) -> dict[tuple[str, str], frozenset[str]]:
     """(row, column) -> what the row's method needs and the cell's training data don't have."""
     found = {
@@ -172,22 +197,21 @@ def check_complete(
     for entry in missing:
         if (names[entry.run_id].algorithm, entry.dataset) not in exempt:
             reasons.setdefault((names[entry.run_id].algorithm, entry.dataset), []).append(entry)
-    empty = [(str(a), str(d)) for a, d in scores.loc[scores["num_runs"] == 0, ["algorithm", "dataset"]].to_numpy()]
-    empty = [place for place in empty if place not in exempt]
-    if empty:
-        lines = [f"the score table has {len(empty)} empty cell(s), and the tests need every one:"]
-        for algorithm, dataset in empty:
+    bare = empty(scores, exempt)
+    if bare:
+        lines = [f"the score table has {len(bare)} empty cell(s), and the tests need every one:"]
+        for algorithm, dataset in bare:
             of_cell = reasons.get((algorithm, dataset), [])
             why = "; ".join(f"run {m.run_id} (seed {names[m.run_id].seed}): {m.why}" for m in of_cell) or "no run"
             lines.append(f"  {algorithm} on {dataset}: {why}")
-        of_empty = [entry for cell in empty for entry in reasons.get(cell, [])]
+        of_empty = [entry for cell in bare for entry in reasons.get(cell, [])]
         if trainable:
             commands = _commands(of_empty, names, scope)
             entry_point = "sweep" if any(run.is_trial for run in runs) else "benchmark"
             own = f"the study's own command trains them: mlflow run . -e {entry_point} {scope} ..."
             lines += ["train what is missing:", *commands] if commands else [own]
-        algorithms = sorted(set(scores["algorithm"]) - {a for a, _ in empty})
-        sets = [d for d in scores["dataset"].unique() if d not in {d for _, d in empty}]
+        algorithms = sorted(set(scores["algorithm"]) - {a for a, _ in bare})
+        sets = [d for d in scores["dataset"].unique() if d not in {d for _, d in bare}]
         lines += [f"or leave out algorithms: algorithms={','.join(algorithms)}"] if algorithms else []
         lines += [f"or leave out sets: sets={','.join(sets)}"] if sets else []
         raise Failure("\n".join(lines))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from biasbed.analysis.columns import Column, blocks
-from biasbed.analysis.report.words import listing, repeated
+from biasbed.analysis.report.words import error, error_by, listing, repeated
 from biasbed.analysis.result import UNIT_WORDS, Analysis, Cell
 
 AVERAGE = "Avg"
@@ -76,8 +76,8 @@ def caption(analysis: Analysis) -> str:
     text = ""
     if any(group.wide for group in groups(analysis)):
         text = (
-            f" {AVERAGE}: plain mean over the columns of a data set, ± the standard deviation of this mean over "
-            f"{repeated(analysis)}s (n - 1)."
+            f" {AVERAGE}: plain mean over the columns of a data set, ± the {error(analysis)} of this mean over "
+            f"{repeated(analysis)}s ({error_by(analysis)})."
         )
     for group in groups(analysis):
         if len(group.counted) < len(group.columns):

@@ -47,7 +47,8 @@ def scores(analysis: Analysis, links: Links) -> ReportTable:
         link = f"#{links.algorithms[algorithm]}"
         rows.append((links.algorithm(algorithm), *(score(cell, href=link) for cell in cells)))
     run = words.repeated(analysis)
-    caption = f"Mean ± standard deviation between {run}s (n - 1), in {analysis.units}. Bold: best of the column."
+    error = f"{words.error(analysis)} between {run}s ({words.error_by(analysis)})"
+    caption = f"Mean ± {error}, in {analysis.units}. Bold: best of the column."
     caption += groups.caption(analysis)
     if any(cell.interval_text for cell in analysis.cells.values()):
         caption += (

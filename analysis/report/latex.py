@@ -13,6 +13,7 @@ from biasbed.analysis.report.groups import AVERAGE, Averages, ColumnGroup, above
 from biasbed.analysis.report.groups import caption as group_caption
 from biasbed.analysis.report.verdicts import Verdict, verdicts
 from biasbed.analysis.result import Analysis, Cell, number
+from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.statistics.friedman import RankTests
 
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -33,6 +34,10 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     found = averages(analysis)
     if found is not None:
         tables["tables/averages.tex"] = (average_table(analysis, found), "averages of the data sets, LaTeX")
+        for group in groups(analysis):
+            if group.wide:
+                table = data_set_table(analysis, group)
+                tables[f"tables/scores_{group.block}.tex"] = (table, f"scores on {group.block} alone, LaTeX")
     if any(len(comparison.ranks) for comparison in analysis.comparisons):
         tables["tables/ranks.tex"] = (rank_table(analysis), "average ranks and omnibus test, LaTeX")
     for comparison in analysis.comparisons:
@@ -64,11 +69,29 @@ def score_table(analysis: Analysis) -> str:
         [escape(algorithm), *(_cell(cell) for group in found for cell in group.cells(analysis, algorithm))]
         for algorithm in analysis.algorithms
     ]
-    caption = f"Scores in {analysis.units}, mean $\\pm$ standard deviation between {words.repeated(analysis)}s "
+    caption = f"Scores in {analysis.units}, mean $\\pm$ {_error(analysis)} "
     caption += f"({_provenance(analysis)}). Best in bold. {_of_averages(analysis)}"
     caption += DAGGER_TEXT if analysis.daggers else ""
     body = _tabular(_heads(found), rows, "l" + "r" * (len(rows[0]) - 1))
     return _float(body, caption + _dashes(analysis), "scores", packages="booktabs, graphicx")
+
+
+def _error(analysis: Analysis) -> str:
+    """What ± is; where it is not the standard deviation with n - 1, by what its variance is divided."""
+    usual = analysis.error == Rule.error
+    by = "" if usual else f", variance by ${words.error_by(analysis)}$"
+    return f"{words.error(analysis)} between {words.repeated(analysis)}s{by}"
+
+
+def data_set_table(analysis: Analysis, group: ColumnGroup) -> str:
+    """Algorithms x the columns of one data set, and their average."""
+    rows = [[escape(algorithm), *map(_cell, group.cells(analysis, algorithm))] for algorithm in analysis.algorithms]
+    caption = f"{escape(group.block)}: scores in {analysis.units}, mean $\\pm$ {_error(analysis)} "
+    caption += f"({_provenance(analysis)}). Best in bold. {_of_averages(analysis)}"
+    caption += DAGGER_TEXT if analysis.daggers else ""
+    header = ["", *map(escape, group.heads)]
+    body = _tabular(header, rows, "l" + "r" * len(group.heads))
+    return _float(body, caption + _dashes(analysis), escape(f"scores-{group.block}"), packages="booktabs")
 
 
 def average_table(analysis: Analysis, found: Averages) -> str:
@@ -104,7 +127,8 @@ def _of_averages(analysis: Analysis) -> str:
 
 def _dashes(analysis: Analysis) -> str:
     """What a dash means."""
-    return escape(words.not_applicable(analysis)) + " " if analysis.not_applicable else ""
+    text = escape(words.not_applicable(analysis))
+    return f"{text} " if text else ""
 
 
 def spread_table(analysis: Analysis) -> str:

@@ -10,6 +10,7 @@ from biasbed.analysis.columns import layout
 from biasbed.analysis.report import doubts, findings, groups, words
 from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
 from biasbed.analysis.selection import reproduction
+from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.statistics.friedman import RankTests
 
 WIDTH = 100
@@ -50,7 +51,8 @@ def _scores(analysis: Analysis) -> str:
         [algorithm, *(_cell(cell) for group in found for cell in group.cells(analysis, algorithm))]
         for algorithm in analysis.algorithms
     ]
-    text = f"Scores, {analysis.units}: mean ± standard deviation between {words.repeated(analysis)}s\n"
+    text = f"Scores, {analysis.units}: mean ± {words.error(analysis)} between {words.repeated(analysis)}s"
+    text += f"{'' if analysis.error == Rule.error else f' ({words.error_by(analysis)})'}\n"
     text += table(["", *(name for group in found for name in group.full_heads)], rows)
     text += f"\n  † {words.DAGGER_SENTENCE}" if analysis.daggers else ""
     below = [line.strip() for line in (groups.caption(analysis), words.not_applicable(analysis)) if line]

@@ -12,7 +12,7 @@ import pandas as pd
 
 from biasbed.analysis import scores
 from biasbed.analysis.columns import blocks
-from biasbed.analysis.report import compared, words
+from biasbed.analysis.report import compared, groups, words
 from biasbed.analysis.report.doubts import detectable
 from biasbed.analysis.report.verdicts import main
 from biasbed.analysis.result import Analysis
@@ -51,6 +51,8 @@ def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
     if len(analysis.blocks):
         about = "the same of the data sets that have several columns: mean over columns, deviation over replicates"
         tables["blocks.csv"] = (analysis.blocks.round(SCORE_DIGITS), about)
+        about = "what tables of data sets print: columns, averages and their mean, with the error and its ddof"
+        tables["averages.csv"] = (average_rows(analysis), about)
     tables["rows.csv"] = (compared.rows(analysis), "what every algorithm is, with the settings in which they differ")
     if len(analysis.choices):
         tables["choices.csv"] = (analysis.choices, "which run every rule chose, and at which steps")
@@ -89,6 +91,26 @@ def run_rows(analysis: Analysis, runs: pd.DataFrame) -> pd.DataFrame:
         frame = frame.drop(columns=["cell", "replicate"])  # they would say nothing
     first = [*scope, "algorithm", "seed", "test_domains", "dataset", "rule", "oracle"]
     return frame[[*first, *(name for name in frame if name not in first)]].round(SCORE_DIGITS)
+
+
+def average_rows(analysis: Analysis) -> pd.DataFrame:
+    """One row per algorithm and column, data set of several columns, and over all data sets.
+
+    Columns algorithm, dataset (of the last kind `AVERAGE`), mean, error (what ± is in tables; none over data sets), its
+    kind and ddof, num_runs.
+    """
+    kind, ddof = scores.ERRORS[analysis.error]
+    found = groups.averages(analysis)
+    rows = []
+    for algorithm in analysis.algorithms:
+        for group in groups.groups(analysis):
+            names = (*(column.name for column in group.columns), *([group.block] if group.wide else []))
+            for name, cell in zip(names, group.cells(analysis, algorithm), strict=True):
+                rows.append((algorithm, name, cell.mean, cell.std, kind, ddof, cell.num_runs))
+        if found is not None and found.means:
+            rows.append((algorithm, groups.AVERAGE, found.means[algorithm], math.nan, "", None, None))
+    columns = ["algorithm", "dataset", "mean", "error", "kind", "ddof", "num_runs"]
+    return pd.DataFrame(rows, columns=columns).astype({"ddof": "Int64", "num_runs": "Int64"})
 
 
 def rank_rows(analysis: Analysis) -> pd.DataFrame:

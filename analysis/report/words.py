@@ -32,6 +32,16 @@ def repeated(analysis: Analysis) -> str:
     return "replicate" if collection.is_search or any(cell.name for cell in collection.cells) else "run"
 
 
+def error(analysis: Analysis) -> str:
+    """What ± is in tables: `standard deviation`, or `standard error`."""
+    return scores.ERRORS[analysis.error][0]
+
+
+def error_by(analysis: Analysis) -> str:
+    """What the sum of squares behind it is divided by."""
+    return "n - 1" if scores.ERRORS[analysis.error][1] else "n"
+
+
 def oracle(analysis: Analysis) -> str:
     """What rules are compared with; one that chooses another trial of a search is still compared with the oracle's."""
     return "each set's own best epoch" + (", of the trial that the oracle chose" * analysis.collection.is_search)
@@ -103,7 +113,8 @@ def setting_file(comparison: RankTests) -> str:
 def not_applicable(analysis: Analysis) -> str:
     """What a dash in a score table means, as a sentence with a blank before it; empty without any."""
     notes = scores.not_applicable_notes(analysis.not_applicable)
-    return f" -: {'; '.join(notes)}." if notes else ""
+    absent = " X: runs are missing, which was accepted." if analysis.absent else ""
+    return absent + (f" -: {'; '.join(notes)}." if notes else "")
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -218,7 +229,7 @@ DAGGER_SENTENCE = "the algorithm trained on data of the maker of this set"
 
 TERMS = {
     "evaluation set": "a collection of test images with one headline score; the tests treat each set as one block",
-    "run": "one training with one seed; scores are means over runs, ± their standard deviation (n - 1)",
+    "run": "one training with one seed",
     "selection rule": "which epoch's scores count: best_validation (the epoch with the best validation score), last_n "
     "(mean over the last n epochs), last, best_epoch (each set's own best epoch) and best_epoch_per_run (the best mean "
     "over the sets): these two are oracles, no practical choice; or one of your own",
@@ -249,4 +260,5 @@ def terms(analysis: Analysis) -> Mapping[str, str]:
         "replicate": repeated(analysis) == "replicate",
         "not applicable": bool(analysis.not_applicable),
     }
-    return TERMS | {name: CELL_TERMS[name] for name, wanted in shown.items() if wanted}
+    run = f"one training with one seed; scores are means over runs, ± their {error(analysis)} ({error_by(analysis)})"
+    return TERMS | {"run": run} | {name: CELL_TERMS[name] for name, wanted in shown.items() if wanted}

@@ -26,11 +26,12 @@ def alike(store: RunStore, runs: list[Run], protocols: Mapping[str, record.Proto
     Tested models are left out where they are tested otherwise than the trained ones of their study. Failure where that
     leaves several tables, or one row several protocols.
     """
-    runs, notes = _with_tested(runs, protocols)
+    tested = {name: protocol.tested for name, protocol in protocols.items()}  # each once: there may be many runs
+    runs, notes = _with_tested(runs, tested)
     ways: dict[str, set[str]] = {}
     rows: dict[tuple[str, str], set[str]] = {}
     for run in runs:
-        ways.setdefault(run.cell, set()).add(protocols[run.protocol].tested)
+        ways.setdefault(run.cell, set()).add(tested[run.protocol])
         rows.setdefault(run.place, set()).add(run.protocol)
     if any(len(found) > 1 for found in (*ways.values(), *rows.values())):
         raise Failure(list_scopes(store, runs, Counter(run.scope for run in runs)))
@@ -38,7 +39,7 @@ def alike(store: RunStore, runs: list[Run], protocols: Mapping[str, record.Proto
     return runs, notes
 
 
-def _with_tested(runs: list[Run], protocols: Mapping[str, record.Protocol]) -> tuple[list[Run], list[str]]:
+def _with_tested(runs: list[Run], hashes: Mapping[str, str]) -> tuple[list[Run], list[str]]:
     """The trained runs with those of tested models that may stand beside them, and what to say about the others.
 
     A tested model stands in its own cell where one is trained on that, else in each whose columns it was tested on.
@@ -46,11 +47,11 @@ def _with_tested(runs: list[Run], protocols: Mapping[str, record.Protocol]) -> t
     trained = [run for run in runs if run.kind not in TESTED]
     if not trained:
         return runs, []
-    cells, rows = {run.cell: protocols[run.protocol].tested for run in trained}, {run.algorithm for run in trained}
+    cells, rows = {run.cell: hashes[run.protocol] for run in trained}, {run.algorithm for run in trained}
     kept, others, again = list(trained), [], []
     for run in runs:
         if run.kind in TESTED:
-            tested = protocols[run.protocol].tested
+            tested = hashes[run.protocol]
             own = [run.cell] if run.cell in cells else sorted(cells)
             found = tuple(cell for cell in own if cells[cell] == tested)
             if not found:
@@ -74,6 +75,17 @@ def _refuse_namesakes(runs: Sequence[Run], protocols: Mapping[str, record.Protoc
             f"two data sets of one table are called '{name}' (runs {one.run} and {other.run}): "
             "call one of them otherwise, or give each a study of its own"
         )
+
+
+def apart(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+    """(runs whose cells are columns, those that rules alone look at).
+
+    Where a data set's domains are held out one by one, runs that hold out several tell of hyper-parameters: what they
+    score on a domain is of a model that trained on fewer domains than the others in its table.
+    """
+    singly = {run.protocol for run in runs if len(run.held_out) == 1}
+    is_evidence = {run.id: len(run.held_out) > 1 and run.protocol in singly for run in runs}
+    return [run for run in runs if not is_evidence[run.id]], [run for run in runs if is_evidence[run.id]]
 
 
 def cells_of(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> tuple[TrainedOn, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from biasbed import record
 from biasbed.analysis.runs import consistency, left_out
-from biasbed.analysis.runs.alike import ANALYZE, TESTED, alike, cells_of, list_scopes, read_protocols
+from biasbed.analysis.runs.alike import ANALYZE, TESTED, alike, apart, cells_of, list_scopes, read_protocols
 from biasbed.analysis.runs.run import Collection, Run, Scope
 from biasbed.analysis.runs.store import parameters
 from biasbed.errors import Failure, UsageError
@@ -97,6 +97,9 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
     """
     mlflow_runs, every = _every(store, options)
     found, notes = _in_scope(store, every, options)
+    unfinished = _unfinished(every, found)
+    if "unfinished" in options.allow:
+        found, unfinished = [*found, *unfinished], []
     protocols = read_protocols(store, found)
     found, more = alike(store, found, protocols)
     found, left = _of_seeds(_of_algorithms(found, options), options.seeds)
@@ -109,13 +112,29 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
     counted, duplicates = consistency.first_of_each_key(found, options.duplicates)
     notes += consistency.irregularities(counted, () if options.allow == "none" else options.allow)
     notes += consistency.duplicate_notes(counted, duplicates, options.duplicates)
-    statuses = Counter(run.status for run in every if same_study(run, scope) and not run.finished)
+    others = {run.id for run in counted}
+    statuses = Counter(r.status for r in every if same_study(r, scope) and not r.finished and r.id not in others)
+    counted, evidence = apart(counted)
     cells = cells_of(counted, protocols)
-    runs = (tuple(counted), tuple(duplicates))
-    lacking = left_out.read(store, scope, counted, cells)
-    collection = Collection(scope, cells, protocols, *runs, dict(statuses), tuple(notes), lacking, by_rule)
-    needed = dict.fromkeys(run.id for runs in (counted, duplicates, *by_rule.values()) for run in runs)
+    collection = Collection(
+        scope=scope,
+        cells=cells,
+        protocols=protocols,
+        runs=tuple(counted),
+        evidence=tuple(evidence),
+        duplicates=tuple(duplicates),
+        unfinished=tuple(run for run in unfinished if _is_wanted(run, counted, options.seeds)),
+        not_finished=dict(statuses),
+        notes=tuple(notes),
+        left_out=left_out.read(store, scope, counted, cells),
+        published_by_rule=by_rule,
+    )
+    needed = dict.fromkeys(run.id for runs in (counted, evidence, duplicates, *by_rule.values()) for run in runs)
     return collection, [mlflow_runs[run_id] for run_id in needed]
+
+
+def _is_wanted(run: Run, counted: Sequence[Run], seeds: Sequence[str] | str) -> bool:
+    return (seeds == "all" or run.seed in seeds) and any(run.algorithm == other.algorithm for other in counted)
 
 
 # --- suite, study, protocol -------------------------------------------------------------------------------------------
@@ -142,6 +161,14 @@ def _is_asked_for(run: Run, study: str) -> bool:
 def same_study(run: Run, scope: Scope) -> bool:
     """Whether a run may belong beside the runs of this scope."""
     return (run.kind, run.suite, run.study) == (scope.kind, scope.suite, scope.study)
+
+
+def _unfinished(every: Sequence[Run], found: Sequence[Run]) -> list[Run]:
+    """Trainings of the same study that never finished, each once, by the last attempt."""
+    done, scopes = {run.run_key for run in found}, {(run.kind, run.suite, run.study) for run in found}
+    others = [r for r in every if not r.finished and r.algorithm and r.protocol and r.kind in ("train", *SEARCHED)]
+    others = [r for r in others if (r.kind, r.suite, r.study) in scopes and r.run_key not in done]
+    return list({run.run_key: run for run in sorted(others, key=lambda run: (run.started, run.id))}.values())
 
 
 def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> tuple[list[Run], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -64,6 +65,11 @@ class Run:
         return self.kind == "trial"
 
     @property
+    def draw(self) -> int:
+        """Of a trial: which of its search's settings it has (3 of the trial `r1-3`), the same on all cells."""
+        return int(re.findall(r"[0-9]+", self.trial or "0")[-1])
+
+    @property
     def place(self) -> tuple[str, str]:
         """Row and cell: runs that differ in seed alone share them."""
         return self.algorithm, self.cell
@@ -112,7 +118,9 @@ class Collection:
     cells: tuple[TrainedOn, ...]
     protocols: Mapping[str, record.Protocol]  # hash -> the protocol of some of the runs
     runs: tuple[Run, ...]  # that count
+    evidence: tuple[Run, ...] = ()  # that rules alone look at, as more domains are held out than a column shows
     duplicates: tuple[Run, ...] = ()  # finished too, but another run has the same key
+    unfinished: tuple[Run, ...] = ()  # of the same study; no run with the same key is finished
     not_finished: Mapping[str, int] = field(default_factory=dict)  # status -> runs
     notes: tuple[str, ...] = ()
     left_out: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)  # row, cell -> what it needs there

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from biasbed import record
 from biasbed.analysis.columns import Column
@@ -75,6 +76,23 @@ class Pool:
     sets: tuple[record.SetRecord, ...]  # that count, as the protocol has them
     candidates: tuple[Candidate, ...]
     elsewhere: Mapping[str, tuple[Candidate, ...]]  # cell -> runs of the same row and repeat on the other cells
+    protocol: record.Protocol  # of these runs, with all its sets
+
+    @cached_property
+    def holding_out(self) -> Mapping[tuple[frozenset[str], str], Candidate]:
+        """(held-out domains, settings) -> the first run elsewhere that was trained so on the same data set.
+
+        Settings are a trial's in its search, without one a run's seed: see `settings`.
+        """
+        found: dict[tuple[frozenset[str], str], Candidate] = {}
+        for candidate in (one for same in self.elsewhere.values() for one in same):
+            if candidate.run.protocol == self.candidates[0].run.protocol:
+                found.setdefault((frozenset(candidate.run.held_out), self.settings(candidate.run)), candidate)
+        return found
+
+    def settings(self, run: Run) -> str:
+        """By what its runs are matched with those on other cells."""
+        return str(run.draw) if self.is_search else run.seed
 
     def replicate(self, run: Run) -> str:
         """By what a row's values on all columns are matched: the run, or where each cell has its own runs the seed."""
@@ -101,16 +119,25 @@ class Choice:
     steps: tuple[int, ...]
 
 
-def pools_of(runs: Sequence[Run], histories: Mapping[str, History], columns: Sequence[Column]) -> list[Pool]:
-    """The pools of these runs, in the order of rows, cells and repeats. What is only tested may be on several cells."""
-    found: dict[tuple[str, str, str], list[Candidate]] = {}
+def pools_of(
+    runs: Sequence[Run],
+    histories: Mapping[str, History],
+    columns: Sequence[Column],
+    protocols: Mapping[str, record.Protocol],
+    evidence: Sequence[Run] = (),
+) -> list[Pool]:
+    """The pools of these runs, in the order of rows, cells and repeats. What is only tested may be on several cells.
+
+    evidence: runs on cells that have no column. protocols: hash -> protocol, of all runs.
+    """
     sets: dict[str, list[record.SetRecord]] = {}
     for column in columns:
         sets.setdefault(column.cell, []).append(column.entry)
-    for run in runs:
-        for cell in run.among(sets):
-            candidate = Candidate(run, histories[run.id].on(cell))
-            found.setdefault((run.algorithm, cell, run.repeat if run.is_trial else ""), []).append(candidate)
+    found: dict[tuple[str, str], dict[str, list[Candidate]]] = {}
+    for run, cells in [*((run, run.among(sets)) for run in runs), *((run, (run.cell,)) for run in evidence)]:
+        search = (run.algorithm, run.repeat if run.is_trial else "")
+        for cell in cells:
+            found.setdefault(search, {}).setdefault(cell, []).append(Candidate(run, histories[run.id].on(cell)))
     return [
         Pool(
             algorithm=algorithm,
@@ -119,11 +146,10 @@ def pools_of(runs: Sequence[Run], histories: Mapping[str, History], columns: Seq
             is_search=candidates[0].run.is_trial,
             sets=tuple(sets[cell]),
             candidates=tuple(candidates),
-            elsewhere={
-                other: tuple(theirs)
-                for (name, other, number), theirs in found.items()
-                if (name, number) == (algorithm, repeat) and other != cell
-            },
+            elsewhere={other: tuple(theirs) for other, theirs in of_cells.items() if other != cell},
+            protocol=protocols[candidates[0].run.protocol],
         )
-        for (algorithm, cell, repeat), candidates in found.items()
+        for (algorithm, repeat), of_cells in found.items()
+        for cell, candidates in of_cells.items()
+        if cell in sets
     ]

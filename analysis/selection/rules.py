@@ -30,6 +30,9 @@ class Rule:
     oracle: bool  # whether it looks at the evaluation sets: no model could be chosen so in practice
     needs: tuple[str, ...] = ()  # the labels that it looks at, in words, besides those of validation
     in_every_protocol: ClassVar[bool] = False  # whether it makes sense where the protocol doesn't list it
+    needs_all: ClassVar[bool] = False  # whether every run that it may look at must be there (completeness.py)
+    looks_elsewhere: ClassVar[bool] = False  # among these those of other cells, which hold out one domain more
+    error: ClassVar[str] = "standard_deviation"  # what ± usually is in tables of what it chose (`AnalyzeOptions.error`)
 
     @classmethod
     def made(cls, protocol: record.Protocol, n: int) -> Rule:
@@ -134,6 +137,7 @@ class BestEpoch(Rule):
     name: str = "best_epoch"
     oracle: bool = True
     needs: tuple[str, ...] = (TEST_LABELS,)
+    in_every_protocol: ClassVar[bool] = True
 
     @classmethod
     def made(cls, protocol: record.Protocol, n: int) -> Rule:
@@ -222,6 +226,9 @@ RULES = Registry(
         "last": "biasbed.analysis.selection.rules:Last",
         "best_epoch": "biasbed.analysis.selection.rules:BestEpoch",
         "best_epoch_per_run": "biasbed.analysis.selection.rules:BestEpochPerRun",
+        "training_domain_validation": "biasbed.analysis.selection.of_domains:TrainingDomainValidation",
+        "leave_one_domain_out": "biasbed.analysis.selection.of_domains:LeaveOneDomainOut",
+        "test_domain_oracle": "biasbed.analysis.selection.of_domains:DomainOracle",
     },
     base="biasbed.analysis.selection.rules:Rule",
     kind="rule",
@@ -236,6 +243,7 @@ class AsPublished(Rule):
         """name: empty where the paper names no rule; n: as the numbers were published with, if their rule has one."""
         self.rule = RULES.load(name).made(PRINTED, n) if name in RULES else None
         self.name, self.oracle = name or "as_published", self.rule is not None and self.rule.oracle
+        self.error = Rule.error if self.rule is None else self.rule.error  # type: ignore[misc]
 
     @property
     def label(self) -> str:

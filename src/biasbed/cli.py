@@ -68,15 +68,19 @@ class EntryPoint:
 
 
 def import_runs(options: ImportOptions) -> None:
-    """Published results, or a file of runs."""
+    """Published results, a file of runs, or a sweep of DomainBed's own code."""
+    from biasbed import published
+    from biasbed.tracking.server import resolve_uri
+
     if options.source.endswith(".zip"):
         from biasbed.tracking.receiving import import_archive
 
         import_archive(options.source)
-    else:
-        from biasbed import published
-        from biasbed.tracking.server import resolve_uri
+    elif options.source not in published.names() and (options.is_path or Path(options.source).exists()):
+        from biasbed.published.sweep_runs import import_sweep
 
+        import_sweep(options.source, options.study)
+    else:
         published.import_runs(options.source, resolve_uri())
 
 

@@ -15,7 +15,17 @@ from biasbed.settings import nearest, setting, specs
 class ImportOptions:
     """Published results, or runs from another server, as tracked runs."""
 
-    source: str = setting("biasbed", "paper whose results are imported, or a file that `export` wrote (.zip)")
+    source: str = setting(
+        "biasbed",
+        "paper whose results are imported; a file that `export` wrote (.zip); or what DomainBed's own code has left of "
+        "a sweep: a folder of results.jsonl, or a CSV",
+    )
+    study: str = setting("auto", "of a sweep's trials (auto: after its folder or file)")
+
+    @property
+    def is_path(self) -> bool:
+        """Whether the source can't be a paper's name."""
+        return "/" in self.source or self.source.endswith((".csv", ".jsonl"))
 
 
 @dataclass(frozen=True)

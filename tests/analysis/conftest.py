@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +12,8 @@ from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.statistics import bayesian, evidence, per_set, planner
-from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.settings import build
+from helpers.sizes import without_sizes
 from helpers.toy_runs import THREE, Recorder, fill
 
 
@@ -83,13 +81,3 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 def without_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Effects, stability and power take most of an analysis; tests of what is compared do without."""
     monkeypatch.setattr(evidence, "gather", without_sizes(evidence.gather))
-
-
-def without_sizes(gather: Callable[..., evidence.PairwiseResults]) -> Callable[..., evidence.PairwiseResults]:
-    """`evidence.gather` as where nothing could be tested over sets: all frames, and those over sets empty."""
-
-    def gathered(comparisons: tuple[RankTests, ...], *rest: object) -> evidence.PairwiseResults:
-        skipped = [dataclasses.replace(comparison, skipped="a test does without") for comparison in comparisons]
-        return gather(skipped, *rest)
-
-    return gathered

@@ -2,6 +2,7 @@
 
 A paper that lists its runs is a `PaperOfRuns` (biasbed.py). One that prints means, with or without a spread, is
 `<name>.yaml`, which says what they are, and `<name>.csv` with the numbers (cells.py): nothing else is to be written.
+What DomainBed's own code has left of a sweep is read here too (sweeps.py, sweep_runs.py).
 """
 
 from __future__ import annotations
@@ -23,11 +24,15 @@ if TYPE_CHECKING:
 EXPERIMENT = "biasbed-published"
 
 
+def names() -> tuple[str, ...]:
+    """Every paper."""
+    return BIASBED.name, *cells.names()
+
+
 def find(name: str) -> Paper:
     """The paper of this name; UsageError with the nearest one, Failure where its files are wrong."""
-    known = (BIASBED.name, *cells.names())
-    if name not in known:
-        raise UsageError(f"unknown source '{name}'{nearest(name, known)}")
+    if name not in names():
+        raise UsageError(f"unknown source '{name}'{nearest(name, names())}")
     return BIASBED if name == BIASBED.name else cells.read(name)
 
 

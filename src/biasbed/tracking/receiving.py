@@ -17,11 +17,11 @@ from biasbed.tracking.tracker import PARENT
 PARAMS_AT_A_TIME, METRICS_AT_A_TIME = 100, 1000  # what MLflow takes in one request
 
 
-def import_archive(source: str) -> int:
+def import_archive(source: str, listed: bool = True) -> int:
     """Makes the archive's runs on the tracking server and returns how many were new.
 
     Those that are there, imported or trained here, stay as they are; what an import that was cut short left is made
-    anew. UsageError, before anything is made, for a file that is no whole archive; Failure where the server fails.
+    anew. listed: whether each is named. UsageError, before anything is made, for a file that is no whole archive; Failure where the server fails.
     """
     path = Path(source).expanduser()
     if not path.is_file():
@@ -36,7 +36,7 @@ def import_archive(source: str) -> int:
     there = len(archive.runs) - len(missing)
     already = f"; {there} {'was' if there == 1 else 'were'} there already" if there else ""
     print(f"{len(missing)} runs imported to {places.public_uri(uri)}{already}")
-    for run in missing:
+    for run in missing if listed else ():
         print(f"  {run.name}: run {present[run.run_id]}")
     return len(missing)
 

@@ -49,7 +49,7 @@ def selected(rule: Rule, curves: History) -> Selected:
     run = Run("r", "r", "0", "FINISHED", 0, 0, "train", "s", "adhoc", protocol="p", algorithm="erm")
     protocol = record.Protocol("s", (EDGE,), ("train",), ("val",), MONITOR)
     columns = [Column("edge", EDGE)]
-    return select({("p", ""): rule}, pools_of([run], {"r": curves}, columns), columns, {"p": protocol})
+    return select({("p", ""): rule}, pools_of([run], {"r": curves}, columns, {"p": protocol}), columns, {"p": protocol})
 
 
 def test_best_validation_takes_the_first_of_equal_epochs() -> None:

@@ -1,0 +1,183 @@
+"""Jobs of a sweep as trials: their protocol, tags and metrics, and the file by which they are imported."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from biasbed import measures, record
+from biasbed.errors import UsageError
+from biasbed.published import cells, sweeps
+from biasbed.published.sweeps import SweepJob
+from biasbed.tracking.archive import ArchivedRun, MetricRow, new_archive
+
+PAPER = "domainbed_iclr2021"  # whose tables name data sets, domains in their order, and methods
+SUITE, EXPERIMENT = "domainbed", "biasbed-sweeps"
+RULES = ("training_domain_validation", "leave_one_domain_out", "test_domain_oracle")
+OUT = "_out"  # of the name of a domain's out part
+HOLDOUT = "holdout_fraction"  # the argument that says how large it is
+
+
+def import_sweep(source: str, study: str = "auto") -> int:
+    """Makes trials of all jobs and returns how many were new; those that are there stay as they are.
+
+    study: theirs; auto: `sweep_` and the source's name. UsageError, before anything is made, for a source that is no
+    whole sweep; Failure where the server fails.
+    """
+    from biasbed.tracking.receiving import import_archive
+
+    path = Path(source).expanduser()
+    if not path.exists():
+        raise UsageError(f"source={source}: there is no such file or folder, and no paper of this name")
+    jobs = sweeps.read(path)
+    study = f"sweep_{record.slug(path.resolve().stem)}" if study == "auto" else study
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "sweep.zip"
+        write(jobs, file, study, str(path.resolve()))
+        new = import_archive(str(file), listed=False)
+    unfinished = sum(not job.is_done for job in jobs)
+    print(f"{len(jobs)} jobs in all{f', {unfinished} of them unfinished' if unfinished else ''}")
+    print(f"to analyse them: mlflow run . -e analyze -P study={study}", flush=True)
+    return new
+
+
+def write(jobs: Sequence[SweepJob], file: Path, study: str, source: str) -> None:
+    """A file of runs, as `export` writes it. UsageError where jobs of one data set have unlike domains."""
+    paper = cells.read(PAPER)
+    rows = {row for _, row in paper.cells}
+    protocols: dict[str, record.Protocol] = {}
+    with new_archive(file) as archive, tempfile.TemporaryDirectory() as empty:
+        for number, job in enumerate(jobs):
+            known = protocols.setdefault(job.dataset, _protocol(job, paper.protocol))
+            if len(known.sets) != 2 * len(job.envs):
+                raise UsageError(f"{job.where}: has {len(job.envs)} domains, other jobs on {job.dataset} have others")
+            artifacts = Path(empty) / str(number)
+            artifacts.mkdir()
+            (artifacts / record.PROTOCOL_FILE).write_text(known.to_json())
+            algorithm = sweeps.identifier(job.algorithm, rows)
+            archive.add_run(_run(job, known, algorithm, study, source), list(_metrics(job, known)), artifacts)
+
+
+def _protocol(job: SweepJob, paper: record.Protocol) -> record.Protocol:
+    """What jobs on a data set are tested on, whatever they hold out; how many images there are they don't say."""
+    data = sweeps.identifier(job.dataset, [entry.block for entry in paper.sets])
+    known = [(entry.domain, entry.aliases) for entry in paper.sets if entry.block == data]
+    if len(known) != len(job.envs):
+        known = [(f"env{env}", ()) for env in job.envs]
+    ins = [_set(data, domain, aliases) for domain, aliases in known]
+    outs = [_set(data, domain, aliases, OUT) for domain, aliases in known]
+    monitor = record.Derived(
+        *("val", "accuracy", "training_domains", "mean"),
+        inputs=tuple(str(record.MetricName("val", "accuracy", entry.name)) for entry in outs),
+        training=tuple(entry.domain for entry in outs),
+    )
+    return record.Protocol(
+        suite=SUITE,
+        sets=(*ins, *outs),
+        training_sets=(data,),
+        validation_sets=tuple(entry.name for entry in (*outs, *ins)),
+        monitor=monitor.metric,
+        step_unit="step",
+        selection_rules=RULES,
+        default_selection=RULES[0],
+        derived=(monitor,),
+    )
+
+
+def _set(data: str, domain: str, aliases: tuple[str, ...], part: str = "") -> record.SetRecord:
+    return record.SetRecord(
+        name=f"{data}-{domain}{part}",
+        headline="accuracy",
+        images=0,
+        classes=0,
+        chance=0.0,
+        measures=("accuracy",),
+        block=data,
+        domain=domain,
+        aliases=aliases,
+        counts=not part,
+    )
+
+
+def _domains(job: SweepJob, protocol: record.Protocol) -> list[str]:
+    """Of the job's numbers, in their order."""
+    return [entry.domain for entry in protocol.columns]
+
+
+def _metrics(job: SweepJob, protocol: record.Protocol) -> Iterator[MetricRow]:
+    """Every number of every record, and the monitor."""
+    domains, data = _domains(job, protocol), protocol.training_sets[0]
+    for step, accuracies in sorted(job.records.items()):
+        outs = []
+        for (env, part), value in sorted(accuracies.items()):
+            phase = "test" if env in job.test_envs else "val"
+            name = record.MetricName(phase, "accuracy", f"{data}-{domains[env]}{OUT if part == 'out' else ''}")
+            outs += [value] if (phase, part) == ("val", "out") else []
+            yield str(name), step, job.ended, value
+        monitor = measures.derive("mean", outs)
+        yield protocol.monitor, step, job.ended, math.nan if monitor is None else monitor
+        if step in job.losses:
+            yield "train/loss", step, job.ended, job.losses[step]
+
+
+def _run(job: SweepJob, protocol: record.Protocol, algorithm: str, study: str, source: str) -> ArchivedRun:
+    data, domains = protocol.training_sets[0], _domains(job, protocol)
+    held_out = sorted(domains[env] for env in job.test_envs)
+    settings = {
+        **{name: value for name, value in job.arguments.items() if isinstance(value, int | float | str)},
+        **{f"hparams.{name}": value for name, value in job.hparams.items()},
+        "hparams_seed": job.hparams_seed,
+    }
+    trained = [data, algorithm, {n: v for n, v in job.arguments.items() if n != "steps"}]  # alike within a search
+    key = [*trained, job.trial_seed, job.hparams_seed, held_out]
+    tags = {
+        record.KIND: "trial",
+        record.SUITE: SUITE,
+        record.STUDY: study,
+        record.PROTOCOL_HASH: protocol.hash,
+        record.ALGORITHM: algorithm,
+        record.SEED: str(job.trial_seed),
+        record.TEST_DOMAINS: ",".join(held_out),
+        record.CELL: "-".join((data, *held_out)),
+        record.REPEAT: str(job.trial_seed),
+        record.TRIAL: f"r{job.trial_seed}-{job.hparams_seed}",
+        record.TRIAL_STATE: "complete" if job.is_done else "failed",
+        record.SPACE: record.digest(trained),
+        record.CONFIG_HASH: record.digest([*trained, job.hparams_seed]),
+        record.RUN_KEY: record.digest(key),
+        record.TESTED: record.digest([protocol.tested, job.arguments.get(HOLDOUT)]),
+        record.DATA_FINGERPRINT: record.digest([data]),
+        record.PROVIDES: "domain",
+        record.TRAINING_DATA: record.canonical_json({data: 1.0}),
+        record.SCHEMA_TAG: record.SCHEMA,
+        record.SOURCE: source,
+    }
+    return ArchivedRun(
+        run_id=_identity(job),
+        server=source,
+        name="-".join((algorithm, data, *held_out, f"r{job.trial_seed}", str(job.hparams_seed))),
+        experiment=EXPERIMENT,
+        status="FINISHED" if job.is_done else "KILLED",
+        start_time=job.ended,
+        end_time=job.ended,
+        parent="",
+        params={record.CONFIG_PARAMETER + name: _word(value) for name, value in settings.items()},
+        tags=tags,
+        inputs=[],
+    )
+
+
+def _word(value: object) -> str:
+    return str(value)[:500]
+
+
+def _identity(job: SweepJob) -> str:
+    """The same wherever the sweep lies, another one where a job has gone on."""
+    records = [
+        [step, sorted((*place, repr(value)) for place, value in own.items())] for step, own in job.records.items()
+    ]
+    content = record.canonical_json([job.origin, job.is_done, records])
+    return hashlib.sha256(content.encode()).hexdigest()[:32]
