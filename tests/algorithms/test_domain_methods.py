@@ -13,12 +13,14 @@ from torch import Tensor
 from biasbed import algorithms, cli
 from biasbed.algorithms.base import Algorithm, Progress, TrainData
 from biasbed.algorithms.coral import coral
+from biasbed.algorithms.draws import dropout_mask
 from biasbed.algorithms.irm import slopes
 from biasbed.algorithms.mldg import split
 from biasbed.algorithms.mmd import PRECISIONS, kernels, mmd
 from biasbed.batch import Batch
 from biasbed.errors import UsageError
 from biasbed.settings import build
+from biasbed.training.resolve import resolve
 from helpers.making import steps
 from replays import setup
 from replays.domainbed import Net
@@ -81,7 +83,8 @@ def test_one_domain_is_erm(name: str) -> None:
         steps(algorithm, batch(1, seed=number), number, number + 1)
         steps(plain, batch(1, seed=number), number, number + 1)
     # IRM alone has something to say of one domain.
-    same = all(torch.equal(value, weights(algorithm)[key]) for key, value in weights(plain).items())
+    ours = weights(algorithm)
+    same = all(torch.allclose(value, ours[key], rtol=1e-9, atol=1e-9) for key, value in weights(plain).items())
     assert same == (name != "irm")
 
 
@@ -197,7 +200,7 @@ def test_an_image_is_at_no_distance_from_itself_in_fp32() -> None:
     assert found.diagonal().eq(7).all()
     found.sum().backward()
     twins = kernels(x.detach()[[0, 0, 1]])
-    assert float(twins[0, 1]) == pytest.approx(7, abs=1e-6)
+    assert float(twins[0, 1]) == pytest.approx(7, abs=1e-5)
 
 
 # --- pairs ------------------------------------------------------------------------------------------------------------
@@ -301,17 +304,15 @@ def test_dropout_is_drawn_from_the_group_s_generator(name: str) -> None:
     for _ in range(2):
         algorithm.group.seed(3)
         torch.set_rng_state(before)
-        losses.append(float(algorithm.adversarial(algorithm.network.features(data.x), data)))
+        losses.append(float(algorithm.adversarial(algorithm.network.features(data.x), data).detach()))
         assert torch.equal(before, torch.get_rng_state())
-    other = float(algorithm.adversarial(algorithm.network.features(data.x), data))
+    other = float(algorithm.adversarial(algorithm.network.features(data.x), data).detach())
     assert losses[0] == losses[1] != other
 
 
 def test_what_is_dropped_is_made_up_for() -> None:
-    from biasbed.algorithms.draws import dropout_mask
-
     mask = dropout_mask((100, 100), 0.25, torch.Generator().manual_seed(0))
-    assert set(mask.unique().tolist()) == {0, pytest.approx(4 / 3)}
+    assert mask.unique().tolist() == pytest.approx([0, 4 / 3])
     assert float(mask.mean()) == pytest.approx(1, abs=0.03)
 
 
@@ -355,8 +356,6 @@ def test_images_of_no_domains_are_refused(
 
 
 def test_presets_of_what_was_published() -> None:
-    from biasbed.training.resolve import resolve
-
     found = {
         name: resolve({"suite": "domains", "algorithm": name, "preset": "paper2020"}).what()
         for name in ("group_dro", "mixup", "mldg", "dann", "cdann")
