@@ -11,7 +11,7 @@ import pytest
 
 from biasbed.data.folders import FolderSource
 from biasbed.datasets import domainbed
-from biasbed.datasets.of_domains import DATA_SETS, OfDomains, named, united
+from biasbed.datasets.of_domains import DATA_SETS, DomainDataSet, named, united
 from biasbed.errors import UsageError
 from biasbed.prepare.doctor import examine
 from helpers.domain_tree import make_domains
@@ -20,7 +20,7 @@ DOMAINS = dict(zip(DATA_SETS, (3, 6, 4, 4, 4, 4, 6), strict=True))
 PACS = ("art_painting", "cartoon", "photo", "sketch")
 
 
-def refusal(data: OfDomains, data_dir: Path) -> str:
+def refusal(data: DomainDataSet, data_dir: Path) -> str:
     with pytest.raises(UsageError) as caught:
         data.open_domains(data_dir)
     assert "\n" not in str(caught.value)

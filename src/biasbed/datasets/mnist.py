@@ -23,7 +23,7 @@ from biasbed.data.decoding import reading_file
 from biasbed.data.listing import reading
 from biasbed.data.source import MemorySource, Source
 from biasbed.datasets.base import Contents, some
-from biasbed.datasets.of_domains import OfDomains
+from biasbed.datasets.of_domains import DomainDataSet
 from biasbed.errors import UsageError
 
 SIZE = 28  # pixels
@@ -38,7 +38,7 @@ RESAMPLING: Mapping[str, Image.Resampling] = {
 }
 
 
-class MNISTDomains(OfDomains):
+class MNISTDomains(DomainDataSet):
     """One that is made of MNIST's digits, shuffled together and dealt out to the domains in turn."""
 
     kind = "IDX files"

@@ -47,7 +47,7 @@ def identifier(name: str) -> str:
     return known.get(letters(name), record.slug(name))
 
 
-def named(name: str, data_dir: Path, interpolation: str = "bilinear") -> OfDomains:
+def named(name: str, data_dir: Path, interpolation: str = "bilinear") -> DomainDataSet:
     """The data set of a name, in any spelling: one of the seven, else the folder of this name under data_dir.
 
     interpolation: how `rotated_mnist` turns its digits, bilinear or bicubic. Raises UsageError where there is none.
@@ -55,7 +55,7 @@ def named(name: str, data_dir: Path, interpolation: str = "bilinear") -> OfDomai
     own = identifier(name)
     if own in DATA_SETS:
         options = {"interpolation": interpolation} if own == "rotated_mnist" else {}
-        found: OfDomains = DATA_SETS.load(own)(**options)
+        found: DomainDataSet = DATA_SETS.load(own)(**options)
         return found
     with reading():
         folders = scan(data_dir)[0]
@@ -64,7 +64,7 @@ def named(name: str, data_dir: Path, interpolation: str = "bilinear") -> OfDomai
     return OwnDomains(data_dir / name)
 
 
-class OfDomains(OnDisk):
+class DomainDataSet(OnDisk):
     """A data set of several domains with one class list. `domains`, `open_domains` and `fingerprint` are for suites."""
 
     channels = 3
@@ -95,7 +95,7 @@ class OfDomains(OnDisk):
         return found
 
 
-class FolderDomains(OfDomains):
+class FolderDomains(DomainDataSet):
     """One in folders `<domain>/<class>/<image>`."""
 
     kind = "domain/class folders"
