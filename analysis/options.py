@@ -10,7 +10,7 @@ from biasbed.settings import nearest, setting
 # Irregularities among the runs of one algorithm that `allow=` accepts (biasbed.analysis.runs.consistency finds them).
 DIFFERENCES = ("different_data", "different_config", "different_code")
 # The same of what some rules look at, all of which must be there (biasbed.analysis.selection.completeness).
-GAPS = ("unfinished", "duplicates", "missing_draws", "missing_pairs", "unequal_checkpoints")
+GAPS = ("unfinished", "duplicates", "missing_draws", "missing_pairs", "unequal_checkpoints", "unequal_hold_out")
 ALLOWANCES = (*DIFFERENCES, *GAPS)
 
 

@@ -22,6 +22,7 @@ from biasbed.errors import Failure
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
 
+HOLD_OUT = "data.holdout"  # the setting that says how much of each domain is kept out of training
 MOST = 5  # of what is listed of a kind in one row
 Found = tuple[str, str]  # kind, of `GAPS`; text
 
@@ -43,6 +44,7 @@ def check(
         *_twice(runs, collection),
         *_unfinished(rule, collection),
         *_checkpoints(runs, histories),
+        *_hold_out(runs),
     ]
     allowed = () if options.allow == "none" else options.allow
     stops = [(kind, text) for kind, text in found if kind not in allowed]
@@ -75,7 +77,8 @@ def _commands(kinds: Sequence[str], collection: Collection) -> Iterator[str]:
         return
     scope, source = collection.scope, sorted({run.source for run in collection.own if run.source})
     if source:
-        yield f"train it where the others were trained, and import all again: mlflow run . -e import -P source={source[0]}"
+        yield "train it where the others were trained, and import all again:"
+        yield f"  mlflow run . -e import -P source={source[0]} -P study={scope.study}"
         return
     data = sorted({name for cell in collection.cells for name in cell.protocol.training_sets})
     domains = "each,pairs" if collection.evidence or "missing_pairs" in kinds else "each"
@@ -159,7 +162,7 @@ def _unfinished(rule: Rule, collection: Collection) -> Iterator[Found]:
         if run.cell in known or rule.looks_elsewhere:
             rows[run.algorithm].append(run)
     for row, found in sorted(rows.items()):
-        named = (f"{run.name} ({run.status.lower()})" for run in found)
+        named = (f"{run.name} ({run.status.lower()})" for run in sorted(found, key=lambda run: run.name))
         yield "unfinished", f"{row}: {len(found)} unfinished run(s): {_some(named)}"
 
 
@@ -174,6 +177,17 @@ def _checkpoints(runs: Iterable[Run], histories: Mapping[str, History]) -> Itera
         if len(found) > 1:
             parts = [f"{_steps(steps)} ({len(own)} run(s), {own[0].name} ...)" for steps, own in sorted(found.items())]
             yield "unequal_checkpoints", f"{row}: runs were tested at unlike steps: {'; '.join(parts)}"
+
+
+def _hold_out(runs: Iterable[Run]) -> Iterator[Found]:
+    """Runs on one data set that kept unlike shares of its domains out of training."""
+    data: defaultdict[str, defaultdict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        data[run.protocol][run.config.get(HOLD_OUT, "unknown")].append(run)
+    for found in data.values():
+        if len(found) > 1:
+            parts = [f"{share} ({len(own)} run(s), {own[0].name} ...)" for share, own in sorted(found.items())]
+            yield "unequal_hold_out", f"runs on one data set have unlike {HOLD_OUT}: {'; '.join(parts)}"
 
 
 def _steps(steps: Sequence[int]) -> str:

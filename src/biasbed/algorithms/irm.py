@@ -23,10 +23,10 @@ def slopes(logits: Tensor, y: Tensor) -> Tensor:
 
 
 class IRM(Annealed):
-    """ERM with a penalty where a domain's risk would fall if the logits were scaled otherwise (IRMv1, equation 4).
+    """ERM with a penalty where a domain's risk would fall if the logits were scaled otherwise (IRMv1).
 
     Of each domain it is the product of two means of `slopes`, over the images at even and at odd positions of its part
-    of the batch: an estimate without bias of the squared derivative, which may be negative (their appendix D).
+    of the batch: an estimate without bias of the squared derivative, which may be negative.
     """
 
     tasks: ClassVar[frozenset[str]] = frozenset({"multi_class"})

@@ -17,7 +17,7 @@ from biasbed.algorithms.recipes import OPEN
 from biasbed.batch import Batch
 from biasbed.settings import setting
 
-Weights = Mapping[str, Tensor]
+Theta = Mapping[str, Tensor]
 
 
 def split(order: Sequence[int], n_meta_test: int) -> list[tuple[int, int]]:
@@ -79,7 +79,7 @@ class MLDG(OfDomains):
         order = torch.randperm(self.num_domains, generator=self._host.shared_generator(self.progress)).tolist()
         return ring(order) if self.hparams.pairing == "ring" else split(order, self.hparams.n_meta_test)
 
-    def _gradients(self, weights: Weights, batch: Batch) -> tuple[list[Tensor], Tensor]:
+    def _gradients(self, weights: Theta, batch: Batch) -> tuple[list[Tensor], Tensor]:
         """The gradient of a risk by the weights at which it is taken, over all processes; and the risk."""
 
         def objectives(part: Batch) -> dict[str, Objective]:
@@ -89,7 +89,7 @@ class MLDG(OfDomains):
         gradients, terms = self.grads(batch, objectives)
         return gradients["risk"], terms["risk"]
 
-    def _ahead(self, weights: Weights, gradients: Sequence[Tensor]) -> Weights:
+    def _ahead(self, weights: Theta, gradients: Sequence[Tensor]) -> Theta:
         """The weights after one step of a fresh optimizer with the settings of the main one; these stay as they are."""
         main = self.optimizer("main")
         moved = {id(weight): weight.detach().clone() for weight in weights.values()}

@@ -12,7 +12,7 @@ from biasbed.settings import setting
 
 
 class VREx(Annealed):
-    """ERM with the variance of the domains' risks as a penalty (equation 8)."""
+    """ERM with the variance of the domains' risks as a penalty (V-REx)."""
 
     @dataclass(frozen=True)
     class HParams(Annealed.HParams):

@@ -18,7 +18,7 @@ PAPER = "domainbed_iclr2021"  # whose tables name data sets, domains in their or
 SUITE, EXPERIMENT = "domainbed", "biasbed-sweeps"
 RULES = ("training_domain_validation", "leave_one_domain_out", "test_domain_oracle")
 OUT = "_out"  # of the name of a domain's out part
-HOLDOUT = "holdout_fraction"  # the argument that says how large it is
+HOLDOUT = "holdout_fraction"  # the argument that says how large it is; `data.holdout` here
 
 
 def import_sweep(source: str, study: str = "auto") -> int:
@@ -126,12 +126,15 @@ def _metrics(job: SweepJob, protocol: record.Protocol) -> Iterator[MetricRow]:
 def _run(job: SweepJob, protocol: record.Protocol, algorithm: str, study: str, source: str) -> ArchivedRun:
     data, domains = protocol.training_sets[0], _domains(job, protocol)
     held_out = sorted(domains[env] for env in job.test_envs)
+    further = {name: value for name, value in job.arguments.items() if name != HOLDOUT}
     settings = {
-        **{name: value for name, value in job.arguments.items() if isinstance(value, int | float | str)},
+        **{name: value for name, value in further.items() if isinstance(value, int | float | str)},
+        **({"data.holdout": job.arguments[HOLDOUT]} if HOLDOUT in job.arguments else {}),
         **{f"hparams.{name}": value for name, value in job.hparams.items()},
         "hparams_seed": job.hparams_seed,
     }
-    trained = [data, algorithm, {n: v for n, v in job.arguments.items() if n != "steps"}]  # alike within a search
+    # Alike within a search; what rules ask of its runs beyond that is theirs to say.
+    trained = [data, algorithm, {name: value for name, value in further.items() if name != "steps"}]
     key = [*trained, job.trial_seed, job.hparams_seed, held_out]
     tags = {
         record.KIND: "trial",
@@ -148,7 +151,7 @@ def _run(job: SweepJob, protocol: record.Protocol, algorithm: str, study: str, s
         record.SPACE: record.digest(trained),
         record.CONFIG_HASH: record.digest([*trained, job.hparams_seed]),
         record.RUN_KEY: record.digest(key),
-        record.TESTED: record.digest([protocol.tested, job.arguments.get(HOLDOUT)]),
+        record.TESTED: protocol.tested,
         record.DATA_FINGERPRINT: record.digest([data]),
         record.PROVIDES: "domain",
         record.TRAINING_DATA: record.canonical_json({data: 1.0}),

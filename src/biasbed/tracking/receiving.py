@@ -21,7 +21,8 @@ def import_archive(source: str, listed: bool = True) -> int:
     """Makes the archive's runs on the tracking server and returns how many were new.
 
     Those that are there, imported or trained here, stay as they are; what an import that was cut short left is made
-    anew. listed: whether each is named. UsageError, before anything is made, for a file that is no whole archive; Failure where the server fails.
+    anew. listed: whether each is named. UsageError, before anything is made, for a file that is no whole archive;
+    Failure where the server fails.
     """
     path = Path(source).expanduser()
     if not path.is_file():

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+import dataclasses
+import math
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from biasbed import record
+from biasbed.analysis import regret
 from biasbed.analysis.options import AnalyzeOptions
+from biasbed.analysis.report import latex
 from biasbed.analysis.report.groups import averages
 from biasbed.analysis.report.tables import average_rows
 from biasbed.analysis.result import Analysis, compute
+from biasbed.analysis.runs.run import Run
+from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.selection.of_domains import TrainingDomainValidation
+from biasbed.analysis.selection.pools import Candidate, History, Pool
 from biasbed.analysis.statistics import evidence
-from biasbed.published.sweeps import identifier
+from biasbed.errors import Failure
+from biasbed.published import sweeps
+from biasbed.published.sweep_runs import import_sweep
+from biasbed.published.sweeps import SweepJob, identifier
 from helpers.commands import ROOT
 from helpers.sizes import without_sizes
 from helpers.sweep_store import SweepStore, of_csv
@@ -35,19 +50,30 @@ def rows(name: str) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SweepStore]:
-    names = ("test_sweep", "synthetic_sweep")
-    return {name: of_csv(VECTORS / f"{name}.csv", tmp_path_factory.mktemp(name)) for name in names}
+def stores(_empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunStore]:
+    """The real sweep imported to a tracking server; the large one as it would be there."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    with pytest.MonkeyPatch.context() as patch:
+        shutil.copy(_empty_store, folder / "mlflow.db")
+        patch.setenv("BIASBED_HOME", str(folder / "home"))
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
+        assert import_sweep(str(VECTORS / "test_sweep.csv")) == 20
+        assert import_sweep(str(VECTORS / "test_sweep.csv")) == 0
+    return {
+        "test_sweep": RunStore(f"sqlite:///{folder / 'mlflow.db'}"),
+        "synthetic_sweep": of_csv(VECTORS / "synthetic_sweep.csv", folder),
+    }
 
 
-def analysed(store: SweepStore, rule: str, **options: object) -> Analysis:
+def analysed(store: RunStore, rule: str, **options: object) -> Analysis:
     return compute(store, AnalyzeOptions(selection=rule, error="paper", bootstrap=200, **options))
 
 
 @pytest.fixture(scope="module")
-def results(stores: dict[str, SweepStore]) -> Iterator[dict[tuple[str, str], Analysis]]:
+def results(stores: dict[str, RunStore]) -> Iterator[dict[tuple[str, str], Analysis]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evidence, "gather", without_sizes(evidence.gather))
+        patch.setattr(regret, "under_every_rule", lambda chosen, *rest: [chosen])
         yield {
             (name, rule): analysed(store, ours, allow=("unfinished",))
             for name, store in stores.items()
@@ -114,3 +140,151 @@ def test_tables_are_those_of_the_original(results: dict[tuple[str, str], Analysi
                 if r["test_env"] == "average_of_domains" and r["algorithm"].lower() == algorithm
             ]
             assert mean == pytest.approx(sum(of_sets) / 2, abs=1e-9)
+
+
+# --- what is not there ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mnist() -> list[SweepJob]:
+    """The finished jobs of one data set, each of two methods with four draws, twice."""
+    jobs = [job for job in sweeps.read(VECTORS / "synthetic_sweep.csv") if job.dataset == "ColoredMNIST"]
+    steps = {step for job in jobs for step in job.records}
+    for job in jobs:
+        last = job.records[max(job.records)]
+        job.records = {step: job.records.get(step, last) for step in sorted(steps)}
+        job.is_done = True
+    return jobs
+
+
+def refusal(jobs: Sequence[SweepJob], folder: Path, **options: object) -> str:
+    with pytest.raises(Failure) as caught:
+        compute(SweepStore(jobs, folder), AnalyzeOptions(bootstrap=200, **options))
+    return str(caught.value)
+
+
+def is_of(job: SweepJob, algorithm: str, trial: int, draw: int, *envs: int) -> bool:
+    return (job.algorithm, job.trial_seed, job.hparams_seed, job.test_envs) == (algorithm, trial, draw, envs)
+
+
+def test_unfinished_runs_stop_with_what_to_do(stores: dict[str, RunStore]) -> None:
+    with pytest.raises(Failure) as caught:
+        compute(stores["synthetic_sweep"], AnalyzeOptions())
+    text = str(caught.value)
+    assert "\n  [unfinished] erm: 9 unfinished run(s): erm-colored_mnist-" in text
+    assert "import all again:\n  mlflow run . -e import -P source=somewhere -P study=sweep\n" in text
+    assert text.endswith("or accept it: allow=unfinished")
+
+
+def test_draws_that_some_cells_lack(mnist: list[SweepJob], tmp_path: Path) -> None:
+    jobs = [job for job in mnist if not is_of(job, "IRM", 1, 2, 0) and not is_of(job, "IRM", 0, 3, 0, 1)]
+    text = refusal(jobs, tmp_path)
+    assert text.startswith(
+        "selection=training_domain_validation: [missing_draws] irm on colored_mnist-plus_90 repeat 1: no trial 2\n"
+    )
+    text = refusal(jobs, tmp_path, selection="leave_one_domain_out")
+    assert "\n  [missing_draws] irm on colored_mnist-plus_80-plus_90 repeat 0: no trial 3\n" in text
+    assert "\n  [missing_pairs] irm: none on colored_mnist-plus_80-plus_90 of r0-3\n" in text
+    assert "\nor accept it: allow=missing_draws,missing_pairs" in text
+
+
+@pytest.mark.usefixtures("without_evidence")
+def test_what_was_accepted_to_be_missing_is_an_x(mnist: list[SweepJob], tmp_path: Path) -> None:
+    """Without the pairs of IRM that hold out the first two domains neither of these has a score."""
+    jobs = [job for job in mnist if job.algorithm == "ERM" or job.test_envs != (0, 1)]
+    allow = ("missing_draws", "missing_pairs")
+    options = AnalyzeOptions(selection="leave_one_domain_out", allow=allow, bootstrap=200)
+    analysis = compute(SweepStore(jobs, tmp_path), options)
+    columns = [f"colored_mnist-{name}" for name in DOMAINS["colored_mnist"]]
+    assert [analysis.cells["irm", name].mean_text for name in columns[:2]] == ["X", "X"]
+    assert "X" not in [analysis.cells[place].mean_text for place in (("irm", columns[2]), ("erm", columns[0]))]
+    assert analysis.averages["irm", "colored_mnist"].mean_text == "X"
+    assert any(note.startswith("accepted [missing_pairs]: irm: none on") for note in analysis.notes)
+    table = latex.score_table(analysis)
+    assert " X & " in table
+    assert "X: runs are missing, which was accepted." in table
+
+
+def test_without_pairs_one_line_says_what_to_train(mnist: list[SweepJob], tmp_path: Path) -> None:
+    text = refusal([job for job in mnist if len(job.test_envs) == 1], tmp_path, selection="leave_one_domain_out")
+    assert text.partition("\n")[0] == (
+        "selection=leave_one_domain_out: [missing_pairs] no run of erm, irm holds out two domains; train the cells "
+        "colored_mnist-minus_90-plus_80, colored_mnist-minus_90-plus_90, colored_mnist-plus_80-plus_90"
+    )
+
+
+def test_a_job_that_is_there_twice(mnist: list[SweepJob], tmp_path: Path) -> None:
+    again = next(job for job in mnist if is_of(job, "ERM", 0, 1, 2))
+    text = refusal([*mnist, dataclasses.replace(again, origin="elsewhere")], tmp_path)
+    assert "[duplicates] erm on colored_mnist-minus_90: 2 runs of one training: " in text
+
+
+def test_jobs_that_were_tested_at_unlike_steps(mnist: list[SweepJob], tmp_path: Path) -> None:
+    del next(job for job in mnist if is_of(job, "ERM", 0, 1, 2)).records[300]
+    text = refusal(mnist, tmp_path)
+    assert "[unequal_checkpoints] erm: runs were tested at unlike steps: 3 from 0 to 600 (23 run(s), erm-" in text
+    assert "; 2 from 0 to 600 (1 run(s), erm-colored_mnist-minus_90-r0-1 ...)\n" in text
+
+
+def test_jobs_that_keep_another_part_of_domains(mnist: list[SweepJob], tmp_path: Path) -> None:
+    for job in mnist:
+        job.arguments = {"holdout_fraction": 0.1 if job.hparams_seed == 3 else 0.2}
+    text = refusal(mnist, tmp_path)
+    assert "[unequal_hold_out] runs on one data set have unlike data.holdout: 0.1 (12 run(s), " in text
+
+
+# --- without a search -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("without_evidence")
+def test_without_a_search_each_seed_is_its_own_trial(mnist: list[SweepJob], tmp_path: Path) -> None:
+    """With one draw alone the choice is of steps, and the same as of trainings that are no trials."""
+    store = SweepStore([job for job in mnist if job.hparams_seed == 2], tmp_path)
+    options = AnalyzeOptions(selection="leave_one_domain_out", bootstrap=200)
+    searched = compute(store, options)
+    for run in store.trials:
+        tags = run.data.tags
+        run.data.tags = {n: v for n, v in tags.items() if n not in (record.TRIAL, record.REPEAT)}
+        run.data.tags[record.KIND] = "train"
+    trained = compute(store, options)
+    assert trained.collection.scope.kind == "train"
+    assert len(trained.collection.evidence) == 12
+    chosen, again = ({(c.run_id, c.dataset): c.last_step for c in own} for own in map(_chosen, (searched, trained)))
+    assert chosen == again
+    assert len(chosen) == 12
+    assert trained.scores.equals(searched.scores)
+
+
+def _chosen(analysis: Analysis) -> list[Any]:
+    return list(analysis.choices[analysis.choices["rule"] == analysis.rule.name].itertuples())
+
+
+# --- ties and what is no number ---------------------------------------------------------------------------------------
+
+
+def curves(*values: Sequence[float]) -> Pool:
+    """A search with these curves of the monitor, tested alike."""
+    entry = record.SetRecord("d-a", "accuracy", 1, 2, 0.5, block="d", domain="a")
+    candidates = []
+    for draw, curve in enumerate(values):
+        run = Run(str(draw), str(draw), "", "FINISHED", 0, 0, "trial", "", "", "p", "erm", trial=f"r0-{draw}")
+        rows = [(name, 10 * step, value) for name in ("val/m", "test/accuracy/d-a") for step, value in enumerate(curve)]
+        candidates.append(Candidate(run, History(str(draw), rows)))
+    protocol = record.Protocol("s", (entry,), ("d",), (), "val/m")
+    return Pool("erm", "d-a", "0", True, (entry,), tuple(candidates), {}, protocol)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([[0.5, 0.7, 0.7], [0.7, 0.1, 0.2]], ("1", (0,))),  # of trials the last, of steps the first
+        ([[0.5, 0.6, 0.8], [0.7, 0.1, 0.7]], ("0", (20,))),
+        ([[math.nan, 0.2, 0.3], [0.1, math.nan, 0.2]], ("0", (20,))),  # NaN hides no other step
+        ([[0.1], [math.nan, math.nan]], ("0", (0,))),
+        ([[math.nan], [math.nan]], ("1", (0,))),
+    ],
+)
+def test_ties_and_nan(values: Sequence[Sequence[float]], expected: tuple[str, tuple[int, ...]]) -> None:
+    rule = TrainingDomainValidation("val/m")
+    choice = next(iter(rule.choices(curves(*values))))
+    assert (choice.run, choice.steps) == expected

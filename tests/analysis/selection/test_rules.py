@@ -150,7 +150,7 @@ def test_auto_is_the_protocols_own_rule() -> None:
 
 def test_a_rule_that_the_protocol_does_not_have_is_refused() -> None:
     protocol = record.Protocol("s", (EDGE,), ("train",), ("val",), MONITOR, selection_rules=("best_validation",))
-    message = "selection=last_n: this protocol has no such rule; valid: best_validation, last, best_epoch_per_run, or"
+    message = "selection=last_n: this protocol has no such rule; valid: best_validation, last, best_epoch, best_"
     with pytest.raises(UsageError, match=message):
         make_rule("last_n", 3, protocol)
 
