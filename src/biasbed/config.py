@@ -7,7 +7,9 @@ A setting marked `how` says where or how a run is carried out; all others are *w
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -296,6 +298,11 @@ def layered(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def config_class(settings: type[Config], hparams: type) -> type[Config]:
     """A suite's `Settings` with a nested `hparams` of the algorithm's own class."""
+    return _config_class(typing.cast(Any, settings), hparams)
+
+
+@functools.cache
+def _config_class(settings: Any, hparams: Any) -> type[Config]:
     return dataclasses.make_dataclass("Config", [("hparams", hparams, hparams())], bases=(settings,), frozen=True)
 
 

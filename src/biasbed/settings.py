@@ -60,6 +60,11 @@ class Spec:
     later: bool
 
 
+@functools.cache
+def _hints(cls: Any) -> Mapping[str, Any]:
+    return typing.get_type_hints(cls)
+
+
 def specs(cls: type) -> Mapping[str, Spec]:
     """Every setting of a settings class by its dotted name."""
     return _specs(cls)
@@ -67,7 +72,7 @@ def specs(cls: type) -> Mapping[str, Spec]:
 
 @functools.cache
 def _specs(cls: Any) -> Mapping[str, Spec]:
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     found: dict[str, Spec] = {}
     for field in dataclasses.fields(cls):
         kind = hints[field.name]
@@ -112,16 +117,19 @@ def build(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
 
 def check(spec: Spec, value: Any, prefix: str = "") -> Any:
     """The value as the setting's type; UsageError says what would be right."""
-    bounds: dict[str, Any] = dict(spec.bounds)
-    if spec.type is float:
-        bounds["allow_inf_nan"] = False
-    kind: Any = Annotated[spec.type, Field(**bounds)]
-    adapter: TypeAdapter[Any] = TypeAdapter(kind)
     try:
-        return adapter.validate_python(_from_word(spec.type, value))
+        return _adapter(spec.type, tuple(spec.bounds.items())).validate_python(_from_word(spec.type, value))
     except ValidationError as error:
         message = " or ".join(dict.fromkeys(_problem(problem, spec.type) for problem in error.errors()))
         raise UsageError(f"{prefix}{spec.name}={value}: {message}{_nearest_word(spec.type, value)}") from None
+
+
+@functools.cache  # a plan of a large study checks the same settings a thousand times
+def _adapter(kind: Any, bounds: tuple[tuple[str, float], ...]) -> TypeAdapter[Any]:
+    """What checks values of a type within bounds; no number may be infinite."""
+    finite: dict[str, Any] = {"allow_inf_nan": False} if kind is float else {}
+    annotated: Any = Annotated[kind, Field(**{**dict(bounds), **finite})]
+    return TypeAdapter(annotated)
 
 
 def flatten(instance: Any, keep: Callable[[dataclasses.Field[Any], Any], bool] | None = None) -> dict[str, Any]:
@@ -163,7 +171,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _construct(cls: type[T], values: Mapping[str, Any]) -> T:
-    hints = typing.get_type_hints(cls)
+    hints = _hints(typing.cast(Any, cls))
     arguments: dict[str, Any] = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         kind = hints[field.name]

@@ -18,29 +18,24 @@ from biasbed.compute.distributed import Group
 from biasbed.evaluation.models import Predict
 from biasbed.settings import specs
 from biasbed.training.resolve import resolve
-from helpers.making import BUSY, CLASSES, SHAPES, batch_for, images, make, steps, task_for
+from helpers.making import BUSY, CLASSES, SHAPES, batch_for, images, is_late, make, steps, task_for
 from helpers.ranks import gradients, half, in_two_processes, still
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every check on every method; most are slow for those that only train on other images, as their code is shared."""
+    """Every check on every method; most are slow for those that share their code, or its ways, with another."""
     if "name" not in metafunc.fixturenames:
         return
     chosen = metafunc.config.getoption("--algorithm")
     names = [chosen] if chosen else [*algorithms.names(), *ASKING]
     always = metafunc.definition.get_closest_marker("always") is not None
-    late = [] if chosen or always else [name for name in names if only_other_data(name)]
+    late = [] if chosen or always else [name for name in names if is_late(name)]
     marked = [pytest.param(name, marks=pytest.mark.slow) if name in late else name for name in names]
     metafunc.parametrize("name", marked, scope="module")
 
 
 # Toys of what no method of ours asks for yet: streams and views, stages, losses that couple the batch.
 ASKING = ("helpers.toys:Streaming", "helpers.toys:Staged", "helpers.toys:Coupled")
-
-
-def only_other_data(name: str) -> bool:
-    cls = algorithms.load(name)
-    return not {"__init__", "losses", "update", "predict"} & set(vars(cls))
 
 
 def finite(values: dict[str, Tensor]) -> bool:
@@ -76,6 +71,8 @@ def test_shares_of_the_training_data_are_whole(name: str) -> None:
 @pytest.mark.always
 @pytest.mark.parametrize("shape", SHAPES)
 def test_trains_on_every_shape_of_batch(name: str, shape: str) -> None:
+    if task_for(shape).name not in algorithms.load(name).tasks:
+        pytest.skip("labels of this kind are refused")
     algorithm = make(name, task=task_for(shape))
     batch = batch_for(algorithm, shape)
     before = {key: value.clone() for key, value in algorithm.named_parameters()}
@@ -254,6 +251,7 @@ def two_ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return in_two_processes(names, tmp_path_factory.mktemp("ranks"))
 
 
+@pytest.mark.always
 def test_two_processes_average_the_gradients_of_their_halves(name: str, two_ranks: list[dict[str, Any]]) -> None:
     """Each half with the draws of its rank, in one process: also for methods whose statistics are per process.
 

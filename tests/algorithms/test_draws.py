@@ -12,8 +12,10 @@ from biasbed.algorithms.base import Progress
 from biasbed.algorithms.draws import Drawn, HostDraws, with_draws
 
 
-def group(seed: int) -> Any:
-    return SimpleNamespace(generator=torch.Generator().manual_seed(seed))
+def group(seed: int, shared: int = 0) -> Any:
+    return SimpleNamespace(
+        generator=torch.Generator().manual_seed(seed), shared_generator=torch.Generator().manual_seed(shared)
+    )
 
 
 def first(draws: HostDraws, **position: Any) -> float:
@@ -31,6 +33,18 @@ def test_seed_stage_and_part_matter() -> None:
     draws = HostDraws(group(5))
     values = [first(draws), first(draws), first(draws, stage="warm-up"), first(HostDraws(group(6)))]
     assert len(set(values)) == 4
+
+
+def test_what_all_ranks_draw_alike() -> None:
+    """In every part of a step the same, by position and the seed that they share."""
+
+    def shared(draws: HostDraws, **position: Any) -> float:
+        return float(torch.rand((), generator=draws.shared_generator(Progress(**position))))
+
+    one, two = HostDraws(group(5)), HostDraws(group(6))
+    assert shared(one, step=3) == shared(two, step=3) == shared(one, step=3)
+    others = [shared(one, step=4), shared(one, epoch=1, step=3), shared(HostDraws(group(5, shared=1)), step=3)]
+    assert len({shared(one, step=3), first(one, step=3), *others}) == 5
 
 
 def test_the_groups_generator_stays_where_it_is() -> None:

@@ -16,7 +16,7 @@ from biasbed.settings import Spec, check, specs
 from biasbed.training.resolve import resolve
 from helpers.commands import ROOT
 from preset_sources import METHODS, RECIPES, SUITES, document, expected, word
-from preset_sources.lines import LATER, Recipe
+from preset_sources.lines import CHOSEN, LATER, Recipe
 
 
 def resolved(**flags: Any) -> dict[str, Any]:
@@ -118,7 +118,8 @@ def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.Mon
             assert not set(found) & moved, "a recipe from before has them at their defaults, which are not hashed"
             for line in recipe.lines:
                 if not line.setting.startswith("hparams."):
-                    wanted = otherwise[line.setting] if line.open else line.value
+                    below = {**otherwise, **CHOSEN.get(method, {})}
+                    wanted = below[line.setting] if line.open else line.value
                     assert found[line.setting] == wanted, (method, recipe.preset, line.setting)
 
 

@@ -233,6 +233,8 @@ def test_names_are_a_sequence_of_strings() -> None:
     with pytest.raises(IndexError):
         names[4]
     assert list(Names([])) == []
+    for places in ([], [2], [3, 0, 0, 1]):
+        assert list(names.at(np.array(places, dtype=np.int64))) == [words[place] for place in places]
 
 
 def test_a_picture_is_decoded_once_for_several_views(photo: Image.Image, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from biasbed import cli
+from biasbed.algorithms.requests import Stage
 from biasbed.batch import MAIN, Batch
+from biasbed.compute.distributed import Group
 from biasbed.config import Augment
 from biasbed.data import loading, views
 from biasbed.data.loading import TrainLoader
@@ -20,6 +22,9 @@ from biasbed.data.source import Decoded, MemorySource
 from biasbed.data.streams import BatchPlan, InOrder, Part, Stream, per_domain, weighted
 from biasbed.data.transforms import training
 from biasbed.errors import Failure, UsageError
+from biasbed.training import job
+from biasbed.training.reading import Reader
+from biasbed.training.resolve import resolve
 from helpers import toys
 from helpers.domain_tree import make_domains
 from helpers.runs import run_folders
@@ -114,6 +119,18 @@ def test_parts_that_can_not_be_shared_out_are_refused(
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert "3 images of every domain (stream 'main') can't be shared out to 2 parts" in line
     assert not run_folders(tmp_path / "home")
+
+
+def test_a_method_may_need_even_parts_where_processes_share_them(tmp_path: Path) -> None:
+    make_domains(tmp_path / "Toy")
+    flags = {"suite": "domains", "data_dir": str(tmp_path), "train": "Toy", "test_domains": "art", "algorithm": "irm"}
+    for size, world in ((5, 1), (8, 2)):
+        reader = Reader(job.plan(resolve({**flags, "batch_size": size})), Group(0, world), 0)
+        assert reader.plan(Stage(MAIN, dict), 0).sizes(0) == [2 * size // world] * world
+        reader.check([Stage(MAIN, dict)])
+    reader = Reader(job.plan(resolve({**flags, "batch_size": 6})), Group(0, 2), 0)
+    with pytest.raises(UsageError, match=r"^irm needs a multiple of 2 images of every domain .* 6 .* are 3 each$"):
+        reader.check([Stage(MAIN, dict)])
 
 
 # --- as often as a table says -----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -25,22 +26,29 @@ BUSY: Mapping[str, Mapping[str, Any]] = {
     "padain": {"p": 1.0},
     "sagnet": {"dropout": 0.5},
     "debiased": {"multi_grid": True},
+    "irm": {"penalty_weight": 0.5, "anneal": 3},
+    "vrex": {"penalty_weight": 5.0, "anneal": 3},
+    "group_dro": {"eta": 0.5},
+    "dann": {"penalty_weight": 0.1, "grad_penalty": 0.5, "width": 16, "dropout": 0.25, "lr_d": 0.02},
+    "cdann": {"penalty_weight": 0.1, "grad_penalty": 0.5, "width": 16, "dropout": 0.25, "lr_d": 0.02},
     "helpers.toys:Coupled": {"label": 4},  # of eight images the fifth is, so that one of two processes has none
 }
+# Methods whose steps go the same ways as another's, by other formulas.
+LIKE: Mapping[str, str] = {"vrex": "irm", "group_dro": "irm", "mixup": "erm", "mmd": "coral", "cdann": "dann"}
 # Networks in place of prepared ones: the same layout, narrow, at random weights.
 STAND_INS: Mapping[str, Mapping[str, Any]] = {
     "style": {"width": 4, "size": 32},
     "cae": {"width": 8, "size": 32},
     "edsr": {"width": 8, "size": 32},
 }
-EXAMPLES, CLASSES = 40, 5
+EXAMPLES, CLASSES, DOMAINS = 40, 5, 3
 
 
 def make(
     name: str,
     hparams: Mapping[str, Any] | None = None,
     *,
-    backbone: str = "resnet10",
+    backbone: str | None = None,
     precision: str = "fp32",
     seed: int = 0,
     accumulate: int = 1,
@@ -49,8 +57,12 @@ def make(
     num_classes: int = CLASSES,
     lr: float = 0.01,
 ) -> Algorithm:
-    """A started algorithm in training mode; equal arguments give equal weights."""
+    """A started algorithm in training mode; equal arguments give equal weights.
+
+    backbone: usually `resnet10`, and a smaller one for the many methods that ask it for nothing but features.
+    """
     cls = algorithms.load(name)
+    backbone = backbone or ("timm:test_resnet" if "domain" in cls.uses else "resnet10")
     group = group or Group()
     torch.manual_seed(seed)
     setup = Setup(
@@ -64,11 +76,16 @@ def make(
         prepared=_stand_in,
     )
     algorithm = cls(build_settings(cls.HParams, dict(BUSY.get(name, {}) if hparams is None else hparams)), setup)
-    algorithm.on_train_data(TrainData(EXAMPLES, num_classes, num_domains=3))
+    algorithm.on_train_data(TrainData(EXAMPLES, num_classes, num_domains=DOMAINS))
     group.seed(seed)
     algorithm.start()
     algorithm.share_gradients()
     return algorithm.train()
+
+
+def is_late(name: str) -> bool:
+    """Whether most checks of a method are slow: it is another one on other images, or goes another one's ways."""
+    return name in LIKE or not any(map(inspect.isfunction, vars(algorithms.load(name)).values()))
 
 
 def _stand_in(kind: str) -> frozen.PreparedNetwork:
@@ -126,9 +143,21 @@ SHAPES: Mapping[str, Callable[[], Batch]] = {
 }
 
 
+def in_domains(batch: Batch) -> Batch:
+    """Half of a batch's images in each domain, one domain after the other: the same, each time darker."""
+    size = max(2, len(batch) // 2)
+    rows, numbers = torch.arange(size).repeat(DOMAINS), torch.arange(DOMAINS).repeat_interleave(size)
+    found = batch.select(rows)
+    shade = 1 / (1 + numbers).view(-1, 1, 1, 1)
+    return replace(found, x=found.x * shade, domain=numbers, parts=DOMAINS, extra=batch.extra)
+
+
 def batch_for(algorithm: Algorithm, shape: str = "one_source") -> Batch:
-    """The batch as the engine hands it over: with the streams and views asked for, without undeclared columns."""
+    """The batch as the engine hands it over: with the streams and views asked for, without undeclared columns; in equal
+    parts of domains, where the method uses them."""
     batch = SHAPES[shape]()
+    if "domain" in algorithm.uses:
+        batch = in_domains(batch)
     requests = type(algorithm).streams(algorithm.hparams)
     views = len(requests[MAIN].views)
     if views > 1:

@@ -35,7 +35,7 @@ from biasbed.tasks import MultiClass, MultiLabel
 from biasbed.training.reading import prepare
 from replays import weights_by_formula
 
-BACKBONE, CLASSES, SIDE, EXAMPLES = "timm:test_resnet", 5, 33, 8
+BACKBONE, CLASSES, DOMAINS, SIDE, EXAMPLES = "timm:test_resnet", 5, 4, 33, 8
 EPOCHS, PER_EPOCH = 3, 2
 STEPS = EPOCHS * PER_EPOCH
 
@@ -64,6 +64,8 @@ class Case:
 # Its temperature and band width act through coins alone, of which a millionth turns none: the weights are recorded.
 INFODROP = {"layers": 2, "temperature": 0.1}
 WATCHED: Mapping[str, str] = {"infodrop": "biasbed.algorithms.infodrop.drop_weights"}
+ADVERSARIAL = {"penalty_weight": 2.0, "grad_penalty": 3.0, "width": 6, "dropout": 0.25}
+ADVERSARIAL |= {"lr_d": 0.02, "weight_decay_d": 0.3}
 CASES: Mapping[str, Case] = {
     **{name: Case(name) for name in algorithms.names()},
     "infodrop": Case("infodrop", INFODROP),
@@ -72,6 +74,14 @@ CASES: Mapping[str, Case] = {
     "sagnet": Case("sagnet", {"w_adv": 2.0, "clip": 0.5, "dropout": 0.5, "eps": 0.05}),
     "sagnet_in_parts": Case("sagnet", {"style_stage": 2, "w_adv": 2.0, "dropout": 0.2, "eps": 0.05}, accumulate=3),
     "debiased_multi_grid": Case("debiased", {"multi_grid": True, "milestones": (0.4,), "min_size": 33}, side=48),
+    "irm": Case("irm", {"penalty_weight": 2.0, "anneal": 2}),
+    "vrex": Case("vrex", {"penalty_weight": 20.0, "anneal": 3}),
+    "group_dro": Case("group_dro", {"eta": 2.0}),
+    "mixup_in_parts": Case("mixup", {"alpha": 2.0}, accumulate=2),
+    "dann": Case("dann", ADVERSARIAL),
+    "dann_in_parts": Case("dann", {**ADVERSARIAL, "d_steps": 2, "depth": 2}, accumulate=2),
+    "cdann": Case("cdann", ADVERSARIAL),
+    "mldg_ring": Case("mldg", {"pairing": "ring"}),
     "erm_in_parts": Case("erm", optim=Optim(**SGD, nesterov=True, schedule="cosine"), accumulate=3),
     "erm_restarts": Case(
         "erm", optim=Optim(**SGD, schedule="cosine", restarts=(0.4,))
@@ -145,7 +155,11 @@ def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> A
         prepared=lambda kind: _filled(frozen.network_class(kind)(width=4, size=SIDE), 0, dtype).requires_grad_(False),
     )
     algorithm: Algorithm = cls(build_settings(cls.HParams, case.hparams), setup)
-    algorithm.on_train_data(TrainData(EXAMPLES, CLASSES, num_domains=2))
+    networks = list(algorithm.children())
+    algorithm.on_train_data(TrainData(EXAMPLES, CLASSES, DOMAINS))
+    for module in algorithm.children():
+        if module not in networks:
+            _filled(module, next(numbers), dtype, noise)
     group.seed(11)
     algorithm.start()
     return algorithm.train()
@@ -168,7 +182,10 @@ def batch_for(case: Case, algorithm: Algorithm, dtype: torch.dtype = torch.float
     x = random.random_sample(shape) * np.linspace(0.3, 1, EXAMPLES)[:, None, None, None, None]
     index = torch.arange(EXAMPLES)
     y = torch.from_numpy(random.randint(0, 2, (EXAMPLES, CLASSES))) if case.multi_label else index % CLASSES
-    batch = Batch(torch.from_numpy(x if algorithm.views > 1 else x[:, 0]).to(dtype), y, index, index % 2, index % 2)
+    apart = "domain" in algorithm.uses  # one domain after the other
+    domain = index * DOMAINS // EXAMPLES if apart else index % DOMAINS
+    batch = Batch(torch.from_numpy(x if algorithm.views > 1 else x[:, 0]).to(dtype), y, index, domain, index % 2)
+    batch.parts = DOMAINS if apart else 1
     return prepare(batch, algorithm.uses, torch.device("cpu"))
 
 

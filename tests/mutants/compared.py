@@ -101,8 +101,8 @@ MUTANTS: list[Mutant] = [
         "suites/test_domains.py",
         (
             "domains: held-out ones train",
-            "if name not in held_out]",
-            "]",
+            "if name not in self.config.test_domains}",
+            "}",
             "trained on what is tested",
             "::test_one_split_whatever_is_held_out",
         ),

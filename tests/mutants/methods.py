@@ -195,12 +195,23 @@ MUTANTS: list[Mutant] = [
             "no cross-entropy with the uniform distribution",
             "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[sagnet_advloss_a]",
         ),
+    ),
+    *of(
+        f"{METHODS}/draws.py",
+        "algorithms/test_draws.py",
         (
-            "sagnet: dropout is not scaled",
-            "return list(kept.to(self.style_net.fc.weight.dtype) / (1 - rate))",
-            "return list(kept.float())",
+            "draws: dropout is not scaled",
+            "return kept.to(dtype) / (1 - rate)",
+            "return kept.to(dtype)",
             "activations in training are smaller than in testing",
-            "::test_dropout_is_drawn_from_the_group_s_generator",
+            "algorithms/test_sagnet.py::test_dropout_is_drawn_from_the_group_s_generator",
+        ),
+        (
+            "draws: shared by nobody",
+            "seed = self._group.shared_generator.initial_seed()",
+            "seed = self._group.generator.initial_seed()",
+            "each process mixes other domains, and their mean is no step of any of them",
+            "::test_what_all_ranks_draw_alike",
         ),
     ),
     *of(

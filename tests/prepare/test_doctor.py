@@ -13,11 +13,14 @@ import pytest
 from PIL import Image
 
 from biasbed import cli, suites
-from biasbed.datasets import geirhos, imagenet
+from biasbed.datasets import domainbed, geirhos, imagenet, mnist
 from biasbed.datasets.base import DataSet
+from biasbed.datasets.of_domains import named
 from biasbed.errors import Failure, UsageError
 from biasbed.prepare.doctor import examine
 from biasbed.prepare.run import prepare
+from helpers.domain_tree import make_domains
+from helpers.mnist_files import make_mnist
 
 SUITE = "biasbed"
 
@@ -233,6 +236,80 @@ def test_exit_codes(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_embedded_suite_has_nothing_to_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert prepare({"what": "check"}) is None
     assert capsys.readouterr().out == "the suite 'demo' has no data sets on disk: nothing to check\n"
+
+
+# --- data sets of several domains -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def of_domains(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> Doctor:
+    """A doctor of a tiny Terra Incognita with two releases, of MNIST and of a user's own domains."""
+    releases = (domainbed.Release("as published", (4, 4, 4, 4)), domainbed.Release("as it is now", (4, 4, 2, 4)))
+    monkeypatch.setattr(domainbed.TerraIncognita, "releases", releases)
+    monkeypatch.setattr(domainbed.TerraIncognita, "categories", 2)
+    monkeypatch.setattr(mnist, "RELEASED", {"train": 60, "t10k": 30})
+    monkeypatch.setattr(mnist.MNISTDomains, "images", 90)
+    root = doctor.data_dir
+    make_domains(root / "terra_incognita", [f"location_{n}" for n in (100, 38, 43, 46)], images=2, size=4)
+    make_mnist(root / "MNIST" / "raw")
+    make_domains(root / "mine", images=1, size=4)
+    data_sets = tuple(named(name, root) for name in ("terra_incognita", "colored_mnist", "mine"))
+    monkeypatch.setattr(suites.load("biasbed"), "data_sets", lambda suite: data_sets)
+    return doctor
+
+
+def test_domains_that_are_whole(of_domains: Doctor) -> None:
+    printed = of_domains()
+    terra, digits, own = (cells(printed, name) for name in ("terra_incognita", "colored_mnist", "mine"))
+    assert [row["images"] for row in (terra, digits, own)] == ["16 / 16", "90 / 90", "6 / any"]
+    assert [row["classes"] for row in (terra, digits, own)] == ["2 / 2", "10 / 10", "2 / any"]
+    assert [row["found in"] for row in (terra, digits, own)] == ["terra_incognita", "MNIST/raw", "mine"]
+    assert [row["layout"] for row in (terra, digits)] == ["domain/class folders", "IDX files"]
+    assert "terra_incognita: 16 images, as published\n" in printed
+    root = of_domains.data_dir
+    for name, row in (("terra_incognita", terra), ("colored_mnist", digits)):
+        assert row["fingerprint"] == named(name, root).fingerprint(root)
+    files = [
+        root / "MNIST" / "raw" / f"{part}-ubyte"
+        for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+    ]
+    assert digits["size"] == f"{sum(path.stat().st_size for path in files):,}"
+    expected = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    assert f"colored_mnist: SHA-256 of all files {expected}\n" in of_domains(hash="true")
+
+
+def test_a_later_release_is_named_and_no_error(of_domains: Doctor) -> None:
+    for name in ("cat", "dog"):
+        (of_domains.data_dir / "terra_incognita" / "location_43" / name / "1.png").unlink()
+    printed = of_domains()
+    assert cells(printed, "terra_incognita")["images"] == "14 / 16"
+    assert "terra_incognita: 14 images, as it is now\n" in printed
+
+
+def test_what_differs_is_said_by_domain(of_domains: Doctor) -> None:
+    root = of_domains.data_dir
+    (root / "terra_incognita" / "location_46" / "cat" / "1.png").unlink()
+    for name in ("cat", "dog"):
+        (root / "terra_incognita" / "location_43" / name / "1.png").unlink()
+    (root / "terra_incognita" / "location_38" / "cat" / "0.png").write_bytes(b"")
+    make_mnist(root / "MNIST" / "raw", 59)
+    printed = of_domains("terra_incognita, colored_mnist not as released")
+    assert "terra_incognita: location_46 has 3 images; the release has 4\n" in printed
+    assert "terra_incognita: location_43 has 2 images, as it is now; the release has 4\n" in printed
+    assert "terra_incognita: 1 unreadable: location_38/cat/0.png (is empty)\n" in printed
+    assert "location_100 has" not in printed
+    assert "colored_mnist: train has 59 digits; the release has 60\n" in printed
+
+
+def test_what_does_not_fit_is_said(of_domains: Doctor) -> None:
+    root = of_domains.data_dir
+    path = root / "MNIST" / "raw" / "train-images-idx3-ubyte"
+    path.write_bytes(path.read_bytes()[:-1])
+    (root / "terra_incognita" / "location_43").rename(root / "terra_incognita" / "location")
+    printed = of_domains("terra_incognita, colored_mnist not as released")
+    assert "terra_incognita: " in printed
+    assert "there is no folder of the domain location_43" in printed
+    assert f"colored_mnist: {path} is cut off" in printed
 
 
 @pytest.mark.real_data

@@ -21,7 +21,8 @@ from preset_sources.authors import (
     SAGNET_AUTHORS,
 )
 from preset_sources.biasbed import CODE, paper
-from preset_sources.lines import LATER, METHODS, SUITES, Recipe
+from preset_sources.domainbed import PAPER_2020
+from preset_sources.lines import CHOSEN, LATER, METHODS, SUITES, Recipe
 
 RECIPES: tuple[Recipe, ...] = (
     paper(("erm", "stylized_erm", "deepaug_cae", "deepaug_edsr", "deepaug")),
@@ -35,6 +36,7 @@ RECIPES: tuple[Recipe, ...] = (
     DEBIASED_AUTHORS,
     *DEEPAUGMENT,
     GEIRHOS_A,
+    *PAPER_2020,
 )
 
 
@@ -46,7 +48,7 @@ def recipes(suite: str, method: str, preset: str) -> list[Recipe]:
 def expected(suite: str, method: str, presets: Sequence[str]) -> dict[str, Any]:
     """Every setting of a training that counts, by its source or by what lies below."""
     values = {**SUITES[suite], **{f"hparams.{name}": value for name, value in METHODS[method].items()}}
-    values |= {"suite": suite, "algorithm": method}
+    values |= {"suite": suite, "algorithm": method, **CHOSEN.get(method, {})}
     for preset in presets:
         for recipe in recipes(suite, method, preset):
             values |= recipe.fixed
@@ -64,8 +66,8 @@ names came after these recipes were read: one that fixes the network or the opti
 
 Programs are cited by file and option or name, as read in the repositories D1noFuzi/BiasBed (499b912; its paths begin
 with `biasedbed/`), bfshi/InfoDrop (0dc1b24), onuriel/PermutedAdaIN (819cdb9), hyseob/SagNet (f87161c),
-LiYingwei/ShapeTextureDebiasedTraining (afdb8b7), hendrycks/imagenet-r (3131cac) and rgeirhos/texture-vs-shape
-(ccd0c01).
+LiYingwei/ShapeTextureDebiasedTraining (afdb8b7), hendrycks/imagenet-r (3131cac), rgeirhos/texture-vs-shape (ccd0c01)
+and facebookresearch/DomainBed (as of 30 September 2020, the state that its own tables are stamped with: 7df6f06).
 
 {later}
 """

@@ -109,6 +109,16 @@ SUITES: Mapping[str, Mapping[str, Any]] = {
     },
 }
 NOISE2NET: Mapping[str, Any] = {"max_eps": 0.75, "hidden": 16, "share": 0.5}
+ADVERSARIAL: Mapping[str, Any] = {
+    "penalty_weight": 1.0,
+    "d_steps": 1,
+    "grad_penalty": 0.0,
+    "width": 256,
+    "depth": 3,
+    "dropout": 0.0,
+    "lr_d": None,
+    "weight_decay_d": 0.0,
+}
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "erm": {},
     "stylized_erm": {},
@@ -137,7 +147,18 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "noise2net": NOISE2NET,
     "deepaug": {},
     "deepaug_all": NOISE2NET,
+    "irm": {"penalty_weight": 100.0, "anneal": 500},
+    "vrex": {"penalty_weight": 10.0, "anneal": 500},
+    "group_dro": {"eta": 0.01, "mean_over_domains": False},
+    "mixup": {"alpha": 0.2},
+    "mldg": {"beta": 1.0, "n_meta_test": 1, "pairing": "split"},
+    "coral": {"gamma": 1.0},
+    "mmd": {"gamma": 1.0},
+    "dann": ADVERSARIAL,
+    "cdann": ADVERSARIAL,
 }
+# Settings that a method chooses otherwise than the suites.
+CHOSEN: Mapping[str, Mapping[str, Any]] = {name: {"optim.beta1": 0.5, "optim.beta2": 0.9} for name in ("dann", "cdann")}
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 

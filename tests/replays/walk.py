@@ -12,14 +12,15 @@ import numpy as np
 from helpers.commands import ROOT, SHARED
 from replays import Case
 
-FOLDERS = (SHARED / "vectors", ROOT / "tests" / "vectors")
+OWN = ROOT / "tests" / "vectors"
 MODULES = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in ("__init__", "walk"))
 
 
 def files() -> dict[str, Path]:
-    """By name; our own copies, and whatever else lies beside the checkout."""
-    found = {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("*.npz"))}
-    return dict(sorted(found.items()))
+    """By name, which has the folder if there is one; our own copies, and whatever else lies beside the checkout."""
+    paths = [(SHARED / "vectors", path) for path in (SHARED / "vectors").glob("*.npz")]
+    paths += [(OWN, path) for path in OWN.rglob("*.npz")]
+    return dict(sorted((path.relative_to(folder).with_suffix("").as_posix(), path) for folder, path in paths))
 
 
 def replay_of(name: str) -> tuple[Callable[[Case], None], dict[str, str]]:

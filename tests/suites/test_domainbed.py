@@ -23,8 +23,9 @@ from biasbed.training import job
 from biasbed.training.job import Job
 from biasbed.training.reading import Reader
 from biasbed.training.resolve import resolve
+from helpers.commands import command_environment
 from helpers.domain_tree import make_domains
-from helpers.runs import all_runs, history, run_folders
+from helpers.runs import all_runs, assert_equal, history, run_folders
 
 DOMAINS, IMAGES = ("art", "photo", "sketch"), 8  # per class and domain
 QUICK = {
@@ -206,58 +207,54 @@ def space_of(train: str, algorithm: str = "erm") -> Space:
 
 
 LR, SMALL_LR, DECAY = (1e-5, 10**-3.5), (10**-4.5, 10**-2.5), (1e-6, 1e-2)
-SHARED = {
-    "PACS": {"optim.lr": LR, "batch_size": ("8", "45"), "optim.weight_decay": DECAY, "network.dropout": 3},
-    "domain_net": {"optim.lr": LR, "batch_size": ("8", "31"), "optim.weight_decay": DECAY, "network.dropout": 3},
-    "colored_mnist": {"optim.lr": SMALL_LR, "batch_size": ("8", "511")},
-    "rotated_mnist": {"optim.lr": SMALL_LR, "batch_size": ("8", "511")},
+SHARED: Mapping[str, Mapping[str, tuple[float, float]]] = {
+    "PACS": {"optim.lr": LR, "batch_size": (8, 45), "optim.weight_decay": DECAY, "network.dropout": (0.0, 0.5)},
+    "domain_net": {"optim.lr": LR, "batch_size": (8, 31), "optim.weight_decay": DECAY, "network.dropout": (0.0, 0.5)},
+    "colored_mnist": {"optim.lr": SMALL_LR, "batch_size": (8, 511)},
+    "rotated_mnist": {"optim.lr": SMALL_LR, "batch_size": (8, 511)},
 }
 
 
 @pytest.mark.parametrize("train", SHARED)
 def test_spaces_are_of_the_data_set_and_of_the_method(train: str) -> None:
-    shared = SHARED[train]
-    assert limits(space_of(train)) == pytest.approx(shared, rel=1e-12)
-    assert limits(space_of(train, "sagnet")) == pytest.approx({**shared, "hparams.w_adv": (0.01, 10.0)}, rel=1e-12)
-
-
-def limits(space: Space) -> dict[str, object]:
-    """Of each setting its bounds, as drawn or as words; of one with choices their number."""
-    found: dict[str, object] = {}
-    for one in space.dimensions:
-        found[one.name] = len(one.choices) or (one.extremes if one.base else (one.low, one.high))
-    return found
+    for algorithm, own in {"erm": {}, "padain": {}, "sagnet": {"hparams.w_adv": (0.01, 10.0)}}.items():
+        space = space_of(train, algorithm)
+        expected = {**SHARED[train], **own}
+        assert list(space.names) == list(expected)
+        for one in space.dimensions:
+            found = [float(word) for word in (one.extremes[0], one.extremes[-1])]
+            assert found == pytest.approx(expected[one.name], rel=1e-12), one.name
 
 
 # --- searches ---------------------------------------------------------------------------------------------------------
 
 
 def sweep_words(folder: Path, **more: str) -> list[str]:
-    settings = {"search": "domainbed", "dry_run": "yes", **flags(folder, **more)}
-    del settings["batch_size"], settings["log_model"]
+    settings = {"search": "domainbed", "loader_workers": "0", **flags(folder, **more)}
+    for name in ("batch_size", "log_model", "workers"):
+        del settings[name]
     return ["sweep", *(f"--{name}={value}" for name, value in settings.items())]
 
 
 def test_how_many_trainings_a_search_takes(pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_domains(pictures / "Four", ("a", "b", "c", "d"), images=5)
     for held_out, number in (("each", 240), ("each,pairs", 600)):
-        assert cli.main(sweep_words(pictures, train="Four", test_domains=held_out)) == 0
+        assert cli.main(sweep_words(pictures, train="Four", test_domains=held_out, dry_run="yes")) == 0
         assert f"sweep: {number} trials" in capsys.readouterr().out
-    assert cli.main(sweep_words(pictures, train="Pics,Four", test_domains="each")) == 0
+    assert cli.main(sweep_words(pictures, train="Pics,Four", test_domains="each", dry_run="yes")) == 0
     said = capsys.readouterr().out
     assert f"sweep: {60 * 7} trials" in said
     assert "erm in pics-art repeat 0" in said
     assert "erm in four-d repeat 2" in said
 
 
-def test_a_search_leaves_little(pictures: Path, tracking: str, tmp_path: Path) -> None:
+def test_a_search_leaves_little(pictures: Path, tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No optimizer states, no models; of every trial the weights that validation chose."""
-    quick = {"search": "domainbed", "trials": "2", "repeats": "1", "steps": "2", "evaluate_every": "2"}
-    settings = {**flags(pictures, test_domains="art"), **quick, "network.dropout": "0", "optim.lr": "0.001"}
-    del settings["batch_size"], settings["log_model"]
     space = tmp_path / "space.yaml"
     space.write_text("batch_size: {distribution: floor_power, low: 2, high: 3}\n")
-    assert cli.main(["sweep", "--space", str(space), *(f"--{n}={v}" for n, v in settings.items())]) == 0
+    quick = {"trials": "2", "repeats": "1", "steps": "2", "evaluate_every": "2", "space": str(space)}
+    monkeypatch.setenv("PYTHONPATH", command_environment()["PYTHONPATH"])
+    assert cli.main(sweep_words(pictures, test_domains="art", **quick)) == 0
     folders = run_folders(tmp_path / "home")
     assert len(folders) == 2
     for folder in folders:
@@ -265,6 +262,29 @@ def test_a_search_leaves_little(pictures: Path, tracking: str, tmp_path: Path) -
         assert "optimizers" not in torch.load(folder / "best.ckpt", weights_only=True)
     runs = all_runs(tracking, kind="trial", cell="pics-art")
     assert {run.info.status for run in runs} == {"FINISHED"}
+
+
+@pytest.mark.parametrize("keep", ["best_last", "none"])
+def test_what_is_kept_of_a_training(keep: str, pictures: Path, trained: Path, tracking: str, tmp_path: Path) -> None:
+    """It counts as whole all the same: the same command trains nothing again, and what it owed a server is sent."""
+    command = words(pictures, test_domains="sketch", keep=keep, tracking="offline")
+    assert cli.main(command) == 0
+    (folder,) = run_folders(tmp_path / "home")
+    kept = {path.name for path in folder.glob("*.ckpt")}
+    assert kept == ({"best.ckpt", "last.ckpt"} if keep == "best_last" else set())
+    if kept:
+        own = [torch.load(place / "last.ckpt", weights_only=True) for place in (folder, trained)]
+        assert "optimizers" not in own[0]
+        assert_equal(own[0]["algorithm"], own[1]["algorithm"])
+        tested = ["evaluate", "--model", str(folder / "last.ckpt"), "--suite", "domainbed", "--data_dir", str(pictures)]
+        assert cli.main([*tested, "--train", "Pics", "--test_domains", "sketch", "--device", "cpu"]) == 0
+    before = (folder / "metrics.jsonl").read_bytes()
+    assert cli.main([*command, "--resume=once"]) == 0
+    assert (folder / "metrics.jsonl").read_bytes() == before
+    assert [path for path in run_folders(tmp_path / "home") if "-s0-" in path.name] == [folder]
+    assert cli.main(["sync"]) == 0
+    (run,) = all_runs(tracking, kind="train")
+    assert run.info.status == "FINISHED"
 
 
 # --- what can't be ----------------------------------------------------------------------------------------------------
@@ -309,7 +329,7 @@ def test_searches_that_can_not_be(pictures: Path, capsys: pytest.CaptureFixture[
 
 def test_a_domain_that_is_too_small(tmp_path: Path) -> None:
     make_domains(tmp_path / "Pics", images=2)
-    with pytest.raises(UsageError, match="'art' has 4 image.s.: too few for an in and an out part"):
+    with pytest.raises(UsageError, match=r"'art' has 4 image\(s\): too few for an in and an out part"):
         opened(tmp_path, test_domains="art")
     assert math.floor(0.2 * 4) == 0
     assert record.slug("0.9") == "0_9"

@@ -25,6 +25,7 @@ from biasbed.algorithms.padain import PAdaIN
 from biasbed.config import Optim
 from biasbed.settings import build as build_settings
 from biasbed.settings import flatten, specs
+from helpers.making import is_late
 from helpers.traces import CASES, FACTORS, POINTS, STEPS, Case, Trace, batch_for, distance, start, step, train
 
 TRACES = Path(__file__).parent / "golden"
@@ -54,12 +55,7 @@ def write(name: str) -> None:
     stored.cache_clear()
 
 
-def on_other_data(name: str) -> bool:
-    """Whether the case is another one's code on other data, so that most checks of it are slow."""
-    return not {"__init__", "losses", "update", "predict"} & set(vars(algorithms.load(CASES[name].algorithm)))
-
-
-EVERY_CASE = [pytest.param(name, marks=pytest.mark.slow if on_other_data(name) else ()) for name in CASES]
+EVERY_CASE = [pytest.param(name, marks=pytest.mark.slow if is_late(CASES[name].algorithm) else ()) for name in CASES]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -183,6 +179,7 @@ def acting(case: Case) -> dict[str, Any]:
     """The settings that a case's numbers depend on, as `hparams.<name>` and `optim.<name>`, and their values."""
     hparams = flatten(build_settings(algorithms.load(case.algorithm).HParams, case.hparams))
     idle = set() if hparams.get("multi_grid", True) else {"milestones", "min_size"}
+    idle |= {"n_meta_test"} if hparams.get("pairing") == "ring" else set()
     common = {"name", "lr", "lr_batch", "weight_decay", "decay_norms", "head_factor", "schedule"}
     own = common | OPTIMIZERS[case.optim.name] | SCHEDULES[case.optim.schedule]
     own |= {"restarts"} if case.optim.restarts else set()
@@ -206,7 +203,8 @@ def slightly_other(value: Any, bound: float | None) -> Any:
         return value - 1 if value == bound else value + 1
     if isinstance(value, float):
         return value * (1 + 1e-6)
-    return {"sgd": "adam", "adam": "adamw", "adamw": "adam"}.get(value) or {"cosine": "step"}.get(value, "cosine")
+    words = {"sgd": "adam", "adam": "adamw", "adamw": "adam", "cosine": "step", "split": "ring", "ring": "split"}
+    return words.get(value, "cosine")
 
 
 def declared(case: Case, setting: str) -> tuple[type, str]:

@@ -101,6 +101,7 @@ class _Runtime:
     optimizers: dict[str, Optimizer] = field(default_factory=dict)
     ddp: DistributedDataParallel | None = None
     correct: Tensor | None = None  # training decisions that were right since `take_correct`
+    notes: dict[str, list[Tensor]] = field(default_factory=dict)  # by name, since `take_notes`
     frozen: list[str] = field(default_factory=list)  # modules, by name
     released: list[str] = field(default_factory=list)  # modules and optimizers, by name
 
@@ -249,6 +250,22 @@ class Algorithm(nn.Module):
         right = self.task.right(logits.detach(), y).sum()
         self._runtime.correct = right if self._runtime.correct is None else self._runtime.correct + right
 
+    def note(self, name: str, value: Tensor) -> None:
+        """Have a number logged beside the terms, as `train/<name>`, that is no part of the loss; waits for nothing.
+
+        Of what the parts of one step note it is the mean.
+        """
+        self._runtime.notes.setdefault(name, []).append(at_least_fp32(value.detach()))
+
+    def mean_of_all(self, means: Tensor) -> Tensor:
+        """Means [...] over this process's examples as means over *all* processes', to make a loss of.
+
+        Any function of them is a loss of the whole batch: its value is the same on every process, and the gradients of
+        `grads` and DDP are its gradient.
+        """
+        whole = self.group.mean(means * self.progress.weight)
+        return means + (whole - means.detach())
+
     def mean_over(self, values: Tensor, weights: Tensor) -> Tensor:
         """The mean of values [N] in proportion to weights [N], over *all* processes' examples, as a loss; 0 over none.
 
@@ -340,6 +357,11 @@ class Algorithm(nn.Module):
         """Right decisions observed since the last call; None for a method that observes none."""
         correct, self._runtime.correct = self._runtime.correct, None
         return correct
+
+    def take_notes(self) -> dict[str, Tensor]:
+        """What was noted since the last call."""
+        notes, self._runtime.notes = self._runtime.notes, {}
+        return {name: torch.stack(values).mean(0) for name, values in notes.items()}
 
     def set_rate(self, factor: float) -> None:
         """Set every optimizer's rate to `factor` times its initial one."""

@@ -60,6 +60,14 @@ def uniform(
     return torch.full_like(unit, low).add_(unit, alpha=high - low)
 
 
+def dropout_mask(
+    size: Sequence[int], rate: float, generator: torch.Generator, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """0 at this rate, else 1 / (1 - rate), on the generator's device."""
+    kept = torch.rand(size, generator=generator, device=generator.device) >= rate
+    return kept.to(dtype) / (1 - rate)
+
+
 class HostDraws:
     """A generator on the CPU for draws that Python itself must know: which layers act, where a slice starts.
 
@@ -85,7 +93,15 @@ class HostDraws:
         """Freshly seeded; the same throughout an epoch, also after a resume in its midst; differs between ranks."""
         return self._seeded(progress.stage, progress.epoch)
 
+    def shared_generator(self, progress: Progress) -> torch.Generator:
+        """Freshly seeded; equal on all ranks, and for the parts of one accumulated step."""
+        seed = self._group.shared_generator.initial_seed()
+        return _seeded(seed, progress.stage, progress.epoch, progress.step)
+
     def _seeded(self, *position: str | int) -> torch.Generator:
-        key = repr((self._group.generator.initial_seed(), *position))
-        digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
-        return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
+        return _seeded(self._group.generator.initial_seed(), *position)
+
+
+def _seeded(seed: int, *position: str | int) -> torch.Generator:
+    digest = hashlib.blake2b(repr((seed, *position)).encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)

@@ -57,7 +57,7 @@ class Block:
 
 @torch.no_grad()
 def distort(x: Tensor, blocks: Sequence[Block], strength: Tensor | float) -> Tensor:
-    """Images [N,3,H,W] after x <- x + strength * f(x) for each block's f; not clamped.
+    """Images [N,C,H,W] after x <- x + strength * f(x) for each block's f; not clamped.
 
     Where autocast is at bf16, f is computed in it, its statistics in fp32; fp16 is too narrow for them.
     """
@@ -71,10 +71,10 @@ def distort(x: Tensor, blocks: Sequence[Block], strength: Tensor | float) -> Ten
 
 
 def residual(x: Tensor, block: Block) -> Tensor:
-    """f of one block: the hierarchical residual of Res2Net (Gao et al. 2019) with random weights; [N,3,H,W] -> same.
+    """f of one block: the hierarchical residual of Res2Net (Gao et al. 2019) with random weights; [N,C,H,W] -> same.
 
     Channels are expanded and split into four groups; a convolution acts on the first, the next on the second plus the
-    outcome of the first, and so on, the last group staying as it is; all are projected to three channels. Each
+    outcome of the first, and so on, the last group staying as it is; all are projected to the image's channels. Each
     convolution is followed by a norm over the image's pixels, all but the last by a ReLU.
     """
     groups = functional.relu_(_norm(_convolve(x, block.expand))).chunk(NUM_CONVS + 1, dim=1)
@@ -127,8 +127,12 @@ def draw_blocks(
     shapes: Sequence[Sequence[Shape]],
     generator: torch.Generator,
     dtype: torch.dtype = torch.float32,
+    channels: int = 3,
 ) -> list[Block]:
-    """Weights uniform within 1 / sqrt(fan in) of zero, for groups of `hidden` channels; on the generator's device."""
+    """Weights uniform within 1 / sqrt(fan in) of zero, for groups of `hidden` channels; on the generator's device.
+
+    channels: of the images.
+    """
 
     def draw(outputs: int, inputs: int, kernel: int = 1) -> Tensor:
         bound = (inputs * kernel**2) ** -0.5
@@ -137,10 +141,10 @@ def draw_blocks(
     width = hidden * (NUM_CONVS + 1)
     return [
         Block(
-            expand=draw(width, 3),
+            expand=draw(width, channels),
             convs=[draw(hidden, hidden, shape.kernel) for shape in row],
             dilations=[shape.dilation for shape in row],
-            project=draw(3, width),
+            project=draw(channels, width),
         )
         for row in shapes
     ]
@@ -218,4 +222,5 @@ class Noise2Net(ERM):
         generator, dtype = self.group.generator, next(self.parameters()).dtype
         strength = uniform((), self.hparams.max_eps / 2, self.hparams.max_eps, generator, dtype)
         shapes = draw_shapes(self._host.epoch_generator(self.progress))
-        return NetworkDraw(draw_blocks(count, self.hparams.hidden, shapes, generator, dtype), strength)
+        channels = self.network.normalise.mean.shape[1]
+        return NetworkDraw(draw_blocks(count, self.hparams.hidden, shapes, generator, dtype, channels), strength)

@@ -38,7 +38,8 @@ class StreamRequest:
     by: columns (`y`, `domain`, `bias`, `group`) of which each combination is drawn equally often.
     weights: name of the method's table [num_examples] by `index` that says how often an image is drawn: with
     `replacement` in proportion to it; else, of whole numbers, so often in each pass. It is read when the stage begins.
-    per_domain: equal parts of all domains. A method that uses domains gets them one after the other.
+    per_domain: equal parts of all domains. A method that uses domains gets them one after the other. multiple: of which
+    number each process's part of a domain is a multiple, where there are several processes.
     labelled: whether `y` comes along. drop_last: the last batch of a pass is left out where it is not full.
     """
 
@@ -52,6 +53,7 @@ class StreamRequest:
     weights: str = ""
     replacement: bool | None = None
     per_domain: bool | None = None
+    multiple: int = 1
     labelled: bool = True
     drop_last: bool | None = None
 

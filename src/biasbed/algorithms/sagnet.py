@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from biasbed.algorithms.base import Algorithm, Objective, Optimizer, Setup
-from biasbed.algorithms.draws import Drawn, with_draws
+from biasbed.algorithms.draws import Drawn, dropout_mask, with_draws
 from biasbed.algorithms.presets import (
     BIASBED_CODE,
     BIASBED_PAPER,
@@ -241,5 +241,4 @@ class SagNet(Algorithm):
         if rate == 0:
             return [None, None]
         shape = (2, num_images, self.style_net.fc.in_features)
-        kept = torch.rand(shape, generator=self.group.generator, device=self.group.device) >= rate
-        return list(kept.to(self.style_net.fc.weight.dtype) / (1 - rate))
+        return list(dropout_mask(shape, rate, self.group.generator, self.style_net.fc.weight.dtype))

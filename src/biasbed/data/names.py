@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
@@ -50,6 +51,17 @@ class Names(Sequence[str]):
             raise IndexError(at)  # which also ends an iteration
         row = at % len(self)
         return self._bytes[self._ends[row] : self._ends[row + 1]].tobytes().decode()
+
+    def __iter__(self) -> Iterator[str]:
+        content = self._bytes.tobytes()
+        return (content[start:end].decode() for start, end in itertools.pairwise(self._ends.tolist()))
+
+    def at(self, places: np.ndarray) -> Names:
+        """Those at some places [n] int64, in the order of these."""
+        lengths = np.diff(self._ends)[places]
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        where = np.arange(ends[-1]) + np.repeat(self._ends[:-1][places] - ends[:-1], lengths)
+        return Names.of(self._bytes[where], ends)
 
     def arrays(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """(content, ends) of some in a row, as `of` takes them; the ends from zero on."""

@@ -128,7 +128,7 @@ class Source:
         chosen = np.asarray(rows, dtype=np.int64)
         parts = {column: getattr(self, column) for column in self._columns()}
         taken: dict[str, Any] = {column: None if part is None else part[chosen] for column, part in parts.items()}
-        return replace(self, name=name, ids=[self.ids[row] for row in chosen], **taken)
+        return replace(self, name=name, ids=self.names.at(chosen), **taken)
 
     def _columns(self) -> tuple[str, ...]:
         """Names of what has a row for every image, besides the ids."""

@@ -1,4 +1,4 @@
-"""From a picture to the uint8 [3,S,S] that networks are fed; randomness keyed by what is transformed.
+"""From a picture to the uint8 [C,S,S] that networks are fed; randomness keyed by what is transformed.
 
 Each transform knows which part of a picture it needs at which size, and has it decoded no larger than that. Resizing is
 bilinear with antialiasing, as torchvision's reference pipelines do it on PIL images.
@@ -44,6 +44,11 @@ class Training:
     @property
     def _changes_colour(self) -> bool:
         return bool(self.augment.jitter or self.augment.grey)
+
+    @property
+    def channels(self) -> tuple[int, ...] | None:
+        """Of the images that it can change; None: of any."""
+        return self._colour.channels if self._changes_colour else None
 
     @property
     def draws(self) -> bool:
@@ -159,7 +164,7 @@ def shrunk(image: Tensor, size: int) -> Tensor:
 def _part(
     picture: Picture, box: tuple[int, int, int, int], size: int, interpolation: Interpolation, margin: int
 ) -> Tensor:
-    """A part of the picture as [3,size,size]; `box` is (top, left, height, width) in the picture's own pixels."""
+    """A part of the picture as [C,size,size]; `box` is (top, left, height, width) in the picture's own pixels."""
     top, left, height, width = box
     image = picture.pixels(_shrink(min(height, width), margin * size))
     down, across = image.shape[-2] / picture.height, image.shape[-1] / picture.width  # 1, unless it came out smaller

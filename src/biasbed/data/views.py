@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 from torchvision.transforms import v2
 
+from biasbed.errors import UsageError
 from biasbed.registry import Registry
 from biasbed.settings import build, setting
 
@@ -20,10 +21,13 @@ REGISTRY = Registry(
 
 
 class ViewTransform:
-    """A change of an image uint8 [3,H,W] that keeps its size: uint8 again, or floats in [0,1].
+    """A change of an image uint8 [C,H,W] that keeps its size: uint8 again, or floats in [0,1].
 
-    It draws from the global generators of torch and Python, which are keyed by seed, epoch, image and view.
+    It draws from the global generators of torch and Python, which are keyed by seed, epoch, image and view. channels:
+    of the images that it can change; None: of any.
     """
+
+    channels: tuple[int, ...] | None = None
 
     @dataclass(frozen=True)
     class Settings:
@@ -45,6 +49,8 @@ class Plain(ViewTransform):
 
 class Jitter(ViewTransform):
     """Random changes of colour, in random order, and now and then none is left (torchvision's)."""
+
+    channels = (1, 3)
 
     @dataclass(frozen=True)
     class Settings(ViewTransform.Settings):
@@ -72,8 +78,13 @@ class Jitter(ViewTransform):
         return changed
 
 
-def make(name: str, settings: Any) -> ViewTransform:
-    """The view of a name, as told; UsageError for an unknown name or setting."""
+def make(name: str, settings: Any, channels: int = 3) -> ViewTransform:
+    """The view of a name, as told; UsageError for an unknown name or setting, and for images that it can't change."""
     cls = REGISTRY.load(name)
+    if cls.channels is not None and channels not in cls.channels:
+        takes = " or ".join(map(str, cls.channels))
+        raise UsageError(
+            f"the view '{name}' changes images of {takes} channels, and the training images have {channels}"
+        )
     view: ViewTransform = cls(build(cls.Settings, dict(settings), f"{name}."))
     return view

@@ -7,7 +7,7 @@ the folders where it may be. How to read a layout other than class folders is on
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -82,6 +82,10 @@ class OnDisk:
     def layout(self, folder: Path) -> str:
         """The layout that the folder is taken for, in words."""
         return self.kind
+
+    def listed(self, folder: Path) -> Iterable[Path]:
+        """The folders of which it is remembered what lay below (`data.remembered`)."""
+        return (folder,)
 
     def refuse(self, folder: Path, reason: str) -> NoReturn:
         """Raises the UsageError for a folder that is not this data set."""

@@ -23,7 +23,7 @@ from biasbed.data.decoding import reading_file
 from biasbed.data.listing import reading
 from biasbed.data.source import MemorySource, Source
 from biasbed.datasets.base import Contents, some
-from biasbed.datasets.of_domains import OfDomains
+from biasbed.datasets.of_domains import DomainDataSet
 from biasbed.errors import UsageError
 
 SIZE = 28  # pixels
@@ -38,7 +38,7 @@ RESAMPLING: Mapping[str, Image.Resampling] = {
 }
 
 
-class MNISTDomains(OfDomains):
+class MNISTDomains(DomainDataSet):
     """One that is made of MNIST's digits, shuffled together and dealt out to the domains in turn."""
 
     kind = "IDX files"
@@ -181,9 +181,14 @@ def colored(
 
 def rotated(images: np.ndarray, angle: float, interpolation: str = "bilinear") -> np.ndarray:
     """Grey images [n,28,28] turned counter-clockwise about their centre, [n,1,28,28]; what comes in is black."""
-    how = RESAMPLING[interpolation]
-    turned = [np.asarray(Image.fromarray(image).rotate(angle, how)) for image in images]
-    return np.stack(turned)[:, None]
+    n, height, width = images.shape
+    by_four = np.zeros((-(-n // 4), 4, height, width), np.uint8)  # as channels of one image: a third of the time
+    by_four.reshape(-1, height, width)[:n] = images
+    found = np.empty_like(by_four)
+    for four, turned in zip(by_four, found, strict=True):
+        image = Image.frombytes("CMYK", (width, height), four.transpose(1, 2, 0).tobytes())
+        turned[:] = np.asarray(image.rotate(angle, RESAMPLING[interpolation])).transpose(2, 0, 1)
+    return found.reshape(-1, 1, height, width)[:n]
 
 
 def pooled(images: np.ndarray, size: int) -> np.ndarray:

@@ -41,16 +41,21 @@ S = TypeVar("S", bound=Source)
 DIVISIONS = ("full", "train", "val", "validation", "crossval", "test")
 
 
-def named(name: str, data_dir: Path, interpolation: str = "bilinear") -> OfDomains:
+def identifier(name: str) -> str:
+    """What a data set is filed under: one of the seven in any spelling, or a folder of one's own."""
+    known = {letters(own): own for own in DATA_SETS}
+    return known.get(letters(name), record.slug(name))
+
+
+def named(name: str, data_dir: Path, interpolation: str = "bilinear") -> DomainDataSet:
     """The data set of a name, in any spelling: one of the seven, else the folder of this name under data_dir.
 
     interpolation: how `rotated_mnist` turns its digits, bilinear or bicubic. Raises UsageError where there is none.
     """
-    known = {letters(identifier): identifier for identifier in DATA_SETS}
-    if letters(name) in known:
-        identifier = known[letters(name)]
-        options = {"interpolation": interpolation} if identifier == "rotated_mnist" else {}
-        found: OfDomains = DATA_SETS.load(identifier)(**options)
+    own = identifier(name)
+    if own in DATA_SETS:
+        options = {"interpolation": interpolation} if own == "rotated_mnist" else {}
+        found: DomainDataSet = DATA_SETS.load(own)(**options)
         return found
     with reading():
         folders = scan(data_dir)[0]
@@ -59,7 +64,7 @@ def named(name: str, data_dir: Path, interpolation: str = "bilinear") -> OfDomai
     return OwnDomains(data_dir / name)
 
 
-class OfDomains(OnDisk):
+class DomainDataSet(OnDisk):
     """A data set of several domains with one class list. `domains`, `open_domains` and `fingerprint` are for suites."""
 
     channels = 3
@@ -90,7 +95,7 @@ class OfDomains(OnDisk):
         return found
 
 
-class FolderDomains(OfDomains):
+class FolderDomains(DomainDataSet):
     """One in folders `<domain>/<class>/<image>`."""
 
     kind = "domain/class folders"
@@ -125,6 +130,9 @@ class FolderDomains(OfDomains):
             classes = self._classes(folder, {name: scan(path)[0] for name, path in folders.items()})
         sources = {name: open_folder(path, name, classes) for name, path in folders.items()}
         return {name: replace(source, origin=source.fingerprint()) for name, source in sources.items()}
+
+    def listed(self, folder: Path) -> list[Path]:
+        return [self._undivided(folder / name) for name in scan(folder)[0]]
 
     def folders(self, folder: Path, data_dir: Path) -> dict[str, Path]:
         """Every domain's folder in that of the data set, in order; UsageError where one is missing."""

@@ -129,16 +129,16 @@ def _aggregation(options: EvaluateOptions, config: Config) -> Aggregation:
 
 def _check_sizes(model: models.TestedModel, sets: Sequence[EvaluationSet]) -> None:
     """UsageError where the network doesn't take images of the size that a set's are brought to."""
-    grey = Decoded(torch.full((3, 300, 400), 128, dtype=torch.uint8))
-    sizes = {tuple(entry.transform(grey).shape): entry.name for entry in sets}
+    grey = {n: Decoded(torch.full((n, 300, 400), 128, dtype=torch.uint8)) for n in (e.source.channels for e in sets)}
+    sizes = {tuple(entry.transform(grey[entry.source.channels]).shape): entry.name for entry in sets}
     for shape, name in sizes.items():
         try:
             with torch.inference_mode():
                 model.predict(torch.full((2, *shape), 0.5))
         except (AssertionError, RuntimeError, ValueError, UsageError) as error:
-            reason = first_line(error)
+            reason, size = first_line(error), " x ".join(map(str, shape[shape[0] == 3 :]))
             raise UsageError(
-                f"the model doesn't take images of {shape[1]} x {shape[2]} pixels, which those of '{name}' come to "
+                f"the model doesn't take images of {size} pixels, which those of '{name}' come to "
                 f"({reason}): choose image_size=, preprocess.size= or stimuli.size="
             ) from None
 

@@ -87,7 +87,8 @@ def examine(data_set: OnDisk, data_dir: Path, whole: bool = False) -> Finding:
     try:
         folder = data_set.find(data_dir)
         if folder is not None:
-            remembered.forget(folder)
+            for listed in data_set.listed(folder):
+                remembered.forget(listed)
         contents = data_set.contents(data_dir)
         layout = data_set.layout(contents.folder)
     except UsageError as error:

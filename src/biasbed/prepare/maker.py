@@ -77,7 +77,12 @@ class KeptMaker(Maker[K]):
     @functools.cached_property
     def source(self) -> Source:
         """The images of the split."""
-        split = self.options.split
+        found = self._of_split(self.options.split)
+        if found.channels != 3:
+            raise UsageError(f"prepared are images of 3 channels, and those of '{found.name}' have {found.channels}")
+        return found
+
+    def _of_split(self, split: str) -> Source:
         if split == "train":
             return self.suite.material()
         sets = {entry.name: entry.source for entry in self.suite.tested}

@@ -22,7 +22,7 @@ from biasbed.config import Auto, Interpolation
 from biasbed.data import transforms
 from biasbed.data.source import Source
 from biasbed.datasets import of_domains
-from biasbed.datasets.of_domains import OfDomains
+from biasbed.datasets.of_domains import DomainDataSet
 from biasbed.errors import UsageError
 from biasbed.settings import setting
 from biasbed.suites.domains import MONITOR, DomainsSettings, HoldingOut, mean_of_training
@@ -83,7 +83,7 @@ class DomainBed(HoldingOut[DomainBedSettings]):
     @classmethod
     def defaults_for(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """One protocol for all methods, whatever they have elsewhere."""
-        data = record.slug(str(given.get("train", "")))
+        data = of_domains.identifier(str(given.get("train", "")))
         found = {**PHOTOGRAPHS, **(OF_DIGITS if data in DIGITS else {})}
         if data in of_domains.DATA_SETS:
             channels = of_domains.DATA_SETS.load(data).channels
@@ -95,7 +95,7 @@ class DomainBed(HoldingOut[DomainBedSettings]):
         return {**found, "network.freeze_statistics": found["network.freeze_statistics"] and starts != "scratch"}
 
     @functools.cached_property
-    def set_of_domains(self) -> OfDomains:
+    def set_of_domains(self) -> DomainDataSet:
         """The data set; UsageError where none is named, or the folder is not there."""
         if self.config.train in ("auto", "none"):
             names = ", ".join(of_domains.DATA_SETS)
@@ -113,8 +113,11 @@ class DomainBed(HoldingOut[DomainBedSettings]):
     def domains(self) -> tuple[str, ...]:
         return tuple(self.set_of_domains.domains(self.data_root))
 
-    def data_sets(self) -> tuple[OfDomains, ...]:
-        return (self.set_of_domains,)
+    def data_sets(self) -> tuple[DomainDataSet, ...]:
+        """The one that is named; else the seven."""
+        if self.config.train not in ("auto", "none"):
+            return (self.set_of_domains,)
+        return tuple(of_domains.named(name, self.data_root) for name in of_domains.DATA_SETS)
 
     def open(self) -> OpenSuite:
         """UsageError where images are missing, or the domains disagree on the classes."""

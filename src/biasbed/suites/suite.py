@@ -298,11 +298,11 @@ class OpenSuite:
             images = len(parts[0])
             parts = list(streams.per_domain(parts[0]))
             size *= len(parts)
-        plain = [view.name for view in request.views] == ["plain"]
+        plain, channels = [view.name for view in request.views] == ["plain"], parts[0].source.channels
         return streams.Stream(
             tuple(parts),
             size,
-            () if plain else tuple(views.make(view.name, view.settings) for view in request.views),
+            () if plain else tuple(views.make(view.name, view.settings, channels) for view in request.views),
             shared=request.shared,
             images=images,
             apart=bool(asked.per_domain) and apart,

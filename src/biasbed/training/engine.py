@@ -173,7 +173,7 @@ class Engine:
         usual = rate_factor(self.config.optim, step, total, self.steps_per_epoch)
         self.algorithm.set_rate(usual if stage.rate is None else stage.rate(step / total))
         batch = prepare(batch, self.algorithm.uses, self.group.device)
-        self.tally.add(stage.update(batch), len(batch), self.algorithm.take_correct())
+        self.tally.add(stage.update(batch), len(batch), self.algorithm.take_correct(), self.algorithm.take_notes())
         if (step + 1) % self.config.log_every == 0:
             self._check_finite()
 

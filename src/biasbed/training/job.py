@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,6 +119,7 @@ def plan(config: Config) -> Job:
     if suite.task.name not in algorithm.tasks:
         raise NotApplicable(f"{config.algorithm} can't learn {suite.task.words}, as '{suite.train_name}' has them")
     training_data = suite.training_data(_named_data(config, algorithm))
+    _refuse_channels(config, suite, training_data)
     provides = suite.provides(training_data)
     needs = _needs(config, algorithm, provides, suite.train_name)
     protocol = dataclasses.replace(suite.protocol(config), start=networks.start(config.backbone, config.init))
@@ -146,6 +147,21 @@ def _named_data(config: Config, algorithm: type[Algorithm]) -> dict[str, float]:
         for data, share in streams[name].shares(algorithm.training_data).items():
             found.setdefault(data, share)
     return found
+
+
+def _refuse_channels(config: Config, suite: OpenSuite, training_data: Iterable[str]) -> None:
+    """UsageError where the network, or a change of colours, is made for images of another number of channels."""
+    sources = [*map(suite.source, training_data), *(entry.source for entry in suite.tested)]
+    wrong = next((source for source in sources if source.channels != config.network.channels), None)
+    if wrong is not None:
+        raise UsageError(f"network.channels={config.network.channels}: images of '{wrong.name}' have {wrong.channels}")
+    takes = getattr(suite.train_transform, "channels", None)
+    if takes is not None and config.network.channels not in takes:
+        numbers = " or ".join(map(str, takes))
+        raise UsageError(
+            f"augment.jitter and augment.grey are for images of {numbers} channels: '{suite.train_name}' has "
+            f"{config.network.channels}"
+        )
 
 
 def _needs(config: Config, algorithm: type[Algorithm], provides: frozenset[str], data: str) -> frozenset[str]:

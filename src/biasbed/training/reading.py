@@ -74,6 +74,11 @@ class Reader:
                 f"{size} images of every domain (stream '{name}') can't be shared out to {parts} parts, which is "
                 "processes x accumulate"
             )
+        if self.group.world > 1 and (size // parts) % request.multiple:
+            raise UsageError(
+                f"{self.config.algorithm} needs a multiple of {request.multiple} images of every domain in each of "
+                f"{parts} parts (processes x accumulate), and {size} (stream '{name}') are {size // parts} each"
+            )
 
     @staticmethod
     def left(phases: Sequence[Phase]) -> float:

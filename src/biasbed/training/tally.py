@@ -11,6 +11,8 @@ from torch import Tensor
 
 from biasbed.compute.distributed import Group
 
+NONE: Mapping[str, Tensor] = {}
+
 
 class Tally:
     """Sums of what updates return, on the device: reading them costs one wait per evaluation, not one per step."""
@@ -21,10 +23,18 @@ class Tally:
         self.images = 0
         self.not_finite: Tensor | None = None
 
-    def add(self, terms: Mapping[str, Tensor], images: int, correct: Tensor | None = None) -> None:
+    def add(
+        self,
+        terms: Mapping[str, Tensor],
+        images: int,
+        correct: Tensor | None = None,
+        notes: Mapping[str, Tensor] = NONE,
+    ) -> None:
+        """What a step returned, on how many images, how many decisions were right, and what is no part of the loss."""
         values = {name: value.detach().double() for name, value in terms.items()}
         total = torch.stack(list(values.values())).sum()
-        sums = {name: value * images for name, value in {**values, "loss": total}.items()}
+        noted = {name: value.double() for name, value in notes.items()}
+        sums = {name: value * images for name, value in {**noted, **values, "loss": total}.items()}
         if correct is not None:
             sums["accuracy"] = correct.double()
         for name, value in sums.items():

@@ -22,8 +22,9 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from biasbed import algorithms, record, suites
+from biasbed import algorithms, suites
 from biasbed.config import Config
+from biasbed.datasets import of_domains
 from biasbed.errors import UsageError
 from biasbed.settings import Spec, check, flatten, nearest, specs, word
 from biasbed.studies.table import Words
@@ -234,7 +235,7 @@ def _included(words: Words) -> list[Path]:
     files for suite and data set, for the suite, and for all, the first counts.
     """
     suite, algorithm = suites.identifier(words["suite"]), words["algorithm"]
-    of_suite = [SPACES / suite / record.slug(words.get("train", "")), SPACES / suite]
+    of_suite = [SPACES / suite / of_domains.identifier(words.get("train", "")), SPACES / suite]
 
     def nearest_of(name: str, *folders: Path) -> list[Path]:
         files = [folder / f"{name}.yaml" for folder in folders]

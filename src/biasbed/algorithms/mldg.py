@@ -1,0 +1,103 @@
+"""MLDG: learning to generalise by meta-learning (Li, Yang, Song and Hospedales, AAAI 2018), in its first order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from biasbed.algorithms.base import Objective, Setup
+from biasbed.algorithms.domains import PAPER_2020, OfDomains, ring
+from biasbed.algorithms.draws import HostDraws
+from biasbed.algorithms.recipes import OPEN
+from biasbed.batch import Batch
+from biasbed.settings import setting
+
+Theta = Mapping[str, Tensor]
+
+
+def split(order: Sequence[int], n_meta_test: int) -> list[tuple[int, int]]:
+    """Pairs of each domain but the last `n_meta_test`, of which one at least is left, with these in turn."""
+    count = min(n_meta_test, len(order) - 1)
+    train, test = order[: len(order) - count], order[len(order) - count :]
+    return [(domain, test[place % count]) for place, domain in enumerate(train)] if count else []
+
+
+class MLDG(OfDomains):
+    """Steps that lower one domain's risk and, once taken on it, another one's too.
+
+    For each pair (i, j) of domains there is a step ahead by the gradient of i's risk, from the present weights and by a
+    fresh optimizer like the configured one: with Adam each weight moves by about the learning rate, whatever its
+    gradient. The gradient of i's risk where the weights are, and `beta` times that of j's where they would be then, are
+    added up over the pairs and divided by the number of domains, and one step is taken by it. No second derivatives.
+    """
+
+    @dataclass(frozen=True)
+    class HParams:
+        beta: float = setting(1.0, "weight of the risk after the step ahead (DomainBed)", ge=0)
+        n_meta_test: int = setting(1, "split: domains after the step ahead, but one fewer than there are", ge=1)
+        pairing: Literal["split", "ring"] = setting(
+            "split", "domains before and after the step ahead: apart (split), or each with the next (ring, until 2022)"
+        )
+
+    coupled: ClassVar[bool] = True
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper2020": {**PAPER_2020, "hparams.beta": OPEN, "hparams.n_meta_test": OPEN, "hparams.pairing": "ring"}
+    }
+
+    hparams: HParams
+
+    def __init__(self, hparams: HParams, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self._host = HostDraws(setup.group)
+
+    def update(self, batch: Batch) -> dict[str, Tensor]:
+        weights = dict(self.network.named_parameters())
+        pairs = self._pairs()
+        if not pairs:
+            gradients, risk = self._gradients(weights, batch)
+            self.apply_gradients({"main": gradients})
+            return {"classification": risk}
+        parts = batch.by_domain()
+        total, before, after = [torch.zeros_like(weight) for weight in weights.values()], [], []
+        for train, test in pairs:
+            here, risk = self._gradients(weights, parts[train])
+            there, risk_ahead = self._gradients(self._ahead(weights, here), parts[test])
+            torch._foreach_add_(total, here, alpha=1 / self.num_domains)
+            torch._foreach_add_(total, there, alpha=self.hparams.beta / self.num_domains)
+            before.append(risk)
+            after.append(self.hparams.beta * risk_ahead)
+        self.apply_gradients({"main": total})
+        risks = {"classification": before, "meta_test": after}
+        return {name: torch.stack(values).sum() / self.num_domains for name, values in risks.items()}
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        order = torch.randperm(self.num_domains, generator=self._host.shared_generator(self.progress)).tolist()
+        return ring(order) if self.hparams.pairing == "ring" else split(order, self.hparams.n_meta_test)
+
+    def _gradients(self, weights: Theta, batch: Batch) -> tuple[list[Tensor], Tensor]:
+        """The gradient of a risk by the weights at which it is taken, over all processes; and the risk."""
+
+        def objectives(part: Batch) -> dict[str, Objective]:
+            logits = functional_call(self.network, dict(weights), (part.x,))
+            return {"risk": (self.task.loss(logits, part.y), weights.values())}
+
+        gradients, terms = self.grads(batch, objectives)
+        return gradients["risk"], terms["risk"]
+
+    def _ahead(self, weights: Theta, gradients: Sequence[Tensor]) -> Theta:
+        """The weights after one step of a fresh optimizer with the settings of the main one; these stay as they are."""
+        main = self.optimizer("main")
+        moved = {id(weight): weight.detach().clone() for weight in weights.values()}
+        for weight, gradient in zip(moved.values(), gradients, strict=True):
+            weight.grad = gradient
+        groups = [{**group, "params": [moved[id(p)] for p in group["params"]]} for group in main.param_groups]
+        type(main)(groups).step()
+        for weight in moved.values():
+            weight.grad = None
+            weight.requires_grad_()
+        return dict(zip(weights, moved.values(), strict=True))

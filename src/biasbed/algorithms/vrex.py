@@ -1,0 +1,23 @@
+"""V-REx: risk extrapolation by the variance of risks (Krueger, Caballero, Jacobsen et al., ICML 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from biasbed.algorithms.annealed import Annealed
+from biasbed.batch import Batch
+from biasbed.settings import setting
+
+
+class VREx(Annealed):
+    """ERM with the variance of the domains' risks as a penalty (V-REx)."""
+
+    @dataclass(frozen=True)
+    class HParams(Annealed.HParams):
+        penalty_weight: float = setting(10.0, "weight of the variance after `anneal` updates (DomainBed)", ge=0)
+
+    def penalty(self, logits: Tensor, batch: Batch, risks: Tensor) -> Tensor:
+        """The mean square, not that of a sample: zero of one domain."""
+        return risks.var(unbiased=False)

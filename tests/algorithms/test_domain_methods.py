@@ -1,0 +1,367 @@
+"""What DomainBed's methods compute, at their edges and beyond what the reference's vectors hold."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from biasbed import algorithms, cli
+from biasbed.algorithms.base import Algorithm, Progress, TrainData
+from biasbed.algorithms.coral import coral
+from biasbed.algorithms.draws import dropout_mask
+from biasbed.algorithms.irm import slopes
+from biasbed.algorithms.mldg import split
+from biasbed.algorithms.mmd import PRECISIONS, kernels, mmd
+from biasbed.batch import Batch
+from biasbed.errors import UsageError
+from biasbed.settings import build
+from biasbed.training.resolve import resolve
+from helpers.making import steps
+from replays import setup
+from replays.domainbed import Net
+
+METHODS = ("irm", "vrex", "group_dro", "mixup", "mldg", "coral", "mmd", "dann", "cdann")
+CLASSES = 4
+adam = functools.partial(torch.optim.Adam, lr=0.01, betas=(0.9, 0.999), weight_decay=0.03)
+
+
+def make(name: str, domains: int = 3, optimizer: Callable[..., Any] = adam, **hparams: Any) -> Algorithm:
+    """A method on features of five numbers, in float64."""
+    cls = algorithms.load(name)
+    torch.manual_seed(0)
+    algorithm = cls(build(cls.HParams, hparams), setup(CLASSES, lambda: Net([5, 6, 6], CLASSES), optimizer))
+    algorithm.on_train_data(TrainData(40, CLASSES, domains))
+    algorithm.group.seed(0)
+    algorithm.double().start()
+    return algorithm.train()
+
+
+def batch(domains: int = 3, size: int = 6, seed: int = 0) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(domains * size, 5, generator=generator, dtype=torch.float64)
+    numbers = torch.arange(domains).repeat_interleave(size)
+    y = torch.randint(CLASSES, (domains * size,), generator=generator)
+    return Batch(x + numbers[:, None], y, domain=numbers, parts=domains)
+
+
+def weights(algorithm: Algorithm) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in algorithm.named_parameters()}
+
+
+def loss(algorithm: Algorithm, part: Batch) -> Tensor:
+    return algorithm.task.loss(algorithm.network(part.x), part.y)
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 5])
+@pytest.mark.parametrize("domains", [1, 2, 4])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_step_trains_whatever_the_number_of_domains_and_images(name: str, domains: int, size: int) -> None:
+    hparams: Mapping[str, Any] = {"n_meta_test": 2} if name == "mldg" else {}
+    # Without weight decay, which moves weights that nothing trains.
+    algorithm = make(name, domains, functools.partial(torch.optim.Adam, lr=0.01), **hparams)
+    for number in range(4):
+        before = weights(algorithm)
+        (terms,) = steps(algorithm, batch(domains, size, number), number, number + 1)
+        assert all(torch.tensor(value).isfinite() for value in terms.values())
+        after = weights(algorithm)
+        assert any(not torch.equal(value, after[key]) for key, value in before.items())
+        assert all(bool(value.isfinite().all()) for value in after.values())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_one_domain_is_erm(name: str) -> None:
+    algorithm, plain = make(name, 1), make("erm", 1)
+    for number in range(3):
+        steps(algorithm, batch(1, seed=number), number, number + 1)
+        steps(plain, batch(1, seed=number), number, number + 1)
+    # IRM alone has something to say of one domain.
+    ours = weights(algorithm)
+    same = all(torch.allclose(value, ours[key], rtol=1e-9, atol=1e-9) for key, value in weights(plain).items())
+    assert same == (name != "irm")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_noted_is_no_part_of_the_loss(name: str) -> None:
+    algorithm = make(name)
+    terms = algorithm.update(batch())
+    notes = algorithm.take_notes()
+    assert not notes.keys() & terms.keys()
+    assert all(value.ndim == 0 and not value.requires_grad for value in notes.values())
+    assert algorithm.take_notes() == {}
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if not algorithms.load(name).coupled])
+def test_a_step_in_parts_is_the_step(name: str) -> None:
+    """Of methods that are a mean over images; all others are refused in parts."""
+    assert name in ("mixup", "dann")
+    hparams = {"grad_penalty": 0.5} if name == "dann" else {}
+    whole, parts = make(name, **hparams), make(name, **hparams)
+    object.__setattr__(parts.setup, "accumulate", 3)
+    for number in range(3):
+        steps(whole, batch(seed=number), number, number + 1)
+        steps(parts, batch(seed=number), number, number + 1)
+    for key, value in weights(whole).items():
+        torch.testing.assert_close(weights(parts)[key], value, rtol=1e-9, atol=1e-9)
+
+
+# --- risks ------------------------------------------------------------------------------------------------------------
+
+
+def test_slopes_are_derivatives_by_a_factor_of_the_logits() -> None:
+    logits = 3 * torch.randn(6, CLASSES, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(6) % CLASSES
+    factor = torch.ones(6, 1, dtype=torch.float64, requires_grad=True)
+    each = torch.nn.functional.cross_entropy(factor * logits, y, reduction="sum")
+    (expected,) = torch.autograd.grad(each, factor)
+    torch.testing.assert_close(slopes(logits, y), expected[:, 0])
+
+
+def test_vrex_is_the_variance_of_risks() -> None:
+    algorithm, data = make("vrex", anneal=1, penalty_weight=7.0), batch()
+    risks = torch.stack([loss(algorithm, part) for part in data.by_domain().values()])
+    terms = algorithm.losses(data)
+    torch.testing.assert_close(terms["classification"], risks.mean())
+    torch.testing.assert_close(terms["penalty"], ((risks - risks.mean()) ** 2).mean())
+    torch.testing.assert_close(algorithm.losses(data)["penalty"], 7 * ((risks - risks.mean()) ** 2).mean())
+
+
+@pytest.mark.parametrize("name", ["irm", "vrex"])
+def test_the_optimizer_forgets_when_the_penalty_comes_into_force(name: str) -> None:
+    """Before that update and no other: Adam then counts from one again."""
+    algorithm = make(name, anneal=2, penalty_weight=3.0)
+    counts, shares = [], []
+    for number in range(4):
+        (terms,) = steps(algorithm, batch(seed=number), number, number + 1)
+        state = algorithm.optimizer("main").state
+        counts.append({int(state[parameter]["step"]) for parameter in algorithm.network.parameters()})
+        shares.append(terms["penalty"] / float(algorithm.take_notes()["raw_penalty"]))
+    assert counts == [{1}, {2}, {1}, {2}]
+    assert shares == pytest.approx([1, 1, 3, 3])
+
+
+def test_the_weights_of_domains_stand_any_risk() -> None:
+    algorithm, data = make("group_dro", eta=1.0), batch()
+    data.x[:6] *= 1e6
+    algorithm.update(data)
+    assert algorithm.q.tolist() == pytest.approx([1, 0, 0])
+    algorithm.update(batch())
+    assert bool(algorithm.q.isfinite().all())
+
+
+def test_the_published_robust_loss_is_divided_by_the_number_of_domains() -> None:
+    first, second = (make("group_dro", mean_over_domains=divided).losses(batch()) for divided in (False, True))
+    torch.testing.assert_close(first["classification"], 3 * second["classification"])
+
+
+# --- distances --------------------------------------------------------------------------------------------------------
+
+
+def features(*sizes: int, width: int = 7, shift: float = 0.3) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    drawn = [torch.randn(size, width, generator=generator, dtype=torch.float64) for size in sizes]
+    return [x * (1 + shift * number) + shift * number for number, x in enumerate(drawn)]
+
+
+def test_coral_by_its_matrices() -> None:
+    parts = features(5, 6, 9)
+    pairs = [(parts[a], parts[b]) for a, b in ((0, 1), (0, 2), (1, 2))]
+    expected = [
+        (a.mean(0) - b.mean(0)).square().mean() + (torch.cov(a.T) - torch.cov(b.T)).square().mean() for a, b in pairs
+    ]
+    torch.testing.assert_close(coral(parts), torch.stack(expected).mean())
+    assert coral([parts[0], parts[0]]) == 0
+
+
+def test_mmd_by_its_kernels() -> None:
+    parts = features(5, 6)
+
+    def mean(a: Tensor, b: Tensor) -> Tensor:
+        distances = (a[:, None] - b[None]).square().sum(2)
+        return torch.stack([(-precision * distances).exp() for precision in PRECISIONS]).sum(0).mean()
+
+    a, b = parts
+    torch.testing.assert_close(mmd(parts), mean(a, a) + mean(b, b) - 2 * mean(a, b))
+    assert float(mmd([torch.zeros(3, 2), torch.full((3, 2), 1e4)])) == pytest.approx(14, rel=1e-6)
+
+
+def test_an_image_is_at_no_distance_from_itself_in_fp32() -> None:
+    """Also where features are many and large: squares that cancel leave more than the sharpest kernel is wide."""
+    x = 30 * torch.rand(24, 2048, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    found = kernels(x)
+    assert found.dtype == torch.float32
+    assert found.diagonal().eq(7).all()
+    found.sum().backward()
+    twins = kernels(x.detach()[[0, 0, 1]])
+    assert float(twins[0, 1]) == pytest.approx(7, abs=1e-5)
+
+
+# --- pairs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("domains", "pairs"), [(1, 0), (2, 1), (3, 1), (4, 2), (6, 4)])
+def test_two_domains_after_the_step_ahead_leave_one_before_it(domains: int, pairs: int) -> None:
+    found = split(list(range(domains)), 2)
+    assert len(found) == pairs
+    assert not {train for train, _ in found} & {test for _, test in found}
+
+
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+def test_the_step_ahead_is_the_first_of_a_fresh_optimizer(kind: str) -> None:
+    """Also after steps of the main one, at its present rate; with weight decay, which the vectors don't have."""
+    sgd = functools.partial(torch.optim.SGD, lr=0.01, momentum=0.9, weight_decay=0.03)
+    algorithm = make("mldg", optimizer=adam if kind == "adam" else sgd)
+    steps(algorithm, batch(), 0, 2)
+    algorithm.set_rate(0.5)
+    before = weights(algorithm)
+    theta = dict(algorithm.network.named_parameters())
+    gradients, _ = algorithm._gradients(theta, batch().by_domain()[0])
+    ahead = algorithm._ahead(theta, gradients)
+    for gradient, (name, moved) in zip(gradients, ahead.items(), strict=True):
+        decayed = gradient + 0.03 * theta[name]
+        by = decayed / (decayed.abs() + 1e-8) if kind == "adam" else decayed
+        torch.testing.assert_close(moved, theta[name] - 0.005 * by, rtol=1e-9, atol=1e-12)
+    assert all(torch.equal(value, before[key]) for key, value in weights(algorithm).items())
+
+
+def test_mixtures_are_of_one_part_for_each_pair_of_domains() -> None:
+    algorithm, data = make("mixup", alpha=1.0), batch()
+    seen: list[Tensor] = []
+    algorithm.network.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    terms = algorithm.losses(data)
+    pairs, parts = algorithm._draw()
+    assert sorted(a for a, _ in pairs) == sorted(b for _, b in pairs) == [0, 1, 2]
+    by, expected = data.by_domain(), []
+    logits = algorithm.network.classify(algorithm.network.features(seen[0])).split(6)
+    for place, ((a, b), part) in enumerate(zip(pairs, parts, strict=True)):
+        torch.testing.assert_close(seen[0].split(6)[place], part * by[a].x + (1 - part) * by[b].x)
+        own, other = (algorithm.task.loss(logits[place], by[domain].y) for domain in (a, b))
+        expected.append(part * own + (1 - part) * other)
+    torch.testing.assert_close(terms["classification"], torch.stack(expected).mean())
+
+
+def test_parts_of_mixtures_have_the_law_of_alpha() -> None:
+    """Of Beta(a, a) the variance is 1 / (4 (2a + 1))."""
+    for alpha in (0.1, 0.2, 10.0):
+        algorithm = make("mixup", alpha=alpha)
+        drawn = []
+        for number in range(400):
+            algorithm.progress = Progress(step=number)
+            drawn += algorithm._draw()[1]
+        found = torch.tensor(drawn)
+        assert abs(float(found.mean()) - 0.5) < 0.06
+        assert float(found.var()) == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.15)
+
+
+# --- adversaries ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("d_steps", "kinds"), [(1, "gdgdgdg"), (2, "dgddgdd"), (3, "ddgdddg")])
+def test_which_steps_are_the_discriminator_s(d_steps: int, kinds: str) -> None:
+    """The first cycle is one short of the reference's others; each step moves the one and not the other."""
+    algorithm = make("dann", d_steps=d_steps)
+    found = ""
+    for number in range(len(kinds)):
+        before = weights(algorithm)
+        steps(algorithm, batch(seed=number), number, number + 1)
+        moved = {
+            key.partition(".")[0] for key, value in weights(algorithm).items() if not torch.equal(value, before[key])
+        }
+        assert moved in ({"network"}, {"discriminator"})
+        found += "d" if moved == {"discriminator"} else "g"
+    assert found == kinds
+
+
+def test_a_step_of_the_discriminator_neither_classifies_nor_differentiates_the_network() -> None:
+    algorithm = make("dann")
+    algorithm.updates.value = 1
+    seen: list[bool] = []
+    algorithm.network.f0.register_forward_hook(lambda module, given, output: seen.append(output.requires_grad))
+    algorithm.network.c.register_forward_hook(lambda module, given, output: pytest.fail("it classifies"))
+    algorithm.update(batch())
+    assert seen == [False]
+    assert algorithm.take_correct() is None
+
+
+def test_the_discriminator_has_a_rate_and_a_decay_of_its_own() -> None:
+    own = make("cdann", lr_d=0.5, weight_decay_d=0.25).optimizer("discriminator").param_groups[0]
+    assert (own["lr"], own["weight_decay"]) == (0.5, 0.25)
+    like = make("dann").optimizer("discriminator").param_groups[0]
+    assert (like["lr"], like["weight_decay"]) == (0.01, 0)
+
+
+@pytest.mark.parametrize("name", ["dann", "cdann"])
+def test_dropout_is_drawn_from_the_group_s_generator(name: str) -> None:
+    algorithm, data = make(name, dropout=0.5), batch()
+    before, losses = torch.get_rng_state(), []
+    for _ in range(2):
+        algorithm.group.seed(3)
+        torch.set_rng_state(before)
+        losses.append(float(algorithm.adversarial(algorithm.network.features(data.x), data).detach()))
+        assert torch.equal(before, torch.get_rng_state())
+    other = float(algorithm.adversarial(algorithm.network.features(data.x), data).detach())
+    assert losses[0] == losses[1] != other
+
+
+def test_what_is_dropped_is_made_up_for() -> None:
+    mask = dropout_mask((100, 100), 0.25, torch.Generator().manual_seed(0))
+    assert mask.unique().tolist() == pytest.approx([0, 4 / 3])
+    assert float(mask.mean()) == pytest.approx(1, abs=0.03)
+
+
+def test_classes_count_alike_in_the_loss_of_the_conditional_discriminator() -> None:
+    algorithm, data = make("cdann"), batch()
+    data.y = torch.tensor([0] * 12 + [1] * 5 + [2])
+    each = torch.rand(18, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    expected = (each[:12].mean() + each[12:17].mean() + each[17]) / CLASSES
+    torch.testing.assert_close(algorithm.mean(each, data.y), expected)
+
+
+# --- in a training ----------------------------------------------------------------------------------------------------
+
+
+class Headless(Net):
+    """A network that says, as ours do, that it has no features."""
+
+    @property
+    def num_features(self) -> int:
+        raise UsageError("no features")
+
+    @num_features.setter
+    def num_features(self, value: int) -> None: ...
+
+
+def test_networks_without_features_are_refused_before_a_step() -> None:
+    cls = algorithms.load("dann")
+    algorithm = cls(cls.HParams(), setup(CLASSES, lambda: Headless([5, 6], CLASSES)))
+    with pytest.raises(UsageError, match="no features"):
+        algorithm.on_train_data(TrainData(40, CLASSES, 3))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_images_of_no_domains_are_refused(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
+    assert cli.main(["train", "--suite", "demo", "--algorithm", name, "--tracking", "offline"]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert f"{name} needs training images of several domains" in line
+
+
+def test_presets_of_what_was_published() -> None:
+    found = {
+        name: resolve({"suite": "domains", "algorithm": name, "preset": "paper2020"}).what()
+        for name in ("group_dro", "mixup", "mldg", "dann", "cdann")
+    }
+    assert found["group_dro"]["hparams.mean_over_domains"] is True
+    assert found["mixup"]["hparams.alpha"] == 0.1
+    assert found["mldg"]["hparams.pairing"] == "ring"
+    assert all(found[name]["hparams.grad_penalty"] == 0 for name in ("dann", "cdann"))
+    assert (found["dann"]["optim.beta1"], found["dann"]["optim.beta2"]) == (0.5, 0.9)

@@ -1,0 +1,53 @@
+"""What is logged of training steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from biasbed.algorithms.base import Progress
+from biasbed.compute.distributed import Group
+from biasbed.training.tally import Tally
+from helpers.making import batch_for, make
+
+
+def number(value: float) -> Any:
+    return torch.tensor(value)
+
+
+def test_notes_stand_beside_the_terms_and_not_in_the_loss() -> None:
+    tally = Tally()
+    tally.add({"one": number(1.0), "two": number(2.0)}, 2, notes={"q": number(10.0)})
+    tally.add({"one": number(4.0), "two": number(2.0)}, 4)
+    assert tally.means(Group()) == pytest.approx({"one": 3.0, "two": 2.0, "loss": 5.0, "q": 10.0})
+    again = Tally()
+    again.load_state_dict(tally.state_dict(), torch.device("cpu"))
+    assert again.means(Group()) == tally.means(Group())
+
+
+def test_a_note_that_is_not_finite_is_no_failure() -> None:
+    tally = Tally()
+    tally.add({"one": number(1.0)}, 2, notes={"ratio": number(torch.inf)})
+    assert tally.not_finite is not None
+    assert not tally.not_finite
+
+
+def test_notes_of_the_parts_of_a_step_are_averaged_and_taken_once() -> None:
+    algorithm = make("erm", backbone="mlp")
+    for value in (1.0, 4.0):
+        algorithm.note("seen", number(value).requires_grad_())
+    notes = algorithm.take_notes()
+    assert notes["seen"].item() == 2.5
+    assert not notes["seen"].requires_grad
+    assert algorithm.take_notes() == {}
+
+
+def test_what_a_method_notes_of_its_domains() -> None:
+    algorithm = make("group_dro")
+    algorithm.progress = Progress()
+    algorithm.update(batch_for(algorithm))
+    notes = algorithm.take_notes()
+    assert notes.keys() == {"q_0", "q_1", "q_2"}
+    assert sum(float(value) for value in notes.values()) == pytest.approx(1)
