@@ -13,16 +13,20 @@ from typing import Any
 import pytest
 
 from biasbed import record
-from biasbed.analysis import regret
+from biasbed.analysis import regret, scores
+from biasbed.analysis.inputs import read_histories
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import latex
 from biasbed.analysis.report.groups import averages
 from biasbed.analysis.report.tables import average_rows
 from biasbed.analysis.result import Analysis, compute
+from biasbed.analysis.runs.alike import apart, cells_of, columns_of, read_protocols
+from biasbed.analysis.runs.collect import read_run
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.selection.of_domains import TrainingDomainValidation
-from biasbed.analysis.selection.pools import Candidate, History, Pool
+from biasbed.analysis.selection.pools import Candidate, History, Pool, pools_of
+from biasbed.analysis.selection.select import known_rule
 from biasbed.analysis.statistics import evidence
 from biasbed.errors import Failure
 from biasbed.published import sweeps
@@ -100,9 +104,9 @@ def test_choices_are_those_of_the_original(results: dict[tuple[str, str], Analys
     }
     analysis = results[name, rule]
     choices = analysis.choices[analysis.choices["rule"] == RULES[rule]]
-    scores = {(r.run_id, r.dataset): r.score for r in analysis.runs.itertuples()}
+    shown = {(r.run_id, r.dataset): r.score for r in analysis.runs.itertuples()}
     found = {
-        (row.algorithm, row.repeat, row.dataset): (row.trial, row.last_step, scores[row.run_id, row.dataset])
+        (row.algorithm, row.repeat, row.dataset): (row.trial, row.last_step, shown[row.run_id, row.dataset])
         for row in choices.itertuples()
     }
     assert len(expected) in (4, 28)
@@ -140,6 +144,26 @@ def test_tables_are_those_of_the_original(results: dict[tuple[str, str], Analysi
                 if r["test_env"] == "average_of_domains" and r["algorithm"].lower() == algorithm
             ]
             assert mean == pytest.approx(sum(of_sets) / 2, abs=1e-9)
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+def test_one_search_by_itself(tmp_path: Path, rule: str) -> None:
+    """The same choices without all that surrounds them: four draws of ERM on one data set, unfinished ones too."""
+    jobs = [job for job in sweeps.read(VECTORS / "synthetic_sweep.csv") if (job.dataset, job.trial_seed) == ("PACS", 0)]
+    store = SweepStore([job for job in jobs if job.algorithm == "ERM"], tmp_path)
+    counted, evidence_of_more = apart([read_run(run) for run in store.trials])
+    protocols = read_protocols(store, counted)
+    histories = read_histories(store, store.trials, protocols)
+    pools = pools_of(counted, histories, columns_of(cells_of(counted, protocols)), protocols, evidence_of_more)
+    draws = {run.id: run.draw for run in counted}
+    (protocol,) = protocols.values()
+    made = known_rule(RULES[rule], 1, protocol)
+    found = {choice.set: (draws[choice.run], choice.steps) for pool in pools for choice in made.choices(pool)}
+    assert found == {
+        column(row, row["test_env"]): (int(row["hparams_seed"]), (int(row["step"]),))
+        for row in rows("synthetic_sweep_choices.csv")
+        if (row["selection"], row["dataset"], row["algorithm"], row["trial_seed"]) == (rule, "PACS", "ERM", "0")
+    }
 
 
 # --- what is not there ------------------------------------------------------------------------------------------------
@@ -257,6 +281,21 @@ def test_without_a_search_each_seed_is_its_own_trial(mnist: list[SweepJob], tmp_
 
 def _chosen(analysis: Analysis) -> list[Any]:
     return list(analysis.choices[analysis.choices["rule"] == analysis.rule.name].itertuples())
+
+
+@pytest.mark.parametrize(
+    ("error", "number", "expected"),
+    [
+        ("standard_deviation", 3, 3.0),
+        ("standard_error", 3, 3 / math.sqrt(3)),
+        ("paper", 3, math.sqrt(9 * 2 / 3) / math.sqrt(3)),  # sum of squares by n
+        ("paper", 1, 0.0),
+        ("standard_error", 1, math.nan),
+    ],
+)
+def test_what_an_error_is(error: str, number: int, expected: float) -> None:
+    std = math.nan if number == 1 else 3.0
+    assert scores.spread_of(std, number, error) == pytest.approx(expected, nan_ok=True)
 
 
 # --- ties and what is no number ---------------------------------------------------------------------------------------
