@@ -22,8 +22,8 @@ from biasbed.errors import Failure
 Curve = Mapping[int, float]  # step -> score, the higher the better
 
 
-class OfDomains(Rule):
-    """What the three have in common."""
+class DomainRule(Rule):
+    """What the three have in common: they choose a trial and its step together."""
 
     needs_all: ClassVar[bool] = True
     error: ClassVar[str] = "standard_error"
@@ -57,7 +57,7 @@ def _turned(curve: Curve, higher_is_better: bool) -> Curve:
 
 
 @dataclass(frozen=True)
-class TrainingDomainValidation(OfDomains):
+class TrainingDomainValidation(DomainRule):
     """By the monitor: the plain mean over the domains that train of the accuracy on what was kept of them."""
 
     monitor: str
@@ -78,7 +78,7 @@ class TrainingDomainValidation(OfDomains):
 
 
 @dataclass(frozen=True)
-class LeaveOneDomainOut(OfDomains):
+class LeaveOneDomainOut(DomainRule):
     """By runs with the same settings that hold out one domain more, on which they are tested: the mean over these.
 
     A step counts at which all of these runs were tested. What stands in the table is the run that trained on all of
@@ -116,7 +116,7 @@ def others(pool: Pool, entry: record.SetRecord) -> list[record.SetRecord]:
 
 
 @dataclass(frozen=True)
-class DomainOracle(OfDomains):
+class DomainOracle(DomainRule):
     """By the held-out domain itself, on the part of it that is not reported, after the last step: no early stopping."""
 
     name: str = "test_domain_oracle"
