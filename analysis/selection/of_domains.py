@@ -23,7 +23,7 @@ Curve = Mapping[int, float]  # step -> score, the higher the better
 
 
 class DomainRule(Rule):
-    """What the three have in common."""
+    """What the three have in common: they choose a trial and its step together."""
 
     needs_all: ClassVar[bool] = True
     error: ClassVar[str] = "standard_error"

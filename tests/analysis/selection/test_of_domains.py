@@ -316,7 +316,8 @@ def curves(*values: Sequence[float]) -> Pool:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ([[0.5, 0.7, 0.7], [0.7, 0.1, 0.2]], ("1", (0,))),  # of trials the last, of steps the first
+        ([[0.5, 0.7, 0.7], [0.7, 0.1, 0.2]], ("1", (0,))),  # of trials the last
+        ([[0.5, 0.7, 0.7], [0.6, 0.1, 0.2]], ("0", (10,))),  # of steps the first
         ([[0.5, 0.6, 0.8], [0.7, 0.1, 0.7]], ("0", (20,))),
         ([[math.nan, 0.2, 0.3], [0.1, math.nan, 0.2]], ("0", (20,))),  # NaN hides no other step
         ([[0.1], [math.nan, math.nan]], ("0", (0,))),
