@@ -104,7 +104,7 @@ class DomainBed(HoldingOut[DomainBedSettings]):
 
     @property
     def folder(self) -> Path:
-        return self.data_root / self.config.train
+        return self.set_of_domains.find(self.data_root) or self.data_root / self.config.train
 
     @property
     def data(self) -> str:

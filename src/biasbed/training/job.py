@@ -12,6 +12,7 @@ from pathlib import Path
 from biasbed import algorithms, networks, record, suites
 from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.needs import NEEDS
+from biasbed.algorithms.requests import StreamRequest
 from biasbed.batch import MAIN
 from biasbed.config import Config
 from biasbed.errors import NotApplicable, UsageError
@@ -118,7 +119,10 @@ def plan(config: Config) -> Job:
         raise UsageError(f"there is one class alone, '{suite.classes[0]}': a classifier is trained on two or more")
     if suite.task.name not in algorithm.tasks:
         raise NotApplicable(f"{config.algorithm} can't learn {suite.task.words}, as '{suite.train_name}' has them")
-    training_data = suite.training_data(_named_data(config, algorithm))
+    requests = algorithm.streams(getattr(config, "hparams", None))
+    if config.nproc != "auto":  # else each process checks it, where their number is known
+        refuse_parts(config, suite, requests, int(config.nproc))
+    training_data = suite.training_data(_named_data(requests, algorithm))
     _refuse_channels(config, suite, training_data)
     provides = suite.provides(training_data)
     needs = _needs(config, algorithm, provides, suite.train_name)
@@ -139,9 +143,26 @@ def plan(config: Config) -> Job:
     )
 
 
-def _named_data(config: Config, algorithm: type[Algorithm]) -> dict[str, float]:
+def refuse_parts(config: Config, suite: OpenSuite, requests: Mapping[str, StreamRequest], processes: int) -> None:
+    """UsageError for images of every domain that can't be shared out to this number of processes."""
+    parts = processes * config.accumulate
+    for name, request in requests.items():
+        asked = request if suite.usual is None else request.over(suite.usual)
+        size = request.size or config.batch_size
+        if asked.per_domain and size % parts:
+            raise UsageError(
+                f"{size} images of every domain (stream '{name}') can't be shared out to {parts} parts, which is "
+                "processes x accumulate"
+            )
+        if processes > 1 and (size // parts) % request.multiple:
+            raise UsageError(
+                f"{config.algorithm} needs a multiple of {request.multiple} images of every domain in each of "
+                f"{parts} parts (processes x accumulate), and {size} (stream '{name}') are {size // parts} each"
+            )
+
+
+def _named_data(streams: Mapping[str, StreamRequest], algorithm: type[Algorithm]) -> dict[str, float]:
     """The data sets that the method's streams read, the main one's first, each with its share of its batches."""
-    streams = algorithm.streams(getattr(config, "hparams", None))
     found: dict[str, float] = {}
     for name in sorted(streams, key=lambda name: name != MAIN):
         for data, share in streams[name].shares(algorithm.training_data).items():

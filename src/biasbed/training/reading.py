@@ -20,7 +20,7 @@ from biasbed.data.source import Source
 from biasbed.data.streams import BatchPlan, InOrder, Stream
 from biasbed.errors import UsageError
 from biasbed.networks.network import as_input
-from biasbed.training.job import Job
+from biasbed.training.job import Job, refuse_parts
 
 Tables = Mapping[str, Tensor]  # values by the index of a training image, by the name that the method gives them
 
@@ -53,8 +53,7 @@ class Reader:
         stages = [phase for phase in phases if isinstance(phase, Stage)]
         whole = self.steps(stages[-1], self.plan(stages[-1], 0), left=1.0)
         for stage in stages:
-            for name, request in self._requests(stage).items():
-                self._check_parts(name, request)
+            refuse_parts(self.config, self.job.suite, self._requests(stage), self.group.world)
             plan = self.plan(stage, 0)
             if not plan.usable(0):
                 count = sum(map(len, sources_of({MAIN: plan.streams[MAIN]})))
@@ -64,21 +63,6 @@ class Reader:
                 raise UsageError(f"the stage '{stage.name}' takes {steps} steps, longer than the training's {whole}")
         if self.left(phases) <= 0:
             raise UsageError(f"the stages before '{names[-1]}' leave nothing of the training to it")
-
-    def _check_parts(self, name: str, request: StreamRequest) -> None:
-        usual = self.job.suite.usual
-        asked = request if usual is None else request.over(usual)
-        size, parts = request.size or self.config.batch_size, self.group.world * self.config.accumulate
-        if asked.per_domain and size % parts:
-            raise UsageError(
-                f"{size} images of every domain (stream '{name}') can't be shared out to {parts} parts, which is "
-                "processes x accumulate"
-            )
-        if self.group.world > 1 and (size // parts) % request.multiple:
-            raise UsageError(
-                f"{self.config.algorithm} needs a multiple of {request.multiple} images of every domain in each of "
-                f"{parts} parts (processes x accumulate), and {size} (stream '{name}') are {size // parts} each"
-            )
 
     @staticmethod
     def left(phases: Sequence[Phase]) -> float:
