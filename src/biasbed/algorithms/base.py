@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from biasbed.tasks import Task
 
 Optimizer = torch.optim.Optimizer
-Objective = tuple[Tensor, Iterable[nn.Parameter]]  # a loss, and what it is differentiated by
+Objective = tuple[Tensor, Iterable[Tensor]]  # a loss, and what it is differentiated by
 Gradients = dict[str, list[Tensor]]
 Terms = dict[str, Tensor]
 

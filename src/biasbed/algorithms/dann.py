@@ -136,6 +136,7 @@ class DANN(OfDomains):
             if not h.requires_grad:
                 h.requires_grad_()
             logits = self.discriminator(h, self.group.generator)
+            assert batch.domain is not None
             each = functional.cross_entropy(logits, batch.domain, reduction="none")
             loss = self.mean(each, batch.y)
             if not self.hparams.grad_penalty:

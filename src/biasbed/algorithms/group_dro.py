@@ -37,6 +37,7 @@ class GroupDRO(OfDomains):
     }
 
     hparams: HParams
+    q: Tensor
 
     def on_train_data(self, data: TrainData) -> None:
         super().on_train_data(data)
