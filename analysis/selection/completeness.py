@@ -101,6 +101,10 @@ def _pairs(rule: Rule, pools: Sequence[Pool]) -> Iterator[Found]:
     there: set[str] = set()
     for pool in pools:
         for entry in pool.sets:
+            if len(others(pool, entry)) == 1:
+                raise Failure(
+                    f"selection={rule.name}: with both domains of {entry.block} held out none is left to train on"
+                )
             for other in others(pool, entry):
                 held_out = frozenset((entry.domain, other.domain))
                 own = [c.run for c in pool.candidates if not c.history.is_settled]

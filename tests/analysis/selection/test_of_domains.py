@@ -269,6 +269,16 @@ def test_without_pairs_one_line_says_what_to_train(mnist: list[SweepJob], tmp_pa
     )
 
 
+def test_two_domains_are_too_few_to_leave_one_out(mnist: list[SweepJob], tmp_path: Path) -> None:
+    jobs = [job for job in mnist if job.test_envs in ((0,), (1,))]
+    for job in jobs:
+        job.records = {s: {k: v for k, v in of.items() if k[0] < 2} for s, of in job.records.items()}
+    text = refusal(jobs, tmp_path, selection="leave_one_domain_out")
+    assert text == (
+        "selection=leave_one_domain_out: with both domains of colored_mnist held out none is left to train on"
+    )
+
+
 def test_a_job_that_is_there_twice(mnist: list[SweepJob], tmp_path: Path) -> None:
     again = next(job for job in mnist if is_of(job, "ERM", 0, 1, 2))
     text = refusal([*mnist, dataclasses.replace(again, origin="elsewhere")], tmp_path)
