@@ -91,7 +91,9 @@ def run_tests(options: TestOptions) -> None:
         raise UsageError("the tests are in a checkout of biasbed, not in the installed package")
     for name in [name for name in os.environ if name.startswith("MLFLOW_") and name != "MLFLOW_TRACKING_URI"]:
         del os.environ[name]  # tests must not write into the run that `mlflow run` opened for them
-    words = ["tests", "-m", "slow or not slow" if options.slow else "not slow", "-n", "auto", "--dist", "loadfile"]
+    # One process more than cores, as tests wait for servers, clocks and other processes a third of their time.
+    processes = str((os.cpu_count() or 1) + 1)
+    words = ["tests", "-m", "slow or not slow" if options.slow else "not slow", "-n", processes, "--dist", "loadfile"]
     if options.algorithm != "all":
         from biasbed.algorithms import load
 
@@ -99,7 +101,7 @@ def run_tests(options: TestOptions) -> None:
         method = f"{Path(place).absolute()}:{name}" if place.endswith(".py") else options.algorithm
         load(method)
         words = ["tests/algorithms/test_conformance.py", "--algorithm", method]
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest starts a process per core
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest starts enough processes
     os.chdir(root)
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])
 

@@ -245,9 +245,9 @@ def test_copies_act_on_themselves(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def two_ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """All methods in one pair of processes, since starting them takes longer than what they do."""
-    chosen = request.config.getoption("--algorithm")
-    names = [chosen] if chosen else [*algorithms.names(), *ASKING]
+    """All methods that are asked for, in one pair of processes: starting them takes longer than what they do."""
+    asked = [item for item in request.session.items if "two_ranks" in getattr(item, "fixturenames", ())]
+    names = sorted({item.callspec.params["name"] for item in asked})  # type: ignore[attr-defined]
     return in_two_processes(names, tmp_path_factory.mktemp("ranks"))
 
 

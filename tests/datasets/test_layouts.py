@@ -208,7 +208,8 @@ def test_a_folder_that_may_not_be_read_is_named(
             raise PermissionError(13, "Permission denied", str(folder))
         return scan(folder)
 
-    scan = base.scan
+    scan = listing.scan
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path))  # where nothing is remembered of the folder yet
     for module in (base, listing):
         monkeypatch.setattr(module, "scan", denied)
     for private, place in (("n01440764", "val/n01440764"), ("val", "val")):  # noqa: B007 (`denied` sees it)

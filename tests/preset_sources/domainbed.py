@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from preset_sources.lines import AUGMENTATIONS, LATER, METHODS, Lines, Recipe, leaves, says
+from preset_sources.lines import AUGMENTATIONS, LATER_OTHERS, METHODS, Lines, Recipe, leaves, says
 
 ALGORITHMS = "domainbed/algorithms.py"
 WHY = "the protocol's, or drawn by its search"
@@ -11,7 +11,7 @@ OPEN = leaves(
     *("backbone", "init", "image_size", *AUGMENTATIONS, "epochs", "steps", "batch_size", "precision"),
     *("optim.name", "optim.lr", "optim.lr_batch", "optim.momentum", "optim.nesterov", "optim.beta1", "optim.beta2"),
     *("optim.weight_decay", "optim.schedule", "optim.milestones", "optim.gamma", "optim.warmup", "optim.restarts"),
-    *LATER,
+    *LATER_OTHERS,
 )
 
 
@@ -37,6 +37,15 @@ PAPER_2020 = (
         "MLDG",
         ("mldg",),
         says(f"{ALGORITHMS}: MLDG, random_pairs_of_minibatches, which is a ring", hparams__pairing="ring"),
+    ),
+    Recipe(
+        "paper2020",
+        ("suite domainbed",),
+        "Testing in DomainBed's tables (`suite=domainbed`)",
+        (
+            *says("domainbed/scripts/train.py: a domain has one transform", augmented_validation=True),
+            *says("domainbed/datasets.py: RotatedMNIST, resample=Image.BICUBIC", data__interpolation="bicubic"),
+        ),
     ),
     paper_2020(
         "Adversaries",

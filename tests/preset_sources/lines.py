@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from biasbed.algorithms.recipes import TRAINING, within
+
 # --- what lies below: the suites' settings and the methods' own -------------------------------------------------------
 
 BELOW: Mapping[str, Any] = {
@@ -42,6 +44,8 @@ BELOW: Mapping[str, Any] = {
 }
 # Settings of training that came after the recipes: of each its default, with which training is as it was without it.
 LATER: Mapping[str, Any] = {
+    "augment.jitter": 0.0,
+    "augment.grey": 0.0,
     "network.dropout": 0.0,
     "network.freeze_statistics": False,
     "network.channels": 3,
@@ -96,6 +100,27 @@ SUITES: Mapping[str, Mapping[str, Any]] = {
         "epochs": 30,
         "batch_size": 64,
         "optim.warmup": 1.0,
+    },
+    "domainbed": {
+        **BELOW,
+        "data.seed": "auto",
+        "data.holdout": 0.2,
+        "data.interpolation": "bilinear",
+        "augmented_validation": False,
+        "init": "named:IMAGENET1K_V1",
+        "epochs": None,
+        "steps": 5001,
+        "evaluate_every": 300,
+        "batch_size": 32,
+        "augment.crop_scale": 0.7,
+        "augment.jitter": 0.3,
+        "augment.grey": 0.1,
+        "network.freeze_statistics": True,
+        "optim.name": "adam",
+        "optim.lr": 5e-5,
+        "optim.lr_batch": None,
+        "optim.weight_decay": 0.0,
+        "optim.schedule": "constant",
     },
     "demo": {
         **BELOW,
@@ -194,6 +219,12 @@ class Recipe:
     def left_open(self) -> set[str]:
         return {line.setting for line in self.lines if line.open}
 
+    @property
+    def later(self) -> dict[str, Any]:
+        """Settings that came after it, at their defaults: of a recipe of training that does not leave them open."""
+        is_of_training = any(within(line.setting, TRAINING) for line in self.lines)
+        return {n: value for n, value in LATER.items() if n not in self.left_open} if is_of_training else {}
+
 
 def says(source: str, **values: Any) -> Lines:
     """Lines that one place of a source fixes. A double underscore stands for the dot of a setting's name."""
@@ -219,7 +250,10 @@ EXACT = ("biasbed's own; theirs draws exactly", {"approximate": False})
 
 UNREAD_BY_SGD = leaves("Adam's; SGD doesn't read it", "optim.beta1", "optim.beta2")
 UNREAD_BY_COSINE = leaves("of the schedule in steps; a cosine doesn't read it", "optim.milestones", "optim.gamma")
-AUGMENTATIONS = ("augment.crop", "augment.crop_scale", "augment.crop_ratio", "augment.flip")
+AUGMENTATIONS = (
+    *("augment.crop", "augment.crop_scale", "augment.crop_ratio", "augment.flip", "augment.jitter", "augment.grey"),
+)
+LATER_OTHERS = tuple(name for name in LATER if name not in AUGMENTATIONS)
 
 
 def crops(source: str, size: int = 224, scale: float = 0.08) -> Lines:

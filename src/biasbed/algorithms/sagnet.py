@@ -158,7 +158,7 @@ class SagNet(Algorithm):
         "paper": BIASBED_PAPER,
         # The settings of that code, with the method as its authors have it: see docs/methods/sagnet.md.
         "biasbed_code": {**BIASBED_CODE, "init": IMAGENET_WEIGHTS, **OWN, "hparams.dropout": 0.0},
-        # PACS, leave-one-domain-out. Their colour jitter (0.4) has no counterpart here.
+        # PACS, leave-one-domain-out. Their colour jitter (0.4) is left out.
         "authors": {
             "backbone": "resnet18",
             "init": IMAGENET_WEIGHTS,

@@ -25,7 +25,7 @@ from biasbed.datasets import of_domains
 from biasbed.datasets.of_domains import DomainDataSet
 from biasbed.errors import UsageError
 from biasbed.settings import setting
-from biasbed.suites.domains import MONITOR, DomainsSettings, HoldingOut, mean_of_training
+from biasbed.suites.domains import MONITOR, HoldingOut, HoldingOutSettings, mean_of_training
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.tasks import MULTI_CLASS
@@ -62,10 +62,10 @@ class DomainBedData:
 
 
 @dataclass(frozen=True)
-class DomainBedSettings(DomainsSettings):
+class DomainBedSettings(HoldingOutSettings):
     """What this suite alone can be told."""
 
-    data: DomainBedData = DomainBedData()  # type: ignore[assignment]
+    data: DomainBedData = DomainBedData()
     augmented_validation: bool = setting(
         False, "evaluate domains that train on images changed at random, as published, in place of plain ones"
     )

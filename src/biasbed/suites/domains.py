@@ -41,14 +41,12 @@ class DomainData:
 
 
 @dataclass(frozen=True)
-class DomainsSettings(Config):
-    """What this suite alone can be told."""
+class HoldingOutSettings(Config):
+    """What suites that hold domains out of training can be told."""
 
     test_domains: tuple[str, ...] = setting(
         (), "domains that are held out of training, to be tested on; in studies also each, or pairs", cell=True
     )
-    data: DomainData = DomainData()
-    preprocess: Preprocess = Preprocess()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,10 +57,19 @@ class DomainsSettings(Config):
         object.__setattr__(self, "test_domains", tuple(found))
 
 
+@dataclass(frozen=True)
+class DomainsSettings(HoldingOutSettings):
+    """What this suite alone can be told."""
+
+    data: DomainData = DomainData()
+    preprocess: Preprocess = Preprocess()
+
+
+H = TypeVar("H", bound=HoldingOutSettings)
 D = TypeVar("D", bound=DomainsSettings)
 
 
-class HoldingOut(Suite[D]):
+class HoldingOut(Suite[H]):
     """What suites have in common that hold domains out of training."""
 
     @property
