@@ -87,8 +87,8 @@ def _cells(
         is_best = not math.isnan(mean) and number(mean, digits) == number(best[dataset], digits)
         place = algorithm, dataset
         spread = scores.spread_of(float(std), int(num_runs), error)
-        marks = dict(best=is_best, dagger=place in daggers, absent=place in absent)
-        cells[place] = Cell(float(mean), spread, int(num_runs), digits=digits, **marks)
+        cell = Cell(float(mean), spread, int(num_runs), is_best, place in daggers, digits=digits)
+        cells[place] = replace(cell, absent=place in absent)
     return cells
 
 

@@ -18,7 +18,9 @@ WIDTH = 100
 
 def render(analysis: Analysis) -> str:
     """The whole summary; what must be known before the numbers stands before them."""
-    oracle = ["ORACLE numbers: selected on the test images themselves, an upper bound."] if analysis.rule.oracle else []
+    oracle = (
+        ["ORACLE numbers: selected on the test images themselves, as no practice can."] if analysis.rule.oracle else []
+    )
     parts = [
         f"Analysis of {analysis.title}",
         _wrapped([analysis.runs_sentence + "."], indent=0),

@@ -101,7 +101,7 @@ def average_rows(analysis: Analysis) -> pd.DataFrame:
     """
     kind, ddof = scores.ERRORS[analysis.error]
     found = groups.averages(analysis)
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for algorithm in analysis.algorithms:
         for group in groups.groups(analysis):
             names = (*(column.name for column in group.columns), *([group.block] if group.wide else []))

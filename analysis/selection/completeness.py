@@ -101,6 +101,10 @@ def _pairs(rule: Rule, pools: Sequence[Pool]) -> Iterator[Found]:
     there: set[str] = set()
     for pool in pools:
         for entry in pool.sets:
+            if len(others(pool, entry)) == 1:
+                raise Failure(
+                    f"selection={rule.name}: with both domains of {entry.block} held out none is left to train on"
+                )
             for other in others(pool, entry):
                 held_out = frozenset((entry.domain, other.domain))
                 own = [c.run for c in pool.candidates if not c.history.is_settled]
@@ -114,9 +118,9 @@ def _pairs(rule: Rule, pools: Sequence[Pool]) -> Iterator[Found]:
     if without:
         names = ", ".join(sorted({cell for row in without for cell in wanted[row]}))
         yield "missing_pairs", f"no run of {', '.join(without)} holds out two domains; train the cells {names}"
-    for row, cells in wanted.items():
-        for cell, which in sorted(cells.items()) if row in there else ():
-            yield "missing_pairs", f"{row}: none on {cell} of {_some(sorted(which, key=_natural))}"
+    for row in sorted(there & set(wanted)):
+        for cell, lost_there in sorted(wanted[row].items()):
+            yield "missing_pairs", f"{row}: none on {cell} of {_some(sorted(lost_there, key=_natural))}"
 
 
 def _draws(runs: Iterable[Run], collection: Collection) -> Iterator[Found]:

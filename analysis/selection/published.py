@@ -133,7 +133,8 @@ def _shared(
         other = next((p for p in printed if _is_same(column, p, names, alone)), None)
         if other is None:
             continue
-        if _kind(column) != _kind(other) or (other.classes and column.classes != other.classes):
+        unlike = bool(column.classes and other.classes) and column.classes != other.classes
+        if _kind(column) != _kind(other) or unlike:
             notes.append(f"{column.name} is not compared: {_described(column)} here, {_described(other)} there")
             continue
         if other.images and column.images != other.images:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from biasbed import record
@@ -26,17 +27,20 @@ from biasbed.analysis.runs.run import Run
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.selection.of_domains import TrainingDomainValidation
 from biasbed.analysis.selection.pools import Candidate, History, Pool, pools_of
+from biasbed.analysis.selection.published import _shared
 from biasbed.analysis.selection.select import known_rule
 from biasbed.analysis.statistics import evidence
 from biasbed.errors import Failure
-from biasbed.published import sweeps
+from biasbed.published import cells, sweeps
 from biasbed.published.sweep_runs import import_sweep
 from biasbed.published.sweeps import SweepJob, identifier
 from helpers.commands import ROOT
 from helpers.sizes import without_sizes
 from helpers.sweep_store import SweepStore, of_csv
+from helpers.toy_runs import Recorder
 
 VECTORS = ROOT / "tests" / "vectors" / "domainbed"
+Results = dict[tuple[str, str], Analysis]  # (sweep, rule as the original calls it) -> the analysis
 RULES = {
     "training_domain_validation": "training_domain_validation",
     "leave_one_domain_out": "leave_one_domain_out",
@@ -74,7 +78,7 @@ def analysed(store: RunStore, rule: str, **options: object) -> Analysis:
 
 
 @pytest.fixture(scope="module")
-def results(stores: dict[str, RunStore]) -> Iterator[dict[tuple[str, str], Analysis]]:
+def results(stores: dict[str, RunStore]) -> Iterator[Results]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evidence, "gather", without_sizes(evidence.gather))
         patch.setattr(regret, "under_every_rule", lambda chosen, *rest: [chosen])
@@ -92,7 +96,7 @@ def column(row: dict[str, str], env: str) -> str:
 
 @pytest.mark.parametrize("name", ["test_sweep", "synthetic_sweep"])
 @pytest.mark.parametrize("rule", list(RULES))
-def test_choices_are_those_of_the_original(results: dict[tuple[str, str], Analysis], name: str, rule: str) -> None:
+def test_choices_are_those_of_the_original(results: Results, name: str, rule: str) -> None:
     expected = {
         (row["algorithm"].lower(), row["trial_seed"], column(row, row["test_env"])): (
             f"r{row['trial_seed']}-{row['hparams_seed']}",
@@ -115,7 +119,7 @@ def test_choices_are_those_of_the_original(results: dict[tuple[str, str], Analys
 
 @pytest.mark.parametrize("name", ["test_sweep", "synthetic_sweep"])
 @pytest.mark.parametrize("rule", list(RULES))
-def test_tables_are_those_of_the_original(results: dict[tuple[str, str], Analysis], name: str, rule: str) -> None:
+def test_tables_are_those_of_the_original(results: Results, name: str, rule: str) -> None:
     analysis = results[name, rule]
     table = {(row.algorithm, row.dataset): row for row in average_rows(analysis).itertuples()}
     expected = [row for row in rows(f"{name}_expected.csv") if row["selection"] == rule]
@@ -164,6 +168,34 @@ def test_one_search_by_itself(tmp_path: Path, rule: str) -> None:
         for row in rows("synthetic_sweep_choices.csv")
         if (row["selection"], row["dataset"], row["algorithm"], row["trial_seed"]) == (rule, "PACS", "ERM", "0")
     }
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_evidence")
+def test_the_large_sweep_on_a_server(recorder: Recorder, results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the other tests read from the file of its runs, imported and read back."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", recorder.uri)
+    assert import_sweep(str(VECTORS / "synthetic_sweep.csv"), "large") == 256
+    with pytest.raises(Failure, match="allow=unfinished"):
+        compute(RunStore(recorder.uri), recorder.options(study="large"))
+    for rule, ours in RULES.items():
+        found = analysed(RunStore(recorder.uri), ours, allow=("unfinished",), study="large")
+        pd.testing.assert_frame_equal(average_rows(found), average_rows(results["synthetic_sweep", rule]))
+        chosen = [
+            frame[frame["rule"] == ours]["run_name"]
+            for frame in (found.choices, results["synthetic_sweep", rule].choices)
+        ]
+        assert sorted(chosen[0]) == sorted(chosen[1])
+
+
+def test_a_sweep_stands_beside_the_published_tables(stores: dict[str, RunStore]) -> None:
+    """Domain by domain; how many classes and images there are a sweep does not tell."""
+    counted, _ = apart([read_run(run) for run in stores["synthetic_sweep"].runs("trial")])
+    of_cells = cells_of(counted, read_protocols(stores["synthetic_sweep"], counted))
+    shared, notes = _shared(columns_of(of_cells), cells.read("domainbed").protocol, of_cells)
+    assert [own.name for own, _ in shared] == [theirs.name for _, theirs in shared]
+    assert len(shared) == 7
+    assert not notes
 
 
 # --- what is not there ------------------------------------------------------------------------------------------------
@@ -234,6 +266,16 @@ def test_without_pairs_one_line_says_what_to_train(mnist: list[SweepJob], tmp_pa
     assert text.partition("\n")[0] == (
         "selection=leave_one_domain_out: [missing_pairs] no run of erm, irm holds out two domains; train the cells "
         "colored_mnist-minus_90-plus_80, colored_mnist-minus_90-plus_90, colored_mnist-plus_80-plus_90"
+    )
+
+
+def test_two_domains_are_too_few_to_leave_one_out(mnist: list[SweepJob], tmp_path: Path) -> None:
+    jobs = [job for job in mnist if job.test_envs in ((0,), (1,))]
+    for job in jobs:
+        job.records = {s: {k: v for k, v in of.items() if k[0] < 2} for s, of in job.records.items()}
+    text = refusal(jobs, tmp_path, selection="leave_one_domain_out")
+    assert text == (
+        "selection=leave_one_domain_out: with both domains of colored_mnist held out none is left to train on"
     )
 
 
