@@ -95,9 +95,7 @@ class MLDG(OfDomains):
         moved = {id(weight): weight.detach().clone() for weight in weights.values()}
         for weight, gradient in zip(moved.values(), gradients, strict=True):
             weight.grad = gradient
-        # All in one kernel: what a fresh optimizer remembers is not kept.
-        how: dict[str, Any] = {"fused": True, "foreach": None}
-        groups = [{**group, **how, "params": [moved[id(p)] for p in group["params"]]} for group in main.param_groups]
+        groups = [{**group, "params": [moved[id(p)] for p in group["params"]]} for group in main.param_groups]
         type(main)(groups).step()  # type: ignore[call-arg]
         for weight in moved.values():
             weight.grad = None
