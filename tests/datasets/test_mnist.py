@@ -13,10 +13,8 @@ from biasbed.data.source import MemorySource, Source
 from biasbed.datasets import mnist
 from biasbed.datasets.of_domains import named
 from biasbed.errors import UsageError
-from helpers.commands import ROOT
 from helpers.mnist_files import digits, idx, make_mnist
 
-VECTORS = ROOT / "tests" / "vectors" / "domainbed"
 BOTH = ("colored_mnist", "rotated_mnist")
 
 
@@ -34,26 +32,6 @@ def pixels(sources: Mapping[str, Source]) -> list[np.ndarray]:
 
 
 # --- what is made of digits -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("domain", range(3))
-def test_colours_are_those_of_the_reference(domain: int) -> None:
-    known = np.load(VECTORS / "colored_mnist.npz")
-    own, of = mnist.dealt(known["perm"], 3)[domain], f"env{domain}."
-    flips, colours = known[f"{of}draw.label_flip"], known[f"{of}draw.color_flip"]
-    x, y = mnist.colored(known["images"][own], known["labels"][own], flips, colours, mnist.DISAGREEMENT[domain])
-    assert x.dtype == np.uint8
-    np.testing.assert_array_equal(x, known[f"{of}x_uint8"])
-    np.testing.assert_array_equal(y, known[f"{of}y"])
-
-
-@pytest.mark.parametrize("domain", range(6))
-def test_rotations_are_those_of_the_reference(domain: int) -> None:
-    known = np.load(VECTORS / "rotated_mnist.npz")
-    own = mnist.dealt(known["perm"], 6)[domain]
-    x = mnist.rotated(known["images"][own], mnist.ANGLES[domain])
-    np.testing.assert_array_equal(x, known[f"env{domain}.x_uint8"])
-    np.testing.assert_array_equal(known["labels"][own], known[f"env{domain}.y"])
 
 
 def test_bicubic_is_another_rotation(data_dir: Path) -> None:

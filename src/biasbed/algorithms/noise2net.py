@@ -212,15 +212,14 @@ class Noise2Net(ERM):
         self._host = HostDraws(setup.group)
 
     def logits(self, x: Tensor) -> Tensor:
-        with with_draws([self.distortion], [self._draw(len(x))]):
+        with with_draws([self.distortion], [self._draw(x)]):
             return super().logits(x)
 
-    def _draw(self, num_images: int) -> NetworkDraw | None:
-        count = int(self.hparams.share * num_images + 1e-9)
+    def _draw(self, x: Tensor) -> NetworkDraw | None:
+        count, channels = int(self.hparams.share * len(x) + 1e-9), x.shape[1]
         if count == 0 or not self.training:
             return None
         generator, dtype = self.group.generator, next(self.parameters()).dtype
         strength = uniform((), self.hparams.max_eps / 2, self.hparams.max_eps, generator, dtype)
         shapes = draw_shapes(self._host.epoch_generator(self.progress))
-        channels = self.network.normalise.mean.shape[1]
         return NetworkDraw(draw_blocks(count, self.hparams.hidden, shapes, generator, dtype, channels), strength)

@@ -1,0 +1,35 @@
+"""What DomainBed makes of digits: coloured ones with injected draws, rotated ones."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from biasbed.datasets import mnist
+from replays import Case
+
+
+def replay_colors(case: Case) -> None:
+    for domain, disagreement in enumerate(mnist.DISAGREEMENT):
+        own, of = mnist.dealt(case["perm"], 3)[domain], f"env{domain}."
+        flips, colours = case[f"{of}draw.label_flip"], case[f"{of}draw.color_flip"]
+        x, y = mnist.colored(case["images"][own], case["labels"][own], flips, colours, disagreement)
+        assert x.dtype == np.uint8
+        np.testing.assert_array_equal(x, case[f"{of}x_uint8"])
+        np.testing.assert_array_equal(y, case[f"{of}y"])
+
+
+def replay_rotations(case: Case) -> None:
+    for domain, angle in enumerate(mnist.ANGLES):
+        own, of = mnist.dealt(case["perm"], 6)[domain], f"env{domain}."
+        np.testing.assert_array_equal(mnist.rotated(case["images"][own], angle), case[f"{of}x_uint8"])
+        np.testing.assert_array_equal(case["labels"][own], case[f"{of}y"])
+
+
+REPLAYS = {"domainbed/colored_mnist": replay_colors, "domainbed/rotated_mnist": replay_rotations}
+DRAWS = "a draw, which decides by whether it is below a bound"
+UNCOMPARED = {
+    "domainbed/colored_mnist": {
+        **{f"env{n}.draw.{what}": DRAWS for n in range(3) for what in ("label_flip", "color_flip")},
+        "env0.x0_float32": "the first image once more, divided by 255",
+    }
+}
