@@ -30,6 +30,7 @@ DRAWS = "a draw, which decides by whether it is below a bound"
 UNCOMPARED = {
     "domainbed/colored_mnist": {
         **{f"env{n}.draw.{what}": DRAWS for n in range(3) for what in ("label_flip", "color_flip")},
+        "perm": "which image stands where: another one is none",
         "env0.x0_float32": "the first image once more, divided by 255",
     }
 }

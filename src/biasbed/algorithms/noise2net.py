@@ -212,11 +212,11 @@ class Noise2Net(ERM):
         self._host = HostDraws(setup.group)
 
     def logits(self, x: Tensor) -> Tensor:
-        with with_draws([self.distortion], [self._draw(x)]):
+        with with_draws([self.distortion], [self._draw(len(x), x.shape[1])]):
             return super().logits(x)
 
-    def _draw(self, x: Tensor) -> NetworkDraw | None:
-        count, channels = int(self.hparams.share * len(x) + 1e-9), x.shape[1]
+    def _draw(self, num_images: int, channels: int = 3) -> NetworkDraw | None:
+        count = int(self.hparams.share * num_images + 1e-9)
         if count == 0 or not self.training:
             return None
         generator, dtype = self.group.generator, next(self.parameters()).dtype
