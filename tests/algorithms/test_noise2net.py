@@ -192,7 +192,7 @@ def test_each_part_of_an_accumulated_step_is_distorted(make_algorithm: Any, batc
     algorithm = make_algorithm("noise2net", accumulate=2)
     counts: list[int] = []
     draw = algorithm._draw
-    algorithm._draw = lambda size: counts.append(size) or draw(size)
+    algorithm._draw = lambda size, channels: counts.append(size) or draw(size, channels)
     assert set(algorithm.update(batch)) == {"classification"}
     assert counts == [4, 4]
 

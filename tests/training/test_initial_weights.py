@@ -83,7 +83,7 @@ def test_any_type_of_tensor_has_a_hash(kind: torch.dtype) -> None:
 
 @pytest.mark.parametrize("name", sorted(algorithms.REGISTRY))
 def test_a_checkpoint_of_every_method_starts_every_other(name: str, tmp_path: Path) -> None:
-    algorithm = making.make(name, making.BUSY.get(name, {}))
+    algorithm = making.make(name, making.BUSY.get(name, {}), backbone="resnet10")
     torch.save({"algorithm": algorithm.state_dict(), "config": {"algorithm": name}}, tmp_path / "best.ckpt")
     network = networks.build("resnet10", making.CLASSES, str(tmp_path / "best.ckpt"))
     own = algorithm.get_submodule("network.backbone").state_dict()
