@@ -203,7 +203,10 @@ ERM = {"algorithm": "erm", "backbone": "resnet10"}
             {"cells": {"a": {"train": "Toy", "test_domains": "fotos"}}},
             "fast in a: test_domains=fotos: {data}/Toy has no domain 'fotos'; did you mean 'photo'?",
         ),
-        ({"cells": {"a": {"train": "Other", "test_domains": "pairs"}}}, "all domains are held out, and none is left"),
+        (
+            {"cells": {"a": {"train": "Other", "test_domains": "pairs"}}},
+            "with day and night held out, no domain is left to train on",
+        ),
         ({"cells": {"a": {"train": "Toy", "test_domains": ["art", "Art"]}}}, "two names of one domain"),
         (
             {"cells": {"a": {"train": "Toy", "test_domains": "each"}, "a-art": {"train": "Toy"}}},

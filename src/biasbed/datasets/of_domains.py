@@ -203,13 +203,13 @@ def united(parts: Mapping[str, S], name: str) -> S:
     Domains are numbered 0..D-1 in their order.
     """
     sources: list[Any] = list(parts.values())
-    columns: dict[str, Any] = {
-        "name": name,
-        "y": np.concatenate([source.y for source in sources]),
-        "domain": np.repeat(np.arange(len(sources)), [len(source) for source in sources]),
-        "domains": tuple(parts),
-        "origin": record.digest([source.origin for source in sources]),
-    }
+    columns: dict[str, Any] = dict(
+        name=name,
+        y=np.concatenate([source.y for source in sources]),
+        domain=np.repeat(np.arange(len(sources)), [len(source) for source in sources]),
+        domains=tuple(parts),
+        origin=record.digest([source.origin for source in sources]),
+    )
     if isinstance(sources[0], MemorySource):
         columns["images"] = np.concatenate([source.images for source in sources])
         prefixes = list(parts)

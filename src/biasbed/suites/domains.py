@@ -21,7 +21,7 @@ from biasbed.data.folders import FolderSource
 from biasbed.data.listing import reading, scan
 from biasbed.data.source import Source
 from biasbed.datasets.base import DataSet
-from biasbed.datasets.of_domains import united
+from biasbed.datasets.of_domains import OwnDomains, united
 from biasbed.errors import UsageError
 from biasbed.settings import nearest, setting, word
 from biasbed.suites.folders import ImageFolder
@@ -142,18 +142,7 @@ class Domains(HoldingOut[D]):
     @functools.cached_property
     def _folders(self) -> dict[str, Path]:
         """Domain -> its folder, in order."""
-        folder = self.folder
-        with reading():
-            names = scan(folder)[0]
-        try:
-            found = {identifier: folder / name for name, identifier in record.slugs(names).items()}
-        except ValueError as error:
-            raise UsageError(f"{folder}: {error}") from None
-        if len(found) < 2:
-            raise UsageError(
-                f"{folder} has {len(found)} domain(s), expected several: {folder}/<domain>/<class>/<image>"
-            )
-        return dict(sorted(found.items()))
+        return OwnDomains(self.folder).folders(self.folder, self.data_root)
 
     def domains(self) -> tuple[str, ...]:
         """Every folder of the data set."""
