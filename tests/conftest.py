@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from PIL import Image
 
 from biasbed.system.processes import yield_while_waiting
@@ -46,6 +48,7 @@ def renew(pytestconfig: pytest.Config) -> bool:
 
 
 CLASSES = ("circle", "cross", "square")
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="session")
@@ -80,26 +83,58 @@ def _shape(label: int, generator: np.random.Generator) -> np.ndarray:
     return picture.clip(0, 255).astype(np.uint8)
 
 
+class Once:
+    """Makes what takes long for all processes of these tests: in the first that asks, into a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, name: str, make: Callable[[Path], T]) -> T:
+        """What `make` returns, as it was made or read back."""
+        place = self.folder / name
+        with FileLock(f"{place}.lock"):
+            if not (place / "made").exists():
+                place.mkdir()
+                (place / "made").write_bytes(pickle.dumps(make(place)))
+        made: T = pickle.loads((place / "made").read_bytes())
+        return made
+
+
 @pytest.fixture(scope="session")
-def _empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "once"
+    folder.mkdir(exist_ok=True)
+    return Once(folder)
+
+
+@pytest.fixture(scope="session")
+def _empty_store(once: Once) -> Path:
     """A tracking database with its tables: making them takes seconds, so it is made once and copied."""
+    return once("store", _make_store)
+
+
+def _make_store(folder: Path) -> Path:
     from mlflow import MlflowClient
 
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    path = folder / "mlflow.db"
     MlflowClient(f"sqlite:///{path}").search_experiments()
     return path
 
 
 @pytest.fixture(scope="session")
-def published_uri(_empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def published_uri(_empty_store: Path, once: Once) -> str:
     """A tracking server with the imported BiasBed results; tests only read it."""
-    from biasbed.published import import_runs
 
-    folder = tmp_path_factory.mktemp("published")
-    shutil.copy(_empty_store, folder / "mlflow.db")
-    uri = f"sqlite:///{folder / 'mlflow.db'}"
-    assert import_runs("biasbed", uri) == 158
-    return uri
+    def make(folder: Path) -> str:
+        from biasbed.published import import_runs
+
+        shutil.copy(_empty_store, folder / "mlflow.db")
+        uri = f"sqlite:///{folder / 'mlflow.db'}"
+        assert import_runs("biasbed", uri) == 158
+        return uri
+
+    return once("published", make)
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,9 +36,13 @@ def recorder(_empty_store: Path, tmp_path: Path) -> Recorder:
 
 
 @pytest.fixture(scope="session")
-def full(_empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Recorder]:
+def full(_empty_store: Path, once: Callable[..., Any]) -> tuple[Outcome, Recorder]:
     """Seven runs of four algorithms, analysed with everything; tests only look at it."""
-    folder = tmp_path_factory.mktemp("full")
+    found: tuple[Outcome, Recorder] = once("full", lambda folder: _make_full(_empty_store, folder))
+    return found
+
+
+def _make_full(_empty_store: Path, folder: Path) -> tuple[Outcome, Recorder]:
     shutil.copy(_empty_store, folder / "mlflow.db")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BIASBED_HOME", str(folder / "home"))
@@ -48,12 +54,17 @@ def full(_empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 @pytest.fixture(scope="session")
-def published(published_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+def published(published_uri: str, once: Callable[..., Any]) -> Analysis:
     """The imported BiasBed results, analysed with everything; tests only look at it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BIASBED_HOME", str(tmp_path_factory.mktemp("home")))
-        options = build(AnalyzeOptions, {"tracking_uri": published_uri, "study": "published_biasbed"})
-        return compute(RunStore(published_uri), options)
+
+    def make(folder: Path) -> Analysis:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("BIASBED_HOME", str(folder / "home"))
+            options = build(AnalyzeOptions, {"tracking_uri": published_uri, "study": "published_biasbed"})
+            return compute(RunStore(published_uri), options)
+
+    found: Analysis = once("analysis_of_published", make)
+    return found
 
 
 @pytest.fixture
