@@ -15,6 +15,10 @@ from biasbed import cli, record
 from biasbed.batch import MAIN
 from biasbed.compute.distributed import Group
 from biasbed.errors import UsageError
+from biasbed.options import SweepOptions
+from biasbed.settings import build
+from biasbed.studies.launchers import open_launcher
+from biasbed.studies.search.search import make_sweep
 from biasbed.studies.search.space import Space, read_space
 from biasbed.suites import open_suite
 from biasbed.suites.domainbed import RULES
@@ -248,6 +252,17 @@ def test_how_many_trainings_a_search_takes(pictures: Path, capsys: pytest.Captur
     assert "erm in four-d repeat 2" in said
 
 
+def test_trainings_of_a_search_are_to_leave_little(pictures: Path) -> None:
+    settings = flags(pictures, test_domains="art")
+    for name in ("batch_size", "log_model", "workers", "suite"):
+        del settings[name]
+    for given, kept in (({}, ("best", False)), ({"keep": "all", "log_model": "yes"}, ("all", True))):
+        options = build(SweepOptions, {"suite": "domainbed", "search": "domainbed", "test_domains": "art"})
+        config = make_sweep(options, {**settings, **given}, open_launcher(options)).config
+        assert (config.keep, config.log_model) == kept
+
+
+@pytest.mark.slow
 def test_a_search_leaves_little(pictures: Path, tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No optimizer states, no models; of every trial the weights that validation chose."""
     space = tmp_path / "space.yaml"
