@@ -75,7 +75,7 @@ def draws(transform: Transform) -> bool:
 
 def keeps(transform: Transform, height: int, width: int) -> bool:
     """Whether pictures of this size come out as they are, so that many can be taken at a stroke."""
-    return isinstance(transform, Training) and not draws(transform) and transform.size == height == width
+    return isinstance(transform, Training) and not transform.draws and transform.size == height == width
 
 
 def _random_crop(size: int, augment: Augment) -> Transform:

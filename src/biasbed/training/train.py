@@ -83,7 +83,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         engine.evaluator.close()
         _report_skipped(engine, tracker)
         if tracker is not None:
-            folder.mark_done()
+            folder.mark_done()  # before anything goes that an unfinished training would go on from
             results.trim(folder, job.config.keep)
             log_model = model_logger(folder, tracker, job.config.algorithm)
             tracker.finish(log_model if job.config.log_model else None)
