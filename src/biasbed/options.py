@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from biasbed.config import Aggregation, Auto, Config
 from biasbed.errors import UsageError
@@ -192,16 +192,21 @@ Samplers = Literal["tpe", "random", "gp", "qmc", "brute_force"]
 Pruners = Literal["median", "hyperband", "successive_halving", "none"]
 
 
-# What `auto` stands for. DomainBed (Gulrajani & Lopez-Paz 2021, section 5.1): a random search of 20 trials, repeated
-# three times with other random choices throughout.
-SEARCHES: Mapping[str, Mapping[str, str | int]] = {
-    "auto": {"sampler": "tpe", "pruner": "median", "trials": 20, "repeats": 1},
-    "domainbed": {"sampler": "random", "pruner": "none", "trials": 20, "repeats": 3},
+class SearchKind(NamedTuple):
+    """What `auto` stands for, and settings that the trainings have unless they are given."""
+
+    sampler: str
+    pruner: str
+    trials: int
+    repeats: int
+    settings: Mapping[str, str]
+
+
+SEARCHES: Mapping[str, SearchKind] = {
+    "auto": SearchKind("tpe", "median", 20, 1, {}),
+    # Gulrajani & Lopez-Paz 2021, 5.1: random, repeated with all random choices made anew. It needs little disk.
+    "domainbed": SearchKind("random", "none", 20, 3, {"keep": "best", "log_model": "false"}),
 }
-
-
-# Settings that the trainings of a search have unless they are given: it needs little disk.
-OF_TRIALS: Mapping[str, Mapping[str, str]] = {"auto": {}, "domainbed": {"keep": "best", "log_model": "false"}}
 
 
 @dataclass(frozen=True)
@@ -242,7 +247,8 @@ class SweepOptions(StudyOptions):
     def settled(self, name: str) -> str | int:
         """`trials`, `repeats`, `sampler` or `pruner` as given, else as the kind of search has it."""
         given = getattr(self, name)
-        return SEARCHES[self.search][name] if given == "auto" else given
+        found: str | int = getattr(SEARCHES[self.search], name) if given == "auto" else given
+        return found
 
 
 @dataclass(frozen=True)

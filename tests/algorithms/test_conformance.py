@@ -153,7 +153,9 @@ def test_training_touches_no_global_generator(name: str) -> None:
     assert before[1:] == (random.getstate(), str(np.random.get_state()))
 
 
-@pytest.mark.parametrize("cut", [2, 3], ids=["mid-epoch", "between epochs"])
+@pytest.mark.parametrize(
+    "cut", [pytest.param(2, id="mid-epoch"), pytest.param(3, id="between epochs", marks=pytest.mark.slow)]
+)
 def test_resume_is_bit_equal(name: str, cut: int) -> None:
     parts = 1 if algorithms.load(name).coupled else 2
     whole, first = make(name, accumulate=parts), make(name, accumulate=parts)

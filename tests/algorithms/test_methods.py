@@ -76,6 +76,7 @@ def test_state_is_the_network_alone(make_algorithm: Any, name: str) -> None:
     assert make_algorithm(name, INSERTED[name]).state_dict().keys() == make_algorithm("erm").state_dict().keys()
 
 
+@pytest.mark.slow
 def test_masks_at_evaluation_are_exported_too(make_algorithm: Any, batch: Any) -> None:
     algorithm = make_algorithm("infodrop", {"mask_in_eval": True}, backbone="resnet10").eval()
     shapes = {"x": {0: torch.export.Dim("num_images")}}

@@ -105,7 +105,7 @@ def test_unknown_split_names_the_nearest() -> None:
         digits("silhouete")
 
 
-@pytest.mark.parametrize("seed", [0, 7])
+@pytest.mark.parametrize("seed", [0, pytest.param(7, marks=pytest.mark.slow)])
 def test_no_handwritten_digit_is_in_two_parts(seed: int) -> None:
     train, val = bitmaps(digits("train", seed)), bitmaps(digits("val", seed))
     test = [bitmaps(digits(split, seed)) for split in EVALUATION]

@@ -269,6 +269,7 @@ def test_a_file_that_is_no_checkpoint(tmp_path: Path, biasbed: Command) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("toy", ["LfFLike", pytest.param("SagNetLike", marks=pytest.mark.slow)])
 def test_methods_with_state_of_their_own_are_logged_and_found_again(
     toy: str, biasbed: Command, train_flags: list[str], image_root: Path, tracking: str, tmp_path: Path
@@ -311,6 +312,7 @@ def test_a_network_of_one_size_is_refused_other_sizes_before_a_run_is_opened(
     assert not all_runs(tracking)
 
 
+@pytest.mark.slow
 def test_other_weights_under_one_name_are_another_run(
     biasbed: Command, small_root: Path, weights_file: Path, tracking: str
 ) -> None:

@@ -81,6 +81,7 @@ def test_a_test_that_was_cut_off_goes_on_with_what_it_has_not_decided_yet(
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_two_processes_go_on_with_the_next_condition(net: list[str], tracking: str, tmp_path: Path) -> None:
     """Killed at any of them; every image is decided on once, but for those of the condition that was cut off."""
     # Of batches of six each process has three of the one set, and two of each of the other's six conditions.

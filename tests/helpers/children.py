@@ -25,6 +25,7 @@ PRELOADED = (
         "biasbed.evaluation.models",
         "biasbed.studies.benchmark",
         "helpers.kill_at",
+        "helpers.known",
     ),
     *("mlflow", "mlflow.pytorch", "mlflow.store.tracking.sqlalchemy_store", "pyarrow.parquet", "torchvision"),
     *("torch.export", "torch._dynamo", "pandas", "scipy.stats"),

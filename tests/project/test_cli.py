@@ -80,7 +80,10 @@ def test_no_choice_brings_a_setting_that_looks_like_a_misspelt_general_one() -> 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads what GNU's OpenMP says of itself")
-@pytest.mark.parametrize(("chosen", "expected"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "active"}, "ACTIVE")])
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [({}, "PASSIVE"), pytest.param({"OMP_WAIT_POLICY": "active"}, "ACTIVE", marks=pytest.mark.slow)],
+)
 def test_threads_that_wait_leave_their_core_to_others(chosen: dict[str, str], expected: str) -> None:
     """OpenMP reads its settings when torch loads it, so they must be there before; the user's own choice stays."""
     environment = {key: value for key, value in command_environment().items() if key != "OMP_WAIT_POLICY"}

@@ -48,6 +48,7 @@ ROWS = (
     ("config", "system"),
     ("registry",),
     ("settings",),
+    ("holding_out",),
     ("record", "measures", "tasks"),
     ("batch", "errors", ""),
 )

@@ -129,6 +129,7 @@ def table(run: Any, uri: str, name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_cut_off_and_called_again(original: Any, again: Run, tracking: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the training, which is then continued; in the verdict, which then needs no training."""
     from biasbed.reproduce import run as module

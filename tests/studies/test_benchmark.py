@@ -216,6 +216,7 @@ def test_the_runs_that_fail_are_named_in_the_end(
 # --- without a server -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_study_without_a_server_is_sent_once(
     image_root: Path, tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

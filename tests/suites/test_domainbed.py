@@ -15,13 +15,13 @@ from biasbed import cli, record
 from biasbed.batch import MAIN
 from biasbed.compute.distributed import Group
 from biasbed.errors import UsageError
+from biasbed.holding_out import RULES
 from biasbed.options import SweepOptions
 from biasbed.settings import build
 from biasbed.studies.launchers import open_launcher
 from biasbed.studies.search.search import make_sweep
 from biasbed.studies.search.space import Space, read_space
 from biasbed.suites import open_suite
-from biasbed.suites.domainbed import RULES
 from biasbed.suites.suite import OpenSuite
 from biasbed.training import job
 from biasbed.training.job import Job

@@ -232,6 +232,7 @@ def test_killed_and_resumed_equals_undisturbed(
     assert stored(tracking, run.info.run_id) == history(trained)
 
 
+@pytest.mark.slow
 def test_two_processes_validate_as_one(pictures: Path, trained: Path, tmp_path: Path) -> None:
     command = words(pictures, test_domains="sketch", tracking="offline", epochs="1")
     done = children.run(command, env={"BIASBED_HOME": str(tmp_path)}, processes=2)

@@ -111,6 +111,7 @@ def test_the_protocol_knows_labels_and_chance(trained: Callable[[int], Path]) ->
     assert decisions(trained(1), "val", "best").shape == (40, 8)
 
 
+@pytest.mark.slow
 def test_two_processes_decide_as_one(trained: Callable[[int], Path]) -> None:
     folder, suite = trained(2), opened()
     algorithm, _, classes, _, task = from_checkpoint(folder / "last.ckpt")
@@ -125,6 +126,7 @@ def test_two_processes_decide_as_one(trained: Callable[[int], Path]) -> None:
             assert history(folder)[2][name] == pytest.approx(value, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_cut_training_ends_with_the_same_numbers(trained: Callable[[int], Path], tmp_path: Path) -> None:
     environment, command = {"BIASBED_HOME": str(tmp_path)}, words("--tracking", "offline")
     assert children.run(command, environment, kill=("step", 9, "SIGKILL")).returncode == -9

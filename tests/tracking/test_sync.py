@@ -84,6 +84,7 @@ def test_results_that_were_lost_are_not_sent_until_the_same_command_has_mended_t
     assert [run.info.status for run in all_runs(tracking)] == ["FINISHED"]
 
 
+@pytest.mark.slow
 def test_train_mends_what_it_would_send(offline: Path, train_flags: list[str], biasbed: Command, tracking: str) -> None:
     """Without `sync` in between: the folder is done, and the server now there."""
     whole = content(offline / "best.ckpt")

@@ -153,7 +153,9 @@ def test_killed_and_resumed_equals_uninterrupted(
     assert_equal(*live)
 
 
-@pytest.mark.parametrize("average", [SMA, SWAD], ids=["sma", "swad"])
+@pytest.mark.parametrize(
+    "average", [pytest.param(SMA, id="sma", marks=pytest.mark.slow), pytest.param(SWAD, id="swad")]
+)
 def test_one_process_and_two_average_alike(average: tuple[str, ...], image_root: Path, tmp_path: Path) -> None:
     words = small_training(image_root, "helpers.toys:Plain", *average, epochs=4)
     found = []

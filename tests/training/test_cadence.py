@@ -97,7 +97,9 @@ def test_late_tests_are_no_progress_of_the_training(at_end: Path) -> None:
     assert standing(run, {}).reached == 4
 
 
-@pytest.mark.parametrize(("moment", "count"), [("piece", 3), ("piece", 9), ("saved", 5)])
+@pytest.mark.parametrize(
+    ("moment", "count"), [("piece", 3), pytest.param("piece", 9, marks=pytest.mark.slow), ("saved", 5)]
+)
 def test_killed_while_testing_at_the_end_and_finished_by_the_same_command(
     moment: str, count: int, at_end: Path, tracking: str, tmp_path: Path
 ) -> None:

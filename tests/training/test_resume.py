@@ -85,6 +85,7 @@ def test_mid_epoch_checkpoint_is_continued_from(
     assert history(folder) == history(reference)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "steps",
     [
@@ -144,6 +145,7 @@ def test_sigterm_settles_the_run_and_the_same_command_continues_it(
     assert "biasbed.ended_by" not in again.data.tags
 
 
+@pytest.mark.slow
 def test_the_last_step_is_continued_from_with_the_evaluation_that_is_due(
     image_root: Path, tracking: str, reference: Path, tmp_path: Path
 ) -> None:

@@ -76,12 +76,12 @@ def test_a_checkpoint_of_the_last_stage_is_tested_without_the_first(trained: Pat
 @pytest.mark.parametrize(
     ("moment", "count"),
     [
-        ("step", 4),  # within the first stage: it begins anew
-        ("saved", 1),  # at its end
+        pytest.param("step", 4, marks=pytest.mark.slow),  # within the first stage: it begins anew
+        pytest.param("saved", 1, marks=pytest.mark.slow),  # at its end
         ("pass", 1),
-        ("stage", 2),  # after the pass
+        pytest.param("stage", 2, marks=pytest.mark.slow),  # after the pass
         ("step", STEPS["first"] + 1),  # the last stage has begun, and no checkpoint says so
-        ("step", STEPS["first"] + 6),
+        pytest.param("step", STEPS["first"] + 6, marks=pytest.mark.slow),
     ],
 )
 def test_killed_anywhere_and_resumed_equals_uninterrupted(

@@ -10,14 +10,13 @@ from pathlib import Path
 
 from biasbed import measures, record
 from biasbed.errors import UsageError
+from biasbed.holding_out import OUT, RULES, mean_of_training
 from biasbed.published import cells, sweeps
 from biasbed.published.sweeps import SweepJob
 from biasbed.tracking.archive import ArchivedRun, MetricRow, new_archive
 
 PAPER = "domainbed_iclr2021"  # whose tables name data sets, domains in their order, and methods
 SUITE, EXPERIMENT = "domainbed", "biasbed-sweeps"
-RULES = ("training_domain_validation", "leave_one_domain_out", "test_domain_oracle")
-OUT = "_out"  # of the name of a domain's out part
 HOLDOUT = "holdout_fraction"  # the argument that says how large it is; `data.holdout` here
 
 
@@ -69,11 +68,7 @@ def _protocol(job: SweepJob, paper: record.Protocol) -> record.Protocol:
         known = [(f"env{env}", ()) for env in job.envs]
     ins = [_set(data, domain, aliases) for domain, aliases in known]
     outs = [_set(data, domain, aliases, OUT) for domain, aliases in known]
-    monitor = record.Derived(
-        *("val", "accuracy", "training_domains", "mean"),
-        inputs=tuple(str(record.MetricName("val", "accuracy", entry.name)) for entry in outs),
-        training=tuple(entry.domain for entry in outs),
-    )
+    monitor = mean_of_training((entry.name, entry.domain) for entry in outs)
     return record.Protocol(
         suite=SUITE,
         sets=(*ins, *outs),

@@ -24,14 +24,13 @@ from biasbed.data.source import Source
 from biasbed.datasets import of_domains
 from biasbed.datasets.of_domains import DomainDataSet
 from biasbed.errors import UsageError
+from biasbed.holding_out import MONITOR, OUT, RULES, mean_of_training
 from biasbed.settings import setting
-from biasbed.suites.domains import MONITOR, HoldingOut, HoldingOutSettings, mean_of_training
+from biasbed.suites.domains import HoldingOut, HoldingOutSettings
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.tasks import MULTI_CLASS
 
-RULES = ("training_domain_validation", "leave_one_domain_out", "test_domain_oracle")
-OUT = "_out"  # of the name of a domain's out part
 DIGITS = ("colored_mnist", "rotated_mnist")
 # Their appendix D and their code: what all methods have on photographs, and what else on digits and on DomainNet.
 PHOTOGRAPHS: Mapping[str, Any] = {
@@ -143,7 +142,7 @@ class DomainBed(HoldingOut[DomainBedSettings]):
             store=self.store,
             cell=self.cell(),
             test_domains=held_out,
-            derivations=(mean_of_training([(entry.name, entry.domain) for entry in outs]),),
+            derivations=(mean_of_training((entry.name, entry.domain) for entry in outs),),
             selection_rules=RULES,
             usual=StreamRequest(per_domain=True, replacement=True),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -23,13 +23,12 @@ from biasbed.data.source import Source
 from biasbed.datasets.base import DataSet
 from biasbed.datasets.of_domains import OwnDomains, united
 from biasbed.errors import UsageError
+from biasbed.holding_out import MONITOR, mean_of_training
 from biasbed.settings import nearest, setting, word
 from biasbed.suites.folders import ImageFolder
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, Suite
 from biasbed.tasks import MultiClass
-
-MONITOR = record.MetricName("val", "accuracy", "training_domains")
 
 
 @dataclass(frozen=True)
@@ -175,7 +174,7 @@ class Domains(HoldingOut[D]):
             store=self.store,
             cell=self.cell(),
             test_domains=held_out,
-            derivations=(mean_of_training([(entry.name, entry.domain) for entry in validation]),),
+            derivations=(mean_of_training((entry.name, entry.domain) for entry in validation),),
         )
 
     def _split(self, source: FolderSource) -> tuple[FolderSource, FolderSource]:
@@ -187,15 +186,3 @@ class Domains(HoldingOut[D]):
         self, transform: transforms.Transform, words: str, name: str, source: FolderSource, domain: str
     ) -> EvaluationSet:
         return EvaluationSet(name, source, transform, preprocessing=words, block=self.data, domain=domain)
-
-
-def mean_of_training(validation: Sequence[tuple[str, str]]) -> record.Derived:
-    """The plain mean over the domains that train."""
-    return record.Derived(
-        phase=MONITOR.phase,
-        measure=MONITOR.measure,
-        name=str(MONITOR.set),
-        function="mean",
-        inputs=tuple(str(record.MetricName("val", "accuracy", name)) for name, _ in validation),
-        training=tuple(domain for _, domain in validation),
-    )

@@ -11,7 +11,6 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -93,12 +92,14 @@ def environment() -> str:
         f"cpu capability {torch.backends.cpu.get_cpu_capability()}",
         "",
     ]
-    return "\n".join([*lines, *sorted(_distributions())]) + "\n"
+    return "\n".join([*lines, *sorted(distributions())]) + "\n"
 
 
-def _distributions() -> Iterable[str]:
+@functools.cache
+def distributions() -> frozenset[str]:
+    """Every installed one, as `<name>==<version>`."""
     every = (distribution.metadata for distribution in importlib.metadata.distributions())  # each access parses a file
-    return {f"{metadata['Name']}=={metadata['Version']}" for metadata in every if metadata["Name"]}
+    return frozenset(f"{metadata['Name']}=={metadata['Version']}" for metadata in every if metadata["Name"])
 
 
 def _devices() -> str:

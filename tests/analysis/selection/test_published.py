@@ -61,6 +61,7 @@ def test_published_runs_against_themselves_agree_in_every_cell(beside: Recorder)
     pd.testing.assert_series_equal(card["std"], card["published_std"], check_names=False)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_evidence")
 def test_a_perturbed_copy_differs_where_it_was_perturbed(beside: Recorder) -> None:
     train_copies(beside, shift={"imagenet": -2.0, "edge": 0.1}, num_runs=10)
@@ -122,6 +123,7 @@ def test_only_wanted_algorithms_come_along(beside: Recorder) -> None:
         own(beside, with_published=True, algorithms="erm,ermm@biasbed")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_draws")
 def test_rules_that_were_not_published_are_shown_for_ones_own_runs_only(beside: Recorder) -> None:
     train_copies(beside)

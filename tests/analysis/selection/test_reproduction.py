@@ -105,6 +105,7 @@ def test_p_of_a_mean_with_its_standard_error() -> None:
     assert (row["verdict"], row["judged_by"]) == (AGREES, THEIR_SPREAD)
 
 
+@pytest.mark.slow
 def test_how_often_equal_runs_are_doubted_is_alpha() -> None:
     generator = np.random.default_rng(0)
     p = [card_of(generator.normal(50, 2, 2).tolist(), generator.normal(50, 2, 4).tolist())["p"] for _ in range(400)]

@@ -57,6 +57,7 @@ def test_bayesian_decisions_with_a_rope_are_rarely_wrong(calibration: ModuleType
     assert rates["Bayesian, rope 0.5: one better"].value < 0.15
 
 
+@pytest.mark.slow
 def test_intervals_cover(calibration: ModuleType) -> None:
     rates = calibration.coverage(generator(), 150, 8, 8, replicates=400)
     assert rates["bootstrap, widened"].value > 0.88

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +43,27 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     return tables.write(analysis, folder)
 
 
-@pytest.fixture
-def many(recorder: Recorder) -> Recorder:
-    """Three algorithms, three runs each, on twelve sets: b is a little better than a, c much better."""
+@pytest.fixture(scope="session")
+def many(_empty_store: Path, once: Callable[..., Any]) -> Recorder:
+    """Three algorithms, three runs each, on twelve sets: b is a little better than a, c much better; only read."""
+    found: Recorder = once("many", lambda folder: _make_many(_empty_store, folder))
+    return found
+
+
+def _make_many(store: Path, folder: Path) -> Recorder:
+    shutil.copy(store, folder / "mlflow.db")
+    recorder = Recorder(f"sqlite:///{folder / 'mlflow.db'}", folder)
     protocol = make_protocol(TWELVE)
     for lead, name in enumerate(("a", "b", "c")):
         for seed in range(3):
             scores = [0.3 + i / 40 + 0.02 * lead**2 + 0.004 * ((i * 7 + seed * 3 + lead) % 5) for i in range(12)]
             recorder.train(name, seed, scores, protocol=protocol)
     return recorder
+
+
+@pytest.fixture(scope="module")
+def found_of_many(many: Recorder) -> Analysis:
+    return result(many)
 
 
 def test_every_file_has_its_columns_and_they_are_documented(many: Recorder, tmp_path: Path) -> None:
@@ -65,8 +79,8 @@ def test_every_file_has_its_columns_and_they_are_documented(many: Recorder, tmp_
                 assert f"`{column}`" in text or name == "runs.csv", f"{name}: {column}"
 
 
-def test_the_clear_winner_wins_everywhere(many: Recorder) -> None:
-    found = result(many).evidence
+def test_the_clear_winner_wins_everywhere(found_of_many: Analysis) -> None:
+    found = found_of_many.evidence
     tests = found.wilcoxon.set_index(["a", "b"])
     assert tests.loc[("a", "c"), "significant"]
     assert tests.loc[("a", "c"), "wins"] == 0
@@ -109,8 +123,8 @@ def test_a_control_leaves_its_pairs_only(many: Recorder) -> None:
     assert (found.effects["hodges_lehmann"] > 0).all()
 
 
-def test_every_mean_is_traced_to_its_runs(many: Recorder) -> None:
-    analysis = result(many)
+def test_every_mean_is_traced_to_its_runs(found_of_many: Analysis) -> None:
+    analysis = found_of_many
     frame = analysis.evidence.intervals
     ids = {run.id: run.algorithm for run in analysis.collection.runs}
     for algorithm, mentioned in zip(frame["algorithm"], frame["run_ids"], strict=True):
@@ -238,8 +252,8 @@ def test_too_few_sets_have_no_interval(recorder: Recorder) -> None:
     assert (found.wilcoxon["smallest_p"] > 0.05).all()
 
 
-def test_the_same_runs_give_the_same_numbers(many: Recorder) -> None:
-    one, two = result(many).evidence, result(many).evidence
+def test_the_same_runs_give_the_same_numbers(many: Recorder, found_of_many: Analysis) -> None:
+    one, two = found_of_many.evidence, result(many).evidence
     for name in ("wilcoxon", "effects", "bayesian", "intervals", "sets", "set_pairs", "flips", "checks", "pool"):
         pd.testing.assert_frame_equal(getattr(one, name), getattr(two, name))
     assert [entry.detectable for entry in one.limits] == [entry.detectable for entry in two.limits]

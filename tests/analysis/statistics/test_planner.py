@@ -237,6 +237,7 @@ def test_where_nothing_can_be_significant_nothing_is_detectable() -> None:
     assert [entry.procedure for entry in two] == ["wilcoxon"]
 
 
+@pytest.mark.slow
 def test_the_plan_agrees_with_the_detectable_difference() -> None:
     model = simulation.estimate(*example())
     difference = planner.detectable(model, 12, 10, 0.05)[2].difference

@@ -112,6 +112,7 @@ def test_at_slurm_s_warning_the_training_ends_and_the_job_is_queued_again(cluste
     assert len(list(cluster.glob("*.sh"))) == 1
 
 
+@pytest.mark.slow
 def test_a_job_that_leaves_the_queue_without_a_word_has_failed(cluster: Path, tmp_path: Path) -> None:
     training = launcher().start(command(tmp_path, "a"))
     assert training.poll() is None
@@ -209,6 +210,7 @@ def test_without_a_cluster_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         launcher()
 
 
+@pytest.mark.slow
 def test_a_runner_leaves_its_jobs_to_go_on_and_the_next_one_watches_them(cluster: Path, tmp_path: Path) -> None:
     runs = [planned(tmp_path, seed=seed) for seed in (0, 1)]
     done = "import pathlib, sys; pathlib.Path(sys.argv[1], 'done').touch()"
@@ -228,6 +230,7 @@ def test_a_runner_leaves_its_jobs_to_go_on_and_the_next_one_watches_them(cluster
     assert len(list(cluster.glob("*.sh"))) == 1
 
 
+@pytest.mark.slow
 def test_the_documented_script_queues_itself_again(cluster: Path, tmp_path: Path) -> None:
     """At the warning it ends the training, which saves its state, and the job starts once more."""
     text = (ROOT / "docs" / "clusters.md").read_text()

@@ -197,7 +197,7 @@ def test_a_command_that_ends_before_it_says_who_it_is_costs_no_trial(bed: Bed) -
 STORED = ("set_trial_state_values", "set_trial_user_attr", "set_trial_intermediate_value", "record_heartbeat")
 
 
-@pytest.mark.parametrize("call", STORED)
+@pytest.mark.parametrize("call", [STORED[0], *(pytest.param(call, marks=pytest.mark.slow) for call in STORED[1:])])
 def test_a_storage_that_is_away_for_a_moment_costs_no_trial(
     bed: Bed, call: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

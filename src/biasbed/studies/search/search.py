@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from biasbed import algorithms, measures, record, registry, suites
 from biasbed.config import Config, plain
 from biasbed.errors import NotApplicable, UsageError
-from biasbed.options import OF_TRIALS, SweepOptions
+from biasbed.options import SEARCHES, SweepOptions
 from biasbed.settings import nearest
 from biasbed.studies.cells import expand
 from biasbed.studies.launchers import Launcher
@@ -142,7 +142,7 @@ def make_sweep(options: SweepOptions, settings: Words, launcher: Launcher) -> Sw
     configs: list[Config] = []
     messages: list[str] = []
     lacking: dict[str, dict[str, Sequence[str]]] = {}
-    general = {**OF_TRIALS[options.search], **settings}
+    general = {**SEARCHES[options.search].settings, **settings}
     general |= {"suite": registry.settled(options.suite), "study": options.study}
     cells = expand(general, {})
     from biasbed.data.folders import opened_once
