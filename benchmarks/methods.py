@@ -1,6 +1,6 @@
 """What a step of each method costs beside a step of ERM: time and peak memory, as ratios, interleaved in one process.
 
-    PYTHONPATH=src python benchmarks/methods.py [--rounds 9] [--methods infodrop,sagnet]
+    PYTHONPATH=src python benchmarks/methods.py [--rounds 9] [--methods infodrop,sagnet] [--reference <checkout>]
 
 On a CPU: ResNet-18, 112 pixels, batch 16, one thread, as the authors' code was measured (specs: 1.30 for InfoDrop's
 stem, 2.34 for SagNet). On a GPU: ResNet-50, 224 pixels, batch 128, bf16. A round takes the steps of ERM and of every
@@ -8,7 +8,8 @@ method in turn; the median of the rounds' ratios is printed with its range. Meth
 images cost what ERM costs and are left out.
 
 Methods that tell domains apart are measured on three domains of 8 images (GPU: 32), with Adam as in DomainBed, beside
-ERM on the same images, `erm, domains`. DANN's two kinds of steps are measured each by itself.
+ERM on the same images, `erm, domains`. DANN's two kinds of steps are measured each by itself. With `--reference`, a
+checkout of DomainBed's own program, its methods take steps beside ours; weights are drawn, as it would fetch them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import argparse
 import functools
 import multiprocessing
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -51,6 +53,11 @@ SIDES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "debiased": ("debiased", {}),
     "noise2net": ("noise2net", {}),
     **OF_DOMAINS,
+}
+# By side, the name of the method in DomainBed's own program. Its MLDG is the ring.
+REFERENCES: Mapping[str, str] = {
+    **{"erm, domains": "ERM", "irm": "IRM", "vrex": "VREx", "group_dro": "GroupDRO", "mixup": "Mixup"},
+    **{"coral": "CORAL", "mmd": "MMD", "mldg, ring": "MLDG"},
 }
 CUDA = torch.cuda.is_available()
 BACKBONE, SIZE, BATCH, STEPS = ("resnet50", 224, 128, 10) if CUDA else ("resnet18", 112, 16, 2)
@@ -97,6 +104,31 @@ def make(method: str, hparams: Mapping[str, Any], optimizer: Callable[..., torch
     algorithm.on_train_data(TrainData(BATCH, 1000, DOMAINS))
     algorithm.to(DEVICE).start()
     return algorithm.train()
+
+
+def theirs(name: str) -> Callable[[], None]:
+    """Some steps of a method of DomainBed's own program, which is on Python's path, on the images of `of_domains`."""
+    import torchvision
+    from domainbed import algorithms as program  # type: ignore[import-not-found]
+    from domainbed import hparams_registry
+
+    settings = hparams_registry.default_hparams(REFERENCES[name], "PACS") | {"resnet18": True}
+    network = torchvision.models.resnet18
+    torchvision.models.resnet18 = lambda *args, **kwargs: network()
+    try:
+        algorithm = program.get_algorithm_class(REFERENCES[name])((3, SIZE, SIZE), 1000, DOMAINS, settings)
+    finally:
+        torchvision.models.resnet18 = network
+    algorithm.to(DEVICE).train()
+    parts = [(part.x, part.y) for part in of_domains().by_domain().values()]
+
+    def run() -> None:
+        for _ in range(STEPS):
+            algorithm.update(parts)
+        if CUDA:
+            torch.cuda.synchronize()
+
+    return run
 
 
 def images(count: int) -> Batch:
@@ -190,6 +222,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--methods", default=",".join(dict.fromkeys(method for method, _ in SIDES.values())))
+    parser.add_argument("--reference", help="a checkout of DomainBed's own program")
     options = parser.parse_args()
     torch.set_num_threads(1)
     for title, known in families().items():
@@ -197,8 +230,13 @@ def main() -> None:
         wanted = [name for name, (method, _) in known.items() if name == first or method in options.methods.split(",")]
         if len(wanted) > 1 or options.methods == "erm":
             print(f"{BACKBONE}, {SIZE} px, {title}, {DEVICE.type}: times of a step by ERM's, {options.rounds} rounds")
-            found = ratios({name: side(name) for name in wanted}, options.rounds)
-            show(found, {name: peak_mb(name) for name in wanted})
+            sides = {name: side(name) for name in wanted}
+            show(ratios(sides, options.rounds), {name: peak_mb(name) for name in wanted})
+            if options.reference and known is OF_DOMAINS:
+                sys.path.insert(0, options.reference)
+                for name in (name for name in wanted if name in REFERENCES):
+                    beside = {name: sides[name], f"{name}, DomainBed's own": theirs(name)}
+                    show(ratios(beside, options.rounds), {})
     if "debiased" in options.methods.split(","):
         show(ratios(transfers(), options.rounds), {})
 

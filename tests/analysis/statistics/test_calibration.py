@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from types import ModuleType
 
 import numpy as np
 import pytest
 
-from helpers.commands import ROOT
+from helpers import benchmarks
 
 
 @pytest.fixture(scope="module")
 def calibration() -> ModuleType:
-    path = ROOT / "benchmarks" / "calibration.py"
-    spec = importlib.util.spec_from_file_location("calibration", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["calibration"] = module  # its dataclasses look their annotations up there
-    spec.loader.exec_module(module)
-    return module
+    return benchmarks.load("calibration")
 
 
 def generator(seed: int = 11) -> np.random.Generator:
