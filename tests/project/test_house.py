@@ -25,6 +25,7 @@ LOOSE = {
     "registry",
     "settings",
     "record",
+    "holding_out",
     "measures",
     "batch",
     "tasks",
