@@ -251,6 +251,7 @@ def test_ten_sets_are_too_few_for_all_pairs_of_eight(analysis: Analysis) -> None
     assert {verdicts["all", "debiased", name] for name in ("erm", "infodrop", "padain", "sagnet")} == {"a better"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_draws")
 def test_against_erm_as_control_three_methods_differ(published_uri: str) -> None:
     found = compute(RunStore(published_uri), options(published_uri, control="erm")).evidence.wilcoxon

@@ -221,6 +221,7 @@ def test_a_user_s_own_label_space(biasbed: Command, small_root: Path, tracking: 
     assert "describes 2 outputs, but the model has 20" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 def test_an_imagenet_model_on_the_real_stimuli(
     shared: Path, weights_file: Path, biasbed: Command, tracking: str, tmp_path: Path

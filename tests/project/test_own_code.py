@@ -94,6 +94,7 @@ def test_a_checkpoint_names_a_network_of_the_libraries_or_none(checkpoint: Path)
             from_checkpoint(checkpoint)
 
 
+@pytest.mark.slow
 def test_sync_logs_the_model_of_an_own_method_only_where_it_is_named(
     evil: Path, biasbed: Command, train_flags: list[str], tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +126,7 @@ def test_sync_sends_what_it_may_not_import(
     assert run.info.status == "FINISHED"
 
 
+@pytest.mark.slow
 def test_a_run_that_is_trained_again_imports_nothing_unasked(
     evil: Path,
     biasbed: Command,

@@ -198,6 +198,7 @@ class OwnImages(Demo):
 """
 
 
+@pytest.mark.slow
 def test_images_of_a_source_of_one_s_own_are_made_in_processes(here: Path, biasbed: Command) -> None:
     (here / "images.py").write_text(IMAGES)
     words = ("prepare", "--what", "maker.py:Negatives", "--suite", "images.py:OwnImages", "--image_size", "16")

@@ -216,6 +216,7 @@ def test_held_out_domains_alone_are_tested(trained: Path) -> None:
     assert {entry.block for entry in protocol.sets} == {"pics"}
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_equals_undisturbed(
     pictures: Path, trained: Path, biasbed: Command, tracking: str, tmp_path: Path
 ) -> None:

@@ -306,6 +306,7 @@ def test_damaged_notes_are_as_good_as_none(tmp_path: Path, content: bytes) -> No
     assert folder.identify() == first
 
 
+@pytest.mark.slow
 def test_sync_goes_on_with_the_others(
     train_flags: list[str], biasbed: Command, tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

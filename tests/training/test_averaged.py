@@ -107,6 +107,7 @@ def test_sma_tests_the_mean_from_a_step_on_and_training_is_not_moved(
         assert_means(tested, plain[min(step, 5) - 1 : step])
 
 
+@pytest.mark.slow
 def test_swad_asks_the_sets_of_the_monitor_alone(
     tracking: str, short: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,6 +126,7 @@ def test_short_names_have_the_numbers_of_the_best_epoch(tracking: str, train_fla
     assert last["best/val"] == curve[best]
 
 
+@pytest.mark.slow
 def test_of_a_loss_the_lowest_is_the_best(
     tracking: str, train_flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -193,6 +193,7 @@ def test_identity_follows_the_content_and_not_the_path(image_root: Path, tmp_pat
 # --- pretrain, then fine-tune -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fine_tuning_starts_at_the_pretrained_weights(
     tracking: str, train_flags: list[str], image_root: Path, tmp_path: Path
 ) -> None:

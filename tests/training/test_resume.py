@@ -159,6 +159,7 @@ def test_the_last_step_is_continued_from_with_the_evaluation_that_is_due(
     assert_equal(weights(folder, "best.ckpt"), weights(reference, "best.ckpt"))
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_is_cut_off_does_not_cost_a_long_epoch(
     image_root: Path, tracking: str, reference: Path, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ def test_the_clear_winner_wins_everywhere(found_of_many: Analysis) -> None:
     assert found.sets["significant"].all()
 
 
+@pytest.mark.slow
 def test_a_rope_makes_small_differences_equivalent(many: Recorder) -> None:
     narrow, wide = (result(many, rope=rope).evidence.bayesian.set_index(["a", "b"]) for rope in (0.5, 4))
     assert narrow.loc[("a", "b"), "verdict"] == "b better"

@@ -158,6 +158,7 @@ def test_another_sweep_of_the_same_name_is_refused(
     assert "the study 'mine' is a sweep: name another" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_trial_that_could_not_be_sent_is_named_and_sent_later(
     bed: Bed, tracking: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
