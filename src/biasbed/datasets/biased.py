@@ -11,11 +11,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from biasbed import record
+from biasbed.data.listing import reading, scan
 from biasbed.data.source import Source
 from biasbed.datasets.base import letters
 from biasbed.errors import UsageError
@@ -26,9 +28,13 @@ DATA_SETS = Registry(
     "train",
     {
         "figures": "biasbed.datasets.figures:Figures",
+        "colored_mnist_10": "biasbed.datasets.colored_mnist:ColoredMNIST10",
+        "waterbirds": "biasbed.datasets.tables:Waterbirds",
+        "celeba": "biasbed.datasets.tables:CelebA",
     },
     kind="data set",
 )
+OWN = "biasbed.datasets.tables:OwnTable"  # what a folder of a user's own is
 ALIASES: Mapping[str, str] = {"coloredmnist": "colored_mnist_10"}  # other names, without case and punctuation
 ALIGNED, CONFLICTING = "aligned", "conflicting"
 S = TypeVar("S", bound=Source)
@@ -75,10 +81,16 @@ def named(name: str, data_dir: Callable[[], Path]) -> BiasedData:
     data_dir: gives the folder that holds data sets, and is asked where one of the user's own is looked for.
     """
     own = identifier(name)
-    if own not in DATA_SETS:
-        raise UsageError(f"train={name}: there is no such data set{nearest(name, DATA_SETS)}")
-    found: BiasedData = DATA_SETS.load(own)()
-    return found
+    if own in DATA_SETS:
+        found: BiasedData = DATA_SETS.load(own)()
+        return found
+    root = data_dir()
+    with reading():
+        folders = scan(root)[0]
+    if name not in folders:
+        raise UsageError(f"train={name}: {root} has no such data set{nearest(name, [*DATA_SETS, *folders])}")
+    own_table: BiasedData = resolve_name(OWN)(root / name)
+    return own_table
 
 
 # --- which images conflict --------------------------------------------------------------------------------------------

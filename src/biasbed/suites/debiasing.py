@@ -112,7 +112,7 @@ class Debiasing(Suite[DebiasingSettings]):
             monitor=str(MetricName("val", AC_SCORE, validation.name)),
             fingerprint=record.digest([source.fingerprint() for source in (train, validation.source, test.source)]),
             store=self.store,
-            cell=f"{data.name}-{record.slug(f'{parts.severity:.3g}')}",
+            cell=f"{data.name}-{record.slug(f'{parts.severity:g}')}",
             derivations=(*_derived("val", validation), *_derived("test", test)),
             bias_type=data.bias_type,
             usual=StreamRequest(drop_last=True),
