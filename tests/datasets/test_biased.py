@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from biasbed import cli, suites
 from biasbed.datasets import biased, tables
 from biasbed.datasets.biased import Parts
 from biasbed.datasets.colored_mnist import ColoredMNIST10, _divided, colored
@@ -212,3 +214,17 @@ def test_celeba_as_released(tmp_path: Path) -> None:
     partition.write_text("\n".join(["image_id,partition", *splits[1:]]))
     with pytest.raises(UsageError, match=r"has no line for '000000\.jpg'"):
         opened(tmp_path, "celeba")
+
+
+def test_the_doctor_looks_at_what_is_in_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_table(tmp_path / "pets", ROWS)
+    words = ["prepare", "--what", "check", "--suite", "debiasing", "--data_dir", str(tmp_path)]
+    assert cli.main([*words, "--train", "pets"]) == 0
+    table = capsys.readouterr().out
+    assert re.search(r"^pets +pets +images with a table +16 / any +2 / any +0 ", table, re.M)
+    path = folder / "metadata.csv"
+    path.write_text(path.read_text().replace("train,cat", "train,cow", 1))
+    assert cli.main([*words, "--train", "pets"]) == 1
+    assert "unknown bias 'cow'" in capsys.readouterr().out
+    names = [data.name for data in suites.of(resolve({"suite": "debiasing"})).data_sets()]
+    assert names == ["colored_mnist_10", "waterbirds", "celeba"]
