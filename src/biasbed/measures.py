@@ -37,6 +37,10 @@ MEASURES: Mapping[str, Measure] = {
         "expected calibration error of the decision's confidence among the set's classes, 15 equal bins",
         higher_is_better=False,
     ),
+    "aligned_accuracy": Measure("accuracy among the images whose bias is that of their class"),
+    "conflicting_accuracy": Measure("accuracy among the images whose bias is that of another class"),
+    "worst_group_accuracy": Measure("least accuracy among groups of images of one class and one bias"),
+    "mean_group_accuracy": Measure("mean of the accuracies of these groups, whatever their images"),
     "error_consistency": Measure("Cohen's kappa of being right on the same images as the observer after the colon"),
     "shape_bias": Measure("shape decisions / (shape + texture decisions), images with shape = texture left out"),
     "shape_accuracy": Measure("fraction of conflicting images decided for the shape's class"),
@@ -124,12 +128,18 @@ def _error_ratio(values: Sequence[float], references: Sequence[float], higher_is
     return math.fsum(1 - value for value in values) / math.fsum(references)
 
 
+def _mean_ratio(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
+    ratios = [one / other for one, other in zip(values[::2], values[1::2], strict=True) if other]
+    return math.fsum(ratios) / len(ratios)
+
+
 # How a derived value (`record.Derived`) follows from its inputs and constants, and from whether more of it is better.
 FUNCTIONS: Mapping[str, Callable[[Sequence[float], Sequence[float], bool], float]] = {
     "mean": _mean,
     "harmonic_mean": _harmonic_mean,  # zero where one of the values is
     "difference": _difference,  # the first less the second
     "worst": _worst,  # the least, where less is better the largest
+    "mean_ratio": _mean_ratio,  # of each second value, if it is not zero, the one before it is divided by it
     "error_ratio": _error_ratio,  # errors of accuracies, summed, by those of a reference model, one for each (CE)
 }
 OF_ONE_KIND = ("mean", "harmonic_mean", "worst")  # functions whose values have the unit and direction of all inputs

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 import biasbed
 from biasbed.data.source import MemorySource
-from biasbed.datasets.digits import CLASSES, EVALUATION, FAMILIES, PARTS, SPLITS, UNSEEN, digits
+from biasbed.datasets.digits import CLASSES, EVALUATION, PARTS, SPLITS, digits
+from biasbed.datasets.textures import FAMILIES, UNSEEN
 from biasbed.errors import UsageError
 from biasbed.record import slug
 

@@ -60,6 +60,13 @@ class OnDisk:
             found = (resolve(data_dir, place) for place in self.places if not self._is_anothers(data_dir, place))
             return next((folder for folder in found if folder is not None and self._is_in(folder)), None)
 
+    def folder(self, data_dir: Path) -> Path:
+        """Where it is; UsageError where it is not."""
+        found = self.find(data_dir)
+        if found is None:
+            raise UsageError(self.missing(data_dir))
+        return found
+
     def missing(self, data_dir: Path) -> str:
         """One line about a data set that is not there: where it was looked for, and an archive that waits unpacked."""
         if not data_dir.is_dir():
@@ -131,9 +138,7 @@ class DataSet(OnDisk):
         Raises UsageError where the data set is not there, and with the reason where its folders or file names are not
         those of this data set. A number of images other than the release's is no error here.
         """
-        folder = self.find(data_dir)
-        if folder is None:
-            raise UsageError(self.missing(data_dir))
+        folder = self.folder(data_dir)
         with reading():
             ids, y = self.listing(folder)
         bias = self.bias(ids, folder)

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.random import Generator
@@ -41,6 +41,8 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from biasbed.data.source import MemorySource
+from biasbed.datasets import textures
+from biasbed.datasets.textures import FAMILIES, UNSEEN, Family, Floats, Integers
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
@@ -53,155 +55,7 @@ FAINT = 0.18  # share of figures whose texture has a contrast below 0.3
 SWING = 0.36  # a texture's deviation at contrast 1, where black to white is 1
 LEVEL = 0.42  # of ink, where a figure ends
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
-Family = Callable[[Generator, int, int], Floats]  # (generator, n, size) -> patterns [n,size,size] of any range
-
-
-# --- textures: all lengths are fractions of the image's side ----------------------------------------------------------
-
-
-def _plane(
-    rng: Generator, n: int, size: int, period: float, angle: float = 0.0, spread: float = 8.0
-) -> tuple[Floats, Floats]:
-    """Coordinates across and along [n,size,size] in periods, turned by `angle` +- `spread` degrees."""
-    turn = np.radians(angle + rng.uniform(-spread, spread, (n, 1, 1)))
-    scale = 1 / (period * size * rng.uniform(0.9, 1.1, (n, 1, 1)))
-    phase = rng.uniform(0, 100, (2, n, 1, 1))
-    row, column = np.mgrid[:size, :size].astype(np.float64)
-    across = (np.cos(turn) * column + np.sin(turn) * row) * scale + phase[0]
-    along = (np.cos(turn) * row - np.sin(turn) * column) * scale + phase[1]
-    return across, along
-
-
-def _soft(x: Floats) -> Floats:
-    """A soft threshold at 0: -1 to 1."""
-    out: Floats = np.tanh(x)
-    return out
-
-
-def _wave(x: Floats) -> Floats:
-    return _soft(3 * np.sin(2 * np.pi * x))
-
-
-def _off(x: Floats) -> Floats:
-    """Distance to the nearest whole number."""
-    return np.abs(x - np.round(x))
-
-
-def _below(x: Floats, limit: float) -> Floats:
-    """1 where x < limit, 0 where larger, with a soft edge."""
-    return np.clip((limit - x) / 0.08 + 0.5, 0, 1)
-
-
-def _stripes(angle: float) -> Family:
-    return lambda rng, n, size: _wave(_plane(rng, n, size, 0.12, angle)[0])
-
-
-def _checks(rng: Generator, n: int, size: int) -> Floats:
-    x, y = _plane(rng, n, size, 0.22)
-    return _soft(5 * np.sin(2 * np.pi * x) * np.sin(2 * np.pi * y))
-
-
-def _dots(rng: Generator, n: int, size: int) -> Floats:
-    x, y = _plane(rng, n, size, 0.12, spread=15)
-    waves = sum(np.cos(2 * np.pi * (x * np.sin(a) + y * np.cos(a))) for a in np.radians((0, 60, 120)))
-    return _soft(2 * (waves - 0.4))
-
-
-def _grid(rng: Generator, n: int, size: int) -> Floats:
-    x, y = _plane(rng, n, size, 0.14)
-    return _below(np.minimum(_off(x), _off(y)), 0.15)
-
-
-def _zigzag(rng: Generator, n: int, size: int) -> Floats:
-    x, y = _plane(rng, n, size, 0.13)
-    return _wave(y + 1.8 * _off(0.6 * x))
-
-
-def _field(rng: Generator, n: int, size: int, width: float) -> Floats:
-    """Smooth random fields [n,size,size] of deviation 1, correlated over about `width`."""
-    noise, sigma = rng.standard_normal((n, size, size)), (0, width * size, width * size)
-    field: Floats = ndimage.gaussian_filter(noise, sigma, mode="wrap")
-    field /= field.std((1, 2), keepdims=True)
-    return field
-
-
-def _grains(width: float) -> Family:
-    return lambda rng, n, size: _soft(3 * _field(rng, n, size, width))
-
-
-FAMILIES: Mapping[str, Family] = {  # in the order of CLASSES
-    "rows": _stripes(90),
-    "columns": _stripes(0),
-    "slashes": _stripes(45),
-    "backslashes": _stripes(-45),
-    "checks": _checks,
-    "dots": _dots,
-    "grid": _grid,
-    "zigzag": _zigzag,
-    "blobs": _grains(0.045),
-    "speckle": _grains(0.012),
-}
-
-
-def _crosses(rng: Generator, n: int, size: int) -> Floats:
-    x, y = _plane(rng, n, size, 0.2)
-    return _below(np.minimum(_off(x), _off(y)), 0.13) * _below(np.maximum(_off(x), _off(y)), 0.38)
-
-
-def _rings(rng: Generator, n: int, size: int) -> Floats:
-    x, y = _plane(rng, n, size, 0.3)
-    return _wave(2.5 * np.hypot(_off(x), _off(y)))
-
-
-def _scales(rng: Generator, n: int, size: int) -> Floats:
-    x, y = _plane(rng, n, size, 0.2)
-    return _below(_off(y + 0.6 * np.sqrt(1 - (2 * _off(x)) ** 2)), 0.15)
-
-
-def _marble(rng: Generator, n: int, size: int) -> Floats:
-    return _wave(_plane(rng, n, size, 0.2, spread=180)[0] + 0.6 * _field(rng, n, size, 0.08))
-
-
-def _bricks(rng: Generator, n: int, size: int) -> Floats:
-    x, y = _plane(rng, n, size, 0.15)
-    return np.maximum(_below(_off(y), 0.13), _below(1.6 * _off(x / 1.6 + 0.5 * np.floor(y)), 0.13))
-
-
-def _triangles(rng: Generator, n: int, size: int) -> Floats:
-    x, y = _plane(rng, n, size, 0.2, spread=20)
-    return _below(2 * _off(x) - np.mod(y, 1), 0)
-
-
-_unseen = (_crosses, _rings, _scales, _marble, _bricks, _triangles)
-UNSEEN: Mapping[str, Family] = {family.__name__.strip("_"): family for family in _unseen}
-
-
-def _paint(rng: Generator, n: int, size: int) -> Floats:
-    """Random fields, each with a spectrum (band, width, direction) and a point-wise law of its own."""
-    fy, fx = np.meshgrid(np.fft.fftfreq(size) * size, np.fft.rfftfreq(size) * size, indexing="ij")
-    band = np.exp(rng.uniform(np.log(2), np.log(size / 3), (n, 1, 1)))  # cycles per image
-    width = rng.uniform(0.1, 0.6, (n, 1, 1))
-    focus = rng.choice((0, 0, 2, 8), (n, 1, 1)) * np.cos(2 * (np.arctan2(fy, fx) - rng.uniform(0, np.pi, (n, 1, 1))))
-    gain = np.exp(-(np.log(np.maximum(np.hypot(fx, fy), 0.5) / band) ** 2) / (2 * width**2) + focus)
-    field = np.fft.irfft2(np.fft.rfft2(rng.standard_normal((n, size, size))) * gain, (size, size))
-    field /= field.std((1, 2), keepdims=True)
-    return np.choose(rng.integers(0, 3, (n, 1, 1)), (field, _soft(3 * field), np.abs(field)))
-
-
-def _patterns(rng: Generator, families: Mapping[str, Family], which: Integers, size: int) -> Floats:
-    """Textures [n,size,size] of the families `which` [n]: mean 0, deviation 1, either polarity."""
-    out = np.empty((len(which), size, size))
-    for index, family in enumerate(families.values()):
-        rows = np.flatnonzero(which == index)
-        if len(rows):
-            out[rows] = family(rng, len(rows), size)
-    out -= out.mean((1, 2), keepdims=True)
-    out *= (rng.choice((-1.0, 1.0), len(out)) / out.std((1, 2)))[:, None, None]
-    return np.clip(out, -2, 2, out=out)
-
 
 # --- figures ----------------------------------------------------------------------------------------------------------
 
@@ -215,10 +69,10 @@ def _bitmaps() -> tuple[Floats, Integers]:
     return digits.images / 16, digits.target.astype(np.int64)
 
 
-def _numbers(part: str, seed: int) -> Integers:
+def bitmaps(part: str, seed: int) -> Integers:
     """Numbers of the bitmaps in one part [10, per class]."""
     _, target = _bitmaps()
-    rng = _generator("parts", seed)
+    rng = generator("parts", seed)
     order = np.stack([rng.permutation(np.flatnonzero(target == c))[: sum(PARTS.values())] for c in range(len(CLASSES))])
     ends = np.cumsum(list(PARTS.values()))[:-1]
     return dict(zip(PARTS, np.split(order, ends, axis=1), strict=True))[part]
@@ -266,10 +120,10 @@ def _ridges(height: Floats) -> Floats:
 def _sketched(rng: Generator, ink: Floats) -> Floats:
     """Ink drawn by an unsteady hand: wobbling lines, varying pressure, paper grain."""
     n, size, _ = ink.shape
-    drift = size / 60 * _field(rng, 2 * n, size, 1 / 16).reshape(2, n, size, size)
+    drift = size / 60 * textures.field(rng, 2 * n, size, 1 / 16).reshape(2, n, size, size)
     place = np.indices(ink.shape, dtype=np.float64)
     place[1:] += drift
-    pressure = np.clip(0.85 + 0.2 * _field(rng, n, size, 1 / 16), 0.4, 1)
+    pressure = np.clip(0.85 + 0.2 * textures.field(rng, n, size, 1 / 16), 0.4, 1)
     drawn: Floats = ndimage.map_coordinates(ink, place, order=1) * pressure * rng.uniform(0.6, 1, ink.shape)
     return drawn
 
@@ -309,7 +163,7 @@ def _bytes(image: Floats) -> Bytes:
     return np.clip(np.rint(image * 255), 0, 255).astype(np.uint8)
 
 
-def _generator(purpose: str, seed: int) -> Generator:
+def generator(purpose: str, seed: int) -> Generator:
     return np.random.default_rng([seed, *purpose.encode()])
 
 
@@ -333,7 +187,7 @@ _TEXTURED: Mapping[str, _Recipe] = {
     "in_domain": _Recipe("test", FAMILIES, "own", 1, FAINT),
     "cue_conflict": _Recipe("test", FAMILIES, "other"),
     "stylized": _Recipe("test", UNSEEN, "any"),
-    "stylized_train": _Recipe("train", {"paint": _paint}, "any", COPIES, FAINT),
+    "stylized_train": _Recipe("train", {"paint": textures.paint}, "any", COPIES, FAINT),
 }
 _DRAWINGS: Mapping[str, Callable[[Generator, Floats], Floats]] = {
     "silhouette": lambda rng, height: _filled(height),
@@ -357,22 +211,38 @@ def digits(split: str, seed: int = 0, image_size: int = IMAGE_SIZE) -> MemorySou
 
 
 def _textured_split(split: str, seed: int, size: int, recipe: _Recipe) -> MemorySource:
-    rng = _generator(split, seed)
-    numbers = np.tile(_numbers(recipe.part, seed), recipe.copies)
+    numbers = np.tile(bitmaps(recipe.part, seed), recipe.copies)
     y = np.indices(numbers.shape)[0]
     turn = np.broadcast_to(np.arange(numbers.shape[1]), numbers.shape)
     others, any_ = (y + 1 + turn % (len(CLASSES) - 1)) % len(CLASSES), turn % len(recipe.families)
-    which = {"own": y, "other": others, "any": any_}[recipe.pairing].ravel()
-    y, numbers = y.ravel(), numbers.ravel()
-    mask = _filled(_heights(rng, numbers, size))
-    images = _render(rng, mask, _patterns(rng, recipe.families, which, size), recipe.faint)
-    names = [list(recipe.families)[w] for w in which]
-    return _source(split, y, images, numbers, names, None if recipe.pairing == "any" else which)
+    which = {"own": y, "other": others, "any": any_}[recipe.pairing]
+    source = textured(split, seed, size, numbers, which, recipe.families, recipe.faint)
+    return replace(source, bias=None) if recipe.pairing == "any" else source
+
+
+def textured(
+    split: str,
+    seed: int,
+    size: int,
+    numbers: Integers,
+    which: Integers,
+    families: Mapping[str, Family] = FAMILIES,
+    faint: float = FAINT,
+) -> MemorySource:
+    """Figures of the bitmaps `numbers` [10,n], a row for each class, in the textures of the families `which` [10,n].
+
+    `bias` is the number of the family. faint: share of the images whose texture is weak.
+    """
+    rng = generator(split, seed)
+    mask = _filled(_heights(rng, numbers.ravel(), size))
+    images = _render(rng, mask, textures.patterns(rng, families, which.ravel(), size), faint)
+    names = [list(families)[number] for number in which.flat]
+    return _source(split, np.indices(numbers.shape)[0].ravel(), images, numbers.ravel(), names, which.ravel())
 
 
 def _drawn_split(split: str, seed: int, size: int) -> MemorySource:
-    rng = _generator(split, seed)
-    numbers = _numbers("test", seed)
+    rng = generator(split, seed)
+    numbers = bitmaps("test", seed)
     y = np.indices(numbers.shape)[0].ravel()
     blur = 0.7 if split == "sketch" else 0.55  # smoother hills have cleaner ridges
     ink = _DRAWINGS[split](rng, _heights(rng, numbers.ravel(), size, blur))
@@ -381,11 +251,11 @@ def _drawn_split(split: str, seed: int, size: int) -> MemorySource:
 
 
 def _texture_split(split: str, seed: int, size: int) -> MemorySource:
-    rng = _generator(split, seed)
+    rng = generator(split, seed)
     y = np.repeat(np.arange(len(CLASSES)), COPIES * PARTS["train"])
-    field = _field(rng, len(y), size, 0.1)
+    field = textures.field(rng, len(y), size, 0.1)
     blotches = _filled(field - np.quantile(field, 0.65, axis=(1, 2), keepdims=True), 0.0)  # as large as a digit
-    images = _render(rng, blotches, _patterns(rng, FAMILIES, y, size), 0.0)
+    images = _render(rng, blotches, textures.patterns(rng, FAMILIES, y, size), 0.0)
     return _source(split, y, images, None, [list(FAMILIES)[c] for c in y], y)
 
 

@@ -10,7 +10,7 @@ import functools
 import gzip
 import hashlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from biasbed import record
 from biasbed.data.decoding import reading_file
 from biasbed.data.listing import reading
 from biasbed.data.source import MemorySource, Source
-from biasbed.datasets.base import Contents, some
+from biasbed.datasets.base import Contents, OnDisk, some
 from biasbed.datasets.of_domains import DomainDataSet
 from biasbed.errors import UsageError
 
@@ -38,17 +38,45 @@ RESAMPLING: Mapping[str, Image.Resampling] = {
 }
 
 
-class MNISTDomains(DomainDataSet):
-    """One that is made of MNIST's digits, shuffled together and dealt out to the domains in turn."""
+class MNISTFiles(OnDisk):
+    """One that is made of MNIST's digits, in their four files."""
 
     kind = "IDX files"
     images = sum(RELEASED.values())
-    is_computed = True
-    size = SIZE
     # torchvision's folder, below data_dir or below DomainBed's; or the files themselves
     places = ("MNIST/raw", "MNIST/MNIST/raw", "MNIST", "raw", ".")
     licence = "CC BY-SA 3.0"
     source = "torchvision.datasets.MNIST(<data_dir>, download=True)"
+
+    def digits(self, data_dir: Path) -> Digits:
+        """All digits; UsageError where they are missing or damaged."""
+        return _digits(self.folder(data_dir))
+
+    def of_files(self, data_dir: Path, fingerprint: Callable[[Digits], str]) -> Contents:
+        """What is there of them. fingerprint: of what is made of the digits."""
+        folder = self.folder(data_dir)
+        digits = _digits(folder)
+        counts = zip(RELEASED.items(), digits.parts, strict=True)
+        wrong = [(part, here, there) for (part, there), here in counts if here != there]
+        return Contents(
+            folder=folder,
+            files=[path.name for path in _files(folder).values()],
+            images=len(digits.labels),
+            labels=len(np.unique(digits.labels)),
+            fingerprint=lambda: fingerprint(digits),
+            are_images=False,
+            differences=tuple(f"{part} has {here:,} digits; the release has {there:,}" for part, here, there in wrong),
+        )
+
+    def _is_in(self, folder: Path) -> bool:
+        return bool(_files(folder))
+
+
+class MNISTDomains(MNISTFiles, DomainDataSet):
+    """One of several domains: digits, shuffled together and dealt out to them in turn."""
+
+    is_computed = True
+    size = SIZE
     classes: tuple[str, ...]
     names: tuple[tuple[str, ...], ...]  # of each domain: its identifier, and others
 
@@ -61,25 +89,13 @@ class MNISTDomains(DomainDataSet):
 
     def open_domains(self, data_dir: Path, seed: int = 0, image_size: int | None = None) -> dict[str, Source]:
         size = SIZE if image_size is None or SIZE % image_size else image_size
-        return dict(_opened(self, _digits(self.folder(data_dir)), seed, size))
+        return dict(_opened(self, self.digits(data_dir), seed, size))
 
     def fingerprint(self, data_dir: Path) -> str:
-        return self.origin(_digits(self.folder(data_dir)))
+        return self.origin(self.digits(data_dir))
 
     def contents(self, data_dir: Path) -> Contents:
-        folder = self.folder(data_dir)
-        digits = _digits(folder)
-        counts = zip(RELEASED.items(), digits.parts, strict=True)
-        wrong = [(part, here, there) for (part, there), here in counts if here != there]
-        return Contents(
-            folder=folder,
-            files=[path.name for path in _files(folder).values()],
-            images=len(digits.labels),
-            labels=len(np.unique(digits.labels)),
-            fingerprint=lambda: self.origin(digits),
-            are_images=False,
-            differences=tuple(f"{part} has {here:,} digits; the release has {there:,}" for part, here, there in wrong),
-        )
+        return self.of_files(data_dir, self.origin)
 
     def origin(self, digits: Digits) -> str:
         """Fingerprint of what the images are made of."""
@@ -93,9 +109,6 @@ class MNISTDomains(DomainDataSet):
     def made(self, digits: Digits, own: np.ndarray, domain: int, generator: Generator) -> tuple[np.ndarray, np.ndarray]:
         """(images [n,C,28,28], labels [n]) of a domain, of its own digits."""
         raise NotImplementedError
-
-    def _is_in(self, folder: Path) -> bool:
-        return bool(_files(folder))
 
 
 @dataclass(frozen=True)

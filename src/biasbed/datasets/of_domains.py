@@ -87,13 +87,6 @@ class DomainDataSet(OnDisk):
         """16 hex digits of its files and of what is made of them: the same for every seed."""
         raise NotImplementedError
 
-    def folder(self, data_dir: Path) -> Path:
-        """Where it is; UsageError where it is not."""
-        found = self.find(data_dir)
-        if found is None:
-            raise UsageError(self.missing(data_dir))
-        return found
-
 
 class FolderDomains(DomainDataSet):
     """One in folders `<domain>/<class>/<image>`."""

@@ -136,6 +136,31 @@ def _accuracy_full(one: Decisions) -> float:
     return measures.accuracy(int((one.rank == 1).sum()), len(one.rank))
 
 
+def _of_alignment(aligned: bool) -> Callable[[Decisions], float]:
+    def measure(one: Decisions) -> float:
+        if one.bias is None:
+            return NAN
+        chosen = one.right[(one.bias == one.label) == aligned]
+        return measures.accuracy(int(chosen.sum()), len(chosen)) if len(chosen) else NAN
+
+    return measure
+
+
+def _of_pairs(combine: Callable[[list[float]], float]) -> Callable[[Decisions], float]:
+    """Of the accuracies of the images of each class and bias that there are."""
+
+    def measure(one: Decisions) -> float:
+        if one.bias is None or not len(one.label):
+            return NAN
+        _, group = np.unique(
+            one.label.codes.astype(np.int64) * len(one.bias.names) + one.bias.codes, return_inverse=True
+        )
+        right, images = np.bincount(group, one.right).tolist(), np.bincount(group).tolist()
+        return combine([measures.accuracy(int(r), n) for r, n in zip(right, images, strict=True)])
+
+    return measure
+
+
 def _of_cues(name: str) -> Callable[[Decisions], float]:
     def measure(one: Decisions) -> float:
         counts = one.cue_counts()
@@ -150,6 +175,10 @@ MEASURES: Mapping[str, Callable[[Decisions], float]] = {
     "map": _mean_average_precision,
     "accuracy_full": _accuracy_full,
     "ece": _calibration,
+    "aligned_accuracy": _of_alignment(True),
+    "conflicting_accuracy": _of_alignment(False),
+    "worst_group_accuracy": _of_pairs(min),
+    "mean_group_accuracy": _of_pairs(lambda found: math.fsum(found) / len(found)),
     "shape_bias": _of_cues("shape_bias"),
     "shape_accuracy": _of_cues("shape_accuracy"),
     "texture_accuracy": _of_cues("texture_accuracy"),

@@ -21,6 +21,7 @@ REGISTRY = Registry(
         "folders": "biasbed.suites.folders:Folders",
         "domains": "biasbed.suites.domains:Domains",
         "domainbed": "biasbed.suites.domainbed:DomainBed",
+        "debiasing": "biasbed.suites.debiasing:Debiasing",
         "biasbed": "biasbed.suites.biasbed:BiasBed",
     },
     base="biasbed.suites.suite:Suite",

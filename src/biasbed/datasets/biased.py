@@ -1,0 +1,134 @@
+"""Data sets whose training images have a bias: a second attribute that nearly always goes with the class.
+
+An image is *aligned* where its bias value is the one that goes with its class, else *conflicting*. Bias values are
+numbered as the classes that they suggest, so that aligned images are those with `bias == y`. The *severity* is the
+percentage of conflicting images among those that train.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from biasbed import record
+from biasbed.data.listing import reading, scan
+from biasbed.data.source import Source
+from biasbed.datasets.base import letters
+from biasbed.errors import UsageError
+from biasbed.registry import Registry
+from biasbed.settings import nearest
+
+DATA_SETS = Registry(
+    "train",
+    {
+        "figures": "biasbed.datasets.figures:Figures",
+        "colored_mnist_10": "biasbed.datasets.colored_mnist:ColoredMNIST10",
+        "waterbirds": "biasbed.datasets.tables:Waterbirds",
+        "celeba": "biasbed.datasets.tables:CelebA",
+    },
+    kind="data set",
+)
+OWN = "biasbed.datasets.tables:OwnTable"  # what a folder of a user's own is
+ALIASES: Mapping[str, str] = {"coloredmnist": "colored_mnist_10"}  # other names, without case and punctuation
+ALIGNED, CONFLICTING = "aligned", "conflicting"
+S = TypeVar("S", bound=Source)
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The images of a data set, every one with its bias. severity: what it came to, in percent."""
+
+    train: Source
+    validation: Source
+    test: Source
+    severity: float
+
+
+class BiasedData:
+    """A data set with a bias, as a suite opens it; one that is in files is an `OnDisk` besides.
+
+    defaults: settings that go with its images, by dotted name. bias_type: what kind of thing its bias is.
+    """
+
+    name: str
+    bias_type: str = ""
+    defaults: ClassVar[Mapping[str, Any]] = {}
+
+    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Parts:
+        """The three parts.
+
+        severity: percent of conflicting images in training and validation; None: the usual one. seed: of all that is
+        drawn. image_size: of images that are made. UsageError where images are missing, or can't be had like that.
+        """
+        raise NotImplementedError
+
+
+def identifier(name: str) -> str:
+    """What a data set is filed under: one of the registry in any spelling, or a folder of one's own."""
+    known = {letters(own): own for own in DATA_SETS} | dict(ALIASES)
+    return known.get(letters(name), record.slug(name))
+
+
+def named(name: str, data_dir: Callable[[], Path]) -> BiasedData:
+    """The data set of a name, in any spelling; UsageError where there is none.
+
+    data_dir: gives the folder that holds data sets, and is asked where one of the user's own is looked for.
+    """
+    own = identifier(name)
+    if own in DATA_SETS:
+        found: BiasedData = DATA_SETS.load(own)()
+        return found
+    root = data_dir()
+    with reading():
+        folders = scan(root)[0]
+    if name not in folders:
+        raise UsageError(f"train={name}: {root} has no such data set{nearest(name, [*DATA_SETS, *folders])}")
+    own_table: BiasedData = resolve_name(OWN)(root / name)
+    return own_table
+
+
+# --- which images conflict --------------------------------------------------------------------------------------------
+
+
+def number_of_conflicting(severity: float, images: int) -> int:
+    """Of so many images of one class, rounded up: 23 of 4500 at 0.5 %. severity: in percent."""
+    return math.ceil(round(severity * images / 100, 9))  # what is whole but for the last digits is whole
+
+
+def drawn_biases(y: np.ndarray, severity: float, classes: int, generator: np.random.Generator) -> np.ndarray:
+    """The bias value [N] of images with the labels `y` [N]; of conflicting ones each other value is as likely.
+
+    With the same generator, an image that conflicts at one severity does so at every larger one, with the same value.
+    """
+    order, shift = generator.permutation(len(y)), generator.integers(1, classes, len(y))
+    found = y.astype(np.int64)
+    for label in range(classes):
+        own = order[y[order] == label]
+        rows = own[: number_of_conflicting(severity, len(own))]
+        found[rows] = (label + shift[rows]) % classes
+    return found
+
+
+def grouped(source: S) -> S:
+    """The images in groups by class and alignment, which say what they are.
+
+    Raises UsageError where there is no aligned or no conflicting image: then no score of both is defined.
+    """
+    assert source.bias is not None
+    is_aligned = source.bias == source.y
+    for word, images in ((ALIGNED, is_aligned.sum()), (CONFLICTING, (~is_aligned).sum())):
+        if not images:
+            raise UsageError(f"none of the {len(source)} images of '{source.name}' is {word}: there is no AC score")
+    try:
+        slugs = list(record.slugs(source.classes).values())
+    except ValueError as error:
+        raise UsageError(f"'{source.name}': {error}") from None
+    roles = {f"{c}-{word}": {"class": c, "alignment": word} for c in slugs for word in (ALIGNED, CONFLICTING)}
+    group = np.array(list(roles), dtype=object)[2 * source.y + ~is_aligned]
+    return replace(source, group=group, roles={name: roles[name] for name in roles if name in set(group.tolist())})

@@ -1,0 +1,241 @@
+"""Biased data sets of image files with a table that says of each its class, its part and its bias.
+
+A user's own is a folder with `metadata.csv`; Waterbirds and CelebA are read as they are released. Labels of a table can
+change without any image: they are in the fingerprint.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import numpy as np
+
+from biasbed import record
+from biasbed.data.decoding import EXTENSIONS
+from biasbed.data.folders import FolderSource
+from biasbed.data.listing import THREADS
+from biasbed.datasets.base import Contents, OnDisk, some
+from biasbed.datasets.biased import BiasedData, Parts
+from biasbed.errors import UsageError
+from biasbed.settings import nearest
+
+TRAIN, VALIDATION, TEST = "train", "validation", "test"
+SPLITS: Mapping[str, str] = {
+    **{TRAIN: TRAIN, "val": VALIDATION, VALIDATION: VALIDATION, TEST: TEST},
+    **{"0": TRAIN, "1": VALIDATION, "2": TEST},
+}
+CLOSE = 0.1  # part of a severity by which that of a table may be off what is asked for
+
+
+class Row(NamedTuple):
+    """What a table says of an image, in its own words; the image's path is relative to the folder."""
+
+    image: str
+    label: str
+    split: str
+    bias: str
+    line: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TableSource(FolderSource):
+    """Images in files whose labels and bias are from a table."""
+
+    def fingerprint(self) -> str:
+        assert self.bias is not None
+        return self._digest(self._sizes, self.bias.astype(np.int64).tobytes())
+
+
+class TableData(OnDisk, BiasedData):
+    """One with a table; its classes are those of the table, sorted, unless it names them.
+
+    labels, biases: word of the table -> class, and the class that this bias suggests; without any, words are classes.
+    """
+
+    kind = "images with a table"
+    file = "metadata.csv"
+    columns = ("image", "class", "split", "bias")
+    labels: Mapping[str, str] = {}
+    biases: Mapping[str, str] = {}
+
+    @property
+    def num_classes(self) -> int:
+        return len(set(self.labels.values()))
+
+    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Parts:
+        folder = self.folder(data_dir)
+        rows = self._checked(folder)
+        train, validation, test = (self._part(folder, rows, part) for part in (TRAIN, VALIDATION, TEST))
+        assert train.bias is not None
+        share = 100 * float((train.bias != train.y).mean())
+        if severity is not None and abs(share - severity) > CLOSE * severity:
+            raise UsageError(
+                f"data.severity={severity:g}: of the training images of {folder / self.file}, {share:.3g} % conflict; "
+                "leave it out"
+            )
+        return Parts(train, validation, test, round(share, 1) if severity is None else severity)
+
+    def contents(self, data_dir: Path) -> Contents:
+        folder = self.folder(data_dir)
+        whole = self._part(folder, self._checked(folder))
+        known = self.images in (0, len(whole))
+        differences = () if known else (f"{len(whole):,} images; the release has {self.images:,}",)
+        return Contents(folder, whole.ids, len(whole), whole.num_labels, whole.fingerprint, differences=differences)
+
+    def rows(self, folder: Path) -> Iterator[Row]:
+        """What the table says; UsageError where it can't be read, or lacks a column."""
+        image, label, split, bias = self.columns
+        for line, row in read(folder / self.file, self.columns):
+            yield Row(row[image], row[label], row[split], row[bias], line)
+
+    def _is_in(self, folder: Path) -> bool:
+        return (folder / self.file).is_file()
+
+    def _part(self, folder: Path, rows: Sequence[Row], part: str = "") -> TableSource:
+        """The images of one part, or all, in the order of the rows; UsageError where the table doesn't fit."""
+        classes = tuple(dict.fromkeys(self.labels.values())) or tuple(sorted({row.label for row in rows}))
+        number = {name: at for at, name in enumerate(classes)}
+        suggested = self.biases or self.labels or {name: name for name in classes}
+        for row in rows:
+            if row.bias not in suggested:
+                hint = "the class that the image's shortcut suggests" if not self.biases else some(list(suggested))
+                raise UsageError(f"{self._at(folder, row)}: unknown bias '{row.bias}': expected {hint}")
+        chosen = [row for row in rows if not part or SPLITS[row.split.lower()] == part]
+        if not chosen:
+            raise UsageError(f"{folder / self.file} has no image with the split '{part}'")
+        labels = self.labels or {name: name for name in classes}
+        return TableSource(
+            name=self.name if part in ("", TRAIN) else f"{self.name}_{part}",
+            classes=classes,
+            y=np.array([number[labels[row.label]] for row in chosen], dtype=np.int64),
+            bias=np.array([number[suggested[row.bias]] for row in chosen], dtype=np.int64),
+            ids=[row.image for row in chosen],
+            root=folder,
+        )
+
+    def _checked(self, folder: Path) -> list[Row]:
+        """All rows in the order of their images; UsageError where one of them is wrong but for its bias."""
+        rows = sorted(self.rows(folder))
+        for row in rows:
+            if row.split.lower() not in SPLITS:
+                hint = nearest(row.split, [TRAIN, VALIDATION, TEST])
+                raise UsageError(f"{self._at(folder, row)}: unknown split '{row.split}'{hint}")
+            if self.labels and row.label not in self.labels:
+                raise UsageError(
+                    f"{self._at(folder, row)}: unknown class '{row.label}': expected {some(list(self.labels))}"
+                )
+            path = PurePosixPath(row.image)
+            if not row.label or path.is_absolute() or ".." in path.parts or path.suffix.lower() not in EXTENSIONS:
+                raise UsageError(
+                    f"{self._at(folder, row)}: expected a class and the path of an image below that folder, not "
+                    f"'{row.label}' and '{row.image}'"
+                )
+        twice = [name for name, count in Counter(row.image for row in rows).items() if count > 1]
+        if twice:
+            raise UsageError(f"{folder / self.file} has the image '{twice[0]}' twice")
+        _refuse_missing(folder, [row.image for row in rows])
+        return rows
+
+    def _at(self, folder: Path, row: Row) -> str:
+        return f"{folder / self.file}, line {row.line}"
+
+
+def read(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """(number of the line, its entries by column) of each row of a CSV table with a head.
+
+    Raises UsageError where it can't be read, lacks one of the columns or has a row of another length.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, strict=True)
+            heads = next(reader, [])
+            missing = [name for name in columns if name not in heads]
+            if missing:
+                raise UsageError(
+                    f"{path} lacks the column {' and '.join(missing)}: its first line is {','.join(heads)}"
+                )
+            for row in reader:
+                if row and len(row) != len(heads):
+                    raise UsageError(f"{path}, line {reader.line_num}: {len(row)} entries for {len(heads)} columns")
+                if row:
+                    yield reader.line_num, dict(zip(heads, map(str.strip, row), strict=True))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"can't read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
+    """UsageError for a file of the table that is not there."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        there = list(pool.map(lambda name: os.path.isfile(folder / name), names, chunksize=256))
+    missing = [name for name, is_there in zip(names, there, strict=True) if not is_there]
+    if missing:
+        raise UsageError(f"{folder} lacks {len(missing)} of the {len(names)} images of its table: {some(missing, 3)}")
+
+
+class OwnTable(TableData):
+    """A user's own folder with a `metadata.csv`, of which nothing is known."""
+
+    images = 0
+    licence = "yours"
+    source = "your own"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.name, self.places = record.slug(folder.name), (folder.name,)
+
+    def find(self, data_dir: Path) -> Path | None:
+        return self._folder if self._is_in(self._folder) else None
+
+
+class Waterbirds(TableData):
+    """Birds of land and water in front of either (Sagawa, Koh, Hashimoto and Liang 2020), in the version released.
+
+    Of 4,795 training images 240 conflict; validation and test have as many in front of each within a class.
+    """
+
+    name = "waterbirds"
+    bias_type = "background"
+    images = 11_788
+    columns = ("img_filename", "y", "split", "place")
+    labels: Mapping[str, str] = {"0": "landbird", "1": "waterbird"}
+    places = (
+        *("waterbirds", "waterbird_complete95_forest2water2", "waterbirds/waterbird_complete95_forest2water2"),
+        *("waterbirds_v1.0", "cub/data/waterbird_complete95_forest2water2"),
+    )
+    archives = ("waterbird_complete95_forest2water2.tar.gz",)
+    licence = "unclear: those of CUB-200-2011 (non-commercial) and Places"
+    source = "https://github.com/kohpangwei/group_DRO"
+
+
+class CelebA(TableData):
+    """Faces with blond or other hair, which goes with gender (Liu et al. 2015; Sagawa et al. 2020)."""
+
+    name = "celeba"
+    bias_type = "gender"
+    images = 202_599
+    file = "list_attr_celeba.csv"
+    partition = "list_eval_partition.csv"
+    columns = ("image_id", "Blond_Hair", "partition", "Male")
+    labels: Mapping[str, str] = {"-1": "not_blond", "0": "not_blond", "1": "blond"}
+    biases: Mapping[str, str] = {"-1": "blond", "0": "blond", "1": "not_blond"}
+    places = ("celeba", "celebA", "celeba_v1.0", "celeba/data", "celebA/data")
+    archives = ("img_align_celeba.zip", "celeba.zip")
+    licence = "its own: non-commercial research"
+    source = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html, its two lists as tables (.csv)"
+
+    def rows(self, folder: Path) -> Iterator[Row]:
+        image, label, split, bias = self.columns
+        splits = {row[image]: row[split] for _, row in read(folder / self.partition, (image, split))}
+        inner = "img_align_celeba"
+        below = f"{inner}/{inner}" if (folder / inner / inner).is_dir() else inner
+        for line, row in read(folder / self.file, (image, label, bias)):
+            if row[image] not in splits:
+                raise UsageError(f"{folder / self.partition} has no line for '{row[image]}'")
+            yield Row(f"{below}/{row[image]}", row[label], splits[row[image]], row[bias], line)

@@ -1,0 +1,152 @@
+"""Align-Conflict protocol: train where a bias goes with nearly every class, test where it tells less or nothing.
+
+`train=<data set>` is one of `datasets/biased.py`, or a folder of your own with a `metadata.csv`; `data.severity` is the
+percentage of bias-conflicting training images. Data set and severity make the cell; the block is the data set, since
+its severities are no independent data. What is drawn follows from `data.seed`, whatever the training's seed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from biasbed import record
+from biasbed.algorithms.requests import StreamRequest
+from biasbed.config import Auto, Config
+from biasbed.data import transforms
+from biasbed.data.source import Source
+from biasbed.datasets import biased
+from biasbed.datasets.base import OnDisk
+from biasbed.datasets.biased import ALIGNED, CONFLICTING, BiasedData
+from biasbed.errors import UsageError
+from biasbed.record import Derived, MetricName
+from biasbed.settings import setting
+from biasbed.suites.sets import EvaluationSet
+from biasbed.suites.suite import OpenSuite, Suite, choose
+from biasbed.tasks import MULTI_CLASS
+
+EMBEDDED = "figures"  # what is trained on unless a data set is named
+AC_SCORE = "ac_score"
+MEASURES = (
+    *MULTI_CLASS.measures,
+    *("aligned_accuracy", "conflicting_accuracy", "worst_group_accuracy", "mean_group_accuracy"),
+)
+# What all methods have on all data sets; see docs/debiasing.md for what is known of the published runs.
+EVERYWHERE: Mapping[str, Any] = {
+    **{"optim.name": "adam", "optim.lr_batch": None, "optim.weight_decay": 0.0},
+    **{"optim.schedule": "constant", "optim.warmup": 0.0},
+}
+PHOTOGRAPHS: Mapping[str, Any] = {
+    **{"backbone": "resnet18", "image_size": 224, "epochs": 100, "batch_size": 64, "optim.lr": 1e-4},
+    **{"augment.crop_scale": 0.9},
+}
+
+
+@dataclass(frozen=True)
+class DebiasingData:
+    """Which images there are."""
+
+    severity: float | Auto = setting(
+        "auto", "percent of bias-conflicting training images (auto: 5, of a table what it has)", cell=True
+    )
+    seed: int = setting(0, "of all that is drawn of the images, whatever the training's seed", ge=0, le=2**31 - 1)
+
+    def __post_init__(self) -> None:
+        if self.severity != "auto" and not 0 < float(self.severity) < 100:
+            raise ValueError(f"data.severity={self.severity}: percent, above 0 and below 100")
+
+
+@dataclass(frozen=True)
+class DebiasingSettings(Config):
+    """What this suite alone can be told."""
+
+    data: DebiasingData = DebiasingData()
+
+
+class Debiasing(Suite[DebiasingSettings]):
+    """The suite of one biased data set at one severity."""
+
+    Settings = DebiasingSettings
+
+    @classmethod
+    def defaults_for(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One protocol for all methods, by data set."""
+        name = biased.identifier(_named(str(given.get("train", "auto"))))
+        own = biased.DATA_SETS.load(name).defaults if name in biased.DATA_SETS else {}
+        return {**EVERYWHERE, **PHOTOGRAPHS, **own}
+
+    @functools.cached_property
+    def data_set(self) -> BiasedData:
+        """The data set; UsageError where there is none of that name."""
+        if self.config.train == "none":
+            raise UsageError(f"the suite '{self.name}' needs train=<data set>: {', '.join(biased.DATA_SETS)}")
+        return biased.named(_named(self.config.train), lambda: self.data_root)
+
+    def data_sets(self) -> tuple[OnDisk, ...]:
+        """The one that is named, if it is in files; else all that are."""
+        names = biased.DATA_SETS if self.config.train in ("auto", "none") else [self.config.train]
+        found = (biased.named(name, lambda: self.data_root) for name in names)
+        return tuple(data for data in found if isinstance(data, OnDisk))
+
+    def open(self) -> OpenSuite:
+        """UsageError where images are missing, or a part has no aligned or no conflicting ones."""
+        config, data = self.config, self.data_set
+        severity = None if config.data.severity == "auto" else float(config.data.severity)
+        root = self.data_root if isinstance(data, OnDisk) else Path()
+        parts = data.parts(root, severity, config.data.seed, config.image_size)
+        train, names = parts.train, (f"{data.name}_val", f"{data.name}_test")
+        validation, test = map(self._set, names, (parts.validation, parts.test))
+        choose([test.name], config.sets)
+        return OpenSuite(
+            name=self.name,
+            classes=train.classes,
+            task=MULTI_CLASS,
+            training={data.name: lambda: train},
+            train_name=data.name,
+            train_transform=transforms.training(config.image_size, config.augment),
+            validation=(validation,),
+            sets=(test,),
+            monitor=str(MetricName("val", AC_SCORE, validation.name)),
+            fingerprint=record.digest([source.fingerprint() for source in (train, validation.source, test.source)]),
+            store=self.store,
+            cell=f"{data.name}-{record.slug(f'{parts.severity:g}')}",
+            derivations=(*_derived("val", validation), *_derived("test", test)),
+            bias_type=data.bias_type,
+            usual=StreamRequest(drop_last=True),
+        )
+
+    def _set(self, name: str, source: Source) -> EvaluationSet:
+        return EvaluationSet(
+            name,
+            biased.grouped(source),
+            transforms.fitted(self.config.image_size),
+            measures=MEASURES,
+            preprocessing=f"resized to {self.config.image_size} x {self.config.image_size}, bilinear",
+            block=self.data_set.name,
+        )
+
+
+def _named(train: str) -> str:
+    return EMBEDDED if train == "auto" else train
+
+
+def _derived(phase: str, entry: EvaluationSet) -> Iterator[Derived]:
+    """What follows from the accuracies of aligned and of conflicting images, pooled over classes and by class."""
+
+    def metric(measure: str, group: str | None = None) -> str:
+        return str(MetricName(phase, measure, entry.name, group))
+
+    def value(measure: str, function: str, *inputs: str, unit: str = "%", higher_is_better: bool = True) -> Derived:
+        return Derived(phase, measure, entry.name, function, inputs, unit=unit, higher_is_better=higher_is_better)
+
+    aligned, conflicting = (metric(f"{word}_accuracy") for word in (ALIGNED, CONFLICTING))
+    yield value(AC_SCORE, "harmonic_mean", aligned, conflicting)
+    yield value("accuracy_difference", "difference", aligned, conflicting, higher_is_better=False)
+    yield value("equality_of_opportunity_pooled", "mean_ratio", conflicting, aligned, unit="ratio")
+    pairs = [[f"{c}-{word}" for word in (CONFLICTING, ALIGNED)] for c in record.slugs(entry.source.classes).values()]
+    both = [metric("accuracy", group) for pair in pairs if set(pair) <= set(entry.source.roles) for group in pair]
+    if both:
+        yield value("equality_of_opportunity", "mean_ratio", *both, unit="ratio")
