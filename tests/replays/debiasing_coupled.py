@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from biasbed import algorithms, networks
 from biasbed.algorithms.base import Algorithm, TrainData
+from biasbed.algorithms.contrastive import contrastive
 from biasbed.algorithms.hsic import hsic, median_width
 from biasbed.algorithms.lnl import negative_entropy, reverse
 from biasbed.batch import Batch
@@ -108,6 +109,18 @@ def replay_biascon(case: Case) -> None:
     # Theirs adds 1e-9 inside the logarithm.
     close(found, case["loss"], 1e-6, 1e-9)
     close(torch.autograd.grad(found, table)[0], case["grad_features"], 1e-6, 5e-7)
+
+
+def replay_weighted_pairs(case: Case) -> None:
+    """The contrastive loss where pairs have weights between 0 and 2, as SoftCon gives them."""
+    table, weights = torch.tensor(case["features_two_views"], requires_grad=True), torch.tensor(case["pair_weight"])
+    same = torch.tensor(case["y_contrastive"])
+    weights = weights * (same[:, None] == same[None, :])
+    h = functional.normalize(table, dim=-1).transpose(0, 1)
+    found = contrastive(h, weights, float(case["temperature"]))
+    # Theirs adds 1e-9 inside the logarithm.
+    close(found, case["contrastive"], 1e-5, 1e-6)
+    close(torch.autograd.grad(found, table)[0], case["grad_features"], 2e-4, 2e-6)
 
 
 # --- ReBias -----------------------------------------------------------------------------------------------------------
@@ -240,6 +253,7 @@ REPLAYS: Mapping[str, Callable[[Case], None]] = {
     "debiasing/end_c_one_bias": replay_end,
     "debiasing/end_*": replay_end,
     "debiasing/biascon_extra": replay_biascon,
+    "debiasing/softcon_[ab]*": replay_weighted_pairs,
     "debiasing/hsic_*": replay_hsic,
     "debiasing/rebias_sigma": replay_widths,
     "debiasing/rebias_step": replay_rebias,
@@ -247,6 +261,13 @@ REPLAYS: Mapping[str, Callable[[Case], None]] = {
     "debiasing/lnl_spatial": replay_lnl_spatial,
 }
 UNCOMPARED: Mapping[str, Mapping[str, str]] = {
+    "debiasing/softcon_[ab]*": {
+        "bias_features": "the pairs' weights are given",
+        "pair_weight": "a common factor of all weights cancels",
+        **dict.fromkeys(
+            ("logits", "ce", "ce_weight", "total", "grad_logits"), "SoftCon's second term is cross-entropy"
+        ),
+    },
     "debiasing/end_c_one_bias": {**REF, "beta": "all images have one bias: no pair is parallel"},
     "debiasing/end_*": REF,
     "debiasing/hsic_*": dict.fromkeys(("biased", "biased_grad_x", "biased_grad_y", "minus_biased"), BIASED),
