@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from biasbed import cli
 from biasbed.algorithms.base import Progress
 from biasbed.algorithms.biascon import prior
 from biasbed.algorithms.hsic import hsic, median_width
+from biasbed.algorithms.make import from_checkpoint
 from biasbed.errors import UsageError
 from biasbed.networks import build, surgery
+from helpers.commands import ROOT
 from helpers.making import batch_for, images, make, steps
 
 
@@ -119,3 +123,18 @@ def test_independence_at_its_edges() -> None:
     assert found == 0
     assert not slope.any()
     assert median_width([torch.zeros(4, 2)]) == 1
+
+
+@pytest.mark.slow
+def test_how_many_biases_there_are_goes_along_with_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
+    suite = f"{ROOT}/tests/helpers/toy_suite.py:Shades"
+    words = ["train", "--suite", suite, "--data.labels", "yes", "--epochs", "1", "--tracking", "offline"]
+    assert cli.main([*words, "--algorithm", "lnl", "--backbone", "simple_conv"]) == 0
+    (path,) = tmp_path.rglob("last.ckpt")
+    biases = torch.load(path, weights_only=False)["train_data"]["num_biases"]
+    assert biases > 1
+    trained: Any = from_checkpoint(path).algorithm
+    assert trained.predictor.layers[-1].out_features == biases
