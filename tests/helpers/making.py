@@ -66,7 +66,7 @@ def make(
     backbone: usually `resnet10`, and a smaller one for the many methods that ask it for nothing but features.
     """
     cls = algorithms.load(name)
-    backbone = backbone or ("timm:test_resnet" if cls.uses & {"domain", "bias"} else "resnet10")
+    backbone = backbone or ("timm:test_resnet" if "domain" in cls.uses else "resnet10")
     group = group or Group()
     torch.manual_seed(seed)
     setup = Setup(
