@@ -35,14 +35,17 @@ BUSY: Mapping[str, Mapping[str, Any]] = {
     "helpers.toys:Coupled": {"label": 4},  # of eight images the fifth is, so that one of two processes has none
 }
 # Methods whose steps go the same ways as another's, by other formulas.
-LIKE: Mapping[str, str] = {"vrex": "irm", "group_dro": "irm", "mixup": "erm", "mmd": "coral", "cdann": "dann"}
+LIKE: Mapping[str, str] = {
+    **{"vrex": "irm", "group_dro": "irm", "mixup": "erm", "mmd": "coral", "cdann": "dann"},
+    **{"biascon": "end", "rebias": "coral", "lnl": "dann"},
+}
 # Networks in place of prepared ones: the same layout, narrow, at random weights.
 STAND_INS: Mapping[str, Mapping[str, Any]] = {
     "style": {"width": 4, "size": 32},
     "cae": {"width": 8, "size": 32},
     "edsr": {"width": 8, "size": 32},
 }
-EXAMPLES, CLASSES, DOMAINS = 40, 5, 3
+EXAMPLES, CLASSES, DOMAINS, BIASES = 40, 5, 3, 2
 
 
 def make(
@@ -77,7 +80,7 @@ def make(
         prepared=_stand_in,
     )
     algorithm = cls(build_settings(cls.HParams, dict(BUSY.get(name, {}) if hparams is None else hparams)), setup)
-    algorithm.on_train_data(TrainData(EXAMPLES, num_classes, num_domains=DOMAINS))
+    algorithm.on_train_data(TrainData(EXAMPLES, num_classes, DOMAINS, BIASES))
     group.seed(seed)
     algorithm.start()
     algorithm.share_gradients()
@@ -153,10 +156,18 @@ def in_domains(batch: Batch) -> Batch:
     return replace(found, x=found.x * shade, domain=numbers, parts=DOMAINS, extra=batch.extra)
 
 
+def with_bias(batch: Batch) -> Batch:
+    """With a bias that goes with the class for every image but each third."""
+    if batch.bias is None:
+        index = torch.arange(len(batch))
+        batch.bias = (index % CLASSES + (index % 3 == 0)) % BIASES
+    return batch
+
+
 def batch_for(algorithm: Algorithm, shape: str = "one_source") -> Batch:
     """The batch as the engine hands it over: with the streams and views asked for, without undeclared columns; in equal
     parts of domains, where the method uses them."""
-    batch = SHAPES[shape]()
+    batch = with_bias(_plain(max(2, algorithm.at_least)) if shape == "smallest" else SHAPES[shape]())
     if "domain" in algorithm.uses:
         batch = in_domains(batch)
     requests = type(algorithm).streams(algorithm.hparams)
@@ -164,7 +175,10 @@ def batch_for(algorithm: Algorithm, shape: str = "one_source") -> Batch:
     if views > 1:
         batch.x = torch.stack([images(len(batch), *batch.x.shape[2:], seed=view) for view in range(views)], 1)
     for name in requests.keys() - {MAIN}:
-        extra = _plain(6, *batch.x.shape[-2:])
+        extra = with_bias(_plain(6, *batch.x.shape[-2:]))
+        copies = len(requests[name].views)
+        if copies > 1:
+            extra.x = torch.stack([images(6, *batch.x.shape[-2:], seed=view) for view in range(copies)], 1)
         batch.extra = {**batch.extra, name: replace(extra, y=extra.y if requests[name].labelled else None)}
     return prepare(batch, algorithm.uses, torch.device("cpu"))
 

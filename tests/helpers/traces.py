@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, Progress, Setup, TrainData
-from biasbed.batch import Batch
+from biasbed.algorithms.requests import Pass, StreamRequest
+from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
 from biasbed.compute.optim import begins_anew, make_optimizer, rate_factor
 from biasbed.compute.precision import Precision
@@ -35,7 +36,7 @@ from biasbed.tasks import MultiClass, MultiLabel
 from biasbed.training.reading import prepare
 from replays import weights_by_formula
 
-BACKBONE, CLASSES, DOMAINS, SIDE, EXAMPLES = "timm:test_resnet", 5, 4, 33, 8
+BACKBONE, CLASSES, DOMAINS, BIASES, SIDE, EXAMPLES = "timm:test_resnet", 5, 4, 2, 33, 8
 EPOCHS, PER_EPOCH = 3, 2
 STEPS = EPOCHS * PER_EPOCH
 
@@ -81,6 +82,12 @@ CASES: Mapping[str, Case] = {
     "dann": Case("dann", ADVERSARIAL),
     "dann_in_parts": Case("dann", {**ADVERSARIAL, "d_steps": 2, "depth": 2}, accumulate=2),
     "cdann": Case("cdann", ADVERSARIAL),
+    "end": Case("end", {"alpha": 2.0, "beta": 3.0}),
+    "end_tanh": Case("end", {"tanh": True}),
+    "biascon": Case("biascon", {"ce_weight": 0.5, "pairs": 6}),
+    "rebias": Case("rebias", {"weight": 30.0, "biased_weight": 20.0, "width": 2.0}),
+    "rebias_median": Case("rebias", {"weight": 30.0, "biased_weight": 20.0}),
+    "lnl": Case("lnl", {"entropy_weight": 0.5, "reversal": 0.7}),
     "mldg_ring": Case("mldg", {"pairing": "ring"}),
     "erm_in_parts": Case("erm", optim=Optim(**SGD, nesterov=True, schedule="cosine"), accumulate=3),
     "erm_restarts": Case(
@@ -100,6 +107,7 @@ def train(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> T
     """
     algorithm = start(case, dtype, noise)
     batch = batch_for(case, algorithm, dtype)
+    look(algorithm, batch)
     trace: Trace = {}
     with watched(case.algorithm, trace):
         for number in range(STEPS):
@@ -109,6 +117,16 @@ def train(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> T
     with torch.no_grad():
         logits = algorithm.eval().predict(batch.x)
     return {**trace, "logits": logits.flatten().tolist(), "norms": torch.stack(state).tolist()}
+
+
+def look(algorithm: Algorithm, batch: Batch) -> None:
+    """The method's passes over the training images, which are all in the batch."""
+    algorithm.eval()
+    for phase in algorithm.stages():
+        if isinstance(phase, Pass):
+            with torch.no_grad():
+                phase.keep(phase.look(batch))
+    algorithm.train()
 
 
 def step(case: Case, algorithm: Algorithm, batch: Batch, number: int) -> Mapping[str, Tensor]:
@@ -147,7 +165,7 @@ def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> A
     setup = Setup(
         num_classes=CLASSES,
         task=MultiLabel() if case.multi_label else MultiClass(),
-        network=lambda: _filled(build(BACKBONE, CLASSES), next(numbers), dtype, noise),
+        network=lambda name=BACKBONE: _filled(build(name, CLASSES), next(numbers), dtype, noise),
         optimizer=lambda parameters: make_optimizer(case.optim, EXAMPLES, parameters, head_parameters(algorithm)),
         group=group,
         precision=Precision(),
@@ -156,7 +174,7 @@ def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> A
     )
     algorithm: Algorithm = cls(build_settings(cls.HParams, case.hparams), setup)
     networks = list(algorithm.children())
-    algorithm.on_train_data(TrainData(EXAMPLES, CLASSES, DOMAINS))
+    algorithm.on_train_data(TrainData(EXAMPLES, CLASSES, DOMAINS, BIASES if "bias" in cls.uses else 0))
     for module in algorithm.children():
         if module not in networks:
             _filled(module, next(numbers), dtype, noise)
@@ -186,7 +204,18 @@ def batch_for(case: Case, algorithm: Algorithm, dtype: torch.dtype = torch.float
     domain = index * DOMAINS // EXAMPLES if apart else index % DOMAINS
     batch = Batch(torch.from_numpy(x if algorithm.views > 1 else x[:, 0]).to(dtype), y, index, domain, index % 2)
     batch.parts = DOMAINS if apart else 1
+    for name, request in type(algorithm).streams(algorithm.hparams).items():
+        if name != MAIN:
+            batch.extra = {**batch.extra, name: _extra(random, request, case.side, dtype)}
     return prepare(batch, algorithm.uses, torch.device("cpu"))
+
+
+def _extra(random: np.random.RandomState, request: StreamRequest, side: int, dtype: torch.dtype) -> Batch:
+    """Noise, as many images as are asked for, in as many views."""
+    count = request.size or EXAMPLES
+    x = torch.from_numpy(random.random_sample((count, len(request.views), 3, side, side))).to(dtype)
+    index = torch.arange(count)
+    return Batch(x if len(request.views) > 1 else x[:, 0], index % CLASSES, index, bias=index % BIASES)
 
 
 def distance(found: Trace, stored: Trace) -> float:

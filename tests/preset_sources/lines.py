@@ -181,6 +181,10 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "mmd": {"gamma": 1.0},
     "dann": ADVERSARIAL,
     "cdann": ADVERSARIAL,
+    "end": {"alpha": 0.1, "beta": 0.1, "tanh": False},
+    "biascon": {"ce_weight": 1.0, "temperature": 0.07, "pairs": 64, "balanced": True},
+    "rebias": {"weight": 1.0, "biased_weight": 1.0, "biased_backbone": "simple_conv_1x1", "width": None},
+    "lnl": {"entropy_weight": 0.01, "reversal": 0.1},
 }
 # Settings that a method chooses otherwise than the suites.
 CHOSEN: Mapping[str, Mapping[str, Any]] = {name: {"optim.beta1": 0.5, "optim.beta2": 0.9} for name in ("dann", "cdann")}

@@ -184,7 +184,8 @@ def acting(case: Case) -> dict[str, Any]:
     own = common | OPTIMIZERS[case.optim.name] | SCHEDULES[case.optim.schedule]
     own |= {"restarts"} if case.optim.restarts else set()
     optim = {name: value for name, value in flatten(case.optim).items() if name in own}
-    values = {"hparams": {name: value for name, value in hparams.items() if name not in idle}, "optim": optim}
+    own_ones = {name: value for name, value in hparams.items() if name not in idle and value is not None}
+    values = {"hparams": own_ones, "optim": optim}
     return {f"{group}.{name}": value for group, found in values.items() for name, value in found.items()}
 
 
@@ -204,6 +205,7 @@ def slightly_other(value: Any, bound: float | None) -> Any:
     if isinstance(value, float):
         return value * (1 + 1e-6)
     words = {"sgd": "adam", "adam": "adamw", "adamw": "adam", "cosine": "step", "split": "ring", "ring": "split"}
+    words |= {"simple_conv_1x1": "simple_conv"}
     return words.get(value, "cosine")
 
 

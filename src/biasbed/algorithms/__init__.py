@@ -32,6 +32,10 @@ REGISTRY = Registry(
         "mmd": "biasbed.algorithms.mmd:MMD",
         "dann": "biasbed.algorithms.dann:DANN",
         "cdann": "biasbed.algorithms.cdann:CDANN",
+        "end": "biasbed.algorithms.end:EnD",
+        "biascon": "biasbed.algorithms.biascon:BiasCon",
+        "rebias": "biasbed.algorithms.rebias:ReBias",
+        "lnl": "biasbed.algorithms.lnl:LNL",
     },
     base="biasbed.algorithms.base:Algorithm",
 )

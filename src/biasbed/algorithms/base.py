@@ -92,6 +92,7 @@ class TrainData:
     num_examples: int
     num_classes: int
     num_domains: int
+    num_biases: int = 0  # values of the column `bias`; 0 for a method that does not use it
 
 
 @dataclass

@@ -115,6 +115,7 @@ def from_checkpoint(path: Path, named: str = "auto", where: str = "") -> Trained
 def _train_data(values: Mapping[str, Any], classes: int) -> TrainData:
     """What the method learnt of its data; ValueError where that would make a network of another size."""
     data = TrainData(**values)
-    if data.num_classes != classes or not all(isinstance(n, int) and n > 0 for n in values.values()):
+    least = {name: 0 if name == "num_biases" else 1 for name in values}
+    if data.num_classes != classes or not all(isinstance(n, int) and n >= least[name] for name, n in values.items()):
         raise ValueError(f"it has {classes} classes, and its training data is said to be {data}")
     return data

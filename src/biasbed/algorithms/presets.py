@@ -38,6 +38,28 @@ IMAGENET_CROPS: Recipe = {
     "augment.crop_ratio": (3 / 4, 4 / 3),
     "augment.flip": True,
 }
+# torch's Adam at its usual rate, as programs for Biased-MNIST have it.
+ADAM: Recipe = {
+    "optim.name": "adam",
+    "optim.lr": 1e-3,
+    "optim.lr_batch": None,
+    "optim.momentum": OPEN,
+    "optim.nesterov": OPEN,
+    "optim.beta1": 0.9,
+    "optim.beta2": 0.999,
+    "optim.weight_decay": 1e-4,
+}
+# Images of 28 pixels as they are, and the network of ReBias.
+BIASED_MNIST: Recipe = {
+    "backbone": "simple_conv",
+    "init": "scratch",
+    "image_size": 28,
+    "augment.crop": False,
+    "augment.crop_scale": OPEN,
+    "augment.crop_ratio": OPEN,
+    "augment.flip": False,
+    "precision": "fp32",
+}
 IMAGENET_WEIGHTS = "named:IMAGENET1K_V1"
 
 

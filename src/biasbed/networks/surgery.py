@@ -188,6 +188,53 @@ def split_norms(resnet: nn.Module) -> tuple[nn.ModuleList, list[SplitNorm]]:
     return twins, places
 
 
+def replace_last_activation(backbone: nn.Module, activation: nn.Module) -> None:
+    """Put another activation in place of the ReLU that gives a network's last features.
+
+    That is the last of a small network's layers, or that of a ResNet's last block: torchvision's blocks call one module
+    after each of their norms, and it is replaced in all of these. UsageError where there is none.
+    """
+    layers = getattr(backbone, "layers", None)
+    if isinstance(layers, nn.Sequential) and isinstance(layers[-1], nn.ReLU):
+        layers[-1] = activation
+        return
+    block = stages(backbone)[-1][-1]
+    names = [name for name, module in block.named_children() if isinstance(module, nn.ReLU)]
+    if not names:
+        raise UsageError(f"{type(backbone).__name__} has no ReLU at its end that could be another activation")
+    setattr(block, names[-1], activation)
+
+
+@dataclass(frozen=True, eq=False)
+class Middle:
+    """Half-way through a network.
+
+    before: the modules up to there; after: the first one after it, whose input is the map [N,C,H,W] or the features
+    [N,C] there; channels: C.
+    """
+
+    before: list[nn.Module]
+    after: nn.Module
+    channels: int
+
+
+def middle(backbone: nn.Module) -> Middle:
+    """The middle of a ResNet, after its second stage, or of a small network, after half of its ReLUs (or one more).
+
+    UsageError for any other network.
+    """
+    layers = getattr(backbone, "layers", None)
+    if isinstance(layers, nn.Sequential):
+        activations = [number for number, layer in enumerate(layers) if isinstance(layer, nn.ReLU)]
+        cut = activations[(len(activations) + 1) // 2 - 1] + 1
+        before, after = list(layers[:cut]), layers[cut]
+    else:  # a deep stem is in conv1
+        first, second, after, _ = stages(backbone)
+        before = [*(backbone.get_submodule(name) for name in ("conv1", "bn1", "maxpool")), first, second]
+    *_, last = (parameter for module in before for parameter in module.parameters())
+    return Middle(before, after, len(last))
+
+
 @dataclass(frozen=True)
 class _After:
     change: Change

@@ -38,11 +38,16 @@ class Reader:
 
     @property
     def train_data(self) -> TrainData:
-        """What the method learns of its images: the values of the column `index` are below their number."""
+        """What the method learns of its images: the values of the column `index` are below their number.
+
+        How many values the bias has only a method learns that declares to use it.
+        """
+        biases = [source.bias for source in self.sources] if "bias" in self.algorithm.uses else []
         return TrainData(
             num_examples=sum(map(len, self.sources)),
             num_classes=len(self.job.suite.classes),
             num_domains=max(1, *(len(source.domains) for source in self.sources)),
+            num_biases=max((int(bias.max()) + 1 for bias in biases if bias is not None), default=0),
         )
 
     def check(self, phases: Sequence[Phase]) -> None:

@@ -1,0 +1,127 @@
+"""EnD: entangling and disentangling deep representations (Tartaglione, Barbano and Grangetto, CVPR 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from biasbed.algorithms.base import Setup, TrainData
+from biasbed.algorithms.erm import ERM
+from biasbed.algorithms.presets import ADAM, BIASED_MNIST, STEPS, epochs
+from biasbed.batch import Batch, at_least_fp32
+from biasbed.networks import surgery
+from biasbed.networks.heads import without_head
+from biasbed.settings import setting
+
+
+class Unit:
+    """Features [N,D] divided by their length, in fp32 at least."""
+
+    def __call__(self, features: Tensor) -> Tensor:
+        with torch.autocast(features.device.type, enabled=False):
+            return functional.normalize(at_least_fp32(features), dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class BiasSums:
+    """What the two terms need of features h, by class and value of the bias; all in float64.
+
+    sums [C,K,D] of h, squares [C,K] of |h|^2, counts [C,K] of images. A sum of inner products over pairs of a group of
+    images is half of |sum of h|^2 - sum of |h|^2: N D steps, where all pairs take N^2 D.
+    """
+
+    sums: Tensor
+    squares: Tensor
+    counts: Tensor
+
+    def orthogonality(self) -> Tensor:
+        """How alike images of the same bias are, of any classes (equation 5): sum_b |sum of h_i.h_j| / number of pairs.
+
+        Pairs i > j; the absolute value is that of a whole bias value's sum. 0 where there is no such pair.
+        """
+        inner = (self.sums.sum(0).square().sum(1) - self.squares.sum(0)) / 2
+        number = self.counts.sum(0)
+        return inner.abs().sum() / (number * (number - 1) / 2).sum().clamp_min(1)
+
+    def alignment(self) -> Tensor:
+        """How unlike images of one class and different biases are (equation 6): 1 - the mean of (1 + h_i.h_j) / 2.
+
+        Over all such pairs; 0 where there is none.
+        """
+        inner = (self.sums.sum(1).square().sum(1) - self.sums.square().sum((1, 2))).sum() / 2
+        number = (self.counts.sum(1).square() - self.counts.square().sum(1)).sum() / 2
+        return torch.where(number > 0, (1 - inner / number.clamp_min(1)) / 2, 0)
+
+
+class EnD(ERM):
+    """ERM on features of length 1, with two terms on their inner products over all pairs of a batch.
+
+    `alpha` times how alike images of the same bias are, and `beta` times how unlike images of the same class and
+    different biases are. The same features go into the classifier, when testing too.
+    """
+
+    @dataclass(frozen=True)
+    class HParams:
+        alpha: float = setting(0.1, "weight of disentangling images of the same bias (authors)", ge=0)
+        beta: float = setting(0.1, "weight of entangling images of a class across biases (authors)", ge=0)
+        tanh: bool = setting(False, "tanh in place of the last ReLU, so that features may be opposite (authors: true)")
+
+    uses: ClassVar[frozenset[str]] = frozenset({"bias"})
+    tasks: ClassVar[frozenset[str]] = frozenset({"multi_class"})
+    coupled: ClassVar[bool] = True
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "authors": {
+            **BIASED_MNIST,
+            **epochs(80),
+            "batch_size": 256,
+            **ADAM,
+            **STEPS,
+            "optim.milestones": (0.25, 0.5, 0.75),
+            "hparams.alpha": 0.1,
+            "hparams.beta": 0.1,
+            "hparams.tanh": True,
+        }
+    }
+
+    hparams: HParams
+
+    def __init__(self, hparams: HParams, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        backbone = self.network.get_submodule("backbone")
+        if self.network.head is None:
+            raise without_head(backbone)
+        if hparams.tanh:
+            surgery.replace_last_activation(backbone, nn.Tanh())
+        surgery.insert_before(self.network.head, Unit())
+
+    def on_train_data(self, data: TrainData) -> None:
+        self.shape = (data.num_classes, data.num_biases)
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        features = self.network.features(batch.x)
+        logits = self.network.classify(features)
+        self.observe(logits, batch.y)
+        with torch.autocast(self.group.device.type, enabled=False):
+            cells = self.cells(features, batch)
+            terms = {
+                "orthogonality": self.hparams.alpha * cells.orthogonality(),
+                "alignment": self.hparams.beta * cells.alignment(),
+            }
+        loss = self.task.loss(logits, batch.y)
+        return {"classification": loss, **{name: term.to(loss.dtype) for name, term in terms.items()}}
+
+    def cells(self, features: Tensor, batch: Batch) -> BiasSums:
+        """Of this process's features [N,D] of length 1, made those of all processes."""
+        assert batch.bias is not None
+        h = features.double()
+        each = torch.cat([h, h.square().sum(1, keepdim=True), torch.ones_like(h[:, :1])], 1)
+        number = batch.y * self.shape[1] + batch.bias
+        here = each.new_zeros(self.shape[0] * self.shape[1], each.shape[1]).index_add(0, number, each)
+        total = self.group.sum(here.new_tensor(float(len(h))))
+        whole = (self.mean_of_all(here / len(h)) * total).unflatten(0, self.shape)
+        return BiasSums(whole[..., :-2], whole[..., -2], whole[..., -1].detach().round())

@@ -1,0 +1,160 @@
+"""LNL: learning not to learn (Kim, Kim, Kim, Kim and Kim, CVPR 2019), of a bias label per image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from biasbed.algorithms.base import Objective, Optimizer, Setup, TrainData
+from biasbed.algorithms.erm import ERM
+from biasbed.algorithms.presets import SGD, STEPS, epochs
+from biasbed.algorithms.recipes import OPEN
+from biasbed.batch import Batch, at_least_fp32
+from biasbed.networks import surgery
+from biasbed.settings import setting
+
+
+def negative_entropy(logits: Tensor) -> Tensor:
+    """The mean over all but the second axis of sum_k p_k log p_k, p the softmax of logits [N,K,...]; in fp32 at least.
+
+    Smallest, -log K, where all values are equally likely.
+    """
+    log_p = at_least_fp32(logits).log_softmax(1)
+    return (log_p.exp() * log_p).sum(1).mean()
+
+
+def reverse(x: Tensor, factor: float) -> Tensor:
+    """x, whose gradient is multiplied by -factor."""
+    still = x.detach()
+    return still + factor * (still - x)
+
+
+class Keeper:
+    """Keeps the map that passes while `wanted`."""
+
+    def __init__(self) -> None:
+        self.wanted, self.map = False, torch.empty(0)
+
+    def __call__(self, x: Tensor) -> None:
+        if self.wanted:
+            self.map = x
+
+
+class Predictor(nn.Module):
+    """Tells the bias by the mean over all positions of maps [N,C,H,W], or by features [N,C]: logits [N,K].
+
+    hidden: with one more layer, as wide as what comes in.
+    """
+
+    def __init__(self, channels: int, biases: int, hidden: bool) -> None:
+        super().__init__()
+        first = (nn.Linear(channels, channels), nn.ReLU()) if hidden else ()
+        self.layers = nn.Sequential(*first, nn.Linear(channels, biases))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.layers(x.flatten(2).mean(2) if x.ndim == 4 else x)
+        return logits
+
+
+class LNL(ERM):
+    """ERM whose maps half-way through the network are trained so that a predictor can't tell the bias by them.
+
+    Each step has two phases on one batch. In the first the network learns, by its own loss plus `entropy_weight` times
+    the negative entropy of the predictor (equation 4). In the second, the predictor learns the bias from new maps, and
+    what is before them is stepped once more, by that gradient times -`reversal`.
+    """
+
+    @dataclass(frozen=True)
+    class HParams:
+        entropy_weight: float = setting(0.01, "weight of the predictor's negative entropy (authors)", ge=0)
+        reversal: float = setting(0.1, "factor of the reversed gradient (authors)", ge=0)
+
+    uses: ClassVar[frozenset[str]] = frozenset({"bias"})
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "authors": {
+            "backbone": OPEN,
+            "init": OPEN,
+            "image_size": 28,
+            "augment.crop": False,
+            "augment.crop_scale": OPEN,
+            "augment.crop_ratio": OPEN,
+            "augment.flip": False,
+            **epochs(100),
+            "batch_size": 128,
+            **SGD,
+            "optim.lr": 0.01,
+            "optim.lr_batch": None,
+            "optim.weight_decay": 5e-4,
+            **STEPS,
+            "optim.milestones": (0.4, 0.8),
+            "precision": "fp32",
+            "hparams.entropy_weight": 0.01,
+            "hparams.reversal": 0.1,
+        }
+    }
+
+    hparams: HParams
+
+    def __init__(self, hparams: HParams, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        backbone = self.network.get_submodule("backbone")
+        middle = surgery.middle(backbone)
+        self.channels = middle.channels
+        early = {parameter for module in middle.before for parameter in module.parameters()}
+        self.is_early = [parameter in early for parameter in self.network.parameters()]
+        self.is_residual = hasattr(backbone, "layer1")
+        self.keeper = Keeper()
+        surgery.observe_input(middle.after, self.keeper)
+
+    def on_train_data(self, data: TrainData) -> None:
+        self.predictor = Predictor(self.channels, data.num_biases, hidden=not self.is_residual)
+
+    def optimizers(self) -> dict[str, Optimizer]:
+        return {
+            "main": self.setup.optimizer(self.network.parameters()),
+            "predictor": self.setup.optimizer(self.predictor.parameters()),
+        }
+
+    def update(self, batch: Batch) -> dict[str, Tensor]:
+        gradients, first = self.grads(batch, self.unlearning)
+        self.apply_gradients(gradients)
+        gradients, second = self.grads(batch, self.learning)
+        # None for what is behind the middle: a gradient of zeros would let momentum and decay move it.
+        early = iter(gradients["early"])
+        main = [next(early) if is_early else None for is_early in self.is_early]
+        self.apply_gradients({"main": main, "predictor": gradients["predictor"]})
+        return {"network": first["main"], "predictor": second["predictor"]}
+
+    def unlearning(self, batch: Batch) -> dict[str, Objective]:
+        """The first phase: the network's loss."""
+        logits, maps = self.half_way(batch.x)
+        self.observe(logits, batch.y)
+        loss = self.task.loss(logits, batch.y)
+        entropy = negative_entropy(self.predictor(maps))
+        self.note("classification", loss)
+        self.note("negative_entropy", entropy)
+        return {"main": (loss + self.hparams.entropy_weight * entropy, self.network.parameters())}
+
+    def learning(self, batch: Batch) -> dict[str, Objective]:
+        """The second phase: the predictor's loss, reversed for what is before the maps."""
+        _, maps = self.half_way(batch.x)
+        logits = self.predictor(reverse(maps, self.hparams.reversal))
+        assert batch.bias is not None
+        loss = functional.cross_entropy(at_least_fp32(logits), batch.bias)
+        pairs = zip(self.network.parameters(), self.is_early, strict=True)
+        early = [parameter for parameter, is_early in pairs if is_early]
+        return {"early": (loss, early), "predictor": (loss, self.predictor.parameters())}
+
+    def half_way(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of images, and the maps that they were made of."""
+        self.keeper.wanted = True
+        try:
+            logits = self.network(x)
+            return logits, self.keeper.map
+        finally:
+            self.keeper.wanted, self.keeper.map = False, torch.empty(0)

@@ -1,0 +1,140 @@
+"""What vectors don't show of end, biascon, rebias and lnl: their networks, epochs, and which weights move."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from biasbed import cli
+from biasbed.algorithms.base import Progress
+from biasbed.algorithms.biascon import prior
+from biasbed.algorithms.hsic import hsic, median_width
+from biasbed.algorithms.make import from_checkpoint
+from biasbed.errors import UsageError
+from biasbed.networks import build, surgery
+from helpers.commands import ROOT
+from helpers.making import batch_for, images, make, steps
+
+
+def test_end_tests_with_features_of_length_1() -> None:
+    """A network whose features are ten times as large decides alike; with tanh, some features are negative."""
+    algorithm: Any = make("end", {"tanh": True}, backbone="simple_conv").eval()
+    with torch.no_grad():
+        features = algorithm.network.features(images(4))
+        before = algorithm.predict(images(4))
+    assert features.norm(dim=1).tolist() == pytest.approx([1, 1, 1, 1])
+    assert features.min() < 0
+    torch.testing.assert_close(before, algorithm.network.classify(features))
+    assert make("end", {}, backbone="simple_conv").eval().network.features(images(4)).min() >= 0
+
+
+@pytest.mark.parametrize("backbone", ["mlp", "resnet10", "timm:test_resnet"])
+def test_the_last_relu_of_a_network_is_replaced(backbone: str) -> None:
+    network = build(backbone, 3, image_size=32).eval()
+    assert network.features(images(4)).min() >= 0
+    surgery.replace_last_activation(network.backbone, torch.nn.Tanh())
+    assert network.features(images(4)).min() < 0
+
+
+def test_a_network_without_such_a_place_is_refused() -> None:
+    for function in (surgery.middle, lambda net: surgery.replace_last_activation(net, torch.nn.Tanh())):
+        with pytest.raises(UsageError, match="is no ResNet"):
+            function(torch.nn.Linear(3, 2))
+
+
+@pytest.mark.parametrize(
+    ("backbone", "channels"), [("mlp", 100), ("simple_conv", 32), ("resnet10", 128), ("timm:test_resnet", 48)]
+)
+def test_the_middle_of_a_network(backbone: str, channels: int) -> None:
+    network = build(backbone, 3, image_size=32)
+    middle = surgery.middle(network.backbone)
+    seen: list[torch.Tensor] = []
+    surgery.observe_input(middle.after, seen.append)
+    network(images(4))
+    assert (seen[0].shape[1], middle.channels) == (channels, channels)
+    early = {id(p) for module in middle.before for p in module.parameters()}
+    reached = torch.autograd.grad(seen[0].sum(), list(network.parameters()), allow_unused=True)
+    for parameter, gradient in zip(network.parameters(), reached, strict=True):
+        assert (gradient is not None) == (id(parameter) in early)
+
+
+def test_lnl_s_second_phase_leaves_the_later_half_alone() -> None:
+    """Where gradients of zeros would let momentum move it."""
+    algorithm: Any = make("lnl", {}, backbone="simple_conv")
+    batch = batch_for(algorithm)
+    algorithm.update(batch)
+    taken: list[list[torch.Tensor]] = []
+    apply = algorithm.apply_gradients
+
+    def record(gradients: Any) -> None:
+        apply(gradients)
+        taken.append([parameter.detach().clone() for parameter in algorithm.network.parameters()])
+
+    algorithm.apply_gradients = record
+    algorithm.update(batch)
+    moved = [not torch.equal(first, second) for first, second in zip(*taken, strict=True)]
+    assert moved == algorithm.is_early
+    assert 0 < sum(moved) < len(moved)
+
+
+def test_biascon_counts_labels() -> None:
+    y, bias = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 0, 1, 0, 1])
+    expected = torch.tensor([[2 / 3, 1 / 2, 1 / 2], [1 / 3, 1 / 2, 1 / 2]], dtype=torch.float64)
+    torch.testing.assert_close(prior(y, bias, 2, 3), expected)
+
+
+def test_biascon_s_cross_entropy_rules_out_what_never_happens() -> None:
+    algorithm: Any = make("biascon", {}, num_classes=2)
+    algorithm.keep({"y": torch.tensor([0, 0, 1, 0]), "bias": torch.tensor([0, 0, 1, 1])})
+    batch = batch_for(algorithm, "two_classes")
+    logits = algorithm.balance(torch.zeros(len(batch), 2), batch)
+    first = logits[batch.bias == 0].softmax(1)
+    assert first.tolist() == [[1, 0]] * len(first)
+    second = logits[batch.bias == 1].softmax(1)
+    torch.testing.assert_close(second, torch.full_like(second, 0.5))
+    assert make("biascon", {"balanced": False}).balance(logits, batch) is logits
+
+
+def test_rebias_sets_its_widths_once_an_epoch() -> None:
+    algorithm: Any = make("rebias", {}, backbone="timm:test_resnet")
+    batch, seen = batch_for(algorithm), []
+    for step in range(6):
+        steps(algorithm, batch, step, step + 1)
+        seen.append(tuple(algorithm.widths.tolist()))
+    assert len(set(seen)) == 2
+    assert seen[0] == seen[2] != seen[3] == seen[5]
+    fixed: Any = make("rebias", {"width": 3.0}, backbone="timm:test_resnet")
+    fixed.progress = Progress()
+    fixed.update(batch)
+    assert fixed.widths.tolist() == [3, 3]
+
+
+def test_independence_at_its_edges() -> None:
+    """Of fewer than four images, and of images that are all the same."""
+    x = torch.randn(3, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    assert hsic(x, x, 1.0, 1.0) == 0
+    still = torch.ones(6, 5, requires_grad=True)
+    width = median_width([still])
+    found = hsic(still, still, width, width)
+    (slope,) = torch.autograd.grad(found, still)
+    assert found == 0
+    assert not slope.any()
+    assert median_width([torch.zeros(4, 2)]) == 1
+
+
+@pytest.mark.slow
+def test_how_many_biases_there_are_goes_along_with_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
+    suite = f"{ROOT}/tests/helpers/toy_suite.py:Shades"
+    words = ["train", "--suite", suite, "--data.labels", "yes", "--epochs", "1", "--tracking", "offline"]
+    assert cli.main([*words, "--algorithm", "lnl", "--backbone", "simple_conv"]) == 0
+    (path,) = tmp_path.rglob("last.ckpt")
+    biases = torch.load(path, weights_only=False)["train_data"]["num_biases"]
+    assert biases > 1
+    trained: Any = from_checkpoint(path).algorithm
+    assert trained.predictor.layers[-1].out_features == biases

@@ -1,0 +1,279 @@
+"""Debiasing methods whose losses couple a batch, in float64: terms and gradients of whole steps on given features."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from biasbed import algorithms, networks
+from biasbed.algorithms.base import Algorithm, TrainData
+from biasbed.algorithms.contrastive import contrastive
+from biasbed.algorithms.hsic import hsic, median_width
+from biasbed.algorithms.lnl import negative_entropy, reverse
+from biasbed.batch import Batch
+from biasbed.networks.heads import part
+from biasbed.settings import build
+from replays import Case, close, setup
+
+RTOL, ATOL = 1e-7, 1e-9  # of the vectors, in float64
+
+
+def exact(ours: Tensor, reference: Any) -> None:
+    close(ours, reference, RTOL, ATOL)
+
+
+class Table(nn.Module):
+    """A network whose features are given, whatever the image: `backbone` passes them to a linear layer.
+
+    features [N,D]: what their gradients are taken by.
+    """
+
+    def __init__(self, features: Any, classes: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.as_tensor(features).clone())
+        self.num_features = self.table.shape[1]
+        self.backbone = nn.Sequential(nn.Linear(self.num_features, classes))
+        self.head = self.backbone[0]
+        self.double()
+        self.parted = part(self.backbone)
+
+    def features(self, x: Tensor) -> Tensor:
+        self.parted.apart = True
+        try:
+            return self.backbone(self.table[: len(x)])
+        finally:
+            self.parted.apart = False
+
+    def classify(self, features: Tensor) -> Tensor:
+        return self.parted.classify(features)
+
+
+def start(
+    name: str, hparams: Mapping[str, Any], network: Callable[..., nn.Module], classes: int, biases: int, images: int = 1
+) -> Algorithm:
+    """Ours on such networks, before its first step."""
+    cls = algorithms.load(name)
+    sgd = lambda parameters: torch.optim.SGD(parameters, lr=0.0)  # noqa: E731
+    algorithm = cls(build(cls.HParams, dict(hparams)), setup(classes, network, sgd))
+    algorithm.on_train_data(TrainData(images, classes, 1, biases))
+    algorithm.double().start()
+    return algorithm.train()
+
+
+def batch_of(y: Any, bias: Any = None) -> Batch:
+    labels = torch.as_tensor(y)
+    x = torch.zeros(len(labels), 3, 1, 1, dtype=torch.float64)
+    return Batch(x, labels, bias=None if bias is None else torch.as_tensor(bias))
+
+
+# --- EnD --------------------------------------------------------------------------------------------------------------
+
+
+def replay_end(case: Case) -> None:
+    classes, biases = int(case["y"].max()) + 1, int(case["bias"].max()) + 1
+    alpha, beta = float(case["alpha"]), float(case["beta"])
+    table = Table(case["features"], classes)
+    algorithm: Any = start("end", {"alpha": alpha, "beta": beta}, lambda: table, classes, biases)
+    batch = batch_of(case["y"], case["bias"])
+    cells = algorithm.cells(table.features(batch.x), batch)
+    exact(cells.orthogonality(), case["all_ortho"])
+    exact(cells.alignment(), case["all_parallel"])
+    number = (cells.counts.sum(1).square() - cells.counts.square().sum(1)).sum() / 2
+    assert int(number) == int(case["all_num_parallel_pairs"])
+    terms = algorithm.losses(batch)
+    total = terms["orthogonality"] + terms["alignment"]
+    exact(total, case["all_total"])
+    exact(torch.autograd.grad(total, table.table)[0], case["all_grad"])
+
+
+# --- BiasCon ----------------------------------------------------------------------------------------------------------
+
+
+def replay_biascon(case: Case) -> None:
+    """The contrastive loss alone; the first axis of the vector is the view, the second of ours."""
+    table = torch.tensor(case["features_two_views"], requires_grad=True)
+    given = {"temperature": float(case["temperature"])}
+    classes, biases = int(case["y"].max()) + 1, int(case["bias"].max()) + 1
+    network = Table(np.ones((1, table.shape[-1])), classes)
+    algorithm: Any = start("biascon", given, lambda: network, classes, biases)
+    network.features = lambda x: table.transpose(0, 1).flatten(0, 1)  # type: ignore[method-assign]
+    pairs = batch_of(case["y"], case["bias"])
+    pairs.x = torch.zeros(len(pairs), 2, 3, 1, 1)
+    found = algorithm.contrast(pairs)
+    # Theirs adds 1e-9 inside the logarithm.
+    close(found, case["loss"], 1e-6, 1e-9)
+    close(torch.autograd.grad(found, table)[0], case["grad_features"], 1e-6, 5e-7)
+
+
+def replay_weighted_pairs(case: Case) -> None:
+    """The contrastive loss where pairs have weights between 0 and 2, as SoftCon gives them."""
+    table, weights = torch.tensor(case["features_two_views"], requires_grad=True), torch.tensor(case["pair_weight"])
+    same = torch.tensor(case["y_contrastive"])
+    weights = weights * (same[:, None] == same[None, :])
+    h = functional.normalize(table, dim=-1).transpose(0, 1)
+    found = contrastive(h, weights, float(case["temperature"]))
+    # Theirs adds 1e-9 inside the logarithm.
+    close(found, case["contrastive"], 1e-5, 1e-6)
+    close(torch.autograd.grad(found, table)[0], case["grad_features"], 2e-4, 2e-6)
+
+
+# --- ReBias -----------------------------------------------------------------------------------------------------------
+
+
+def replay_hsic(case: Case) -> None:
+    x, y = (torch.tensor(case[name], requires_grad=True) for name in "xy")
+    found = hsic(x, y, float(case["sigma_x"]), float(case["sigma_y"]))
+    exact(found, case["unbiased"])
+    exact(found, case["unbiased_textbook"])
+    exact(-found, case["minus_unbiased"])
+    slopes = torch.autograd.grad(found, [x, y])
+    for slope, name in zip(slopes, "xy", strict=True):
+        close(slope, case[f"unbiased_grad_{name}"], RTOL, 1e-12)
+
+
+def replay_widths(case: Case) -> None:
+    """Of the first batches, as the authors take them; training has one at a time."""
+    size, number = int(case["batch_size"]), int(float(case["sampling_rate"]) * int(case["num_batches"])) + 1
+    for name in "fg":
+        batches = torch.tensor(case[f"{name}_features"]).split(size)[:number]
+        exact(median_width(batches), case[f"sigma_{name}_median"])
+
+
+class Given(nn.Module):
+    """A network of given features and logits, whatever the image."""
+
+    def __init__(self, features: np.ndarray, logits: np.ndarray) -> None:
+        super().__init__()
+        self.table, self.logits = (nn.Parameter(torch.tensor(values)) for values in (features, logits))
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.table + 0
+
+    def classify(self, features: Tensor) -> Tensor:
+        return self.logits + 0
+
+
+def stepped(algorithm: Algorithm, batch: Batch) -> tuple[dict[str, list[Tensor]], Mapping[str, Tensor]]:
+    """The gradients of an update by optimizer, by which nothing steps; and its terms and notes."""
+    found: dict[str, list[Tensor]] = {}
+    algorithm.apply_gradients = found.update  # type: ignore[method-assign]
+    terms = algorithm.update(batch)
+    return found, {**terms, **{f"note {name}": value for name, value in algorithm.take_notes().items()}}
+
+
+def replay_rebias(case: Case) -> None:
+    sigma = float(case["sigma_first_argument"])
+    assert sigma == float(case["sigma_second_argument"]), "theirs swaps the widths in one of the steps"
+    nets = [
+        Given(case["f_features"], case["f_logits"]),
+        Given(case["g_features"][0], case["g_logits"][0]),
+    ]
+    left = iter(nets)
+    own = {"weight": float(case["f_lambda"]), "biased_weight": float(case["g_lambda"]), "width": sigma}
+    algorithm = start("rebias", own, lambda *name: next(left), 4, 0)
+    found, terms = stepped(algorithm, batch_of(case["y"]))
+    exact(terms["biased"], case["g_loss"])
+    exact(terms["network"], case["f_loss"])
+    exact(terms["note classification"], case["f_loss_cls"])
+    exact(terms["note dependence"] * float(case["f_lambda"]), case["f_loss_indep"])
+    for optimizer, name in (("main", "f"), ("biased", "g")):
+        features, logits = found[optimizer]
+        close(features, case[f"{name}_grad_features"].reshape(features.shape), RTOL, 1e-10)
+        close(logits, case[f"{name}_grad_logits"].reshape(logits.shape), RTOL, 1e-10)
+
+
+# --- LNL --------------------------------------------------------------------------------------------------------------
+
+
+def replay_lnl(case: Case) -> None:
+    """The losses of both phases, of given logits and maps in place of the network's."""
+    features, logits = (torch.tensor(case[name], requires_grad=True) for name in ("features", "logits"))
+    weight, shift = (torch.tensor(case[f"predictor_{name}"], requires_grad=True) for name in ("weight", "bias"))
+    own = {"entropy_weight": float(case["entropy_weight"]), "reversal": float(case["reversal_coefficient"])}
+    network = functools.partial(networks.build, "mlp", logits.shape[1], image_size=4)
+    algorithm: Any = start("lnl", own, network, logits.shape[1], len(weight))
+    algorithm.half_way = lambda x: (logits, features)
+    del algorithm.predictor
+    algorithm.predictor = lambda maps: functional.linear(maps, weight, shift)
+    algorithm.predictor.parameters = list
+    batch = batch_of(case["y"], case["bias"])
+    first, _ = algorithm.unlearning(batch)["main"]
+    notes = algorithm.take_notes()
+    exact(notes["classification"], case["phase1_ce"])
+    exact(notes["negative_entropy"], case["phase1_negative_entropy"])
+    exact(first, case["phase1_loss"])
+    for slope, name in zip(torch.autograd.grad(first, [features, logits]), ("features", "logits"), strict=True):
+        exact(slope, case[f"phase1_grad_{name}"])
+    second, _ = algorithm.learning(batch)["predictor"]
+    exact(second, case["phase2_bias_loss"])
+    names = ("features_reversed", "predictor_weight", "predictor_bias")
+    for slope, name in zip(torch.autograd.grad(second, [features, weight, shift]), names, strict=True):
+        exact(slope, case[f"phase2_grad_{name}"])
+
+
+def replay_lnl_spatial(case: Case) -> None:
+    """The authors' step, whose bias is each pixel's colour: the entropy and the reversal are the image-level ones'."""
+    maps, logits = (torch.tensor(case[name], requires_grad=True) for name in ("feature_map", "logits"))
+    predictors = torch.tensor(case["predictor_weights"], requires_grad=True)
+    bins, ignored = torch.tensor(case["colour_bins"]), int(case["ignore_index"])
+
+    def predicted(x: Tensor) -> list[Tensor]:
+        return [functional.conv2d(x, weight[:, :, None, None]) for weight in predictors]
+
+    classification = functional.cross_entropy(logits, torch.tensor(case["y"]))
+    entropy = torch.stack([negative_entropy(colour) for colour in predicted(maps)]).mean()
+    first = classification + float(case["entropy_weight"]) * entropy
+    exact(classification, case["phase1_ce"])
+    exact(entropy, case["phase1_negative_entropy"])
+    exact(first, case["phase1_loss"])
+    slopes = torch.autograd.grad(first, [maps, logits])
+    exact(slopes[0], case["phase1_grad_feature"])
+    exact(slopes[1], case["phase1_grad_logits"])
+    told = predicted(reverse(maps, float(case["reversal_coefficient"])))
+    pairs = zip(told, bins.unbind(1), strict=True)
+    second = torch.stack([functional.cross_entropy(one, bin_, ignore_index=ignored) for one, bin_ in pairs]).sum()
+    exact(second, case["phase2_colour_loss"])
+    slopes = torch.autograd.grad(second, [maps, predictors])
+    exact(slopes[0], case["phase2_grad_feature_reversed"])
+    exact(slopes[1], case["phase2_grad_predictors"])
+
+
+SUBSET = "the authors' subset of the pairs, which hangs on their order in the batch; ours are all pairs"
+REF = {f"ref_{name}": SUBSET for name in ("ortho", "parallel", "total", "grad", "num_parallel_pairs")}
+BIASED = "the biased estimator, which the method does not use"
+MEAN = "the heuristic by the mean, which the method does not offer"
+
+REPLAYS: Mapping[str, Callable[[Case], None]] = {
+    "debiasing/end_c_one_bias": replay_end,
+    "debiasing/end_*": replay_end,
+    "debiasing/biascon_extra": replay_biascon,
+    "debiasing/softcon_[ab]*": replay_weighted_pairs,
+    "debiasing/hsic_*": replay_hsic,
+    "debiasing/rebias_sigma": replay_widths,
+    "debiasing/rebias_step": replay_rebias,
+    "debiasing/lnl_image": replay_lnl,
+    "debiasing/lnl_spatial": replay_lnl_spatial,
+}
+UNCOMPARED: Mapping[str, Mapping[str, str]] = {
+    "debiasing/softcon_[ab]*": {
+        "bias_features": "the pairs' weights are given",
+        "pair_weight": "a common factor of all weights cancels",
+        **dict.fromkeys(
+            ("logits", "ce", "ce_weight", "total", "grad_logits"), "SoftCon's second term is cross-entropy"
+        ),
+    },
+    "debiasing/end_c_one_bias": {**REF, "beta": "all images have one bias: no pair is parallel"},
+    "debiasing/end_*": REF,
+    "debiasing/hsic_*": dict.fromkeys(("biased", "biased_grad_x", "biased_grad_y", "minus_biased"), BIASED),
+    "debiasing/rebias_sigma": {
+        "sigma_f_mean": MEAN,
+        "sigma_g_mean": MEAN,
+        "sampling_rate": "29 % take as many batches",
+    },
+}
