@@ -213,21 +213,32 @@ def test_two_domains_after_the_step_ahead_leave_one_before_it(domains: int, pair
     assert not {train for train, _ in found} & {test for _, test in found}
 
 
-@pytest.mark.parametrize("kind", ["adam", "sgd"])
+KINDS: dict[str, Any] = {
+    "adam": functools.partial(torch.optim.Adam, lr=0.01, weight_decay=0.03),
+    "adamw": functools.partial(torch.optim.AdamW, lr=0.01, weight_decay=0.03),
+    "sgd": functools.partial(torch.optim.SGD, lr=0.01, momentum=0.9, weight_decay=0.03),
+    "nesterov": functools.partial(torch.optim.SGD, lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.03),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_step_ahead_is_the_first_of_a_fresh_optimizer(kind: str) -> None:
     """Also after steps of the main one, at its present rate; with weight decay, which the vectors don't have."""
-    sgd = functools.partial(torch.optim.SGD, lr=0.01, momentum=0.9, weight_decay=0.03)
-    algorithm = make("mldg", optimizer=adam if kind == "adam" else sgd)
+    algorithm = make("mldg", optimizer=KINDS[kind])
     steps(algorithm, batch(), 0, 2)
     algorithm.set_rate(0.5)
     before = weights(algorithm)
     theta = dict(algorithm.network.named_parameters())
     gradients, _ = algorithm._gradients(theta, batch().by_domain()[0])
-    ahead = algorithm._ahead(theta, gradients)
-    for gradient, (name, moved) in zip(gradients, ahead.items(), strict=True):
-        decayed = gradient + 0.03 * theta[name]
-        by = decayed / (decayed.abs() + 1e-8) if kind == "adam" else decayed
-        torch.testing.assert_close(moved, theta[name] - 0.005 * by, rtol=1e-9, atol=1e-12)
+    copies = [torch.nn.Parameter(value.detach().clone()) for value in theta.values()]
+    fresh = KINDS[kind](copies, lr=0.005)
+    for copy, gradient in zip(copies, gradients, strict=True):
+        copy.grad = gradient
+    fresh.step()
+    for copy, moved in zip(copies, algorithm._ahead(theta, gradients).values(), strict=True):
+        torch.testing.assert_close(moved, copy.detach(), rtol=1e-9, atol=1e-12, check_dtype=True)
+        assert moved.requires_grad
+        assert moved.grad is None
     assert all(torch.equal(value, before[key]) for key, value in weights(algorithm).items())
 
 

@@ -182,10 +182,14 @@ MUTANTS: list[Mutant] = [
             "plain ERM of unequal weights",
             replayed("mldg_ring"),
         ),
+    ),
+    *of(
+        "src/biasbed/compute/optim.py",
+        EDGES,
         (
             "mldg: no weight decay in the step ahead",
-            'groups = [{**group, "params"',
-            'groups = [{**group, "weight_decay": 0.0, "params"',
+            "elif decay:",
+            "elif False:",
             "another step than the optimizer's",
             "::test_the_step_ahead_is_the_first_of_a_fresh_optimizer",
         ),

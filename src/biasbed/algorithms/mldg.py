@@ -15,6 +15,7 @@ from biasbed.algorithms.domains import PAPER_2020, OfDomains, ring
 from biasbed.algorithms.draws import HostDraws
 from biasbed.algorithms.recipes import OPEN
 from biasbed.batch import Batch
+from biasbed.compute.optim import first_step
 from biasbed.settings import setting
 
 Theta = Mapping[str, Tensor]
@@ -91,13 +92,5 @@ class MLDG(OfDomains):
 
     def _ahead(self, weights: Theta, gradients: Sequence[Tensor]) -> Theta:
         """The weights after one step of a fresh optimizer with the settings of the main one; these stay as they are."""
-        main = self.optimizer("main")
-        moved = {id(weight): weight.detach().clone() for weight in weights.values()}
-        for weight, gradient in zip(moved.values(), gradients, strict=True):
-            weight.grad = gradient
-        groups = [{**group, "params": [moved[id(p)] for p in group["params"]]} for group in main.param_groups]
-        type(main)(groups).step()  # type: ignore[call-arg]
-        for weight in moved.values():
-            weight.grad = None
-            weight.requires_grad_()
-        return dict(zip(weights, moved.values(), strict=True))
+        moved = first_step(self.optimizer("main"), list(self.network.parameters()), gradients)
+        return {name: weight.requires_grad_() for name, weight in zip(weights, moved, strict=True)}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from biasbed.config import Optim
 
@@ -50,6 +50,7 @@ def _factor(optim: Optim, step: int, total: int, steps_per_epoch: int) -> float:
 
 # --- parameters -------------------------------------------------------------------------------------------------------
 
+Tensors = list[Tensor] | tuple[Tensor, ...]
 PLACES = "places"  # of a group's parameters, among those that the optimizer was asked for
 
 
@@ -81,6 +82,40 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
     found: list[nn.Parameter] = [parameter for group in groups for parameter in group["params"]]
     places = [place for group in groups for place in group.get(PLACES, ())]
     return [found[number] for number in np.argsort(places)] if places else found
+
+
+@torch.no_grad()
+def first_step(
+    optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor]
+) -> list[Tensor]:
+    """Where parameters of an optimizer would be after the first step of a fresh one like it; they stay as they are.
+
+    In closed form, since an optimizer that is made for one step spends most of it on its momenta: of a fresh Adam the two
+    means are the gradient g and its square, and a parameter moves by the rate times g / (|g| + eps).
+    """
+    place = {id(parameter): number for number, parameter in enumerate(parameters)}
+    found: list[Tensor] = [*parameters]
+    for group in optimizer.param_groups:
+        rows = [place[id(parameter)] for parameter in group["params"]]
+        own = [parameters[row].detach() for row in rows]
+        for row, moved in zip(rows, _first_of(optimizer, group, own, [gradients[row] for row in rows]), strict=True):
+            found[row] = moved
+    return found
+
+
+def _first_of(optimizer: torch.optim.Optimizer, group: dict[str, Any], own: Tensors, slopes: Tensors) -> Tensors:
+    rate, decay = group["lr"], group["weight_decay"]
+    if isinstance(optimizer, torch.optim.AdamW):  # an Adam, too
+        own = torch._foreach_mul(own, 1 - rate * decay)
+    elif decay:
+        slopes = torch._foreach_add(slopes, own, alpha=decay)
+    if isinstance(optimizer, torch.optim.Adam):
+        lengths = torch._foreach_abs(slopes)
+        torch._foreach_add_(lengths, group["eps"])
+        slopes = torch._foreach_div(slopes, lengths)
+    elif group["nesterov"]:
+        slopes = torch._foreach_mul(slopes, 1 + group["momentum"])
+    return torch._foreach_add(own, slopes, alpha=-rate)
 
 
 def _groups(optim: Optim, rate: float, given: list[Any], head: set[int]) -> Iterator[dict[str, Any]]:
