@@ -90,7 +90,7 @@ def first_step(
 ) -> list[Tensor]:
     """Where parameters of an optimizer would be after the first step of a fresh one like it; they stay as they are.
 
-    In closed form, since an optimizer that is made for one step spends most of it on its momenta: of a fresh Adam the two
+    In closed form, as an optimizer made for one step spends most of it on its momenta: of a fresh Adam the two
     means are the gradient g and its square, and a parameter moves by the rate times g / (|g| + eps).
     """
     place = {id(parameter): number for number, parameter in enumerate(parameters)}
