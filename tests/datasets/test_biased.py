@@ -13,7 +13,7 @@ from PIL import Image
 
 from biasbed import cli, suites
 from biasbed.datasets import biased, tables
-from biasbed.datasets.biased import Parts
+from biasbed.datasets.biased import Division
 from biasbed.datasets.colored_mnist import ColoredMNIST10, _divided, colored
 from biasbed.datasets.figures import Figures
 from biasbed.datasets.mnist import Digits
@@ -27,7 +27,7 @@ from replays import debiasing_data, load
 VECTOR = SHARED / "vectors" / "debiasing" / "colored_mnist.npz"
 
 
-def conflicts(parts: Parts) -> list[int]:
+def conflicts(parts: Division) -> list[int]:
     """Conflicting images of each part."""
     return [int((s.bias != s.y).sum()) for s in (parts.train, parts.validation, parts.test) if s.bias is not None]
 

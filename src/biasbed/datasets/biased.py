@@ -41,7 +41,7 @@ S = TypeVar("S", bound=Source)
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class Division:
     """The images of a data set, every one with its bias. severity: what it came to, in percent."""
 
     train: Source
@@ -60,7 +60,7 @@ class BiasedData:
     bias_type: str = ""
     defaults: ClassVar[Mapping[str, Any]] = {}
 
-    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Parts:
+    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Division:
         """The three parts.
 
         severity: percent of conflicting images in training and validation; None: the usual one. seed: of all that is

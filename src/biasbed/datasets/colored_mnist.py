@@ -18,7 +18,7 @@ import numpy as np
 from biasbed import record
 from biasbed.data.source import MemorySource
 from biasbed.datasets.base import Contents
-from biasbed.datasets.biased import BiasedData, Parts, drawn_biases
+from biasbed.datasets.biased import BiasedData, Division, drawn_biases
 from biasbed.datasets.mnist import SIZE, Digits, MNISTFiles, pooled
 from biasbed.errors import UsageError
 
@@ -59,11 +59,11 @@ class ColoredMNIST10(MNISTFiles, BiasedData):
     def num_classes(self) -> int:
         return len(CLASSES)
 
-    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Parts:
+    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Division:
         share = SEVERITY if severity is None else severity
         size = SIZE if SIZE % image_size else image_size
         train, validation = (_images(self.digits(data_dir), part, share, seed, size) for part in ("train", "val"))
-        return Parts(train, validation, _images(self.digits(data_dir), "test", None, seed, size), share)
+        return Division(train, validation, _images(self.digits(data_dir), "test", None, seed, size), share)
 
     def contents(self, data_dir: Path) -> Contents:
         return self.of_files(data_dir, lambda digits: record.digest(digits.sha256))

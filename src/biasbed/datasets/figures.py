@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from biasbed.data.source import MemorySource
-from biasbed.datasets.biased import BiasedData, Parts, drawn_biases
+from biasbed.datasets.biased import BiasedData, Division, drawn_biases
 from biasbed.datasets.digits import CLASSES, bitmaps, generator, textured
 
 SEVERITY = 5.0  # percent, unless told otherwise
@@ -34,10 +34,10 @@ class Figures(BiasedData):
         **{"augment.crop_scale": 0.7, "augment.flip": False, "workers": 0},  # a mirrored digit is none
     }
 
-    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Parts:
+    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Division:
         share = SEVERITY if severity is None else severity
         train, validation = (_images(part, share, seed, image_size) for part in ("train", "val"))
-        return Parts(train, validation, _images("test", None, seed, image_size), share)
+        return Division(train, validation, _images("test", None, seed, image_size), share)
 
 
 @functools.lru_cache(maxsize=8)

@@ -22,7 +22,7 @@ from biasbed.data.decoding import EXTENSIONS
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS
 from biasbed.datasets.base import Contents, OnDisk, some
-from biasbed.datasets.biased import BiasedData, Parts
+from biasbed.datasets.biased import BiasedData, Division
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
@@ -69,7 +69,7 @@ class TableData(OnDisk, BiasedData):
     def num_classes(self) -> int:
         return len(set(self.labels.values()))
 
-    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Parts:
+    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Division:
         folder = self.folder(data_dir)
         rows = self._checked(folder)
         train, validation, test = (self._part(folder, rows, part) for part in (TRAIN, VALIDATION, TEST))
@@ -80,7 +80,7 @@ class TableData(OnDisk, BiasedData):
                 f"data.severity={severity:g}: of the training images of {folder / self.file}, {share:.3g} % conflict; "
                 "leave it out"
             )
-        return Parts(train, validation, test, round(share, 1) if severity is None else severity)
+        return Division(train, validation, test, round(share, 1) if severity is None else severity)
 
     def contents(self, data_dir: Path) -> Contents:
         folder = self.folder(data_dir)
