@@ -37,7 +37,7 @@ BUSY: Mapping[str, Mapping[str, Any]] = {
 # Methods whose steps go the same ways as another's, by other formulas.
 LIKE: Mapping[str, str] = {
     **{"vrex": "irm", "group_dro": "irm", "mixup": "erm", "mmd": "coral", "cdann": "dann"},
-    **{"biascon": "end", "rebias": "coral", "lnl": "dann"},
+    **{"end": "coral", "biascon": "coral", "rebias": "coral", "lnl": "dann"},
 }
 # Networks in place of prepared ones: the same layout, narrow, at random weights.
 STAND_INS: Mapping[str, Mapping[str, Any]] = {
