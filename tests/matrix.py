@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 QUICK = (
     *("tests/training/test_golden.py::test_numbers_are_what_they_were", "tests/algorithms/test_vectors.py"),
-    *("-n", "auto"),
+    *("-m", "not slow", "-n", "auto"),
 )
 WHOLE = ("tests", "-m", "not slow", "-n", "auto", "--dist", "loadfile")
 
