@@ -63,10 +63,10 @@ def make(
 ) -> Algorithm:
     """A started algorithm in training mode; equal arguments give equal weights.
 
-    backbone: usually `resnet10`, and a smaller one for the many methods that ask it for nothing but features.
+    backbone: usually `resnet10` for methods that change its inside, and a smaller one for the many that do not.
     """
     cls = algorithms.load(name)
-    backbone = backbone or ("timm:test_resnet" if "domain" in cls.uses else "resnet10")
+    backbone = backbone or ("resnet10" if cls.surgery else "timm:test_resnet")
     group = group or Group()
     torch.manual_seed(seed)
     setup = Setup(
