@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from biasbed import measures, record
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.source import MemorySource, Picture
-from biasbed.data.transforms import fitted
+from biasbed.data.transforms import Fitted
 from biasbed.errors import CorruptImage, Failure
 from biasbed.evaluation import report
 from biasbed.evaluation.consistency import consistency
@@ -48,7 +49,7 @@ def make_set(size: int, name: str = "set") -> EvaluationSet:
         group=np.array(["odd", "even"] * size)[:size],
         images=images,
     )
-    return EvaluationSet(name, source, fitted(8), measures=CUE_MEASURES)
+    return EvaluationSet(name, source, Fitted(8), measures=CUE_MEASURES)
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,23 @@ def decide(model: nn.Module, sets: list[EvaluationSet], batch: int, observer: st
     found = evaluator.decide(model, observer=observer)
     assert found is not None
     return found
+
+
+def test_images_at_a_stroke_are_decided_as_one_by_one(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = make_set(11)
+
+    def decided() -> Any:
+        found = Evaluator([entry], OneOf(), Precision(), 4, 0, skip_corrupt=False).decide(model)
+        assert found is not None
+        return found[entry.name]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemorySource, "open", lambda *_: pytest.fail("opened alone"))
+        at_a_stroke = decided()
+    monkeypatch.setattr(MemorySource, "shape", None)
+    one_by_one = decided()
+    for column in ("decision", "loss", "confidence", "rank", "bias_rank"):
+        assert np.array_equal(getattr(at_a_stroke, column), getattr(one_by_one, column)), column
 
 
 def test_batch_size_does_not_matter(model: nn.Module) -> None:
@@ -217,7 +235,7 @@ def restricted(label_map: LabelMap, size: int = 60) -> EvaluationSet:
     ]
     images = generator.integers(0, 256, (size, 3, 8, 8), dtype=np.uint8)
     source = MemorySource(name="cues", classes=("a", "b", "c"), y=y, ids=names, bias=bias, images=images)
-    return EvaluationSet("cue_conflict", source, fitted(8), label_map=label_map, measures=CUE_MEASURES)
+    return EvaluationSet("cue_conflict", source, Fitted(8), label_map=label_map, measures=CUE_MEASURES)
 
 
 def test_the_accuracy_among_all_outputs_has_its_own_name() -> None:
@@ -275,11 +293,13 @@ def test_live_parquet_and_csv_decisions_give_equal_numbers(tmp_path: Path) -> No
 
 def test_a_set_without_a_readable_image_is_a_failure(model: nn.Module) -> None:
     class Unreadable(MemorySource):
+        shape = None  # to be read one by one
+
         def open(self, row: int) -> Picture:
             raise CorruptImage(f"can't read the image {row}")
 
     good = make_set(5)
-    broken = EvaluationSet("broken", Unreadable(**vars(make_set(3).source)), fitted(8))
+    broken = EvaluationSet("broken", Unreadable(**vars(make_set(3).source)), Fitted(8))
     evaluator = Evaluator([good, broken], OneOf(), Precision(), 2, 0, True)
     with pytest.raises(Failure, match="no image of 'broken' could be read"):
         evaluator.decide(model)

@@ -13,7 +13,7 @@ import pytest
 
 from biasbed import record
 from biasbed.data.source import MemorySource
-from biasbed.data.transforms import fitted
+from biasbed.data.transforms import Fitted
 from biasbed.datasets import biased
 from biasbed.errors import UsageError
 from biasbed.evaluation.decisions import MEASURES as COMPUTED
@@ -42,7 +42,7 @@ def measured(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
     images = np.zeros((len(rows["y"]), 3, 1, 1), np.uint8)
     ids = list(map(str, range(len(images))))
     source = MemorySource(name="a", classes=classes, y=rows["y"], bias=rows["bias"], ids=ids, images=images)
-    entry = EvaluationSet("a", biased.grouped(source), fitted(1), measures=debiasing.MEASURES)
+    entry = EvaluationSet("a", biased.grouped(source), Fitted(1), measures=debiasing.MEASURES)
     names = {column: [classes[number] for number in rows[column]] for column in ("y", "bias", "decision")}
     one = Decisions(
         *("me", "a", ids, names["y"], names["decision"], classes), bias=names["bias"], group=entry.source.group

@@ -170,7 +170,7 @@ class TrainLoader:
         self.plan, self.steps = plan, Steps(plan)
         examples = Examples(plan, first_indices(sources_of(plan.streams)) if firsts is None else firsts)
         self.loader = DataLoader(
-            examples, batch_sampler=self.steps, collate_fn=_as_it_is, **loader_options(workers, pin)
+            examples, batch_sampler=self.steps, collate_fn=as_it_is, **loader_options(workers, pin)
         )
 
     def close(self) -> None:
@@ -189,8 +189,8 @@ class TrainLoader:
             yield step, self.plan.following(step), *loaded
 
 
-def _as_it_is(loaded: Any) -> Any:
-    """`Examples` makes whole batches."""
+def as_it_is(loaded: Any) -> Any:
+    """For data sets that make whole batches."""
     return loaded
 
 

@@ -32,7 +32,7 @@ class Training:
 
     def __init__(self, size: int, augment: Augment) -> None:
         self.size, self.augment = size, augment
-        self._cut = _random_crop(size, augment) if augment.crop else fitted(size)
+        self._cut = _random_crop(size, augment) if augment.crop else Fitted(size)
         change = dict.fromkeys(("brightness", "contrast", "saturation", "hue"), augment.jitter)
         self._colour = Jitter(Jitter.Settings(**change, grey=augment.grey))
 
@@ -56,6 +56,17 @@ class Training:
         return self.augment.crop or self.augment.flip or self._changes_colour
 
 
+class Fitted:
+    """For images that are square already: resized only where the size differs, never cropped."""
+
+    def __init__(self, size: int, interpolation: Interpolation = "bilinear") -> None:
+        self.size, self.interpolation = size, interpolation
+
+    def __call__(self, picture: Picture) -> Tensor:
+        image = picture.pixels(_shrink(min(picture.height, picture.width), MARGIN * self.size))
+        return _resized(image, [self.size, self.size], self.interpolation)
+
+
 def training(size: int, augment: Augment) -> Training:
     """What is done to images to train on."""
     return Training(size, augment)
@@ -75,7 +86,7 @@ def draws(transform: Transform) -> bool:
 
 def keeps(transform: Transform, height: int, width: int) -> bool:
     """Whether pictures of this size come out as they are, so that many can be taken at a stroke."""
-    return isinstance(transform, Training) and not transform.draws and transform.size == height == width
+    return isinstance(transform, Training | Fitted) and not draws(transform) and transform.size == height == width
 
 
 def _random_crop(size: int, augment: Augment) -> Transform:
@@ -113,16 +124,6 @@ def crop_then_resize(size: int, share: float, interpolation: Interpolation = "bi
     return transform
 
 
-def fitted(size: int, interpolation: Interpolation = "bilinear") -> Transform:
-    """For stimuli that are square already: resized only where the size differs, never cropped."""
-
-    def transform(picture: Picture) -> Tensor:
-        image = picture.pixels(_shrink(min(picture.height, picture.width), MARGIN * size))
-        return _resized(image, [size, size], interpolation)
-
-    return transform
-
-
 def natural(image_size: int, how: Preprocess) -> tuple[Transform, str]:
     """(transform of photographs of any size for a test, the same in words)."""
     size = image_size if how.size == "auto" else int(how.size)
@@ -139,7 +140,7 @@ def stimulus(image_size: int, how: StimuliPreprocess) -> tuple[Transform, str]:
     """(transform of square stimuli that have their size already, the same in words)."""
     size = image_size if how.size == "auto" else int(how.size)
     if how.resize is None:
-        return fitted(size, how.interpolation), f"as it is, or resized to {size}, {how.interpolation}"
+        return Fitted(size, how.interpolation), f"as it is, or resized to {size}, {how.interpolation}"
     _refuse_padding("stimuli", how.resize, size)
     return (
         centre_crop(size, how.resize, how.interpolation),

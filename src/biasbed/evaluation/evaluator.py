@@ -20,8 +20,8 @@ from biasbed import record
 from biasbed.batch import at_least_fp32, stacked
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
-from biasbed.data.loading import loader_options
-from biasbed.data.transforms import draws, keyed_randomness
+from biasbed.data.loading import as_it_is, loader_options
+from biasbed.data.transforms import draws, keeps, keyed_randomness
 from biasbed.errors import CorruptImage, Failure
 from biasbed.evaluation.decisions import (
     MEASURES,
@@ -36,6 +36,7 @@ from biasbed.suites.label_maps import LabelMap
 from biasbed.suites.sets import EvaluationSet
 
 TOP = 5
+_Batch = tuple[int, Tensor, Tensor, list[str]]  # piece, rows, images, and the messages of files that can't be decoded
 
 
 def measure(evaluation_set: EvaluationSet, decisions: Decisions, phase: str) -> Iterator[tuple[str, float]]:
@@ -77,7 +78,7 @@ class Evaluator:
         self.loader = DataLoader(
             _Images(sets, self.coming),
             batch_sampler=self.shard,
-            collate_fn=_collate,
+            collate_fn=as_it_is,
             **loader_options(workers, group.device.type == "cuda"),
         )
         self.skipped: set[str] = set()
@@ -211,7 +212,15 @@ class _Images(Dataset[Any]):
     def __init__(self, sets: Sequence[EvaluationSet], pieces: Sequence[Piece]) -> None:
         self.sets = [sets[piece.set] for piece in pieces]
 
-    def __getitem__(self, key: tuple[int, int]) -> tuple[int, int, Tensor | str]:
+    def __getitems__(self, keys: Sequence[tuple[int, int]]) -> _Batch:
+        """A batch of one piece: at a stroke where the images are in memory as they are needed."""
+        piece, source = keys[0][0], self.sets[keys[0][0]].source
+        if source.shape is not None and keeps(self.sets[piece].transform, *source.shape[-2:]):
+            rows = torch.tensor([row for _, row in keys])
+            return piece, rows, source.load_all(rows.numpy()), []
+        return _together([self._one(key) for key in keys])
+
+    def _one(self, key: tuple[int, int]) -> tuple[int, int, Tensor | str]:
         entry = self.sets[key[0]]
         # By its place, so that one that is changed at random is the same in every evaluation.
         drawn = keyed_randomness(key[1]) if draws(entry.transform) else contextlib.nullcontext()
@@ -245,7 +254,7 @@ class _Shard(Sampler[list[tuple[int, int]]]):
         return range(self.rank, len(piece.rows), self.batch_size * self.world)
 
 
-def _collate(items: Sequence[tuple[int, int, Tensor | str]]) -> tuple[int, Tensor, Tensor, list[str]]:
+def _together(items: Sequence[tuple[int, int, Tensor | str]]) -> _Batch:
     good = [(row, image) for _, row, image in items if isinstance(image, Tensor)]
     errors = [image for _, _, image in items if isinstance(image, str)]
     images = stacked([image for _, image in good]) if good else torch.empty(0)

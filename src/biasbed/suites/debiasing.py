@@ -122,7 +122,7 @@ class Debiasing(Suite[DebiasingSettings]):
         return EvaluationSet(
             name,
             biased.grouped(source),
-            transforms.fitted(self.config.image_size),
+            transforms.Fitted(self.config.image_size),
             measures=MEASURES,
             preprocessing=f"resized to {self.config.image_size} x {self.config.image_size}, bilinear",
             block=self.data_set.name,
