@@ -123,6 +123,13 @@ class Augment:
         later=True,
     )
     grey: float = setting(0.0, "probability of taking all colour away", ge=0, le=1, later=True)
+    padding: int = setting(
+        0,
+        "without crop: pixels of black around the resized image, of which a part of its size is taken",
+        ge=0,
+        le=512,
+        later=True,
+    )
 
     def __post_init__(self) -> None:
         if not 0 < self.crop_ratio[0] <= self.crop_ratio[1] < math.inf:

@@ -83,6 +83,7 @@ def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.Mon
         "augment.flip": False,
         "augment.jitter": 0.33,
         "augment.grey": 0.77,
+        "augment.padding": 7,
         "steps": 77,
         "batch_size": 36,
         "optim.name": "adamw",

@@ -161,6 +161,21 @@ def test_biasbed_crops_first(photo: Image.Image, tmp_path: Path) -> None:
 # --- training images --------------------------------------------------------------------------------------------------
 
 
+def test_padded_crops_move_the_image_and_leave_black() -> None:
+    ours = transforms.training(16, Augment(crop=False, flip=False, padding=3))
+    places = set()
+    for seed in range(60):
+        torch.manual_seed(seed)
+        found = ours(Decoded(torch.full((3, 16, 16), 200, dtype=torch.uint8)))
+        assert found.shape == (3, 16, 16)
+        assert set(found.unique().tolist()) <= {0, 200}
+        rows, columns = (found[0].sum(dim) > 0 for dim in (1, 0))
+        assert min(rows.sum(), columns.sum()) >= 13
+        places.add((int(rows[0]) - int(rows[-1]), int(columns[0]) - int(columns[-1])))
+    assert places == {(y, x) for y in (-1, 0, 1) for x in (-1, 0, 1)}
+    assert transforms.draws(ours)
+
+
 def test_training_crops_are_the_reference_s(photo: Image.Image, tmp_path: Path) -> None:
     """The same draws of torch's generator give torchvision's crop of the decoded image."""
     path = saved(photo, tmp_path / "a.jpg", quality=95)

@@ -46,6 +46,7 @@ BELOW: Mapping[str, Any] = {
 LATER: Mapping[str, Any] = {
     "augment.jitter": 0.0,
     "augment.grey": 0.0,
+    "augment.padding": 0,
     "network.dropout": 0.0,
     "network.freeze_statistics": False,
     "network.channels": 3,
@@ -271,6 +272,7 @@ UNREAD_BY_SGD = leaves("Adam's; SGD doesn't read it", "optim.beta1", "optim.beta
 UNREAD_BY_COSINE = leaves("of the schedule in steps; a cosine doesn't read it", "optim.milestones", "optim.gamma")
 AUGMENTATIONS = (
     *("augment.crop", "augment.crop_scale", "augment.crop_ratio", "augment.flip", "augment.jitter", "augment.grey"),
+    "augment.padding",
 )
 LATER_OTHERS = tuple(name for name in LATER if name not in AUGMENTATIONS)
 

@@ -28,11 +28,11 @@ MARGIN = 2
 
 
 class Training:
-    """Random resized crop, flip and change of colours, as configured; without a crop, a plain resize."""
+    """Random crop, flip and change of colours, as configured; without a crop, a plain resize."""
 
     def __init__(self, size: int, augment: Augment) -> None:
         self.size, self.augment = size, augment
-        self._cut = _random_crop(size, augment) if augment.crop else Fitted(size)
+        self._cut = _random_crop(size, augment) if augment.crop else _shifted(size, augment.padding)
         change = dict.fromkeys(("brightness", "contrast", "saturation", "hue"), augment.jitter)
         self._colour = Jitter(Jitter.Settings(**change, grey=augment.grey))
 
@@ -53,7 +53,7 @@ class Training:
     @property
     def draws(self) -> bool:
         """Whether it changes images at random; else it only sees to their size."""
-        return self.augment.crop or self.augment.flip or self._changes_colour
+        return self.augment.crop or self.augment.padding > 0 or self.augment.flip or self._changes_colour
 
 
 class Fitted:
@@ -98,6 +98,12 @@ def _random_crop(size: int, augment: Augment) -> Transform:
         return _part(picture, (box["top"], box["left"], box["height"], box["width"]), size, "bilinear", 1)
 
     return transform
+
+
+def _shifted(size: int, padding: int) -> Transform:
+    """Resized, then moved by up to `padding` pixels each way, with black where nothing is left."""
+    fit = Fitted(size)
+    return v2.Compose([fit, v2.RandomCrop(size, padding)]) if padding else fit
 
 
 def centre_crop(size: int, resize: int | None = None, interpolation: Interpolation = "bilinear") -> Transform:

@@ -52,7 +52,7 @@ class ColoredMNIST10(MNISTFiles, BiasedData):
     bias_type = "colour"
     defaults: ClassVar[Mapping[str, Any]] = {
         **{"backbone": "mlp", "image_size": SIZE, "epochs": 200, "batch_size": 256, "optim.lr": 1e-3},
-        **{"augment.crop": False, "augment.flip": False, "workers": 0, "eval_batch_size": 1000},
+        **{"augment.crop": False, "augment.padding": 0, "augment.flip": False, "workers": 0, "eval_batch_size": 1000},
     }
 
     @property

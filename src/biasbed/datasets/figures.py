@@ -31,7 +31,8 @@ class Figures(BiasedData):
     bias_type = "texture"
     defaults: ClassVar[Mapping[str, Any]] = {
         **{"backbone": "resnet10", "image_size": 40, "epochs": 20, "batch_size": 64, "optim.lr": 1e-3},
-        **{"augment.crop_scale": 0.7, "augment.flip": False, "workers": 0},  # a mirrored digit is none
+        **{"augment.crop": True, "augment.crop_scale": 0.7, "augment.padding": 0},
+        **{"augment.flip": False, "workers": 0},  # a mirrored digit is none
     }
 
     def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Division:

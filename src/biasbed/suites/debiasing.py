@@ -41,7 +41,7 @@ EVERYWHERE: Mapping[str, Any] = {
 }
 PHOTOGRAPHS: Mapping[str, Any] = {
     **{"backbone": "resnet18", "image_size": 224, "epochs": 100, "batch_size": 64, "optim.lr": 1e-4},
-    **{"augment.crop_scale": 0.9},
+    **{"augment.crop": False, "augment.padding": 4},
 }
 
 
