@@ -25,7 +25,7 @@ from pyarrow import parquet
 
 from biasbed.data.names import Names
 from biasbed.data.source import Source
-from biasbed.data.transforms import fitted
+from biasbed.data.transforms import Fitted
 from biasbed.evaluation.decisions import write_predictions
 from biasbed.evaluation.evaluator import measure
 from biasbed.evaluation.pieces import Columns, decisions_of, joined, pieces_of
@@ -47,7 +47,7 @@ def conditioned(images: int, conditions: int, classes: int) -> EvaluationSet:
         condition=np.repeat(np.arange(conditions), images),
         conditions=tuple(kind.replace("/", "_") for kind in kinds),
     )
-    return EvaluationSet("corrupted", source, fitted(224))
+    return EvaluationSet("corrupted", source, Fitted(224))
 
 
 def _together(parts: Iterable[list[str]]) -> Names:

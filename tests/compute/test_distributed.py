@@ -93,6 +93,7 @@ def test_accumulated_parts_make_the_same_update(image_root: Path, tmp_path: Path
     assert_close(weights(whole), weights(parts), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_loader_workers_do_not_change_the_numbers(image_root: Path, tmp_path: Path) -> None:
     runs = [
         train(tmp_path / workers, flags(image_root, "infodrop", "--workers", workers)) for workers in ("0", "1", "3")

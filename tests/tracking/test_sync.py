@@ -63,6 +63,7 @@ def spoilt(*slow: tuple[Callable[[Path], None], str]) -> list[Any]:
     ("spoil", "lost"),
     spoilt((cut, "best.ckpt"), (cut, "predictions/ink/best.parquet"), (Path.unlink, "predictions/ink/last.parquet")),
 )
+@pytest.mark.slow
 def test_results_that_were_lost_are_not_sent_until_the_same_command_has_mended_them(
     lost: str,
     spoil: Callable[[Path], None],

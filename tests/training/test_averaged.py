@@ -92,6 +92,7 @@ def test_swad_tests_and_keeps_the_mean_over_the_valley(
         assert torch.equal(value, noted.live[-1][name])
 
 
+@pytest.mark.slow
 def test_sma_tests_the_mean_from_a_step_on_and_training_is_not_moved(
     tracking: str, short: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ from helpers.commands import command_environment
 from helpers.runs import all_runs, run_folders
 
 
+@pytest.mark.slow
 def test_a_killed_loader_is_one_line(train_flags: list[str], tracking: str, tmp_path: Path, image_root: Path) -> None:
     flags = [*train_flags, "--workers", "1", "--epochs", "400"]
     with started(flags) as training:

@@ -52,7 +52,7 @@ def _random(low: int, high: int) -> int:
         # Held by default where a checkpoint is damaged, and where there is one in the middle of an epoch.
         pytest.param("step", _random(STEPS_PER_EPOCH + 2, EPOCHS * STEPS_PER_EPOCH), marks=pytest.mark.slow),
         ("evaluation", _random(DECISIONS_PER_EPOCH + 2, EPOCHS * DECISIONS_PER_EPOCH)),
-        ("saved", 2),
+        pytest.param("saved", 2, marks=pytest.mark.slow),
     ],
 )
 def test_killed_and_resumed_equals_uninterrupted(

@@ -78,6 +78,7 @@ def test_everything_special_is_escaped(text: str) -> None:
 
 
 @pytest.mark.usefixtures("without_figures")
+@pytest.mark.slow
 def test_order_is_that_of_the_options_and_changes_no_number(recorder: Recorder) -> None:
     fill(recorder, THREE)
     plain = recorder.analyze()

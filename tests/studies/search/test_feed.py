@@ -146,6 +146,7 @@ def test_the_trial_of_a_silent_command_is_taken_over(bed: Bed) -> None:
     assert sorted(launcher.started) == [f"erm-trial{place}" for place in range(6)]
 
 
+@pytest.mark.slow
 def test_a_training_shows_signs_of_life_however_long_it_takes(bed: Bed) -> None:
     """Whatever else the command is busy with; and nobody takes its trial."""
     from optuna.storages import fail_stale_trials
@@ -287,6 +288,7 @@ def test_a_complete_trial_keeps_nothing_of_what_ended_it_before(tracking: str, t
         assert NOTE not in folder.read_state()["tags"]
 
 
+@pytest.mark.slow
 def test_pruned_trainings_are_stopped_and_counted_as_such(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the values in order, not by when we look: whatever the pause, the same trials end at the same epoch."""
     ends = []

@@ -23,10 +23,10 @@ def rates(feed: TrialFeed) -> list[float]:
     return [trial.params["optim.lr"] for trial in found(feed).outcomes.values()]
 
 
-OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("random", "gp", "qmc")]
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("random", "gp", "qmc", "brute_force")]
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "brute_force", *OTHERS])
+@pytest.mark.parametrize("sampler", ["tpe", *OTHERS])
 def test_samplers_stay_in_the_space_and_repeat_themselves(bed: Bed, sampler: str) -> None:
     bed.space.write_text(
         "optim.name: {distribution: categorical, choices: [sgd, adam]}\n"
