@@ -34,8 +34,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("name", marked, scope="module")
 
 
-# Toys of what no method of ours asks for yet: streams and views, stages, losses that couple the batch.
-ASKING = ("helpers.toys:Streaming", "helpers.toys:Staged", "helpers.toys:Coupled")
+# Toys of what no method of ours asks for yet: streams and views, stages, losses that couple the batch; and a method
+# that other settings make another one.
+ASKING = ("helpers.toys:Streaming", "helpers.toys:Staged", "helpers.toys:Coupled", "helpers.toys:Grouped")
 
 
 def finite(values: dict[str, Tensor]) -> bool:

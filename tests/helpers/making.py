@@ -38,6 +38,7 @@ BUSY: Mapping[str, Mapping[str, Any]] = {
 LIKE: Mapping[str, str] = {
     **{"vrex": "irm", "group_dro": "irm", "mixup": "erm", "mmd": "coral", "cdann": "dann"},
     **{"end": "coral", "biascon": "coral", "rebias": "coral", "lnl": "dann"},
+    **{"jtt": "helpers.toys:Staged", "dfr": "erm"},
 }
 # Networks in place of prepared ones: the same layout, narrow, at random weights.
 STAND_INS: Mapping[str, Mapping[str, Any]] = {
@@ -66,6 +67,7 @@ def make(
     backbone: usually `resnet10` for methods that change its inside, and a smaller one for the many that do not.
     """
     cls = algorithms.load(name)
+    settings = build_settings(cls.HParams, dict(BUSY.get(name, {}) if hparams is None else hparams))
     backbone = backbone or ("resnet10" if cls.surgery else "timm:test_resnet")
     group = group or Group()
     torch.manual_seed(seed)
@@ -79,7 +81,7 @@ def make(
         accumulate=accumulate,
         prepared=_stand_in,
     )
-    algorithm = cls(build_settings(cls.HParams, dict(BUSY.get(name, {}) if hparams is None else hparams)), setup)
+    algorithm = cls(settings, setup)
     algorithm.on_train_data(TrainData(EXAMPLES, num_classes, DOMAINS, BIASES))
     group.seed(seed)
     algorithm.start()
@@ -168,7 +170,8 @@ def batch_for(algorithm: Algorithm, shape: str = "one_source") -> Batch:
     """The batch as the engine hands it over: with the streams and views asked for, without undeclared columns; in equal
     parts of domains, where the method uses them."""
     batch = with_bias(_plain(max(2, algorithm.at_least)) if shape == "smallest" else SHAPES[shape]())
-    if "domain" in algorithm.uses:
+    columns = algorithm.columns(algorithm.hparams)
+    if "domain" in columns:
         batch = in_domains(batch)
     requests = type(algorithm).streams(algorithm.hparams)
     views = len(requests[MAIN].views)
@@ -180,7 +183,7 @@ def batch_for(algorithm: Algorithm, shape: str = "one_source") -> Batch:
         if copies > 1:
             extra.x = torch.stack([images(6, *batch.x.shape[-2:], seed=view) for view in range(copies)], 1)
         batch.extra = {**batch.extra, name: replace(extra, y=extra.y if requests[name].labelled else None)}
-    return prepare(batch, algorithm.uses, torch.device("cpu"))
+    return prepare(batch, columns, torch.device("cpu"))
 
 
 def task_for(shape: str) -> Task:

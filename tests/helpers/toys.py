@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from biasbed.algorithms.base import Algorithm, Objective, Setup, TrainData
 from biasbed.algorithms.erm import ERM
+from biasbed.algorithms.group_dro import GroupDRO
 from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest, View
 from biasbed.batch import MAIN, Batch
 from biasbed.data.views import ViewTransform
@@ -224,6 +225,15 @@ class BatchDependent(Plain):
 
     def predict(self, x: Tensor) -> Tensor:
         return super().predict(x - x.mean())
+
+
+class Grouped(GroupDRO):
+    """Weighs classes x biases in place of domains."""
+
+    @dataclass(frozen=True)
+    class HParams(GroupDRO.HParams):
+        eta: float = setting(0.5, "how fast the weights follow", ge=0)
+        over: Literal["domains", "groups"] = setting("groups", "what is weighed")
 
 
 class OneEach(ERM):

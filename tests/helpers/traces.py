@@ -60,6 +60,7 @@ class Case:
     accumulate: int = 1
     multi_label: bool = False
     side: int = SIDE  # pixels
+    images: int = EXAMPLES
 
 
 # Its temperature and band width act through coins alone, of which a millionth turns none: the weights are recorded.
@@ -87,6 +88,8 @@ CASES: Mapping[str, Case] = {
     "biascon": Case("biascon", {"ce_weight": 0.5, "pairs": 6}),
     "rebias": Case("rebias", {"weight": 30.0, "biased_weight": 20.0, "width": 2.0}),
     "rebias_median": Case("rebias", {"weight": 30.0, "biased_weight": 20.0}),
+    "group_dro_groups": Case("group_dro", {"eta": 2.0, "over": "groups", "adjustment": 0.5}),
+    "dfr": Case("dfr", {"held_out": 0.5, "strengths": (0.5,), "draws": 2}, images=57)  # of five or six a group,
     "lnl": Case("lnl", {"entropy_weight": 0.5, "reversal": 0.7}),
     "mldg_ring": Case("mldg", {"pairing": "ring"}),
     "erm_in_parts": Case("erm", optim=Optim(**SGD, nesterov=True, schedule="cosine"), accumulate=3),
@@ -174,7 +177,8 @@ def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> A
     )
     algorithm: Algorithm = cls(build_settings(cls.HParams, case.hparams), setup)
     networks = list(algorithm.children())
-    algorithm.on_train_data(TrainData(EXAMPLES, CLASSES, DOMAINS, BIASES if "bias" in cls.uses else 0))
+    biases = BIASES if "bias" in algorithm.columns(algorithm.hparams) else 0
+    algorithm.on_train_data(TrainData(case.images, CLASSES, DOMAINS, biases))
     for module in algorithm.children():
         if module not in networks:
             _filled(module, next(numbers), dtype, noise)
@@ -196,18 +200,19 @@ def _filled(network: nn.Module, seed: int, dtype: torch.dtype, noise: float = 0)
 def batch_for(case: Case, algorithm: Algorithm, dtype: torch.dtype = torch.float64) -> Batch:
     """Images of noise of different strength, with the columns that the method may see."""
     random = np.random.RandomState(7)
-    shape = (EXAMPLES, algorithm.views, 3, case.side, case.side)
-    x = random.random_sample(shape) * np.linspace(0.3, 1, EXAMPLES)[:, None, None, None, None]
-    index = torch.arange(EXAMPLES)
-    y = torch.from_numpy(random.randint(0, 2, (EXAMPLES, CLASSES))) if case.multi_label else index % CLASSES
-    apart = "domain" in algorithm.uses  # one domain after the other
-    domain = index * DOMAINS // EXAMPLES if apart else index % DOMAINS
+    count, columns = case.images, algorithm.columns(algorithm.hparams)
+    shape = (count, algorithm.views, 3, case.side, case.side)
+    x = random.random_sample(shape) * np.linspace(0.3, 1, count)[:, None, None, None, None]
+    index = torch.arange(count)
+    y = torch.from_numpy(random.randint(0, 2, (count, CLASSES))) if case.multi_label else index % CLASSES
+    apart = "domain" in columns  # one domain after the other
+    domain = index * DOMAINS // count if apart else index % DOMAINS
     batch = Batch(torch.from_numpy(x if algorithm.views > 1 else x[:, 0]).to(dtype), y, index, domain, index % 2)
     batch.parts = DOMAINS if apart else 1
     for name, request in type(algorithm).streams(algorithm.hparams).items():
         if name != MAIN:
             batch.extra = {**batch.extra, name: _extra(random, request, case.side, dtype)}
-    return prepare(batch, algorithm.uses, torch.device("cpu"))
+    return prepare(batch, columns, torch.device("cpu"))
 
 
 def _extra(random: np.random.RandomState, request: StreamRequest, side: int, dtype: torch.dtype) -> Batch:

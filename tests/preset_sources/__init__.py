@@ -22,8 +22,9 @@ from preset_sources.authors import (
 )
 from preset_sources.biasbed import CODE, paper
 from preset_sources.debiasing_coupled import DEBIASING_COUPLED
+from preset_sources.debiasing_groups import DEBIASING_GROUPS
 from preset_sources.domainbed import PAPER_2020
-from preset_sources.lines import CHOSEN, LATER, METHODS, SUITES, Recipe
+from preset_sources.lines import CHOSEN, LATER, METHODS, SUITES, Recipe, later_own
 
 RECIPES: tuple[Recipe, ...] = (
     paper(("erm", "stylized_erm", "deepaug_cae", "deepaug_edsr", "deepaug")),
@@ -39,6 +40,7 @@ RECIPES: tuple[Recipe, ...] = (
     GEIRHOS_A,
     *PAPER_2020,
     *DEBIASING_COUPLED,
+    *DEBIASING_GROUPS,
 )
 
 
@@ -50,13 +52,14 @@ def recipes(suite: str, method: str, preset: str) -> list[Recipe]:
 def expected(suite: str, method: str, presets: Sequence[str]) -> dict[str, Any]:
     """Every setting of a training that counts, by its source or by what lies below."""
     values = {**SUITES[suite], **{f"hparams.{name}": value for name, value in METHODS[method].items()}}
-    values |= {"suite": suite, "algorithm": method, **CHOSEN.get(method, {})}
+    values |= {"suite": suite, "algorithm": method, **CHOSEN.get(method, {}), **CHOSEN.get(f"{method} on {suite}", {})}
     for preset in presets:
         for recipe in recipes(suite, method, preset):
             for name in recipe.later:  # at its default it is not hashed
                 values.pop(name, None)
             values |= recipe.fixed
-    return values
+    at_default = later_own(method).items()
+    return {name: value for name, value in values.items() if (name, value) not in at_default}
 
 
 # --- docs/presets.md --------------------------------------------------------------------------------------------------
@@ -72,8 +75,8 @@ Programs are cited by file and option or name, as read in the repositories D1noF
 with `biasedbed/`), bfshi/InfoDrop (0dc1b24), onuriel/PermutedAdaIN (819cdb9), hyseob/SagNet (f87161c),
 LiYingwei/ShapeTextureDebiasedTraining (afdb8b7), hendrycks/imagenet-r (3131cac), rgeirhos/texture-vs-shape (ccd0c01)
 and facebookresearch/DomainBed (as of 30 September 2020, the state that its own tables are stamped with: 7df6f06); the
-debiasing methods' as described in docs/methods/, of EnD (b095648), BiasCon (35562b6), ReBias (79d1d1d) and
-LNL (fad2ec8).
+debiasing methods' as described in docs/methods/, of EnD (b095648), BiasCon (35562b6), ReBias (79d1d1d),
+LNL (fad2ec8), group_DRO (cbbc1c5), JTT (0af2430) and DFR (46666e6).
 
 {later}
 """
@@ -91,7 +94,8 @@ def word(value: Any) -> str:
 def below(setting: str, owners: Sequence[str]) -> str:
     """What an open setting is, by suite where suites differ."""
     if setting.startswith("hparams."):
-        return word(METHODS[owners[0]][setting.removeprefix("hparams.")])
+        own = {f"hparams.{name}": value for name, value in METHODS[owners[0]].items()}
+        return word({**own, **later_own(owners[0])}[setting])
     given = {suite: word({**LATER, **values}[setting]) for suite, values in SUITES.items()}
     if len(set(given.values())) == 1:
         return given["biasbed"]

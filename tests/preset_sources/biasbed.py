@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from preset_sources.lines import AUGMENTATIONS, EXACT, METHODS, UNREAD_BY_SGD, Lines, Recipe, leaves, own, says
+from preset_sources.lines import (
+    AUGMENTATIONS,
+    EXACT,
+    METHODS,
+    UNREAD_BY_SGD,
+    Lines,
+    Recipe,
+    later_own,
+    leaves,
+    own,
+    says,
+)
 
 # --- BiasBed's text ---------------------------------------------------------------------------------------------------
 
@@ -32,7 +43,7 @@ PAPER: Lines = (
 
 def paper(methods: Iterable[str]) -> Recipe:
     methods = tuple(methods)
-    names = [f"hparams.{name}" for name in METHODS[methods[0]]]
+    names = [*(f"hparams.{name}" for name in METHODS[methods[0]]), *later_own(methods[0])]
     whose = f" (`{'`, `'.join(methods)}`)"
     return Recipe("paper", methods, f"BiasBed's text{whose}", (*PAPER, *leaves("not in the text", *names)))
 

@@ -201,9 +201,19 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "biascon": {"ce_weight": 1.0, "temperature": 0.07, "pairs": 64, "balanced": True},
     "rebias": {"weight": 1.0, "biased_weight": 1.0, "biased_backbone": "simple_conv_1x1", "width": None},
     "lnl": {"entropy_weight": 0.01, "reversal": 0.1},
+    "jtt": {"identification": 1 / 6, "upweight": 20},
+    "dfr": {"held_out": 0.2, "strengths": (1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01), "draws": 10},
 }
-# Settings that a method chooses otherwise than the suites.
-CHOSEN: Mapping[str, Mapping[str, Any]] = {name: {"optim.beta1": 0.5, "optim.beta2": 0.9} for name in ("dann", "cdann")}
+# The same of methods' own settings.
+LATER_OWN: Mapping[str, Mapping[str, Any]] = {
+    **{name: {"balance": "none"} for name in ("erm", "stylized_erm", "deepaug_cae", "deepaug_edsr", "deepaug")},
+    "group_dro": {"over": "domains", "adjustment": 0.0},
+}
+# Settings that a method chooses otherwise than the suites, or a suite for a method.
+CHOSEN: Mapping[str, Mapping[str, Any]] = {
+    **{name: {"optim.beta1": 0.5, "optim.beta2": 0.9} for name in ("dann", "cdann")},
+    "group_dro on debiasing": {"hparams.over": "groups"},
+}
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
@@ -219,6 +229,11 @@ class Line:
 
 
 Lines = tuple[Line, ...]
+
+
+def later_own(method: str) -> dict[str, Any]:
+    """A method's own settings that came later, by dotted name, with their defaults."""
+    return {f"hparams.{name}": value for name, value in LATER_OWN.get(method, {}).items()}
 
 
 @dataclass(frozen=True)
@@ -243,7 +258,8 @@ class Recipe:
     def later(self) -> dict[str, Any]:
         """Settings that came after it, at their defaults: of a recipe of training that does not leave them open."""
         is_of_training = any(within(line.setting, TRAINING) for line in self.lines)
-        return {n: value for n, value in LATER.items() if n not in self.left_open} if is_of_training else {}
+        every = {**LATER, **later_own(self.owners[0])}
+        return {n: value for n, value in every.items() if n not in self.left_open} if is_of_training else {}
 
 
 def says(source: str, **values: Any) -> Lines:
@@ -260,8 +276,9 @@ def own(method: str, *stated: tuple[str, Mapping[str, Any]]) -> Lines:
     """A method's own settings, all of them: each place of a source with the values that it states."""
     lines = tuple(Line(f"hparams.{name}", value, source) for source, values in stated for name, value in values.items())
     names = [line.setting.removeprefix("hparams.") for line in lines]
-    if sorted(names) != sorted(METHODS[method]):
-        raise ValueError(f"{method}: lines for {names}, settings {list(METHODS[method])}")
+    known = [*METHODS[method], *LATER_OWN.get(method, {})]
+    if sorted(names) != sorted(known):
+        raise ValueError(f"{method}: lines for {names}, settings {known}")
     return lines
 
 

@@ -36,6 +36,8 @@ REGISTRY = Registry(
         "biascon": "biasbed.algorithms.biascon:BiasCon",
         "rebias": "biasbed.algorithms.rebias:ReBias",
         "lnl": "biasbed.algorithms.lnl:LNL",
+        "jtt": "biasbed.algorithms.jtt:JTT",
+        "dfr": "biasbed.algorithms.dfr:DFR",
     },
     base="biasbed.algorithms.base:Algorithm",
 )

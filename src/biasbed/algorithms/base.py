@@ -141,7 +141,12 @@ class Algorithm(nn.Module):
     def needs(cls, hparams: Any) -> frozenset[str]:
         """Of `NEEDS`, what the method needs of its training data with these settings: what it uses, or draws by."""
         drawn_by = (request.needs for request in cls.streams(hparams).values())
-        return (cls.uses & set(NEEDS)).union(*drawn_by)
+        return (cls.columns(hparams) & set(NEEDS)).union(*drawn_by)
+
+    @classmethod
+    def columns(cls, hparams: Any) -> frozenset[str]:
+        """The columns that it may see with these settings; what it `uses`, where that hangs on none of them."""
+        return cls.uses
 
     @classmethod
     def streams(cls, hparams: Any) -> Mapping[str, StreamRequest]:

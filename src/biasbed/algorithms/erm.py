@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 from biasbed.algorithms.base import Algorithm, Setup
+from biasbed.algorithms.groups import GROUP
 from biasbed.algorithms.presets import BIASBED_CODE, BIASBED_PAPER
-from biasbed.batch import Batch
+from biasbed.algorithms.requests import StreamRequest
+from biasbed.batch import MAIN, Batch
+from biasbed.settings import setting
+
+BALANCED: Mapping[str, tuple[str, ...] | None] = {"none": None, "class": ("y",), "group": GROUP}
 
 
 class ERM(Algorithm):
-    """Minimises the mean loss of the training examples (Vapnik 1992)."""
+    """Minimises the mean loss of the training examples (Vapnik 1992), of balanced draws if asked for."""
+
+    @dataclass(frozen=True)
+    class HParams:
+        balance: Literal["none", "class", "group"] = setting(
+            "none", "draws each class, or each group of one class and one bias, equally often", later=True
+        )
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": BIASBED_PAPER, "biasbed_code": BIASBED_CODE}
 
     def __init__(self, hparams: Any, setup: Setup) -> None:
         super().__init__(hparams, setup)
         self.network = setup.network()
+
+    @classmethod
+    def streams(cls, hparams: Any) -> Mapping[str, StreamRequest]:
+        """Methods that are made of this one, and have settings of their own, say themselves how they draw."""
+        found = super().streams(hparams)
+        by = BALANCED[hparams.balance] if isinstance(hparams, ERM.HParams) else None
+        return {**found, MAIN: replace(found[MAIN], by=by)}
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         logits = self.logits(batch.x)

@@ -68,6 +68,34 @@ def epochs(number: int) -> Recipe:
     return {"epochs": number, "steps": None}
 
 
+# What programs for Waterbirds have in common: ResNet-50 from ImageNet weights, SGD at a constant rate.
+WATERBIRDS: Recipe = {
+    "backbone": "resnet50",
+    "init": IMAGENET_WEIGHTS,
+    "image_size": 224,
+    **SGD,
+    "optim.lr_batch": None,
+    "optim.schedule": "constant",
+    "optim.milestones": OPEN,
+    "optim.gamma": OPEN,
+    "optim.warmup": 0.0,
+    "optim.restarts": (),
+    "precision": "fp32",
+}
+# Their images: the middle, or crops of 0.7 to 1 of the area.
+WHOLE_IMAGES: Recipe = {
+    "augment.crop": False,
+    "augment.crop_scale": OPEN,
+    "augment.crop_ratio": OPEN,
+    "augment.flip": False,
+}
+CROPPED: Recipe = {
+    "augment.crop": True,
+    "augment.crop_scale": 0.7,
+    "augment.crop_ratio": (3 / 4, 4 / 3),
+    "augment.flip": True,
+}
+
 # --- recipes ----------------------------------------------------------------------------------------------------------
 
 # BiasBed (Kalischek et al. 2023), appendix A: one protocol for every method. Batch size, images and initial weights are

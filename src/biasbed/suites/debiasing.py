@@ -39,6 +39,7 @@ EVERYWHERE: Mapping[str, Any] = {
     **{"optim.name": "adam", "optim.lr_batch": None, "optim.weight_decay": 0.0},
     **{"optim.schedule": "constant", "optim.warmup": 0.0},
 }
+OF_METHODS: Mapping[str, Mapping[str, Any]] = {"group_dro": {"hparams.over": "groups"}}
 PHOTOGRAPHS: Mapping[str, Any] = {
     **{"backbone": "resnet18", "image_size": 224, "epochs": 100, "batch_size": 64, "optim.lr": 1e-4},
     **{"augment.crop": False, "augment.padding": 4},
@@ -73,10 +74,10 @@ class Debiasing(Suite[DebiasingSettings]):
 
     @classmethod
     def defaults_for(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """One protocol for all methods, by data set."""
+        """One protocol for all methods, by data set; there are no domains, only groups."""
         name = biased.identifier(_named(str(given.get("train", "auto"))))
         own = biased.DATA_SETS.load(name).defaults if name in biased.DATA_SETS else {}
-        return {**EVERYWHERE, **PHOTOGRAPHS, **own}
+        return {**EVERYWHERE, **PHOTOGRAPHS, **own, **OF_METHODS.get(str(given.get("algorithm")), {})}
 
     @functools.cached_property
     def data_set(self) -> BiasedData:

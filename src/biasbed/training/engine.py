@@ -172,7 +172,7 @@ class Engine:
         self.algorithm.progress = Progress(stage.name, epoch, epochs, within, self.steps_per_epoch, weight, total)
         usual = rate_factor(self.config.optim, step, total, self.steps_per_epoch)
         self.algorithm.set_rate(usual if stage.rate is None else stage.rate(step / total))
-        batch = prepare(batch, self.algorithm.uses, self.group.device)
+        batch = prepare(batch, self.algorithm.columns(self.algorithm.hparams), self.group.device)
         self.tally.add(stage.update(batch), len(batch), self.algorithm.take_correct(), self.algorithm.take_notes())
         if (step + 1) % self.config.log_every == 0:
             self._check_finite()
@@ -223,7 +223,7 @@ class Engine:
             with self._postponed.suspended():
                 metrics |= self.evaluate()
             metrics["time/evaluation_seconds"] = time.perf_counter() - began
-            number = self.state.step // (self.steps_per_epoch if self.config.unit == "epoch" else 1)
+            number = -(-self.state.step // (self.steps_per_epoch if self.config.unit == "epoch" else 1))
             entry = {"step": number, "timestamp": int(time.time() * 1000), "metrics": metrics}
             if self.group.is_main:
                 self._keep(entry)

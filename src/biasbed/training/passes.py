@@ -30,7 +30,7 @@ def look(
     with ProgressBar(len(order), "batch", silent=not group.is_main) as bar, torch.no_grad():
         for _, _, batch, skipped in loader.from_step(0, len(order)):
             note(skipped, bar)
-            batch = prepare(batch, algorithm.uses, group.device)
+            batch = prepare(batch, algorithm.columns(algorithm.hparams), group.device)
             with precision.autocast():
                 found.append({name: value.cpu() for name, value in looking.look(batch).items()})
             bar.tick()

@@ -31,7 +31,8 @@ class Reader:
     def __init__(self, job: Job, group: Group, workers: int) -> None:
         self.job, self.config, self.group, self.workers = job, job.config, group, workers
         self.algorithm = algorithms.load(job.config.algorithm)
-        self.requests = self.algorithm.streams(getattr(job.config, "hparams", None))
+        hparams = getattr(job.config, "hparams", None)
+        self.requests, self.columns = self.algorithm.streams(hparams), self.algorithm.columns(hparams)
         self.main = self._streams(self.requests)
         self.sources = list({id(source): source for source in sources_of(self.main)}.values())
         self.firsts = first_indices(self.sources)
@@ -42,7 +43,7 @@ class Reader:
 
         How many values the bias has only a method learns that declares to use it.
         """
-        biases = [source.bias for source in self.sources] if "bias" in self.algorithm.uses else []
+        biases = [source.bias for source in self.sources] if "bias" in self.columns else []
         return TrainData(
             num_examples=sum(map(len, self.sources)),
             num_classes=len(self.job.suite.classes),
@@ -56,7 +57,8 @@ class Reader:
         if len(set(names)) < len(names) or not isinstance(phases[-1], Stage):
             raise UsageError(f"the stages {', '.join(names)} need a name each, and the last is no pass")
         stages = [phase for phase in phases if isinstance(phase, Stage)]
-        whole = self.steps(stages[-1], self.plan(stages[-1], 0), left=1.0)
+        takes_what_is_left = stages[-1].epochs is None and stages[-1].steps is None
+        whole = self.steps(replace(stages[-1], epochs=None, steps=None), self.plan(stages[-1], 0), left=1.0)
         for stage in stages:
             refuse_parts(self.config, self.job.suite, self._requests(stage), self.group.world)
             plan = self.plan(stage, 0)
@@ -66,7 +68,7 @@ class Reader:
             steps = self.steps(stage, plan)
             if stage is not stages[-1] and steps > whole:
                 raise UsageError(f"the stage '{stage.name}' takes {steps} steps, longer than the training's {whole}")
-        if self.left(phases) <= 0:
+        if takes_what_is_left and self.left(phases) <= 0:
             raise UsageError(f"the stages before '{names[-1]}' leave nothing of the training to it")
 
     @staticmethod
@@ -115,7 +117,7 @@ class Reader:
         return self.job.suite.training_data(request.shares(self.algorithm.training_data))
 
     def _streams(self, requests: Mapping[str, StreamRequest], tables: Tables | None = None) -> dict[str, Stream]:
-        apart = "domain" in self.algorithm.uses
+        apart = "domain" in self.columns
         table = None if tables is None else lambda name, source: self._values(tables[name], source)
         return {
             name: self.job.suite.stream(request, self._shares(request), self.config.batch_size, apart, table)
@@ -128,11 +130,11 @@ class Reader:
         return table[first : first + len(source)].double().numpy()
 
 
-def prepare(batch: Batch, uses: frozenset[str], device: torch.device) -> Batch:
+def prepare(batch: Batch, columns: frozenset[str], device: torch.device) -> Batch:
     """Images as floats in [0,1] on the device, and only those columns that the algorithm declares to use."""
     extra = batch.extra
-    hidden: dict[str, Any] = {name: None for name in ("domain", "bias", "index") if name not in uses}
+    hidden: dict[str, Any] = {name: None for name in ("domain", "bias", "index") if name not in columns}
     batch = replace(batch, **hidden, extra={})
     batch = batch.map(lambda tensor: tensor.to(device, non_blocking=True))
     x = as_input(batch.x)
-    return replace(batch, x=x, extra={name: prepare(other, uses, device) for name, other in extra.items()})
+    return replace(batch, x=x, extra={name: prepare(other, columns, device) for name, other in extra.items()})

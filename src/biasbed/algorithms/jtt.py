@@ -1,0 +1,119 @@
+"""JTT: just train twice (Liu, Haghgoo, Chen, Raghunathan, Koh, Sagawa, Liang and Finn, ICML 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from biasbed.algorithms.base import Objective, Optimizer, Setup, TrainData
+from biasbed.algorithms.erm import ERM
+from biasbed.algorithms.presets import WATERBIRDS, WHOLE_IMAGES, epochs
+from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest
+from biasbed.batch import MAIN, Batch
+from biasbed.errors import Failure
+from biasbed.settings import setting
+
+
+class JTT(ERM):
+    """ERM twice: images that a short first training gets wrong are drawn `upweight` times as often in the second one.
+
+    The second network starts anew (algorithm 1). Bias labels are not needed.
+    """
+
+    @dataclass(frozen=True)
+    class HParams:
+        identification: float = setting(
+            1 / 6, "part of the training that is the first one (authors: 60 epochs, then 300)", gt=0, lt=1
+        )
+        upweight: int = setting(
+            20, "how often a pass of the second training reads an image of the error set (authors: 20, 50 or 100)", ge=2
+        )
+
+    unused_parameters: ClassVar[bool] = True  # of the first network, before it is gone
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "authors": {
+            **WATERBIRDS,
+            **WHOLE_IMAGES,
+            **epochs(360),
+            "batch_size": 64,
+            "optim.lr": 1e-5,
+            "optim.weight_decay": 1.0,
+            "hparams.identification": 1 / 6,
+            "hparams.upweight": 101,
+        }
+    }
+
+    hparams: HParams
+    error: Tensor
+
+    def __init__(self, hparams: HParams, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self.first = setup.network()
+
+    def on_train_data(self, data: TrainData) -> None:
+        self.register_buffer("error", torch.zeros(data.num_examples, dtype=torch.bool))
+
+    def optimizers(self) -> dict[str, Optimizer]:
+        make = self.setup.optimizer
+        return {"main": make(self.network.parameters()), "first": make(self.first.parameters())}
+
+    def stages(self) -> Sequence[Phase]:
+        """The first network, the images that it gets wrong, and the second one."""
+        return (
+            Stage(
+                "identification",
+                self.identify,
+                share=self.hparams.identification,
+                streams={MAIN: StreamRequest()},
+                validate=self.predict_first,
+            ),
+            Pass("error_set", self.look, self.keep),
+            Stage(MAIN, self.update, begin=self.forget, streams={MAIN: StreamRequest(weights="times")}),
+        )
+
+    def identify(self, batch: Batch) -> Mapping[str, Tensor]:
+        """A step of the first training."""
+
+        def objective(part: Batch) -> dict[str, Objective]:
+            logits = self.predict_first(part.x)
+            self.observe(logits, part.y)
+            return {"first": (self.task.loss(logits, part.y), self.first.parameters())}
+
+        gradients, terms = self.grads(batch, objective)
+        self.apply_gradients(gradients)
+        return {"classification": terms["first"]}
+
+    def predict_first(self, x: Tensor) -> Tensor:
+        """Logits of the first network."""
+        logits: Tensor = self.first(x)
+        return logits
+
+    def look(self, batch: Batch) -> Mapping[str, Tensor]:
+        return {"error": ~self.task.right(self.predict_first(batch.x), batch.y)}
+
+    def keep(self, found: Mapping[str, Tensor]) -> None:
+        """The error set; Failure where the second training would be ERM."""
+        wrong, images = int(found["error"].sum()), len(found["error"])
+        if wrong in (0, images):
+            word, way = ("none", "lower") if wrong == 0 else ("every one", "raise")
+            raise Failure(
+                f"jtt: the first training gets {word} of {images} training images wrong, so that none would count more "
+                f"than others in the second: {way} hparams.identification={self.hparams.identification:.3g}"
+            )
+        self.error.copy_(found["error"])
+
+    def forget(self) -> None:
+        """The first network has done its work."""
+        self.release("first")
+
+    @property
+    def times(self) -> Tensor:
+        """How often each training image is read in a pass of the second training [num_examples]."""
+        return 1 + (self.hparams.upweight - 1) * self.error
+
+    def per_example(self) -> Mapping[str, Tensor]:
+        return {"error": self.error}
