@@ -32,6 +32,7 @@ REGISTRY = Registry(
         "mmd": "biasbed.algorithms.mmd:MMD",
         "dann": "biasbed.algorithms.dann:DANN",
         "cdann": "biasbed.algorithms.cdann:CDANN",
+        "lff": "biasbed.algorithms.lff:LfF",
     },
     base="biasbed.algorithms.base:Algorithm",
 )
