@@ -36,6 +36,7 @@ REGISTRY = Registry(
         "biascon": "biasbed.algorithms.biascon:BiasCon",
         "rebias": "biasbed.algorithms.rebias:ReBias",
         "lnl": "biasbed.algorithms.lnl:LNL",
+        "lff": "biasbed.algorithms.lff:LfF",
     },
     base="biasbed.algorithms.base:Algorithm",
 )
