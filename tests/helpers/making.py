@@ -38,6 +38,7 @@ BUSY: Mapping[str, Mapping[str, Any]] = {
 LIKE: Mapping[str, str] = {
     **{"vrex": "irm", "group_dro": "irm", "mixup": "erm", "mmd": "coral", "cdann": "dann"},
     **{"end": "coral", "biascon": "coral", "rebias": "coral", "lnl": "dann"},
+    **{"disent": "lff", "biasensemble": "lff"},
 }
 # Networks in place of prepared ones: the same layout, narrow, at random weights.
 STAND_INS: Mapping[str, Mapping[str, Any]] = {

@@ -159,6 +159,14 @@ ADVERSARIAL: Mapping[str, Any] = {
     "lr_d": None,
     "weight_decay_d": 0.0,
 }
+SWAPPING: Mapping[str, Any] = {
+    "alpha": 0.7,
+    "q": 0.7,
+    "biased_weight": 1.0,
+    "swap_weight": 1.0,
+    "biased_swap_weight": 1.0,
+    "warmup": 0.2,
+}
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "erm": {},
     "stylized_erm": {},
@@ -200,6 +208,17 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "biascon": {"ce_weight": 1.0, "temperature": 0.07, "pairs": 64, "balanced": True},
     "rebias": {"weight": 1.0, "biased_weight": 1.0, "biased_backbone": "simple_conv_1x1", "width": None},
     "lnl": {"entropy_weight": 0.01, "reversal": 0.1},
+    "lff": {"alpha": 0.7, "q": 0.7, "biased_backbone": None},
+    "disent": SWAPPING,
+    "biasensemble": {
+        **SWAPPING,
+        "base": "lff",
+        "biased_backbone": None,
+        "models": 5,
+        "share": 0.02,
+        "threshold": 0.99,
+        "agreement": 3,
+    },
 }
 # Settings that a method chooses otherwise than the suites.
 CHOSEN: Mapping[str, Mapping[str, Any]] = {name: {"optim.beta1": 0.5, "optim.beta2": 0.9} for name in ("dann", "cdann")}

@@ -37,6 +37,8 @@ REGISTRY = Registry(
         "rebias": "biasbed.algorithms.rebias:ReBias",
         "lnl": "biasbed.algorithms.lnl:LNL",
         "lff": "biasbed.algorithms.lff:LfF",
+        "disent": "biasbed.algorithms.disent:DisEnt",
+        "biasensemble": "biasbed.algorithms.biasensemble:BiasEnsemble",
     },
     base="biasbed.algorithms.base:Algorithm",
 )

@@ -9,87 +9,121 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from biasbed.algorithms.base import Algorithm, Setup, TrainData
+from biasbed.algorithms.base import Setup, Terms
 from biasbed.algorithms.draws import HostDraws
-from biasbed.algorithms.relative_difficulty import RelativeDifficulty, amplified, cross_entropy
+from biasbed.algorithms.presets import ADAM, BIASED_MNIST, STEPS
+from biasbed.algorithms.relative_difficulty import DifficultyWeighted, Pair, cross_entropy
 from biasbed.batch import Batch
 from biasbed.settings import setting
 
 
-class DisEnt(Algorithm):
+@dataclass(frozen=True)
+class Swapping(DifficultyWeighted.HParams):
+    """The method's own settings: typed, with ranges and a source for each default."""
+
+    biased_weight: float = setting(1.0, "weight of the biased loss, lambda_dis (authors: 10, 2, 1 by data)", ge=0)
+    swap_weight: float = setting(1.0, "weight of both permuted losses, lambda_swap (authors: 1, 0.1, 1)", ge=0)
+    biased_swap_weight: float = setting(1.0, "of the biased one among them (authors: 10, 2, 1)", ge=0)
+    warmup: float = setting(0.2, "part of training before codes are permuted (authors: 0.2 of 50,000)", ge=0, le=1)
+
+
+class Disentangled(Pair):
+    """Two encoders and two classifiers of both codes side by side; the loss of each reaches its own encoder alone."""
+
+    def __init__(self, setup: Setup, settings: Swapping) -> None:
+        super().__init__()
+        self.settings = settings
+        self.encoder, self.biased_encoder = setup.network(head=False), setup.network(head=False)
+        width = self.encoder.num_features + self.biased_encoder.num_features
+        self.head, self.biased_head = (nn.Linear(width, setup.num_classes) for _ in range(2))
+        self.to(setup.group.device)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.classify(self.encoder(x), self.biased_encoder(x))
+
+    def classify(self, codes: Tensor, biased_codes: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [N,K] of both classifiers, of codes [N,F] of either encoder."""
+        own = self.head(torch.cat([codes, biased_codes.detach()], 1))
+        return own, self.biased_head(torch.cat([codes.detach(), biased_codes], 1))
+
+    def losses(self, method: DifficultyWeighted, batch: Batch) -> Terms:
+        assert batch.index is not None
+        codes, biased_codes = self.encoder(batch.x), self.biased_encoder(batch.x)
+        logits, biased_logits = self.classify(codes, biased_codes)
+        method.observe(logits, batch.y)
+        own, biased = cross_entropy(logits, batch.y), cross_entropy(biased_logits, batch.y)
+        weights = method.weigh(batch, own, biased)
+        terms = {
+            "biased": self.settings.biased_weight * method.biased_mean(biased, batch.index),
+            "classification": (weights * own).mean(),
+        }
+        if method.progress.is_past(self.settings.warmup):
+            terms |= self.swapped(method, batch, weights, codes, biased_codes)
+        return terms
+
+    def swapped(
+        self, method: DifficultyWeighted, batch: Batch, weights: Tensor, codes: Tensor, biased_codes: Tensor
+    ) -> Terms:
+        """The losses with the biased codes permuted among all processes' images; W stays that of the own codes.
+
+        The classifier is to tell its image's class beside any bias, the biased one the class of the image whose code
+        came.
+        """
+        rows = self._permuted(method, batch)
+        columns = (biased_codes, batch.y, batch.index)
+        other_codes, other_y, other_index = (method.group.gather(column)[rows] for column in columns)
+        logits, biased_logits = self.classify(codes, other_codes)
+        own = (weights * cross_entropy(logits, batch.y)).mean()
+        biased = method.biased_mean(cross_entropy(biased_logits, other_y), other_index)
+        weight = self.settings.swap_weight
+        return {"swapped": weight * own, "biased_swapped": weight * self.settings.biased_swap_weight * biased}
+
+    @staticmethod
+    def _permuted(method: DifficultyWeighted, batch: Batch) -> Tensor:
+        """The rows, among all processes' images, of the codes that come to this one's: one permutation of all."""
+        ranks = method.group.gather(torch.full_like(batch.y, method.group.rank))
+        order = torch.randperm(len(ranks), generator=HostDraws(method.group).shared_generator(method.progress))
+        before = (ranks < method.group.rank).sum()
+        return order.to(ranks.device)[before + torch.arange(len(batch), device=ranks.device)]
+
+
+class DisEnt(DifficultyWeighted):
     """Two encoders, of what makes the class and of what biases it, and a classifier of both codes for each of them.
 
     The biased one's loss is `relative_difficulty.amplified`, the other's the cross-entropy, weighted by the relative
     difficulty W of each image (equations 1 and 2); neither loss reaches the other one's encoder. After a warm-up, the
-    biased codes of a step are permuted among its images: the class is to be told beside any image's bias, and the
-    biased classifier is to follow the code that came (equation 3). Weights stay those of the unpermuted images.
+    same once more with the biased codes of a step permuted among its images (equation 3).
     """
 
     @dataclass(frozen=True)
-    class HParams:
-        alpha: float = setting(0.7, "share of the averaged losses that a step leaves (authors)", ge=0, lt=1)
-        q: float = setting(0.7, "how far the bias is amplified (authors)", gt=0, le=1)
-        biased_weight: float = setting(1.0, "weight of the biased loss, lambda_dis (authors: 10, 2, 1 by data)", ge=0)
-        swap_weight: float = setting(1.0, "weight of both permuted losses, lambda_swap (authors: 1, 0.1, 1)", ge=0)
-        biased_swap_weight: float = setting(1.0, "of the biased one among them (authors: 10, 2, 1)", ge=0)
-        warmup: float = setting(0.2, "part of training before codes are permuted (authors: 10,000 of 50,000)", ge=0, le=1)
+    class HParams(Swapping):
+        pass
 
-    uses: ClassVar[frozenset[str]] = frozenset({"index"})
-    tasks: ClassVar[frozenset[str]] = frozenset({"multi_class"})
-    coupled: ClassVar[bool] = True
-    unused_parameters: ClassVar[bool] = False
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "authors": {
+            **BIASED_MNIST,
+            "backbone": "mlp",
+            "network.scale": "unit_255",
+            "epochs": None,
+            "steps": 50_000,
+            "batch_size": 256,
+            **ADAM,
+            "optim.lr": 0.01,
+            "optim.weight_decay": 0.0,
+            **STEPS,
+            "optim.gamma": 0.5,
+            "optim.milestones": (0.4, 0.6, 0.8),
+            "hparams.alpha": 0.7,
+            "hparams.q": 0.7,
+            "hparams.biased_weight": 10.0,
+            "hparams.swap_weight": 1.0,
+            "hparams.biased_swap_weight": 10.0,
+            "hparams.warmup": 0.2,
+        }
+    }
 
     hparams: HParams
 
-    def __init__(self, hparams: Any, setup: Setup) -> None:
+    def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
-        self.encoder, self.biased_encoder = setup.network(head=False), setup.network(head=False)
-        width = self.encoder.num_features + self.biased_encoder.num_features
-        self.head, self.biased_head = (nn.Linear(width, setup.num_classes) for _ in range(2))
-        self._host = HostDraws(setup.group)
-
-    def on_train_data(self, data: TrainData) -> None:
-        self.tables = RelativeDifficulty(data.num_examples, data.num_classes, self.hparams.alpha)
-
-    def losses(self, batch: Batch) -> dict[str, Tensor]:
-        assert batch.index is not None
-        codes, biased_codes = self.encoder(batch.x), self.biased_encoder(batch.x)
-        logits, biased_logits = self._both(codes, biased_codes)
-        self.observe(logits, batch.y)
-        own, biased = cross_entropy(logits, batch.y), cross_entropy(biased_logits, batch.y)
-        self.tables.enter(batch.index, batch.y, biased, own, self.group)
-        weights = self.tables.weights(batch.index).to(own.dtype)
-        terms = {
-            "classification": (weights * own).mean(),
-            "biased": self.hparams.biased_weight * amplified(biased, self.hparams.q).mean(),
-        }
-        if self.progress.is_past(self.hparams.warmup):
-            other_codes, other_y = self._permuted(biased_codes, batch.y)
-            logits, biased_logits = self._both(codes, other_codes)
-            swapped = (weights * cross_entropy(logits, batch.y)).mean()
-            follows = amplified(cross_entropy(biased_logits, other_y), self.hparams.q).mean()
-            terms["swapped"] = self.hparams.swap_weight * swapped
-            terms["biased_swapped"] = self.hparams.swap_weight * self.hparams.biased_swap_weight * follows
-        return terms
-
-    def per_example(self) -> Mapping[str, Tensor]:
-        return {"weight": self.tables.weights()}
-
-    def predict(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(torch.cat([self.encoder(x), self.biased_encoder(x)], 1))
-        return logits
-
-    def _both(self, codes: Tensor, biased_codes: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits of both classifiers; each one's loss reaches its own encoder alone."""
-        own = self.head(torch.cat([codes, biased_codes.detach()], 1))
-        biased = self.biased_head(torch.cat([codes.detach(), biased_codes], 1))
-        return own, biased
-
-    def _permuted(self, codes: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the biased codes and labels of all processes' images, permuted, those that come to this process's."""
-        everyone, labels = self.group.gather(codes), self.group.gather(y)
-        order = torch.randperm(len(labels), generator=self._host.shared_generator(self.progress)).to(y.device)
-        ranks = self.group.gather(torch.full_like(y, self.group.rank))
-        mine = torch.argsort((ranks != self.group.rank).long(), stable=True)[: len(y)]
-        rows = order[mine]
-        return everyone[rows], labels[rows]
+        self.pair = Disentangled(setup, hparams)

@@ -8,53 +8,72 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from biasbed.algorithms.base import Algorithm, Setup, TrainData
-from biasbed.algorithms.relative_difficulty import RelativeDifficulty, amplified, cross_entropy
+from biasbed.algorithms.base import Setup, Terms
+from biasbed.algorithms.presets import ADAM, BIASED_MNIST, epochs
+from biasbed.algorithms.recipes import OPEN
+from biasbed.algorithms.relative_difficulty import DifficultyWeighted, Pair, cross_entropy
 from biasbed.batch import Batch
 from biasbed.settings import setting
 
 
-class LfF(Algorithm):
+class Apart(Pair):
+    """Two networks that share nothing."""
+
+    def __init__(self, setup: Setup, biased_backbone: str | None = None) -> None:
+        """biased_backbone: architecture of the biased one; None: as configured."""
+        super().__init__()
+        self.network = setup.network()
+        self.biased = setup.network() if biased_backbone is None else setup.network(biased_backbone)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.network(x), self.biased(x)
+
+    def decide(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(x)
+        return logits
+
+    def losses(self, method: DifficultyWeighted, batch: Batch) -> Terms:
+        assert batch.index is not None
+        logits, biased_logits = self(batch.x)
+        method.observe(logits, batch.y)
+        own, biased = cross_entropy(logits, batch.y), cross_entropy(biased_logits, batch.y)
+        weights = method.weigh(batch, own, biased)
+        return {"biased": method.biased_mean(biased, batch.index), "classification": (weights * own).mean()}
+
+
+class LfF(DifficultyWeighted):
     """Two networks: one whose bias is amplified, and one that learns most from what the first one fails at.
 
     The biased one minimises `relative_difficulty.amplified`, the other its cross-entropy, weighted by the relative
-    difficulty W of each image (equation 4, algorithm 1). One optimizer has both, as they share no parameter.
+    difficulty W of each image (equation 4, algorithm 1).
     """
 
     @dataclass(frozen=True)
-    class HParams:
-        alpha: float = setting(0.7, "share of the averaged losses that a step leaves (authors' code)", ge=0, lt=1)
-        q: float = setting(0.7, "how far the bias is amplified (paper, section 3.1)", gt=0, le=1)
+    class HParams(DifficultyWeighted.HParams):
         biased_backbone: str | None = setting(None, "network that is to be biased (none: as configured)")
 
-    uses: ClassVar[frozenset[str]] = frozenset({"index"})
-    tasks: ClassVar[frozenset[str]] = frozenset({"multi_class"})
-    coupled: ClassVar[bool] = True
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "authors": {
+            **BIASED_MNIST,
+            "backbone": OPEN,
+            "network.scale": "unit_255",
+            **epochs(100),
+            "batch_size": 256,
+            **ADAM,
+            "optim.weight_decay": 0.0,
+            "optim.schedule": "constant",
+            "optim.milestones": OPEN,
+            "optim.gamma": OPEN,
+            "optim.warmup": 0.0,
+            "optim.restarts": (),
+            "hparams.alpha": 0.7,
+            "hparams.q": 0.7,
+            "hparams.biased_backbone": None,
+        }
+    }
 
     hparams: HParams
 
-    def __init__(self, hparams: Any, setup: Setup) -> None:
+    def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
-        self.network = setup.network()
-        own = hparams.biased_backbone
-        self.biased = setup.network() if own is None else setup.network(own)
-
-    def on_train_data(self, data: TrainData) -> None:
-        self.tables = RelativeDifficulty(data.num_examples, data.num_classes, self.hparams.alpha)
-
-    def losses(self, batch: Batch) -> dict[str, Tensor]:
-        assert batch.index is not None
-        logits = self.network(batch.x)
-        self.observe(logits, batch.y)
-        biased, debiased = cross_entropy(self.biased(batch.x), batch.y), cross_entropy(logits, batch.y)
-        self.tables.enter(batch.index, batch.y, biased, debiased, self.group)
-        weights = self.tables.weights(batch.index).to(debiased.dtype)
-        self.note("weight", weights.mean())
-        return {"biased": amplified(biased, self.hparams.q).mean(), "classification": (weights * debiased).mean()}
-
-    def per_example(self) -> Mapping[str, Tensor]:
-        return {"weight": self.tables.weights()}
-
-    def predict(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.network(x)
-        return logits
+        self.pair = Apart(setup, hparams.biased_backbone)

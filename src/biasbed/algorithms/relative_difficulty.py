@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from biasbed.batch import at_least_fp32
+from biasbed.algorithms.base import Algorithm, Terms, TrainData
+from biasbed.batch import Batch, at_least_fp32
 from biasbed.compute.distributed import Group
+from biasbed.settings import setting
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
@@ -66,3 +72,66 @@ class RelativeDifficulty(nn.Module):
             found, labels = found[:, index], labels[index]
         biased, other = found / largest[:, labels].clamp(min=torch.finfo(found.dtype).tiny)
         return biased / (biased + other + 1e-8)
+
+
+class Pair(nn.Module):
+    """A classifier, and one beside it that is to be biased."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [N,K] of both, the classifier's first."""
+        raise NotImplementedError
+
+    def decide(self, x: Tensor) -> Tensor:
+        """The classifier's logits [N,K]."""
+        return self(x)[0]
+
+    def losses(self, method: DifficultyWeighted, batch: Batch) -> Terms:
+        """What a step minimises, by means of the method's weights and its way of teaching the biased one."""
+        raise NotImplementedError
+
+
+class DifficultyWeighted(Algorithm):
+    """What learning from failure and its successors share: a pair of classifiers, of which the first learns each image
+    in proportion to its relative difficulty W, while the other one is taught what is biased. One optimizer has both, as
+    no loss of the one reaches the other.
+    """
+
+    @dataclass(frozen=True)
+    class HParams:
+        alpha: float = setting(0.7, "share of the averaged losses that a step leaves (authors' code)", ge=0, lt=1)
+        q: float = setting(0.7, "how far the bias is amplified (LfF, section 3.1)", gt=0, le=1)
+
+    uses: ClassVar[frozenset[str]] = frozenset({"index"})
+    tasks: ClassVar[frozenset[str]] = frozenset({"multi_class"})
+    coupled: ClassVar[bool] = True
+
+    hparams: HParams
+    pair: Pair
+
+    def on_train_data(self, data: TrainData) -> None:
+        self.tables = RelativeDifficulty(data.num_examples, data.num_classes, self.hparams.alpha)
+
+    def losses(self, batch: Batch) -> Terms:
+        return self.pair.losses(self, batch)
+
+    def weigh(self, batch: Batch, own: Tensor, biased: Tensor) -> Tensor:
+        """W [N], once the cross-entropies [N] of the classifier and of the biased one are in the tables."""
+        assert batch.index is not None
+        self.tables.enter(batch.index, batch.y, biased, own, self.group)
+        weights = self.tables.weights(batch.index).to(own.dtype)
+        self.note("weight", weights.mean())
+        return weights
+
+    def biased_mean(self, ce: Tensor, index: Tensor) -> Tensor:
+        """What the biased one minimises, of its cross-entropies [N] of training images `index`."""
+        return amplified(ce, self.hparams.q).mean()
+
+    def per_example(self) -> Mapping[str, Tensor]:
+        return {"weight": self.tables.weights()}
+
+    def predict(self, x: Tensor) -> Tensor:
+        return self.pair.decide(x)
+
+    def predictors(self) -> Mapping[str, Callable[[Tensor], Tensor]]:
+        """How biased the biased one is."""
+        return {"biased": lambda x: self.pair(x)[1]}
