@@ -39,6 +39,7 @@ LIKE: Mapping[str, str] = {
     **{"vrex": "irm", "group_dro": "irm", "mixup": "erm", "mmd": "coral", "cdann": "dann"},
     **{"end": "coral", "biascon": "coral", "rebias": "coral", "lnl": "dann"},
     **{"jtt": "helpers.toys:Staged", "dfr": "erm"},
+    **{"disent": "lff", "biasensemble": "lff"},
 }
 # Networks in place of prepared ones: the same layout, narrow, at random weights.
 STAND_INS: Mapping[str, Mapping[str, Any]] = {

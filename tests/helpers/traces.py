@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, Progress, Setup, TrainData
-from biasbed.algorithms.requests import Pass, StreamRequest
+from biasbed.algorithms.requests import Pass, Stage, StreamRequest
 from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
 from biasbed.compute.optim import begins_anew, make_optimizer, rate_factor
@@ -68,6 +68,8 @@ INFODROP = {"layers": 2, "temperature": 0.1}
 WATCHED: Mapping[str, str] = {"infodrop": "biasbed.algorithms.infodrop.drop_weights"}
 ADVERSARIAL = {"penalty_weight": 2.0, "grad_penalty": 3.0, "width": 6, "dropout": 0.25}
 ADVERSARIAL |= {"lr_d": 0.02, "weight_decay_d": 0.3}
+SWAPPING = {"biased_weight": 2.0, "swap_weight": 0.5, "biased_swap_weight": 3.0, "warmup": 0.4}
+ENSEMBLE = {"models": 3, "agreement": 2, "share": 0.3, "threshold": 0.07}
 CASES: Mapping[str, Case] = {
     **{name: Case(name) for name in algorithms.names()},
     "infodrop": Case("infodrop", INFODROP),
@@ -89,8 +91,13 @@ CASES: Mapping[str, Case] = {
     "rebias": Case("rebias", {"weight": 30.0, "biased_weight": 20.0, "width": 2.0}),
     "rebias_median": Case("rebias", {"weight": 30.0, "biased_weight": 20.0}),
     "group_dro_groups": Case("group_dro", {"eta": 2.0, "over": "groups", "adjustment": 0.5}),
-    "dfr": Case("dfr", {"held_out": 0.5, "strengths": (0.5,), "draws": 2}, images=57)  # of five or six a group,
+    "dfr": Case("dfr", {"held_out": 0.5, "strengths": (0.5,), "draws": 2}, images=57),  # of five or six a group
     "lnl": Case("lnl", {"entropy_weight": 0.5, "reversal": 0.7}),
+    "lff_small": Case("lff", {"biased_backbone": "simple_conv_1x1"}),
+    "disent": Case("disent", SWAPPING),
+    "biasensemble": Case("biasensemble", ENSEMBLE),
+    "biasensemble_small": Case("biasensemble", {**ENSEMBLE, "biased_backbone": "simple_conv_1x1"}),
+    "biasensemble_disent": Case("biasensemble", {**ENSEMBLE, **SWAPPING, "base": "disent"}),
     "mldg_ring": Case("mldg", {"pairing": "ring"}),
     "erm_in_parts": Case("erm", optim=Optim(**SGD, nesterov=True, schedule="cosine"), accumulate=3),
     "erm_restarts": Case(
@@ -110,7 +117,7 @@ def train(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> T
     """
     algorithm = start(case, dtype, noise)
     batch = batch_for(case, algorithm, dtype)
-    look(algorithm, batch)
+    before_last(case, algorithm, batch)
     trace: Trace = {}
     with watched(case.algorithm, trace):
         for number in range(STEPS):
@@ -122,14 +129,28 @@ def train(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> T
     return {**trace, "logits": logits.flatten().tolist(), "norms": torch.stack(state).tolist()}
 
 
-def look(algorithm: Algorithm, batch: Batch) -> None:
-    """The method's passes over the training images, which are all in the batch."""
-    algorithm.eval()
-    for phase in algorithm.stages():
+def before_last(case: Case, algorithm: Algorithm, batch: Batch) -> None:
+    """The method's stages before the last, at the configured rate, and passes over the training images, which are all
+    in the batch."""
+    for phase in algorithm.stages()[:-1]:
         if isinstance(phase, Pass):
+            algorithm.eval()
             with torch.no_grad():
                 phase.keep(phase.look(batch))
-    algorithm.train()
+            algorithm.train()
+            continue
+        phase.begin()
+        total = length(phase)
+        for number in range(total):
+            algorithm.progress = Progress(phase.name, step=number, steps_per_epoch=PER_EPOCH, total=total)
+            algorithm.set_rate(1.0)
+            phase.update(batch)
+        phase.end()
+
+
+def length(stage: Stage) -> int:
+    """Steps of a stage before the last."""
+    return stage.steps or (stage.epochs or 0) * PER_EPOCH or max(1, round((stage.share or 0) * STEPS))
 
 
 def step(case: Case, algorithm: Algorithm, batch: Batch, number: int) -> Mapping[str, Tensor]:
@@ -164,11 +185,16 @@ def watched(algorithm: str, trace: Trace) -> Iterator[None]:
 def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> Algorithm:
     """The algorithm of a case before its first step."""
     cls = algorithms.load(case.algorithm)
-    group, numbers = Group(), itertools.count()
+    group, numbers, made = Group(), itertools.count(), list[nn.Module]()
+
+    def network(name: str = BACKBONE, outputs: int = CLASSES, **how: Any) -> nn.Module:
+        made.append(_filled(build(name, outputs, **how), next(numbers), dtype, noise))
+        return made[-1]
+
     setup = Setup(
         num_classes=CLASSES,
         task=MultiLabel() if case.multi_label else MultiClass(),
-        network=lambda name=BACKBONE: _filled(build(name, CLASSES), next(numbers), dtype, noise),
+        network=network,
         optimizer=lambda parameters: make_optimizer(case.optim, EXAMPLES, parameters, head_parameters(algorithm)),
         group=group,
         precision=Precision(),
@@ -176,15 +202,26 @@ def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> A
         prepared=lambda kind: _filled(frozen.network_class(kind)(width=4, size=SIDE), 0, dtype).requires_grad_(False),
     )
     algorithm: Algorithm = cls(build_settings(cls.HParams, case.hparams), setup)
-    networks = list(algorithm.children())
+    children = list(algorithm.children())
     biases = BIASES if "bias" in algorithm.columns(algorithm.hparams) else 0
     algorithm.on_train_data(TrainData(case.images, CLASSES, DOMAINS, biases))
     for module in algorithm.children():
-        if module not in networks:
-            _filled(module, next(numbers), dtype, noise)
+        for part in _beside(module, made) if module in children else [module]:
+            if any(True for _ in part.parameters()):
+                _filled(part, next(numbers), dtype, noise)
     group.seed(11)
     algorithm.start()
     return algorithm.train()
+
+
+def _beside(module: nn.Module, made: Sequence[nn.Module]) -> Iterator[nn.Module]:
+    """What else is in a module that has networks as its parts."""
+    if module in made or not any(part in made for part in module.modules()):
+        return
+    for child in module.children():
+        if child not in made:
+            inner = list(_beside(child, made))
+            yield from inner or [child]
 
 
 def _filled(network: nn.Module, seed: int, dtype: torch.dtype, noise: float = 0) -> nn.Module:

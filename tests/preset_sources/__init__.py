@@ -22,6 +22,7 @@ from preset_sources.authors import (
 )
 from preset_sources.biasbed import CODE, paper
 from preset_sources.debiasing_coupled import DEBIASING_COUPLED
+from preset_sources.debiasing_difficulty import DEBIASING_DIFFICULTY
 from preset_sources.debiasing_groups import DEBIASING_GROUPS
 from preset_sources.domainbed import PAPER_2020
 from preset_sources.lines import CHOSEN, LATER, METHODS, SUITES, Recipe, later_own
@@ -41,6 +42,7 @@ RECIPES: tuple[Recipe, ...] = (
     *PAPER_2020,
     *DEBIASING_COUPLED,
     *DEBIASING_GROUPS,
+    *DEBIASING_DIFFICULTY,
 )
 
 
@@ -75,8 +77,8 @@ Programs are cited by file and option or name, as read in the repositories D1noF
 with `biasedbed/`), bfshi/InfoDrop (0dc1b24), onuriel/PermutedAdaIN (819cdb9), hyseob/SagNet (f87161c),
 LiYingwei/ShapeTextureDebiasedTraining (afdb8b7), hendrycks/imagenet-r (3131cac), rgeirhos/texture-vs-shape (ccd0c01)
 and facebookresearch/DomainBed (as of 30 September 2020, the state that its own tables are stamped with: 7df6f06); the
-debiasing methods' as described in docs/methods/, of EnD (b095648), BiasCon (35562b6), ReBias (79d1d1d),
-LNL (fad2ec8), group_DRO (cbbc1c5), JTT (0af2430) and DFR (46666e6).
+debiasing methods' as described in docs/methods/, of EnD (b095648), BiasCon (35562b6), ReBias (79d1d1d), LNL (fad2ec8),
+LfF (e66796e), DisEnt (7626f36), BiasEnsemble (13c01f4), group_DRO (cbbc1c5), JTT (0af2430) and DFR (46666e6).
 
 {later}
 """

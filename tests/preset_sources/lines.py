@@ -160,6 +160,14 @@ ADVERSARIAL: Mapping[str, Any] = {
     "lr_d": None,
     "weight_decay_d": 0.0,
 }
+SWAPPING: Mapping[str, Any] = {
+    "alpha": 0.7,
+    "q": 0.7,
+    "biased_weight": 1.0,
+    "swap_weight": 1.0,
+    "biased_swap_weight": 1.0,
+    "warmup": 0.2,
+}
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "erm": {},
     "stylized_erm": {},
@@ -203,6 +211,17 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "lnl": {"entropy_weight": 0.01, "reversal": 0.1},
     "jtt": {"identification": 1 / 6, "upweight": 20},
     "dfr": {"held_out": 0.2, "strengths": (1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01), "draws": 10},
+    "lff": {"alpha": 0.7, "q": 0.7, "biased_backbone": None},
+    "disent": SWAPPING,
+    "biasensemble": {
+        **SWAPPING,
+        "base": "lff",
+        "biased_backbone": None,
+        "models": 5,
+        "share": 0.02,
+        "threshold": 0.99,
+        "agreement": 3,
+    },
 }
 # The same of methods' own settings.
 LATER_OWN: Mapping[str, Mapping[str, Any]] = {

@@ -26,7 +26,20 @@ from biasbed.config import Optim
 from biasbed.settings import build as build_settings
 from biasbed.settings import flatten, specs
 from helpers.making import is_late
-from helpers.traces import CASES, FACTORS, POINTS, STEPS, Case, Trace, batch_for, distance, start, step, train
+from helpers.traces import (
+    CASES,
+    FACTORS,
+    POINTS,
+    STEPS,
+    Case,
+    Trace,
+    batch_for,
+    before_last,
+    distance,
+    start,
+    step,
+    train,
+)
 
 TRACES = Path(__file__).parent / "golden"
 # Of the largest number of a line. What rounds otherwise on another CPU or with more threads moves a trace by 1e-13 at
@@ -148,6 +161,16 @@ def padain_p() -> tuple[float, float]:
     return coin, float(np.nextafter(np.float32(coin), np.float32(1)))
 
 
+def biasensemble_threshold() -> tuple[float, float]:
+    """The probability by which an image is just not selected is not above it; but above the next smaller number."""
+    case = CASES["biasensemble"]
+    algorithm: Any = start(case)
+    before_last(case, algorithm, batch_for(case, algorithm))
+    deciding = algorithm.probabilities.sort(0, descending=True).values[case.hparams["agreement"] - 1].tolist()
+    first = max(value for value in deciding if value <= case.hparams["threshold"])
+    return first, math.nextafter(first, 0)
+
+
 # Settings that act through whole numbers or draws alone: the largest change (about) that alters none of them, and the
 # smallest that alters one, each as (setting changes nothing, setting is noticed).
 SMALLEST: Mapping[str, Any] = {
@@ -158,6 +181,10 @@ SMALLEST: Mapping[str, Any] = {
     "Debiased.milestones": lambda: ((math.nextafter(1 / 3, 1),), (1 / 3,)),  # the second of three epochs
     "DFR.held_out": lambda: (0.42, 0.500001),  # 2 or 3 of 5 images, and 3 of 6
     "DFR.strengths": lambda: ((0.5,), (0.5 * (1 + 1e-6),)),
+    "DisEnt.warmup": lambda: (0.4166, 0.4167),  # 2.5 of 6 steps
+    "BiasEnsemble.warmup": lambda: (0.4166, 0.4167),
+    "BiasEnsemble.share": lambda: (0.4166, 0.4167),
+    "BiasEnsemble.threshold": biasensemble_threshold,
     "optim.milestones": lambda: ((0.5834,), (0.5833,)),  # 3.5 of 6 steps
     "optim.restarts": lambda: ((0.4166,), (0.4167,)),  # 2.5 of 6 steps
     "optim.points": lambda: (POINTS, (POINTS[0], POINTS[1] * (1 + 1e-6), POINTS[2])),
@@ -185,6 +212,8 @@ def acting(case: Case) -> dict[str, Any]:
     hparams = flatten(build_settings(algorithms.load(case.algorithm).HParams, case.hparams))
     idle = set() if hparams.get("multi_grid", True) else {"milestones", "min_size"}
     idle |= {"n_meta_test"} if hparams.get("pairing") == "ring" else set()
+    idle |= {"biased_weight", "swap_weight", "biased_swap_weight", "warmup"} if hparams.get("base") == "lff" else set()
+    idle |= {"base"} if hparams.get("biased_backbone") else set()  # which the other one doesn't have
     common = {"name", "lr", "lr_batch", "weight_decay", "decay_norms", "head_factor", "schedule"}
     own = common | OPTIMIZERS[case.optim.name] | SCHEDULES[case.optim.schedule]
     own |= {"restarts"} if case.optim.restarts else set()
@@ -212,7 +241,7 @@ def slightly_other(value: Any, bound: float | None) -> Any:
     if isinstance(value, float):
         return value * (1 + 1e-6)
     words = {"sgd": "adam", "adam": "adamw", "adamw": "adam", "cosine": "step", "split": "ring", "ring": "split"}
-    words |= {"simple_conv_1x1": "simple_conv", "domains": "groups"}
+    words |= {"simple_conv_1x1": "simple_conv", "domains": "groups", "lff": "disent", "disent": "lff"}
     return words.get(value, "cosine")
 
 

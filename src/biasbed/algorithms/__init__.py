@@ -38,6 +38,9 @@ REGISTRY = Registry(
         "lnl": "biasbed.algorithms.lnl:LNL",
         "jtt": "biasbed.algorithms.jtt:JTT",
         "dfr": "biasbed.algorithms.dfr:DFR",
+        "lff": "biasbed.algorithms.lff:LfF",
+        "disent": "biasbed.algorithms.disent:DisEnt",
+        "biasensemble": "biasbed.algorithms.biasensemble:BiasEnsemble",
     },
     base="biasbed.algorithms.base:Algorithm",
 )

@@ -194,7 +194,14 @@ class Algorithm(nn.Module):
         return (Stage(MAIN, self.update),)
 
     def per_example(self) -> Mapping[str, Tensor]:
-        """What it believes of each training image (a weight, a selection), [num_examples] by name, to be kept."""
+        """What it believes of each training image (a weight, a selection), [num_examples] by name, to be kept.
+
+        The larger, the more the image is taken for one that conflicts with a bias: how well that finds them is logged.
+        """
+        return {}
+
+    def predictors(self) -> Mapping[str, Callable[[Tensor], Tensor]]:
+        """Further ways to decide, like `predict`, by name: validated whenever it is, and recorded under that name."""
         return {}
 
     def on_train_data(self, data: TrainData) -> None:

@@ -89,6 +89,8 @@ class Stage:
     rate: factor of the initial learning rate by the part of the stage that is done, in place of the configured course.
     validate: what it trains is validated after every epoch, by `predict` or, if given, by this function; recorded under
     the stage's name. Only the last stage is tested, and its validation decides what is best.
+    best: name of a module that has, once the stage is over, the weights with which most validation images were decided
+    rightly (empty: none); the stage validates then. It is asked at its end too, and a tie goes to the earlier ones.
     """
 
     name: str
@@ -101,6 +103,7 @@ class Stage:
     streams: Mapping[str, StreamRequest] | None = None
     rate: Callable[[float], float] | None = None
     validate: bool | Callable[[Tensor], Tensor] = False
+    best: str = ""
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def _measured(job: Job, metric: str) -> list[str]:
 def refuse_too_short(engine: Engine) -> None:
     """UsageError for a training that ends before anything could be averaged."""
     config = engine.config
-    plan, total = engine.last_stage()
+    plan, total = engine.reader.last(engine.phases)
     if config.average == "sma" and total <= config.average_from:
         raise UsageError(f"average_from={config.average_from}: the training has {total} steps")
     interval = config.cadence * (plan.steps_per_epoch if config.unit == "epoch" else 1)

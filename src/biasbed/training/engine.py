@@ -6,6 +6,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -21,18 +22,17 @@ from biasbed.compute.distributed import Group
 from biasbed.compute.optim import begins_anew, rate_factor
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, plain
-from biasbed.data.streams import BatchPlan
 from biasbed.errors import Failure, first_line
-from biasbed.evaluation.decisions import write_predictions
+from biasbed.evaluation.decisions import accuracy, write_predictions
 from biasbed.evaluation.evaluator import Evaluator, measure, refuse_corrupt
 from biasbed.system.processes import Interrupted, Postponed
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import RunFolder, evaluations
 from biasbed.tracking.tracker import Record
-from biasbed.training.examples import write_examples
+from biasbed.training.examples import found_conflicting, write_examples
 from biasbed.training.passes import look
 from biasbed.training.reading import Reader, prepare
-from biasbed.training.state import TrainingState, summary
+from biasbed.training.state import TrainingState, summary, under
 from biasbed.training.tally import Tally
 
 LONG = 60.0  # seconds of training that an evaluation must not put at risk: more are saved before it
@@ -79,13 +79,6 @@ class Engine:
         """Whether it stands in the last stage, the one that is tested."""
         return self.state.stage == len(self.phases) - 1
 
-    def last_stage(self) -> tuple[BatchPlan, int]:
-        """(what the last stage reads, before any table is known; how many steps it takes)."""
-        stage = self.phases[-1]
-        assert isinstance(stage, Stage)
-        plan = self.reader.plan(stage, 0)
-        return plan, self.reader.steps(stage, plan, self.reader.left(self.phases))
-
     def run(self) -> None:
         """Every stage to its end; the last one is evaluated whenever that is due."""
         self._saved = time.perf_counter()
@@ -121,6 +114,7 @@ class Engine:
         self.steps_per_epoch = self.plan.steps_per_epoch
         total = self.reader.steps(stage, self.plan, self.reader.left(self.phases))
         interval = self._interval() if self.is_last else self.steps_per_epoch
+        every = self.config.checkpoint_every or total
         self.algorithm.train()
         with ProgressBar(total, "step", self.state.step, silent=not self.group.is_main) as bar, self._postponed():
             self._since = time.perf_counter()
@@ -143,9 +137,11 @@ class Engine:
                 self._end_if_asked()
                 if self.state.due:
                     self._boundary(bar)
-                elif self._crosses_checkpoint(step, following):
+                elif following // every > step // every:
                     self.save()
         self.loader.close()
+        if stage.best:
+            self.algorithm.get_submodule(stage.best).load_state_dict(self.state.kept["weights"])
 
     def _batches(self, total: int) -> Iterator[tuple[int, int, Batch, tuple[str, ...]]]:
         """The rest of the stage, with the time that is spent waiting for it added up."""
@@ -176,10 +172,6 @@ class Engine:
         self.tally.add(stage.update(batch), len(batch), self.algorithm.take_correct(), self.algorithm.take_notes())
         if (step + 1) % self.config.log_every == 0:
             self._check_finite()
-
-    def _crosses_checkpoint(self, step: int, following: int) -> bool:
-        every = self.config.checkpoint_every
-        return every is not None and following // every > step // every
 
     def _interval(self) -> int:
         return self.config.cadence * (self.steps_per_epoch if self.config.unit == "epoch" else 1)
@@ -213,7 +205,7 @@ class Engine:
         """The record of an evaluation on all sets; the best weights so far are kept."""
         if self.group.any(torch.tensor(time.perf_counter() - self._saved > LONG)):
             self.save()
-        metrics = self._training_metrics()
+        metrics = self._training_metrics() | found_conflicting(self.algorithm.per_example(), self.reader.sources)
         if not evaluations(self.state.history) and self.state.earlier:
             metrics["time/stages_seconds"] = self.state.earlier
         began = time.perf_counter()
@@ -221,6 +213,8 @@ class Engine:
             self.average.judge()
         with self.average.in_place():
             with self._postponed.suspended():
+                for name, predict in self.algorithm.predictors().items():
+                    metrics |= under(name, self.evaluate(predict, only="val"))
                 metrics |= self.evaluate()
             metrics["time/evaluation_seconds"] = time.perf_counter() - began
             number = -(-self.state.step // (self.steps_per_epoch if self.config.unit == "epoch" else 1))
@@ -234,11 +228,13 @@ class Engine:
         stage = self.phases[self.state.stage]
         assert isinstance(stage, Stage)
         found = self._training_metrics()
-        if stage.validate:
+        if stage.validate or stage.best:
             with self._postponed.suspended():
-                found |= self.evaluate(None if stage.validate is True else stage.validate, only="val")
-        metrics = {f"{stage.name}/{name.partition('/')[2]}": value for name, value in found.items()}
-        number = -(-self.state.step // self.steps_per_epoch)
+                found |= self.evaluate(stage.validate if callable(stage.validate) else None, only="val")
+        if stage.best:
+            right = None if self.decisions is None else fmean(map(accuracy, self.decisions.values()))
+            self.state.keep_better(self.group.share_object(right), self.algorithm.get_submodule(stage.best))
+        number, metrics = -(-self.state.step // self.steps_per_epoch), under(stage.name, found)
         return {"step": number, "timestamp": int(time.time() * 1000), "metrics": metrics, "stage": stage.name}
 
     def _elapsed(self) -> float:
@@ -314,13 +310,7 @@ class Engine:
             return
         weights = torch.stack([parameter.isfinite().all() for parameter in self.algorithm.parameters()])
         if self.group.any(flag | ~weights.all()):
-            terms = [name for name, value in self.tally.sums.items() if not value.isfinite()]
-            named = ", ".join(name for name in terms if name not in ("loss", "accuracy"))
-            raise Failure(
-                f"the loss is not finite ({named or 'on another process, or its gradient'}) before step "
-                f"{self.state.step + 1}; the last good checkpoint is kept. "
-                "Lower optim.lr, add optim.warmup, or use precision=fp32"
-            )
+            raise self.tally.failure(self.state.step + 1)
 
     def _note_skipped(self, messages: Sequence[str], bar: ProgressBar) -> None:
         for message in messages:
@@ -359,6 +349,7 @@ class Engine:
                     "waited": self._waited,
                     "position": self.state.position(),
                     "tables": self.state.tables,
+                    "kept": self.state.kept,
                     "history": self.state.history,
                     "evaluated": evaluations(self.state.history)[-1]["step"] if evaluated else None,
                     "best": self.state.best,
@@ -394,6 +385,7 @@ class Engine:
         self.state = TrainingState(
             **{"begun": True, **state["position"]},  # of checkpoints from before stages began
             tables=state.get("tables", {}),
+            kept=state.get("kept", {}),
             history=list(state["history"]),
             best=state["best"],
         )

@@ -32,3 +32,22 @@ def write_examples(folder: Path, values: Mapping[str, Tensor], sources: Sequence
     }
     with whole(folder / record.EXAMPLES_FILE) as temporary:
         parquet.write_table(pa.table(columns), temporary)
+
+
+def found_conflicting(values: Mapping[str, Tensor], sources: Sequence[Source]) -> dict[str, float]:
+    """How well values [N], the larger the more suspected, find the conflicting among the training images.
+
+    Average precision by metric `train/<name>_precision`: 1 where all conflicting images come first, their share where
+    they come at random. Nothing where bias labels are missing, which the method itself need not see, or images of
+    either kind.
+    """
+    if not values or any(source.bias is None or source.y.ndim > 1 for source in sources):
+        return {}
+    from sklearn.metrics import average_precision_score
+
+    conflicting = np.concatenate([source.bias != source.y for source in sources])
+    if conflicting.all() or not conflicting.any():
+        return {}
+    columns = {name: value.detach().double().cpu().numpy() for name, value in values.items()}
+    found = {name: float(average_precision_score(conflicting, column)) for name, column in columns.items()}
+    return {f"train/{name}_precision": value for name, value in found.items()}

@@ -22,7 +22,7 @@ BEST, LAST = record.PREDICTION_EPOCHS
 
 def refuse_unmet(engine: Engine) -> None:
     """UsageError for a set whose last test would not be at the training's end, or that the monitor waits for."""
-    config, plan, total = engine.config, *engine.last_stage()
+    config, plan, total = engine.config, *engine.reader.last(engine.phases)
     interval = config.cadence * (plan.steps_per_epoch if config.unit == "epoch" else 1)
     count = -(-total // interval)
     for entry in engine.evaluator.sets:

@@ -86,6 +86,13 @@ class Reader:
         configured = config.steps or (config.epochs or 0) * per_epoch
         return max(1, round(configured * (left if stage.share is None else stage.share)))
 
+    def last(self, phases: Sequence[Phase]) -> tuple[BatchPlan, int]:
+        """(what the last stage reads, before any table is known; how many steps it takes)."""
+        stage = phases[-1]
+        assert isinstance(stage, Stage)
+        plan = self.plan(stage, 0)
+        return plan, self.steps(stage, plan, self.left(phases))
+
     def plan(self, stage: Stage, number: int, tables: Tables | None = None) -> BatchPlan:
         """Which examples this process reads in a stage. number: 0 for the last. tables: None before there are any."""
         streams = self._streams(self._requests(stage), tables)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from biasbed import record
+from biasbed import measures, record
 from biasbed.tracking.tracker import Record
 
 
@@ -23,6 +23,7 @@ class TrainingState:
     ended: bool = False
     earlier: float = 0.0  # seconds that the stages before the last took
     tables: dict[str, Tensor] = field(default_factory=dict)  # by which the stage's images are drawn
+    kept: dict[str, Any] = field(default_factory=dict)  # {"value", "weights"} of the best validation of the stage
     history: list[Record] = field(default_factory=list)
     best: dict[str, float] | None = None  # {"value", "number"} of the best evaluation by the monitor
 
@@ -33,6 +34,18 @@ class TrainingState:
     def enter(self, stage: int) -> None:
         """Go on to a stage."""
         self.stage, self.step, self.due, self.begun, self.ended, self.tables = stage, 0, False, False, False, {}
+        self.kept = {}
+
+    def keep_better(self, value: float, module: nn.Module) -> None:
+        """Keep a copy of a module's weights where this value is the best of the stage so far."""
+        if not self.kept or measures.is_better(value, self.kept["value"], higher_is_better=True):
+            weights = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+            self.kept = {"value": value, "weights": weights}
+
+
+def under(name: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    """Metrics of a stage, or of a further way to decide, under its name in place of their phase."""
+    return {f"{name}/{metric.partition('/')[2]}": value for metric, value in metrics.items()}
 
 
 def summary(entry: Record, unit: str, headlines: Collection[str]) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from biasbed.compute.distributed import Group
+from biasbed.errors import Failure
 
 NONE: Mapping[str, Tensor] = {}
 
@@ -59,6 +60,15 @@ class Tally:
         found["time/images_per_second"] = images / max(seconds, 1e-9)
         found["memory/peak_mb"] = _peak_mb(group.device)
         return found
+
+    def failure(self, step: int) -> Failure:
+        """What is said where a loss was not finite before a step (from 1)."""
+        terms = [name for name, value in self.sums.items() if not value.isfinite()]
+        named = ", ".join(name for name in terms if name not in ("loss", "accuracy"))
+        return Failure(
+            f"the loss is not finite ({named or 'on another process, or its gradient'}) before step {step}; the last "
+            "good checkpoint is kept. Lower optim.lr, add optim.warmup, or use precision=fp32"
+        )
 
     def state_dict(self) -> dict[str, Any]:
         sums = {name: value.cpu() for name, value in self.sums.items()}

@@ -1,0 +1,129 @@
+"""DisEnt: disentangled feature augmentation (Lee, Kim, Lee, Lee and Choo, NeurIPS 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from biasbed.algorithms.base import Setup, Terms
+from biasbed.algorithms.draws import HostDraws
+from biasbed.algorithms.presets import ADAM, BIASED_MNIST, STEPS
+from biasbed.algorithms.relative_difficulty import DifficultyWeighted, Pair, cross_entropy
+from biasbed.batch import Batch
+from biasbed.settings import setting
+
+
+@dataclass(frozen=True)
+class Swapping(DifficultyWeighted.HParams):
+    """The method's own settings: typed, with ranges and a source for each default."""
+
+    biased_weight: float = setting(1.0, "weight of the biased loss, lambda_dis (authors: 10, 2, 1 by data)", ge=0)
+    swap_weight: float = setting(1.0, "weight of both permuted losses, lambda_swap (authors: 1, 0.1, 1)", ge=0)
+    biased_swap_weight: float = setting(1.0, "of the biased one among them (authors: 10, 2, 1)", ge=0)
+    warmup: float = setting(0.2, "part of training before codes are permuted (authors: 0.2 of 50,000)", ge=0, le=1)
+
+
+class Disentangled(Pair):
+    """Two encoders and two classifiers of both codes side by side; the loss of each reaches its own encoder alone."""
+
+    def __init__(self, setup: Setup, settings: Swapping) -> None:
+        super().__init__()
+        self.settings = settings
+        self.encoder, self.biased_encoder = setup.network(head=False), setup.network(head=False)
+        width = self.encoder.num_features + self.biased_encoder.num_features
+        self.head, self.biased_head = (nn.Linear(width, setup.num_classes) for _ in range(2))
+        self.to(setup.group.device)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.classify(self.encoder(x), self.biased_encoder(x))
+
+    def classify(self, codes: Tensor, biased_codes: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [N,K] of both classifiers, of codes [N,F] of either encoder."""
+        own = self.head(torch.cat([codes, biased_codes.detach()], 1))
+        return own, self.biased_head(torch.cat([codes.detach(), biased_codes], 1))
+
+    def losses(self, method: DifficultyWeighted, batch: Batch) -> Terms:
+        assert batch.index is not None
+        codes, biased_codes = self.encoder(batch.x), self.biased_encoder(batch.x)
+        logits, biased_logits = self.classify(codes, biased_codes)
+        method.observe(logits, batch.y)
+        own, biased = cross_entropy(logits, batch.y), cross_entropy(biased_logits, batch.y)
+        weights = method.weigh(batch, own, biased)
+        terms = {
+            "biased": self.settings.biased_weight * method.biased_mean(biased, batch.index),
+            "classification": (weights * own).mean(),
+        }
+        if method.progress.is_past(self.settings.warmup):
+            terms |= self.swapped(method, batch, weights, codes, biased_codes)
+        return terms
+
+    def swapped(
+        self, method: DifficultyWeighted, batch: Batch, weights: Tensor, codes: Tensor, biased_codes: Tensor
+    ) -> Terms:
+        """The losses with the biased codes permuted among all processes' images; W stays that of the own codes.
+
+        The classifier is to tell its image's class beside any bias, the biased one the class of the image whose code
+        came.
+        """
+        rows = self._permuted(method, batch)
+        columns = (biased_codes, batch.y, batch.index)
+        other_codes, other_y, other_index = (method.group.gather(column)[rows] for column in columns)
+        logits, biased_logits = self.classify(codes, other_codes)
+        own = (weights * cross_entropy(logits, batch.y)).mean()
+        biased = method.biased_mean(cross_entropy(biased_logits, other_y), other_index)
+        weight = self.settings.swap_weight
+        return {"swapped": weight * own, "biased_swapped": weight * self.settings.biased_swap_weight * biased}
+
+    @staticmethod
+    def _permuted(method: DifficultyWeighted, batch: Batch) -> Tensor:
+        """The rows, among all processes' images, of the codes that come to this one's: one permutation of all."""
+        ranks = method.group.gather(torch.full_like(batch.y, method.group.rank))
+        order = torch.randperm(len(ranks), generator=HostDraws(method.group).shared_generator(method.progress))
+        before = (ranks < method.group.rank).sum()
+        return order.to(ranks.device)[before + torch.arange(len(batch), device=ranks.device)]
+
+
+class DisEnt(DifficultyWeighted):
+    """Two encoders, of what makes the class and of what biases it, and a classifier of both codes for each of them.
+
+    The biased one's loss is `relative_difficulty.amplified`, the other's the cross-entropy, weighted by the relative
+    difficulty W of each image (equations 1 and 2); neither loss reaches the other one's encoder. After a warm-up, the
+    same once more with the biased codes of a step permuted among its images (equation 3).
+    """
+
+    @dataclass(frozen=True)
+    class HParams(Swapping):
+        pass
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "authors": {
+            **BIASED_MNIST,
+            "backbone": "mlp",
+            "network.scale": "unit_255",
+            "epochs": None,
+            "steps": 50_000,
+            "batch_size": 256,
+            **ADAM,
+            "optim.lr": 0.01,
+            "optim.weight_decay": 0.0,
+            **STEPS,
+            "optim.gamma": 0.5,
+            "optim.milestones": (0.4, 0.6, 0.8),
+            "hparams.alpha": 0.7,
+            "hparams.q": 0.7,
+            "hparams.biased_weight": 10.0,
+            "hparams.swap_weight": 1.0,
+            "hparams.biased_swap_weight": 10.0,
+            "hparams.warmup": 0.2,
+        }
+    }
+
+    hparams: HParams
+
+    def __init__(self, hparams: HParams, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self.pair = Disentangled(setup, hparams)
