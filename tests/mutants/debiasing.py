@@ -1,0 +1,174 @@
+"""Faults of the methods for biased data and of what is measured of them."""
+
+from __future__ import annotations
+
+from . import Mutant, of
+
+METHODS = "src/biasbed/algorithms"
+VECTORS = "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it"
+
+MUTANTS: list[Mutant] = [
+    *of(
+        f"{METHODS}/relative_difficulty.py",
+        f"{VECTORS}[debiasing/lff_steps]",
+        (
+            "LfF: the biased network is not amplified",
+            "return q * (-q * ce.detach()).exp() * ce",
+            "return q * ce",
+            "it would learn what conflicts with the bias as well",
+            f"{VECTORS}[debiasing/gce_a]",
+        ),
+        (
+            "LfF: averages forget",
+            "averaged = self.alpha * self.losses[:, rows] + (1 - self.alpha) * means",
+            "averaged = means",
+            "weights would follow the noise of one step",
+        ),
+        (
+            "LfF: losses of unlike classes are compared",
+            "biased, other = found / largest[:, labels]",
+            "biased, other = found / largest.amax(1, keepdim=True)",
+            "the hardest class would take all weight",
+        ),
+        (
+            "LfF: easy images count",
+            "return biased / (biased + other + 1e-8)",
+            "return other / (biased + other + 1e-8)",
+            "the second network would learn the bias",
+        ),
+    ),
+    *of(
+        f"{METHODS}/disent.py",
+        f"{VECTORS}[debiasing/disent_steps]",
+        (
+            "DisEnt: the biased loss moves the other encoder",
+            "return own, self.biased_head(torch.cat([codes.detach(), biased_codes], 1))",
+            "return own, self.biased_head(torch.cat([codes, biased_codes], 1))",
+            "both codes would hold the bias",
+        ),
+    ),
+    *of(
+        f"{METHODS}/biasensemble.py",
+        f"{VECTORS}[debiasing/biasensemble_selection_at_threshold]",
+        (
+            "BiasEnsemble: sure from the threshold on",
+            "return (probabilities > threshold).sum(0) >= agreement",
+            "return (probabilities >= threshold).sum(0) >= agreement",
+            "the comparison is strict",
+        ),
+        (
+            "BiasEnsemble: one more must be sure",
+            "return (probabilities > threshold).sum(0) >= agreement",
+            "return (probabilities > threshold).sum(0) > agreement",
+            "fewer images would be selected",
+            f"{VECTORS}[debiasing/biasensemble_selection]",
+        ),
+        (
+            "BiasEnsemble: the biased classifier is taught every image",
+            "return self.mean_over(ce, self.selected[index].to(ce.dtype))",
+            "return ce.mean()",
+            "the selection would be for nothing",
+            f"{VECTORS}[debiasing/biasensemble_lff_steps]",
+        ),
+    ),
+    *of(
+        f"{METHODS}/end.py",
+        f"{VECTORS}[debiasing/end_a]",
+        (
+            "EnD: images are pairs with themselves",
+            "inner = (self.sums.sum(0).square().sum(1) - self.squares.sum(0)) / 2",
+            "inner = self.sums.sum(0).square().sum(1) / 2",
+            "the term would never fall below that of the images alone",
+        ),
+        (
+            "EnD: entangles images of one bias",
+            "number = (self.counts.sum(1).square() - self.counts.square().sum(1)).sum() / 2",
+            "number = self.counts.sum(1).square().sum() / 2",
+            "pairs are of different biases",
+        ),
+    ),
+    *of(
+        f"{METHODS}/hsic.py",
+        f"{VECTORS}[debiasing/hsic_b]",
+        (
+            "ReBias: the biased estimator of dependence",
+            "return (_centred(x, width_x) * _centred(y, width_y)).sum() / (n * (n - 3))",
+            "return (_centred(x, width_x) * _centred(y, width_y)).sum() / (n * n)",
+            "it would hang on the batch's size",
+        ),
+        (
+            "ReBias: a kernel of twice the width",
+            "torch.expm1(-squared_distances(x) / (2 * width**2))",
+            "torch.expm1(-squared_distances(x) / (4 * width**2))",
+            "unlike features would seem alike",
+        ),
+    ),
+    *of(
+        f"{METHODS}/contrastive.py",
+        f"{VECTORS}[debiasing/softcon_a]",
+        (
+            "contrast: an image is its own positive",
+            "w = w.masked_fill(itself, 0)",
+            "w = w + 0 * itself",
+            "every view is nearest to itself",
+        ),
+        (
+            "contrast: views without a positive are left out of the mean",
+            "return each.mean()",
+            "return each.sum() / (total > 0).sum().clamp(min=1)",
+            "the published loss counts them",
+            f"{VECTORS}[debiasing/softcon_b_small_weights]",
+        ),
+    ),
+    *of(
+        f"{METHODS}/lnl.py",
+        "algorithms/test_debiasing_coupled.py",
+        (
+            "LNL: the later half is stepped by the predictor",
+            "main = [next(early) if is_early else None for is_early in self.is_early]",
+            "main = [next(early) if is_early else torch.zeros(()) for is_early in self.is_early]",
+            "momentum and decay would move it",
+            "::test_lnl_s_second_phase_leaves_the_later_half_alone",
+        ),
+    ),
+    *of(
+        f"{METHODS}/jtt.py",
+        "algorithms/test_debiasing_groups.py",
+        (
+            "JTT: what was right is drawn more often",
+            'return {"error": ~self.task.right(self.predict_first(batch.x), batch.y)}',
+            'return {"error": self.task.right(self.predict_first(batch.x), batch.y)}',
+            "it would amplify the bias",
+            "::test_jtt_keeps_its_error_set_by_image",
+        ),
+    ),
+    *of(
+        f"{METHODS}/last_layer.py",
+        "algorithms/test_debiasing_groups.py",
+        (
+            "DFR: the last of equal strengths",
+            "strength = strengths[int(np.argmax(worst))]",
+            "strength = strengths[len(worst) - 1 - int(np.argmax(worst[::-1]))]",
+            "of equal ones the first counts",
+            "::test_the_strength_is_the_first_of_those_whose_worst_group_is_best",
+        ),
+        (
+            "DFR: groups as they are",
+            "least = np.unique(group, return_counts=True)[1].min()",
+            "least = len(group)",
+            "the last layer would be fitted to the bias",
+            "::test_draws_have_as_many_of_each_group_and_halves_have_all",
+        ),
+    ),
+    *of(
+        "src/biasbed/datasets/biased.py",
+        "suites/test_debiasing.py",
+        (
+            "severity: rounded down",
+            "return math.ceil(round(severity * images / 100, 9))",
+            "return math.floor(round(severity * images / 100, 9))",
+            "other numbers than the published, none in small classes",
+            "::test_conflicting_images_of_a_class",
+        ),
+    ),
+]
