@@ -359,7 +359,7 @@ def test_the_strength_is_the_first_of_those_whose_worst_group_is_best() -> None:
     assert last_layer.worst_group(np.array([0, 1, 1, 0]), np.array([0, 1, 1, 1]), np.array([0, 0, 1, 1])) == 0.5
 
 
-DFR = ("dfr", "--hparams.held_out", "0.5", "--hparams.draws", "3", "--optim.lr", "0.01")
+DFR = ("dfr", "--hparams.held_out", "0.5", "--hparams.by", "bias", "--hparams.draws", "3", "--optim.lr", "0.01")
 
 
 def shared_draws() -> tuple[np.random.Generator, np.random.Generator]:
@@ -409,9 +409,9 @@ def test_dfr_s_erm_sees_no_image_that_is_held_out(trained: Callable[..., Path]) 
     assert drawn == dict.fromkeys(np.flatnonzero(kept.numpy()).tolist(), 1)
 
 
-def dfr(held_out: float) -> Any:
-    algorithm: Any = make("dfr", {"held_out": held_out}, backbone="simple_conv_1x1", num_classes=3)
-    algorithm.group.seed(0)
+def dfr(held_out: float, by: str = "bias") -> Any:
+    algorithm: Any = make("dfr", {"held_out": held_out, "by": by}, backbone="simple_conv_1x1", num_classes=3)
+    algorithm.on_train_data(TrainData(40, 3, 1, 3))
     return algorithm
 
 
@@ -427,6 +427,20 @@ def test_dfr_names_the_group_that_has_too_few_images(y: list[int], bias: list[in
     found = {"y": torch.tensor(y), "bias": torch.tensor(bias)}
     with pytest.raises(Failure, match=message):
         dfr(0.4).hold_out(found)
+
+
+def test_dfr_s_groups_are_aligned_and_conflicting_images_of_a_class() -> None:
+    """Unless each bias is one of its own."""
+    y = torch.arange(3).repeat_interleave(8)
+    bias = (y + torch.tensor([0, 0, 0, 0, 1, 1, 1, 2]).repeat(3)) % 3
+    algorithm = dfr(0.5, "alignment")
+    algorithm.hold_out({"y": y, "bias": bias})
+    held_out = ~algorithm.kept[:24]
+    assert torch.bincount((2 * y + (bias != y))[held_out]).tolist() == [2] * 6
+    with pytest.raises(Failure, match=r"0 of the 1 training image.* of class 0 with bias 2"):
+        dfr(0.5).hold_out({"y": y, "bias": bias})
+    with pytest.raises(Failure, match=r"0 of the 4 training image.* of class 0 that are aligned"):
+        dfr(0.1, "alignment").hold_out({"y": y, "bias": bias})
 
 
 def test_dfr_trains_on_an_image_of_each_group_at_least() -> None:

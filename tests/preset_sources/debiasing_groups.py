@@ -89,6 +89,7 @@ DEBIASING_GROUPS = (
             *own(
                 "dfr",
                 ("biasbed's own: theirs holds out nothing and takes validation images", {"held_out": 0.2}),
+                (f"{REFIT}: groups of class and background", {"by": "bias"}),
                 (f"{REFIT}: C_OPTIONS", {"strengths": (1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01)}),
                 ("paper, 10 draws; the program's default is 20", {"draws": 10}),
             ),

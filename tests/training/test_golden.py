@@ -179,7 +179,7 @@ SMALLEST: Mapping[str, Any] = {
     "InfoDrop.drop_rate": lambda: (121.99 / 81, 122 / 81),  # 121 or 122 draws of 81 positions
     "InfoDrop.finetune_from": lambda: (0.9167, 0.9166),  # 5.5 of 6 steps
     "Debiased.milestones": lambda: ((math.nextafter(1 / 3, 1),), (1 / 3,)),  # the second of three epochs
-    "DFR.held_out": lambda: (0.42, 0.500001),  # 2 or 3 of 5 images, and 3 of 6
+    "DFR.held_out": lambda: (0.58, 0.5834),  # 3 or 4 of 6 images
     "DFR.strengths": lambda: ((0.5,), (0.5 * (1 + 1e-6),)),
     "DisEnt.warmup": lambda: (0.4166, 0.4167),  # 2.5 of 6 steps
     "BiasEnsemble.warmup": lambda: (0.4166, 0.4167),
@@ -241,7 +241,8 @@ def slightly_other(value: Any, bound: float | None) -> Any:
     if isinstance(value, float):
         return value * (1 + 1e-6)
     words = {"sgd": "adam", "adam": "adamw", "adamw": "adam", "cosine": "step", "split": "ring", "ring": "split"}
-    words |= {"simple_conv_1x1": "simple_conv", "domains": "groups", "lff": "disent", "disent": "lff"}
+    words |= {"simple_conv_1x1": "simple_conv", "domains": "groups", "alignment": "bias"}
+    words |= {"lff": "disent", "disent": "lff"}
     return words.get(value, "cosine")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -37,6 +37,9 @@ class DFR(ERM):
         held_out: float = setting(
             0.2, "part of the training images, of each group, that is held out (authors: validation images)", gt=0, lt=1
         )
+        by: Literal["alignment", "bias"] = setting(
+            "alignment", "groups of a class: aligned and conflicting images, or one for each bias (of two the same)"
+        )
         strengths: tuple[float, ...] = setting(STRENGTHS, "values of C that are tried (authors, Waterbirds)")
         draws: int = setting(10, "balanced draws whose fits are averaged (authors)", ge=1)
 
@@ -55,6 +58,7 @@ class DFR(ERM):
             "optim.lr": 1e-3,
             "optim.weight_decay": 1e-3,
             "hparams.held_out": 0.2,
+            "hparams.by": "bias",
             "hparams.strengths": STRENGTHS,
             "hparams.draws": 10,
         }
@@ -88,13 +92,12 @@ class DFR(ERM):
         group = self.groups(found).cpu().numpy()
         self.refuse_missing(found["y"].cpu().numpy())
         generator = self.draw_generator()
-        for number, images in zip(*np.unique(group, return_counts=True), strict=True):
+        for number, images in zip(*(found.tolist() for found in np.unique(group, return_counts=True)), strict=True):
             taken = round(self.hparams.held_out * images)
             if not LEAST <= taken < images:
-                label, bias = divmod(int(number), self.num_biases)
                 raise Failure(
-                    f"dfr: {taken} of the {images} training image(s) of class {label} with bias {bias} would be held "
-                    f"out, which needs {LEAST} or more and one to train on: give another hparams.held_out than "
+                    f"dfr: {taken} of the {images} training image(s) {self.named(number)} would be held out, which "
+                    f"needs {LEAST} or more and one to train on: give another hparams.held_out than "
                     f"{self.hparams.held_out:g}, or data with more of them"
                 )
             self.kept[torch.from_numpy(generator.permutation(np.flatnonzero(group == number))[:taken])] = False
@@ -135,7 +138,14 @@ class DFR(ERM):
 
     def groups(self, found: Mapping[str, Tensor]) -> Tensor:
         """The group of every training image [num_examples]."""
-        return group_of(found["y"], found["bias"], self.num_biases)
+        y, bias = found["y"], found["bias"]
+        return group_of(y, bias, self.num_biases) if self.hparams.by == "bias" else group_of(y, (bias != y).long(), 2)
+
+    def named(self, group: int) -> str:
+        """A group in words."""
+        if self.hparams.by == "bias":
+            return "of class {} with bias {}".format(*divmod(group, self.num_biases))
+        return f"of class {group // 2} that {'conflict' if group % 2 else 'are aligned'}"
 
     def draw_generator(self) -> np.random.Generator:
         """What draws images, alike on all processes and after a resume."""

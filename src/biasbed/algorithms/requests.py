@@ -83,7 +83,8 @@ class Stage:
     """A phase of training with its own update. It lasts as long as one of `epochs`, `steps` and `share` says.
 
     epochs, steps: on top of the configured duration. share: part of the configured duration, which the last stage is
-    shorter by. None of them: what is left of it, which is for the last stage.
+    shorter by. None of them: what is left of it, which is for the last stage; a last one of so many epochs or steps may
+    follow others that take all of it.
     begin, end: called once, before its first step and after its last one, on every process alike.
     streams: what is read in it (None: the method's `streams`).
     rate: factor of the initial learning rate by the part of the stage that is done, in place of the configured course.
