@@ -35,7 +35,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 # Toys of what no method of ours asks for yet: streams and views, stages, losses that couple the batch.
-ASKING = ("helpers.toys:Streaming", "helpers.toys:Staged", "helpers.toys:Coupled")
+ASKING = ("helpers.toys:Streaming", "helpers.toys:Staged", "helpers.toys:Coupled", "helpers.toys:Picky")
 
 
 def finite(values: dict[str, Tensor]) -> bool:
