@@ -52,6 +52,10 @@ SIDES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "sagnet": ("sagnet", {}),
     "debiased": ("debiased", {}),
     "noise2net": ("noise2net", {}),
+    "lff": ("lff", {}),
+    "lff, small": ("lff", {"biased_backbone": "simple_conv_1x1"}),
+    "disent": ("disent", {"warmup": 0.0}),
+    "biasensemble": ("biasensemble", {}),  # once its biased networks are trained
     **OF_DOMAINS,
 }
 # By side, the name of the method in DomainBed's own program. Its MLDG is the ring.
@@ -94,7 +98,7 @@ def make(method: str, hparams: Mapping[str, Any], optimizer: Callable[..., torch
     setup = Setup(
         num_classes=1000,
         task=MultiClass(),
-        network=lambda: build(BACKBONE, 1000).to(DEVICE),
+        network=lambda name=BACKBONE, **how: build(name, 1000, **how).to(DEVICE),
         optimizer=optimizer,
         group=group,
         precision=Precision("bf16" if CUDA else "fp32", DEVICE),
@@ -134,7 +138,8 @@ def theirs(name: str) -> Callable[[], None]:
 def images(count: int) -> Batch:
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(count, 3, SIZE, SIZE, generator=generator).to(DEVICE)
-    return Batch(x, torch.randint(1000, (count,), generator=generator).to(DEVICE))
+    y = torch.randint(1000, (count,), generator=generator).to(DEVICE)
+    return Batch(x, y, index=torch.arange(count, device=DEVICE))
 
 
 def of_domains() -> Batch:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.algorithms.base import Algorithm, Objective, Setup, TrainData
+from biasbed.algorithms.biasensemble import BiasEnsemble
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.group_dro import GroupDRO
 from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest, View
@@ -361,6 +362,30 @@ class Fading(Plain):
         level = 255 * x.mean((1, 2, 3))[:, None] - 20
         classes = -(level - 60 - 50 * torch.arange(3, device=x.device)).square() / 1000
         return torch.where(self.age > 6, torch.arange(3, 0, -1, device=x.device).to(x.dtype), classes)
+
+
+class Remembering(Plain):
+    """A first stage that ages what decides in it, and keeps it at its best."""
+
+    def __init__(self, hparams: Any, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self.first = Fading(hparams, setup)
+
+    def stages(self) -> tuple[Phase, ...]:
+        first = Stage("first", self.update_first, epochs=3, validate=self.first.predict, best="first")
+        return (first, Stage(MAIN, self.update))
+
+    def update_first(self, batch: Batch) -> Mapping[str, Tensor]:
+        self.first.age += 1
+        return self.update(batch)
+
+
+class Picky(BiasEnsemble):
+    """Has selected one image alone, so that one of two processes has none."""
+
+    def on_train_data(self, data: TrainData) -> None:
+        super().on_train_data(data)
+        self.selected[1:] = False
 
 
 class Coupled(Plain):

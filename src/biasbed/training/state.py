@@ -56,8 +56,9 @@ def summary(entry: Record, unit: str, headlines: Collection[str]) -> str:
     metrics = entry["metrics"]
     if "stage" in entry:
         stage = entry["stage"]
-        found = {name.rpartition("/")[2]: value for name, value in metrics.items() if name.startswith(f"{stage}/acc")}
-        shown = [f"{'training' if name == 'accuracy' else name} {100 * value:.1f}" for name, value in found.items()]
+        names = [name for name in metrics if name.split("/")[1] == "accuracy" and ":" not in name]
+        found = {name.removeprefix(f"{stage}/accuracy").lstrip("/") or "training": metrics[name] for name in names}
+        shown = [f"{name} {100 * value:.1f}" for name, value in found.items()]
         return f"{stage}, epoch {entry['step']}: loss {metrics[f'{stage}/loss']:.4g} | {' '.join(shown)}"
     found = {name.rsplit("/", 1)[1]: value for name, value in metrics.items() if _is_headline(name, headlines)}
     shown = [f"{name} {100 * value:.1f}" for name, value in found.items()]
