@@ -210,8 +210,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "rebias": {"weight": 1.0, "biased_weight": 1.0, "biased_backbone": "simple_conv_1x1", "width": None},
     "lnl": {"entropy_weight": 0.01, "reversal": 0.1},
     "jtt": {"identification": 1 / 6, "upweight": 20},
-<<<<<<< HEAD
-    "dfr": {"held_out": 0.2, "strengths": (1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01), "draws": 10},
+    "dfr": {"held_out": 0.2, "by": "alignment", "strengths": (1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01), "draws": 10},
     "lff": {"alpha": 0.7, "q": 0.7, "biased_backbone": None},
     "disent": SWAPPING,
     "biasensemble": {
@@ -223,9 +222,6 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
         "threshold": 0.99,
         "agreement": 3,
     },
-=======
-    "dfr": {"held_out": 0.2, "by": "alignment", "strengths": (1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01), "draws": 10},
->>>>>>> h18-c
 }
 # The same of methods' own settings.
 LATER_OWN: Mapping[str, Mapping[str, Any]] = {
