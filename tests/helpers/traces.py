@@ -96,7 +96,7 @@ CASES: Mapping[str, Case] = {
     "lff_small": Case("lff", {"biased_backbone": "simple_conv_1x1"}),
     "disent": Case("disent", SWAPPING),
     "biasensemble": Case("biasensemble", ENSEMBLE),
-    "biasensemble_small": Case("biasensemble", {**ENSEMBLE, "biased_backbone": "simple_conv_1x1"}),
+    "biasensemble_small": Case("biasensemble", {**ENSEMBLE, "q": 0.3, "biased_backbone": "simple_conv_1x1"}),
     "biasensemble_disent": Case("biasensemble", {**ENSEMBLE, **SWAPPING, "base": "disent"}),
     "mldg_ring": Case("mldg", {"pairing": "ring"}),
     "erm_in_parts": Case("erm", optim=Optim(**SGD, nesterov=True, schedule="cosine"), accumulate=3),

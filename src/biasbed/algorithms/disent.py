@@ -69,6 +69,7 @@ class Disentangled(Pair):
         The classifier is to tell its image's class beside any bias, the biased one the class of the image whose code
         came.
         """
+        assert batch.index is not None
         rows = self._permuted(method, batch)
         columns = (biased_codes, batch.y, batch.index)
         other_codes, other_y, other_index = (method.group.gather(column)[rows] for column in columns)
