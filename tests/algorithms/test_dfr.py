@@ -232,7 +232,7 @@ def test_killed_and_resumed_equals_uninterrupted(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("given", [DFR, JTT, ("group_dro", "--hparams.over", "groups")])
+@pytest.mark.parametrize("given", [DFR, JTT, ("group_dro", "--hparams.over", "group")])
 def test_two_processes_train_one_network(given: tuple[str, ...], tmp_path: Path) -> None:
     done = children.run(words(*given), env={"BIASBED_HOME": str(tmp_path)}, processes=2)
     assert done.returncode == 0, done.stderr

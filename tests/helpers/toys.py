@@ -236,7 +236,7 @@ class Grouped(GroupDRO):
     @dataclass(frozen=True)
     class HParams(GroupDRO.HParams):
         eta: float = setting(0.5, "how fast the weights follow", ge=0)
-        over: Literal["domains", "groups"] = setting("groups", "what is weighed")
+        over: Literal["domain", "group"] = setting("group", "what is weighed")
 
 
 class OneEach(ERM):
