@@ -231,10 +231,13 @@ class BatchDependent(Plain):
 class Grouped(GroupDRO):
     """Weighs classes x biases in place of domains."""
 
+    tasks: ClassVar[frozenset[str]] = frozenset({"multi_class"})
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
     @dataclass(frozen=True)
     class HParams(GroupDRO.HParams):
         eta: float = setting(0.5, "how fast the weights follow", ge=0)
-        over: Literal["domains", "groups"] = setting("groups", "what is weighed")
+        over: Literal["domain", "group"] = setting("group", "what is weighed")
 
 
 class OneEach(ERM):

@@ -90,7 +90,7 @@ CASES: Mapping[str, Case] = {
     "biascon": Case("biascon", {"ce_weight": 0.5, "pairs": 6}),
     "rebias": Case("rebias", {"weight": 30.0, "biased_weight": 20.0, "width": 2.0}),
     "rebias_median": Case("rebias", {"weight": 30.0, "biased_weight": 20.0}),
-    "group_dro_groups": Case("group_dro", {"eta": 2.0, "over": "groups", "adjustment": 0.5}, images=13),
+    "group_dro_groups": Case("group_dro", {"eta": 2.0, "over": "group", "adjustment": 0.5}, images=13),
     "dfr": Case("dfr", {"held_out": 0.5, "strengths": (0.5,), "draws": 2}, images=57),  # of 6 or 11 a group
     "lnl": Case("lnl", {"entropy_weight": 0.5, "reversal": 0.7}),
     "lff_small": Case("lff", {"biased_backbone": "simple_conv_1x1"}),

@@ -226,12 +226,12 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
 # The same of methods' own settings.
 LATER_OWN: Mapping[str, Mapping[str, Any]] = {
     **{name: {"balance": "none"} for name in ("erm", "stylized_erm", "deepaug_cae", "deepaug_edsr", "deepaug")},
-    "group_dro": {"over": "domains", "adjustment": 0.0},
+    "group_dro": {"over": "domain", "adjustment": 0.0},
 }
 # Settings that a method chooses otherwise than the suites, or a suite for a method.
 CHOSEN: Mapping[str, Mapping[str, Any]] = {
     **{name: {"optim.beta1": 0.5, "optim.beta2": 0.9} for name in ("dann", "cdann")},
-    "group_dro on debiasing": {"hparams.over": "groups"},
+    "group_dro on debiasing": {"hparams.over": "group"},
 }
 
 # --- lines ------------------------------------------------------------------------------------------------------------

@@ -220,7 +220,7 @@ def acting(case: Case) -> dict[str, Any]:
     own = common | OPTIMIZERS[case.optim.name] | SCHEDULES[case.optim.schedule]
     own |= {"restarts"} if case.optim.restarts else set()
     optim = {name: value for name, value in flatten(case.optim).items() if name in own}
-    idle |= {"adjustment"} if hparams.get("over") == "domains" else {"mean_over_domains", "over"}
+    idle |= {"adjustment"} if hparams.get("over") == "domain" else {"mean_over_domains", "over"}
     idle |= {name for name in hparams if key(case, f"hparams.{name}") in ELSEWHERE}
     own_ones = {name: value for name, value in hparams.items() if name not in idle and value is not None}
     values = {"hparams": own_ones, "optim": optim}
@@ -243,7 +243,7 @@ def slightly_other(value: Any, bound: float | None) -> Any:
     if isinstance(value, float):
         return value * (1 + 1e-6)
     words = {"sgd": "adam", "adam": "adamw", "adamw": "adam", "cosine": "step", "split": "ring", "ring": "split"}
-    words |= {"simple_conv_1x1": "simple_conv", "domains": "groups", "alignment": "bias"}
+    words |= {"simple_conv_1x1": "simple_conv", "domain": "group", "alignment": "bias"}
     words |= {"lff": "disent", "disent": "lff"}
     return words.get(value, "cosine")
 

@@ -122,9 +122,10 @@ class DFR(ERM):
         weights, intercepts, strength = self.group.share_object(made)
         head = self.network.head
         assert head is not None
+        weight, bias = map(head.get_parameter, ("weight", "bias"))
         with torch.no_grad():
-            head.weight.copy_(torch.from_numpy(weights).view_as(head.weight))
-            head.bias.copy_(torch.from_numpy(intercepts))
+            weight.copy_(torch.from_numpy(weights).view_as(weight))
+            bias.copy_(torch.from_numpy(intercepts))
         self.strength.fill_(strength)
 
     @torch.no_grad()

@@ -18,7 +18,7 @@ from biasbed.algorithms.requests import Pass, Phase, StreamRequest
 from biasbed.batch import MAIN, Batch
 from biasbed.settings import setting
 
-DOMAINS, GROUPS = "domains", "groups"
+DOMAINS, GROUPS = "domain", "group"
 
 
 class GroupDRO(OfDomains):
@@ -36,7 +36,7 @@ class GroupDRO(OfDomains):
         mean_over_domains: bool = setting(
             False, "divide the loss by the number of domains, as DomainBed did until January 2021"
         )
-        over: Literal["domains", "groups"] = setting(DOMAINS, "what is weighed: domains, or class x bias", later=True)
+        over: Literal["domain", "group"] = setting(DOMAINS, "what is weighed: domains, or class x bias", later=True)
         adjustment: float = setting(
             0.0, "C of C / sqrt(images), added to each group's risk for its weight (authors)", ge=0, later=True
         )
@@ -85,7 +85,7 @@ class GroupDRO(OfDomains):
 
     def stages(self) -> Sequence[Phase]:
         """Before training, the images of every group are counted."""
-        looks = (Pass(GROUPS, labels, self.keep),) if self.hparams.over == GROUPS else ()
+        looks = (Pass("groups", labels, self.keep),) if self.hparams.over == GROUPS else ()
         return (*looks, *super().stages())
 
     def keep(self, found: Mapping[str, Tensor]) -> None:

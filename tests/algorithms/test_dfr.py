@@ -1,0 +1,240 @@
+"""dfr: its last layer, what is held out, what it refuses; and how trainings of stages are resumed and shared."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from biasbed import algorithms, cli
+from biasbed.algorithms import last_layer
+from biasbed.algorithms.base import TrainData
+from biasbed.algorithms.make import from_checkpoint
+from biasbed.compute.distributed import Group
+from biasbed.errors import Failure, UsageError
+from biasbed.networks.network import as_input
+from biasbed.settings import build
+from helpers import children
+from helpers.grouped import DFR, JTT, TRAIN, groups, journal, reader, rows, trainer, words
+from helpers.making import make
+from helpers.runs import assert_equal, history, run_folders, weights
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The folder of a training, made once for these words."""
+    return trainer(tmp_path_factory)
+
+
+def by_hand(
+    x: np.ndarray, y: np.ndarray, drawn: list[np.ndarray], usual: np.ndarray, strength: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means of the weights of one class against the rest, by scikit-learn, for features as they are."""
+    mean, deviation = usual.mean(0), usual.std(0)
+    classes = sorted(set(y.tolist()))
+    weights, intercepts = [], []
+    for chosen in drawn:
+        fits = []
+        for label in classes[1:] if len(classes) == 2 else classes:
+            model = LogisticRegression(C=strength, l1_ratio=1, solver="liblinear", max_iter=1000, random_state=0)
+            fits.append(model.fit((x[chosen] - mean) / deviation, (y[chosen] == label).astype(int)))
+        weights.append([own.coef_[0] for own in fits])
+        intercepts.append([own.intercept_[0] for own in fits])
+    w, b = np.mean(weights, 0) / deviation, np.mean(intercepts, 0)
+    return w, b - w @ mean
+
+
+def features(classes: int, images: int = 120) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(x, y, group, others): classes x 2 groups of unlike sizes, whose class is in one feature and bias in another."""
+    generator = np.random.default_rng(0)
+    y = generator.integers(0, classes, images)
+    bias = np.where(generator.random(images) < 0.75, y % 2, 1 - y % 2)
+    x = generator.normal(size=(images, 4)) * [1, 3, 0.2, 1] + [0, 1, 2, 3]
+    x[:, 0] += 1.5 * y
+    x[:, 1] += 4 * bias
+    return x, y, 2 * y + bias, generator.normal(size=(50, 4)) * 2 + 1
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_last_layer_is_what_scikit_learn_finds(classes: int) -> None:
+    x, y, group, usual = features(classes)
+    found = last_layer.refit(x, y, group, usual, (0.3,), 3, np.random.default_rng(5))
+    generator = np.random.default_rng(5)  # the same draws: the halves, a draw of the first, and three
+    one, _ = last_layer.halves(group, generator)
+    last_layer.balanced(group[one], generator)
+    drawn = [last_layer.balanced(group, generator) for _ in range(3)]
+    weights, intercepts = by_hand(x, y, drawn, usual, 0.3)
+    if classes == 2:
+        weights, intercepts = np.concatenate([-weights, weights]) / 2, np.concatenate([-intercepts, intercepts]) / 2
+    np.testing.assert_allclose(found.weights, weights, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.intercepts, intercepts, rtol=1e-9, atol=1e-12)
+    assert found.strength == 0.3
+
+
+def test_of_two_classes_the_softmax_is_the_probability_of_the_fit() -> None:
+    x, y, group, _ = features(2)
+    found = last_layer.refit(x, y, group, x, (0.3,), 1, np.random.default_rng(5))
+    scores = torch.from_numpy(x @ found.weights.T + found.intercepts)
+    z = scores[:, 1] - scores[:, 0]
+    torch.testing.assert_close(scores.softmax(1)[:, 1], z.sigmoid())
+    assert ((z > 0).numpy() == y).mean() > 0.6
+
+
+def test_draws_have_as_many_of_each_group_and_halves_have_all() -> None:
+    _, _, group, _ = features(3)
+    sizes = np.bincount(group)
+    generator = np.random.default_rng(0)
+    rows = last_layer.balanced(group, generator)
+    assert np.bincount(group[rows]).tolist() == [sizes.min()] * 6
+    assert len(set(rows.tolist())) == len(rows)
+    assert not np.array_equal(np.sort(rows), np.sort(last_layer.balanced(group, generator)))
+    one, other = last_layer.halves(group, generator)
+    assert sorted([*one, *other]) == list(range(len(group)))
+    assert np.bincount(group[one]).tolist() == [-(-size // 2) for size in sizes]
+
+
+def test_the_strength_is_the_first_of_those_whose_worst_group_is_best() -> None:
+    """At C = 1e-6 every weight is 0 and one class is decided for all; equal ones go to the first."""
+    x, y, group, _ = features(2)
+    for strengths, expected in (((1e-6, 0.3), 0.3), ((0.3, 1e-6), 0.3), ((1e-6, 1e-7), 1e-6)):
+        assert last_layer.refit(x, y, group, x, strengths, 1, np.random.default_rng(0)).strength == expected
+    assert last_layer.worst_group(np.array([0, 1, 1, 0]), np.array([0, 1, 1, 1]), np.array([0, 0, 1, 1])) == 0.5
+
+
+def shared_draws() -> tuple[np.random.Generator, np.random.Generator]:
+    """What draws the images that are held out, and those of the last layer, in a training of seed 0."""
+    group = Group()
+    group.seed(0)
+    one, other = (int(torch.randint(2**31, (), generator=group.shared_generator)) for _ in range(2))
+    return np.random.default_rng(one), np.random.default_rng(other)
+
+
+def test_dfr_s_run_has_the_last_layer_that_its_own_features_give(trained: Callable[..., Path]) -> None:
+    folder = trained(*DFR)
+    algorithm: Any = from_checkpoint(folder / "best.ckpt").algorithm
+    with torch.no_grad():
+        x = algorithm.network.features(as_input(torch.from_numpy(TRAIN.images))).numpy()
+    kept = algorithm.kept.numpy()
+    held_out, generator = ~kept, shared_draws()[1]
+    settings = algorithm.hparams
+    own = (x[held_out], TRAIN.y[held_out], groups()[held_out], x[kept])
+    expected = last_layer.refit(*own, settings.strengths, settings.draws, generator)
+    head = algorithm.network.head
+    np.testing.assert_allclose(head.weight.detach().numpy(), expected.weights, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(head.bias.detach().numpy(), expected.intercepts, rtol=1e-3, atol=1e-4)
+    assert float(algorithm.strength) == expected.strength
+
+
+def test_dfr_tests_its_new_last_layer_alone(trained: Callable[..., Path]) -> None:
+    records = journal(trained(*DFR))
+    assert [(entry.get("stage"), entry["step"]) for entry in records] == [("erm", 1), ("erm", 2), (None, 1)]
+    assert "erm/accuracy/shades_val" in records[0]["metrics"]
+    assert not [name for entry in records[:2] for name in entry["metrics"] if name.startswith("test/")]
+    assert {"test/accuracy/shades_test", "train/classification", "train/strength"} <= records[2]["metrics"].keys()
+    last, best = (weights(trained(*DFR), name) for name in ("last.ckpt", "best.ckpt"))
+    assert_equal(last, best)
+
+
+def test_dfr_s_erm_sees_no_image_that_is_held_out(trained: Callable[..., Path]) -> None:
+    kept = weights(trained(*DFR))["kept"]
+    sizes = np.bincount(groups(), minlength=9)
+    assert np.bincount(groups()[~kept.numpy()], minlength=9).tolist() == [round(0.5 * n) for n in sizes]
+    algorithm: Any = make("dfr", {}, backbone="simple_conv_1x1")
+    algorithm.kept = kept
+    read = reader("dfr", batch_size=6)
+    stage = algorithm.stages()[1]
+    passed = read.plan(stage, 2, read.tables(stage, algorithm))
+    drawn = Counter(row for step in range(passed.steps_per_epoch) for row in rows(passed, step))
+    assert drawn == dict.fromkeys(np.flatnonzero(kept.numpy()).tolist(), 1)
+
+
+def dfr(held_out: float, by: str = "bias") -> Any:
+    algorithm: Any = make("dfr", {"held_out": held_out, "by": by}, backbone="simple_conv_1x1", num_classes=3)
+    algorithm.on_train_data(TrainData(40, 3, 1, 3))
+    return algorithm
+
+
+@pytest.mark.parametrize(
+    ("y", "bias", "message"),
+    [
+        ([0] * 8 + [1] * 8 + [2] * 16, [0] * 7 + [1] + [1] * 24, "0 of the 1 training image.* class 0 with bias 1"),
+        ([0] * 8 + [1] * 3 + [2] * 8, [0] * 19, "1 of the 3 training image.* class 1 with bias 0 would be held out"),
+        ([0] * 8 + [2] * 8, [0] * 16, "no training image is of class 1"),
+    ],
+)
+def test_dfr_names_the_group_that_has_too_few_images(y: list[int], bias: list[int], message: str) -> None:
+    found = {"y": torch.tensor(y), "bias": torch.tensor(bias)}
+    with pytest.raises(Failure, match=message):
+        dfr(0.4).hold_out(found)
+
+
+def test_dfr_s_groups_are_aligned_and_conflicting_images_of_a_class() -> None:
+    """Unless each bias is one of its own."""
+    y = torch.arange(3).repeat_interleave(8)
+    bias = (y + torch.tensor([0, 0, 0, 0, 1, 1, 1, 2]).repeat(3)) % 3
+    algorithm = dfr(0.5, "alignment")
+    algorithm.hold_out({"y": y, "bias": bias})
+    held_out = ~algorithm.kept[:24]
+    assert torch.bincount((2 * y + (bias != y))[held_out]).tolist() == [2] * 6
+    with pytest.raises(Failure, match=r"0 of the 1 training image.* of class 0 with bias 2"):
+        dfr(0.5).hold_out({"y": y, "bias": bias})
+    with pytest.raises(Failure, match=r"0 of the 4 training image.* of class 0 that are aligned"):
+        dfr(0.1, "alignment").hold_out({"y": y, "bias": bias})
+
+
+def test_dfr_trains_on_an_image_of_each_group_at_least() -> None:
+    found = {"y": torch.arange(12) % 3, "bias": torch.zeros(12, dtype=torch.long)}
+    with pytest.raises(Failure, match=r"4 of the 4 training image.* class 0 with bias 0 would be held out"):
+        dfr(0.9).hold_out(found)
+
+
+@pytest.mark.parametrize("values", ["none", "0.1,-1"])
+def test_strengths_are_above_0(values: str) -> None:
+    with pytest.raises(UsageError, match="one value of C or more, all above 0"):
+        build(algorithms.load("dfr").HParams, {"strengths": values})
+
+
+def test_without_bias_labels_dfr_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words("dfr", labels=False)) == 2
+    assert "dfr needs bias labels of the training images, and 'shades' has none" in capsys.readouterr().err
+
+
+def test_average_weights_of_dfr_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last stage has a single step."""
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
+    assert cli.main(words(*DFR, "--average", "sma")) == 2
+    assert "average_from=100: the training has 1 steps" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("given", "moment", "count"), [(DFR, "pass", 2), (DFR, "stage", 3), (JTT, "step", 7)])
+def test_killed_and_resumed_equals_uninterrupted(
+    given: tuple[str, ...], moment: str, count: int, trained: Callable[..., Path], tmp_path: Path
+) -> None:
+    """In DFR's second pass and after it, and where JTT's second training has begun."""
+    home = {"BIASBED_HOME": str(tmp_path)}
+    killed = children.run(words(*given), env=home, kill=(moment, count, "SIGKILL"))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    done = children.run(words(*given), env=home)
+    assert done.returncode == 0, done.stderr
+    (folder,) = run_folders(tmp_path)
+    assert_equal(weights(folder), weights(trained(*given)))
+    assert history(folder) == history(trained(*given))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [DFR, JTT, ("group_dro", "--hparams.over", "group")])
+def test_two_processes_train_one_network(given: tuple[str, ...], tmp_path: Path) -> None:
+    done = children.run(words(*given), env={"BIASBED_HOME": str(tmp_path)}, processes=2)
+    assert done.returncode == 0, done.stderr
+    (folder,) = run_folders(tmp_path)
+    assert all(value.double().isfinite().all() for value in weights(folder).values())
