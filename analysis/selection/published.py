@@ -260,5 +260,13 @@ def summary_notes(collection: Collection) -> list[str]:
     who = "all rows" if set(rows) == set(collection.algorithms) else ", ".join(rows)
     return [
         f"only means were published of {who}: tests over sets take them, tests over runs and what needs the spread of "
-        "runs leave them out; ± and the number of runs are the paper's"
+        "runs leave them out; ± and the number of runs are the paper's",
+        *_derived_notes(collection),
     ]
+
+
+def _derived_notes(collection: Collection) -> list[str]:
+    """What of published means nobody printed."""
+    protocols = dict.fromkeys(run.protocol for run in collection.runs if run.summary)
+    found = dict.fromkeys(entry.measure for name in protocols for entry in collection.protocols[name].derived)
+    return [f"not printed, but follow from the published means: {', '.join(found)}"] if found else []
