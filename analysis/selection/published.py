@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from biasbed import measures, record
-from biasbed.analysis.columns import Column
+from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.runs.alike import columns_of, read_protocol
 from biasbed.analysis.runs.collect import PUBLISHED_MARK, published_by_rule, read_run
 from biasbed.analysis.runs.run import Collection, Run, TrainedOn
@@ -133,6 +133,7 @@ def _shared(
         other = next((p for p in printed if _is_same(column, p, names, alone)), None)
         if other is None:
             continue
+        other = measured_by(other, column.headline, theirs) or other
         unlike = bool(column.classes and other.classes) and column.classes != other.classes
         if _kind(column) != _kind(other) or unlike:
             notes.append(f"{column.name} is not compared: {_described(column)} here, {_described(other)} there")

@@ -219,7 +219,7 @@ def test_a_column_may_have_several_measures_and_others_follow(folder: Path) -> N
         (
             "[conflicting_accuracy]",
             "[conflicting_acuracy]",
-            "biasbed does not know this measure; did you mean 'conflicting_accuracy'",
+            "know this measure; did you mean 'conflicting_accuracy'",
         ),
         ("remainder", "remainers", "derived.aligned_accuracy: function=remainers: unknown; did you mean 'remainder'"),
         ("few: 10", "new: 10", "derived.aligned_accuracy: columns.a has no group 'few'"),

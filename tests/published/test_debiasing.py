@@ -18,6 +18,7 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import evidence, friedman
 from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.datasets import biased
+from biasbed.errors import UsageError
 from biasbed.published import cells, import_runs
 from biasbed.published.cells import PaperOfCells
 from biasbed.suites import derived
@@ -177,6 +178,29 @@ def test_the_report_says_that_no_difference_is_shown_and_what_could_have_been(an
     assert "no number was published of end, lnl on bar_ac-1, bar_ac-20, bar_ac-5" in text
     assert "only means were published" in text
     assert re.search(r"not printed, but follow.*: aligned_accuracy, ac_score, accuracy_difference", text)
+
+
+@pytest.mark.parametrize(
+    ("measure", "mean", "std"),
+    [("conflicting_accuracy", 72.04, 3.82), ("accuracy_difference", 1.80, float("nan"))],
+)
+def test_another_measure_is_compared(
+    imported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measure: str, mean: float, std: float
+) -> None:
+    """LfF on Waterbirds at 20 %: conflicting accuracy as printed, and what follows, of which no spread is known."""
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
+    monkeypatch.setattr(evidence, "gather", without_sizes(evidence.gather))
+    found = load(imported, study="published_debiasing", bootstrap=200, measure=measure, sets=("waterbirds_ac-20",))
+    row = found.scores.set_index("algorithm").loc["lff"]
+    assert row["mean"] == pytest.approx(mean, abs=0.05)
+    assert row["std"] == pytest.approx(std, nan_ok=True)
+    assert row["num_runs"] == 5
+    assert found.sets[0].higher_is_better == (measure == "conflicting_accuracy")
+
+
+def test_a_measure_that_is_not_there(imported: str) -> None:
+    with pytest.raises(UsageError, match="measure=ac_scores: colored_mnist_10-0_5 has no such measure; did you mean"):
+        load(imported, study="published_debiasing", measure="ac_scores")
 
 
 def test_own_runs_stand_beside_the_published_ones(
