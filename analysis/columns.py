@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from biasbed import measures, record
 from biasbed.analysis.statistics.layout import Layout
@@ -19,6 +19,7 @@ class Column:
     entry: record.SetRecord  # as the cell's protocol has it
     cell: str = ""
     unit: str = measures.FRACTION
+    is_asked_for: bool = False  # shows another measure than its set's own
 
     @property
     def metric(self) -> record.MetricName:
@@ -76,6 +77,28 @@ class Column:
 def headline(entry: record.SetRecord) -> record.MetricName:
     """The metric that stands for an evaluation set."""
     return record.MetricName("test", entry.headline, entry.name)
+
+
+def measured_by(column: Column, measure: str, protocol: record.Protocol) -> Column | None:
+    """The column with another measure of its set, logged or derived; None where the set has none of that name."""
+    if measure == column.headline:
+        return column
+    entry = replace(column.entry, headline=measure, chance=0.0, unit="")
+    derivation = protocol.derivation(str(headline(entry)))
+    if derivation is None and measure not in entry.measures:
+        return None
+    known = measures.of(measure) if derivation is None else derivation
+    entry = replace(entry, higher_is_better=known.higher_is_better)
+    return replace(column, entry=entry, unit=known.unit, is_asked_for=True)
+
+
+def summary_metrics(column: Column, measure: str) -> tuple[record.MetricName, ...]:
+    """Where a measure of the column's set is found; what stands beside a published mean by which it stands beside."""
+    plain = record.MetricName("test", measure, column.entry.name)
+    if measure not in measures.SUMMARY or not column.is_asked_for:
+        return (plain,)
+    own = replace(plain, group=column.headline)
+    return (own, plain) if measure == "num_runs" else (own,)  # of what is derived the runs are known, and no spread
 
 
 def unit_of(protocol: record.Protocol, entry: record.SetRecord) -> str:

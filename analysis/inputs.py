@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.analysis.columns import Column
+from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.runs.alike import TESTED, columns_of
 from biasbed.analysis.runs.collect import collect, read_run
 from biasbed.analysis.runs.run import Collection
@@ -44,7 +44,7 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
     """UsageError for options that fit no run, Failure where runs must not be compared or a rule chooses none."""
     names.check(store, options)
     collection, mlflow_runs = collect(store, options)
-    sets = _chosen(columns_of(collection.cells), options.sets)
+    sets = _measured(_chosen(columns_of(collection.cells), options.sets), options.measure, collection)
     rules = {} if collection.published else _rules(collection, sets, options)
     rule = next(iter(rules.values()), None) or _as_published(collection)
     studies = published.find(store, options, collection, sets, rule)
@@ -76,6 +76,20 @@ def _chosen(columns: Sequence[Column], wanted: Sequence[str] | str) -> tuple[Col
         if name not in known:
             raise UsageError(f"sets={','.join(wanted)}: there is no evaluation set '{name}'{nearest(name, known)}")
     return tuple(c for c in columns if wanted == "all" or {c.name, c.block, c.cell} & {*wanted})
+
+
+def _measured(columns: tuple[Column, ...], measure: str, collection: Collection) -> tuple[Column, ...]:
+    """The columns by the measure that `measure=` names. UsageError where one of their sets does not have it."""
+    if measure == "headline":
+        return columns
+    protocols = {cell.name: cell.protocol for cell in collection.cells}
+    found = [(column, measured_by(column, measure, protocols[column.cell])) for column in columns]
+    for column, other in found:
+        if other is None:
+            derivations = [entry.measure for entry in protocols[column.cell].derived if entry.name == column.entry.name]
+            known = dict.fromkeys((*column.measures, *derivations))
+            raise UsageError(f"measure={measure}: {column.name} has no such measure{nearest(measure, known)}")
+    return tuple(other for _, other in found if other is not None)
 
 
 def _rules(collection: Collection, sets: Sequence[Column], options: AnalyzeOptions) -> Rules:

@@ -30,6 +30,7 @@ class AnalyzeOptions:
     n: int = setting(30, "how many epochs last_n averages", ge=1)
     alpha: float = setting(0.05, "significance level", gt=0, lt=1)
     sets: Literal["all"] | tuple[str, ...] = setting("all", "evaluation sets that count")
+    measure: str = setting("headline", "what is compared: a measure that all sets have (headline: each set's own)")
     algorithms: Literal["all"] | tuple[str, ...] = setting("all", "algorithms to compare")
     seeds: Literal["all"] | tuple[str, ...] = setting("all", "seeds whose runs count")
     with_published: bool = setting(False, "published results too, beside your own and marked")

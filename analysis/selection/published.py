@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from biasbed import measures, record
-from biasbed.analysis.columns import Column
+from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.runs.alike import columns_of, read_protocol
 from biasbed.analysis.runs.collect import PUBLISHED_MARK, published_by_rule, read_run
 from biasbed.analysis.runs.run import Collection, Run, TrainedOn
@@ -133,6 +133,7 @@ def _shared(
         other = next((p for p in printed if _is_same(column, p, names, alone)), None)
         if other is None:
             continue
+        other = measured_by(other, column.headline, theirs) or other
         unlike = bool(column.classes and other.classes) and column.classes != other.classes
         if _kind(column) != _kind(other) or unlike:
             notes.append(f"{column.name} is not compared: {_described(column)} here, {_described(other)} there")
@@ -260,5 +261,13 @@ def summary_notes(collection: Collection) -> list[str]:
     who = "all rows" if set(rows) == set(collection.algorithms) else ", ".join(rows)
     return [
         f"only means were published of {who}: tests over sets take them, tests over runs and what needs the spread of "
-        "runs leave them out; ± and the number of runs are the paper's"
+        "runs leave them out; ± and the number of runs are the paper's",
+        *_derived_notes(collection),
     ]
+
+
+def _derived_notes(collection: Collection) -> list[str]:
+    """What of published means nobody printed."""
+    protocols = dict.fromkeys(run.protocol for run in collection.runs if run.summary)
+    found = dict.fromkeys(entry.measure for name in protocols for entry in collection.protocols[name].derived)
+    return [f"not printed, but follow from the published means: {', '.join(found)}"] if found else []

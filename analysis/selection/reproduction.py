@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from biasbed import measures, record
-from biasbed.analysis.columns import Column
+from biasbed import measures
+from biasbed.analysis.columns import Column, summary_metrics
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.published import PublishedStudy, under
@@ -101,7 +101,8 @@ def published_side(column: Column, runs: Sequence[Run], histories: Mapping[str, 
 
 def _last(history: History, measure: str, column: Column) -> float:
     """The last value of a measure of the column's set; NaN without any."""
-    return [math.nan, *history.curve(record.MetricName("test", measure, column.entry.name)).values()][-1]
+    curves = [history.curve(name) for name in summary_metrics(column, measure)]
+    return [math.nan, *next(filter(None, curves), curves[0]).values()][-1]
 
 
 def judge(ours: Side, theirs: Side, tolerance: float, is_tested: bool) -> Judgement:

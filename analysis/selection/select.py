@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis.columns import Column, headline
+from biasbed.analysis.columns import Column, headline, summary_metrics
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection.pools import Candidate, Choice, History, Pool
 from biasbed.analysis.selection.rules import RULES, Rule, last_step
@@ -149,7 +149,8 @@ def _values(
 ) -> tuple[object, ...]:
     """The columns from `value` on, then the further measures."""
     history, entry = candidate.history, column.entry
-    means = [_mean_at(history, record.MetricName("test", measure, entry.name), steps) for measure in measures]
+    places = [summary_metrics(column, measure) for measure in measures]
+    means = [_mean_at(history, next(filter(history.curve, names), names[0]), steps) for names in places]
     value, followed = _mean_at(history, headline(entry), steps), _mean_at(history, monitor, steps)
     return (value, min(steps), max(steps), len(steps), followed, *means)
 

@@ -133,6 +133,12 @@ def _mean_ratio(values: Sequence[float], references: Sequence[float], higher_is_
     return math.fsum(ratios) / len(ratios)
 
 
+def _remainder(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
+    (whole, part), (rest_images, part_images) = values, references
+    mean = (whole * (rest_images + part_images) - part * part_images) / rest_images
+    return min(1.0, max(0.0, mean))  # the printed values are rounded, which may lead beyond
+
+
 # How a derived value (`record.Derived`) follows from its inputs and constants, and from whether more of it is better.
 FUNCTIONS: Mapping[str, Callable[[Sequence[float], Sequence[float], bool], float]] = {
     "mean": _mean,
@@ -140,6 +146,7 @@ FUNCTIONS: Mapping[str, Callable[[Sequence[float], Sequence[float], bool], float
     "difference": _difference,  # the first less the second
     "worst": _worst,  # the least, where less is better the largest
     "mean_ratio": _mean_ratio,  # of each second value, if it is not zero, the one before it is divided by it
+    "remainder": _remainder,  # of the mean of all images and that of a part, that of the rest; numbers of rest and part
     "error_ratio": _error_ratio,  # errors of accuracies, summed, by those of a reference model, one for each (CE)
 }
 OF_ONE_KIND = ("mean", "harmonic_mean", "worst")  # functions whose values have the unit and direction of all inputs

@@ -190,3 +190,48 @@ def test_a_description_without_its_numbers(folder: Path) -> None:
     (folder / "shifts.csv").write_text("row,column,value\n")
     with pytest.raises(Failure, match=r"^shifts.csv: has no numbers"):
         find("shifts")
+
+
+SEVERAL = """
+citation: c
+suite: s
+training_sets: [t]
+further: [conflicting_accuracy]
+derived: {aligned_accuracy: {function: remainder, of: [accuracy, conflicting_accuracy], groups: [rest, few]}}
+columns: {a: {groups: {rest: 30, few: 10}}}
+"""
+SEVERAL_CSV = "row,column,measure,value\nerm,a,accuracy,50\nerm,a,conflicting_accuracy,20\n"
+
+
+def test_a_column_may_have_several_measures_and_others_follow(folder: Path) -> None:
+    write(folder, "several", SEVERAL, SEVERAL_CSV)
+    paper = find("several")
+    metrics = paper.runs()[0].metrics(paper.protocol)
+    assert (metrics["test/accuracy/a"], metrics["test/conflicting_accuracy/a"]) == (0.5, 0.2)
+    assert metrics["test/rounding/a:conflicting_accuracy"] == 0.005
+    (entry,) = paper.protocol.derived
+    assert (entry.metric, entry.references) == ("test/aligned_accuracy/a", (30.0, 10.0))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "[conflicting_accuracy]",
+            "[conflicting_acuracy]",
+            "know this measure; did you mean 'conflicting_accuracy'",
+        ),
+        ("remainder", "remainers", "derived.aligned_accuracy: function=remainers: unknown; did you mean 'remainder'"),
+        ("few: 10", "new: 10", "derived.aligned_accuracy: columns.a has no group 'few'"),
+        ("of: [accuracy,", "of: [loss,", "derived.aligned_accuracy: columns.a has no measure 'loss'"),
+        ("a,accuracy,50", "a,accurracy,50", "line 2: there is no measure 'accurracy'; did you mean 'accuracy'"),
+        ("column,measure,value", "column,value", "line 1: should be row,column,measure,value"),
+        ("a,conflicting_accuracy,20", "a,accuracy,20", "line 3: erm on a is there already, in line 2"),
+    ],
+)
+def test_what_is_wrong_with_measures_is_one_line(folder: Path, old: str, new: str, message: str) -> None:
+    write(folder, "several", SEVERAL.replace(old, new), SEVERAL_CSV.replace(old, new))
+    with pytest.raises(Failure) as caught:
+        find("several")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -31,7 +31,7 @@ def means(paper: PaperOfCells, rule: str) -> dict[str, dict[str, float]]:
     """Row -> data set -> mean over its domains, in percent."""
     return {
         row: {
-            data: 100 * statistics.fmean(of_row[name]["value"] for name in names)
+            data: 100 * statistics.fmean(of_row[name, "accuracy"]["value"] for name in names)
             for data, names in data_sets(paper).items()
         }
         for (selection, row), of_row in paper.cells.items()

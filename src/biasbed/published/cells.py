@@ -1,8 +1,8 @@
 """Papers that print means in place of runs: `<name>.yaml` says what they are (description.py), `<name>.csv` has them.
 
-The CSV has a line for each number, as it is printed: `selection` (where there are rules), `row`, `column`, `value`,
-`spread` (where there is one; empty where the paper lacks it), `n` (where it is not the same for all). What a row was
-not tested on has no line.
+The CSV has a line for each number, as it is printed: `selection` (where there are rules), `row`, `column`, `measure`
+(where several are printed of a column), `value`, `spread` (where there is one; empty where the paper lacks it), `n`
+(where it is not the same for all). What a row was not tested on has no line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ FOLDER: Traversable = importlib.resources.files(__package__)
 DESCRIPTION, NUMBERS = ".yaml", ".csv"
 PRINTED = re.compile(r"-?[0-9]+(?:\.([0-9]+))?")
 
-Cells = Mapping[tuple[str, str], Mapping[str, Mapping[str, float]]]  # selection, row -> column -> what -> stored value
+ColumnMeasure = tuple[str, str]  # column, measure
+Cells = Mapping[
+    tuple[str, str], Mapping[ColumnMeasure, Mapping[str, float]]
+]  # selection, row -> place -> what -> stored value
 
 
 @dataclass(frozen=True)
@@ -40,21 +43,32 @@ class PaperOfCells(Paper):
         """One for each row and rule."""
         return [self._run(selection, row, cells) for (selection, row), cells in self.cells.items()]
 
-    def _run(self, selection: str, row: str, cells: Mapping[str, Mapping[str, float]]) -> PublishedRun:
+    def _run(self, selection: str, row: str, cells: Mapping[ColumnMeasure, Mapping[str, float]]) -> PublishedRun:
         words, rule = self.description.rows.get(row), self.description.rules.get(selection)
+        columns = self.description.columns
+        headlines = {column: cell for (column, measure), cell in cells.items() if measure == columns[column].measure}
         further = {
-            measure: {column: cell[measure] for column, cell in cells.items() if measure in cell}
+            measure: {column: cell[measure] for column, cell in headlines.items() if measure in cell}
             for measure in measures.SUMMARY
         }
+        others: dict[record.MetricName, float] = {}
+        for (column, measure), cell in cells.items():
+            if measure != columns[column].measure:
+                others[record.MetricName("test", measure, column)] = cell["value"]
+                beside = {name: cell[name] for name in measures.SUMMARY if name in cell}
+                others |= {record.MetricName("test", name, column, measure): value for name, value in beside.items()}
         return PublishedRun(
             rule=selection if rule is None else rule.rule or selection,
             n=0 if rule is None else rule.n,
             algorithm=row,
             number="",
-            scores={column: cell["value"] for column, cell in cells.items()},
+            scores={column: cell["value"] for column, cell in headlines.items()},
             further=further,
+            others=others,
             method="" if words is None else words.algorithm,
             summary=self.description.paper.summary,
+            needs=() if words is None else words.needs,
+            provides=tuple({need for each in self.description.rows.values() for need in each.needs}),
         )
 
 
@@ -70,7 +84,7 @@ def read(name: str) -> PaperOfCells:
     said = description.read(_text(file), file)
     cells = read_cells(_text(name + NUMBERS), name + NUMBERS, said)
     used = {
-        "columns": {column for of_row in cells.values() for column in of_row},
+        "columns": {column for of_row in cells.values() for column, _ in of_row},
         "rows": {row for _, row in cells},
         "rules": {selection for selection, _ in cells},
     }
@@ -92,10 +106,11 @@ def _text(file: str) -> str:
 
 def read_cells(text: str, file: str, said: Description) -> Cells:
     """Every number. Failure with the line of the first that is wrong, there twice, or of nothing that is described."""
-    found: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
+    found: dict[tuple[str, str], dict[ColumnMeasure, dict[str, float]]] = {}
     seen: dict[tuple[str, ...], int] = {}
     for number, line in _lines(text, file, said):
-        place = (line.get("selection", ""), line["row"], line["column"])
+        measure = line.get("measure", "")
+        place = (line.get("selection", ""), line["row"], line["column"], measure)
         try:
             _check_place(line, said)
             if place in seen:
@@ -104,7 +119,8 @@ def read_cells(text: str, file: str, said: Description) -> Cells:
         except ValueError as error:
             raise Failure(f"{file}, line {number}: {error}") from None
         seen[place] = number
-        found.setdefault(place[:2], {})[line["column"]] = cell
+        column = line["column"]
+        found.setdefault(place[:2], {})[column, measure or said.columns[column].measure] = cell
     if not found:
         raise Failure(f"{file}: has no numbers")
     return found
@@ -116,7 +132,7 @@ def _lines(text: str, file: str, said: Description) -> Iterator[tuple[int, dict[
     try:
         head = next(reader, [])
         rules, spread = ["selection"] * bool(said.rules), ["spread"] * (said.paper.spread != "none")
-        usual = [*rules, "row", "column", "value", *spread]
+        usual = [*rules, "row", "column", *["measure"] * bool(said.paper.further), "value", *spread]
         allowed = [usual] if said.paper.runs != "none" else [usual, [*usual, "n"]]
         if head not in allowed:
             expected = " or ".join(",".join(names) for names in allowed)
@@ -134,6 +150,10 @@ def _check_place(line: Mapping[str, str], said: Description) -> None:
     for what, known in (("selection", said.rules), ("column", said.columns)):
         if what in line and line[what] not in known:
             raise ValueError(f"there is no {what} '{line[what]}'{nearest(line[what], known)}")
+    if "measure" in line:
+        printed = (said.columns[line["column"]].measure, *said.paper.further)
+        if line["measure"] not in printed:
+            raise ValueError(f"there is no measure '{line['measure']}'{nearest(line['measure'], printed)}")
     if line["row"] != record.slug(line["row"]):
         raise ValueError(f"the row '{line['row']}' should be called '{record.slug(line['row'])}'")
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from biasbed import measures, record
 from biasbed.errors import Failure, UsageError
-from biasbed.settings import build, setting
+from biasbed.settings import build, nearest, setting
 from biasbed.system import strict_yaml
 
 T = TypeVar("T")
+PARTS = ("columns", "rows", "rules", "derived")  # what a file has besides what is true of all
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class PaperWords:
     spread: Literal["none", "standard_deviation", "standard_error"] = setting("none", "what stands behind each mean")
     ddof: Literal["none", 0, 1] = setting("none", "the spread's variance is a sum of squares by n - ddof")
     runs: int | Literal["none"] = setting("none", "of each mean (none: the column n says it; where there is none, one)")
+    further: tuple[str, ...] = setting((), "other measures of the same sets: the CSV says of each number its measure")
 
     def __post_init__(self) -> None:
         lacking = [name for name in ("citation", "suite", "training_sets") if not getattr(self, name)]
@@ -33,6 +35,11 @@ class PaperWords:
             raise ValueError(f"runs={self.runs}: should be at least 1")
         if (self.spread == "none") != (self.ddof == "none"):
             raise ValueError(f"spread={self.spread} ddof={self.ddof}: a spread has both")
+        for name in self.further:
+            if name not in measures.MEASURES:
+                raise ValueError(
+                    f"further={name}: biasbed does not know this measure{nearest(name, measures.MEASURES)}"
+                )
 
     @property
     def summary(self) -> Mapping[str, str | int]:
@@ -55,6 +62,7 @@ class ColumnWords:
     classes: int = setting(0, "of the set; 0 where it is not told", ge=0)
     made_by: str | None = setting(None, "training data set whose maker made this set too")
     source_images: str | None = setting(None, "columns with the same show the same images")
+    groups: Mapping[str, int] | None = setting(None, "group of images -> how many the set has")
 
     def __post_init__(self) -> None:
         known = measures.MEASURES.get(self.measure)
@@ -86,8 +94,8 @@ class ColumnWords:
             raise ValueError(f"{printed:g} is no percentage")
         return round((100 - printed if self.complement else printed) / self.scale, 9)
 
-    def entry(self, name: str) -> record.SetRecord:
-        """The column as the protocol has it."""
+    def entry(self, name: str, further: Iterable[str] = ()) -> record.SetRecord:
+        """The column as the protocol has it. further: what is known of it besides its own measure."""
         higher = self.higher_is_better
         return record.SetRecord(
             name=name,
@@ -95,8 +103,9 @@ class ColumnWords:
             images=self.images,
             classes=self.classes,
             chance=1 / self.classes if self.measure == "accuracy" and self.classes else 0.0,
-            measures=(self.measure, *measures.SUMMARY),
+            measures=tuple(dict.fromkeys((self.measure, *further, *measures.SUMMARY))),
             higher_is_better=measures.of(self.measure).higher_is_better if higher == "auto" else higher,
+            groups=self.groups or {},
             made_by=self.made_by,
             source_images=self.source_images,
             block=self.block,
@@ -112,6 +121,34 @@ class RowWords:
 
     algorithm: str = setting("", "its method")
     training_data: Mapping[str, float] | None = setting(None, "data set -> share of each batch")
+    needs: tuple[str, ...] = setting((), "what it needs of its training data, of algorithms/needs.py")
+
+
+@dataclass(frozen=True)
+class DerivedWords:
+    """What follows of each column from the measures that were printed."""
+
+    function: str = setting("", "how: of measures.FUNCTIONS")
+    of: tuple[str, ...] = setting((), "measures that it follows from; derived ones stand before")
+    groups: tuple[str, ...] = setting((), "groups whose numbers of images it takes")
+    higher_is_better: bool = setting(True, "direction of the measure")
+
+    def __post_init__(self) -> None:
+        if self.function not in measures.FUNCTIONS:
+            raise ValueError(f"function={self.function}: unknown{nearest(self.function, measures.FUNCTIONS)}")
+
+    def entry(self, measure: str, column: str, groups: Mapping[str, int]) -> record.Derived:
+        """The same as the protocol has it of a column."""
+        return record.Derived(
+            phase="test",
+            measure=measure,
+            name=column,
+            function=self.function,
+            inputs=tuple(str(record.MetricName("test", name, column)) for name in self.of),
+            references=tuple(float(groups[name]) for name in self.groups),
+            unit=measures.of(measure).unit,
+            higher_is_better=self.higher_is_better,
+        )
 
 
 @dataclass(frozen=True)
@@ -130,6 +167,7 @@ class Description:
     columns: Mapping[str, ColumnWords]
     rows: Mapping[str, RowWords]  # those of which something is said
     rules: Mapping[str, RuleWords]  # as the CSV calls them; none where the paper tells of none
+    derived: Mapping[str, DerivedWords]  # measure -> how it follows
 
     @property
     def protocol(self) -> record.Protocol:
@@ -137,12 +175,17 @@ class Description:
         rules = tuple(words.rule or name for name, words in self.rules.items())
         return record.Protocol(
             suite=self.paper.suite,
-            sets=tuple(words.entry(name) for name, words in self.columns.items()),
+            sets=tuple(words.entry(name, (*self.paper.further, *self.derived)) for name, words in self.columns.items()),
             training_sets=self.paper.training_sets,
             validation_sets=(),
             monitor="",
             selection_rules=rules,
             default_selection=rules[0] if rules else "",
+            derived=tuple(
+                words.entry(measure, name, column.groups or {})
+                for name, column in self.columns.items()
+                for measure, words in self.derived.items()
+            ),
         )
 
 
@@ -160,20 +203,33 @@ def read(text: str, file: str) -> Description:
 
 def _description(content: Any) -> Description:
     known = _named(content)
-    general = {name: value for name, value in known.items() if name not in ("columns", "rows", "rules")}
+    general = {name: value for name, value in known.items() if name not in PARTS}
     description = Description(
         paper=build(PaperWords, general),
         columns=_each(ColumnWords, "columns", known),
         rows=_each(RowWords, "rows", known),
         rules=_each(RuleWords, "rules", known),
+        derived=_each(DerivedWords, "derived", known),
     )
     if not description.columns:
         raise ValueError("names no columns")
     for name, words in description.rules.items():
         if (words.rule or name) == "last_n" and not words.n:
             raise ValueError(f"rules.{name}: say the n of last_n")
+    _check_derived(description)
     _check_columns(description.protocol.sets)
     return description
+
+
+def _check_derived(said: Description) -> None:
+    """ValueError where a value can't be derived of what is printed of a column."""
+    for name, column in said.columns.items():
+        known = [column.measure, *said.paper.further]
+        for measure, words in said.derived.items():
+            for what, wanted, there in (("measure", words.of, known), ("group", words.groups, column.groups or {})):
+                if lost := [one for one in wanted if one not in there]:
+                    raise ValueError(f"derived.{measure}: columns.{name} has no {what} '{lost[0]}'")
+            known.append(measure)
 
 
 def _each(kind: type[T], part: str, content: Mapping[str, Any]) -> dict[str, T]:

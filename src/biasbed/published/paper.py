@@ -18,8 +18,13 @@ class PublishedRun:
     number: str  # of the run; empty for a row
     scores: Mapping[str, float]  # set -> its headline as it is stored; a row may lack sets
     further: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # measure -> set -> value
+    others: Mapping[record.MetricName, float] = field(
+        default_factory=dict
+    )  # of other measures, whose spread has them as its group
     method: str = ""  # empty: called like the row
     summary: Mapping[str, str | int] = field(default_factory=dict)  # of a row: the spread that was printed, its ddof
+    needs: tuple[str, ...] = ()  # what the method needs of its training data
+    provides: tuple[str, ...] = ()  # what of that they have
 
     @property
     def name(self) -> str:
@@ -31,7 +36,7 @@ class PublishedRun:
         values = {record.MetricName("test", entry.headline, entry.name): self.scores[entry.name] for entry in headlines}
         for measure, of_sets in self.further.items():
             values |= {record.MetricName("test", measure, name): value for name, value in of_sets.items()}
-        return {str(name): value for name, value in values.items()}
+        return {str(name): value for name, value in (values | dict(self.others)).items()}
 
 
 @dataclass(frozen=True)
@@ -81,4 +86,6 @@ class Paper:
         }
         if not run.summary:
             return tags
+        for tag, names in ((record.NEEDS, run.needs), (record.PROVIDES, run.provides)):
+            tags |= {tag: ",".join(sorted(names))} if names else {}
         return tags | {record.ROW: run.algorithm, record.SUMMARY: record.canonical_json(dict(run.summary))}

@@ -1,0 +1,233 @@
+"""The Align-Conflict paper's tables: every cell of two measures, what follows from them, and what tests say of them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import statistics
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from biasbed import measures, record
+from biasbed.analysis import load
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.statistics import evidence, friedman
+from biasbed.analysis.statistics.friedman import RankTests
+from biasbed.datasets import biased
+from biasbed.errors import UsageError
+from biasbed.published import cells, import_runs
+from biasbed.published.cells import PaperOfCells
+from biasbed.suites import derived
+from helpers.sizes import without_sizes
+from helpers.toy_runs import Recorder, make_protocol
+
+BAR = ["bar_ac-1", "bar_ac-5", "bar_ac-20"]
+
+
+@pytest.fixture(scope="module")
+def paper() -> PaperOfCells:
+    return cells.read("debiasing")
+
+
+@pytest.fixture(scope="module")
+def values(paper: PaperOfCells) -> Mapping[str, dict[str, float]]:
+    """Method -> metric -> value, with those that follow."""
+    found = {run.algorithm: run.metrics(paper.protocol) for run in paper.runs()}
+    return {name: own | derived.values(paper.protocol.derived, own) for name, own in found.items()}
+
+
+def test_every_cell_has_both_measures_with_their_spread(paper: PaperOfCells) -> None:
+    assert len(paper.runs()) == 9
+    assert [entry.name for entry in paper.protocol.sets] == [
+        *(f"{name}-{s}" for name in ("colored_mnist_10", "bffhq_ac", "waterbirds_ac") for s in ("0_5", 1, 2, 5, 20)),
+        *BAR,
+    ]  # fmt: skip
+    for measure in ("accuracy", "conflicting_accuracy"):
+        found = [c for own in paper.cells.values() for (_, what), c in own.items() if what == measure]
+        assert len(found) == 156
+        assert all(cell["num_runs"] == 5 and "std_over_runs" in cell for cell in found)
+    metrics = next(run for run in paper.runs() if run.algorithm == "lff").metrics(paper.protocol)
+    assert metrics["test/accuracy/colored_mnist_10-0_5"] == 0.6201
+    assert metrics["test/std_over_runs/colored_mnist_10-0_5"] == pytest.approx(0.0676)
+    assert metrics["test/conflicting_accuracy/waterbirds_ac-20"] == 0.7204
+    assert metrics["test/std_over_runs/waterbirds_ac-20:conflicting_accuracy"] == pytest.approx(0.0382)
+    assert metrics["test/num_runs/waterbirds_ac-20:conflicting_accuracy"] == 5
+
+
+def test_what_is_on_neither_table_is_that_bar_has_no_bias_labels(paper: PaperOfCells) -> None:
+    every = {entry.name for entry in paper.protocol.sets}
+    lacking = {row: every - {column for column, _ in own} for (_, row), own in paper.cells.items()}
+    assert {row: sorted(lost) for row, lost in lacking.items() if lost} == dict.fromkeys(("lnl", "end"), sorted(BAR))
+    tags = {run.algorithm: paper.tags(run).get(record.NEEDS) for run in paper.runs()}
+    assert tags == {
+        **dict.fromkeys(("erm", "lff", "disent", "biasensemble")),
+        **dict.fromkeys(("lnl", "end"), "bias,bias_type"),
+        **dict.fromkeys(("hex", "rebias", "softcon"), "bias_type"),
+    }
+
+
+def test_aligned_accuracy_and_ac_score_follow_and_are_not_stored(
+    paper: PaperOfCells, values: Mapping[str, dict[str, float]]
+) -> None:
+    """LfF on Colored MNIST at 0.5 %: 62.01 % of 10,000 images are right; of these 8,963 are conflicting."""
+    stored = paper.runs()[0].metrics(paper.protocol)
+    assert not any(name.startswith(("test/aligned_accuracy", "test/ac_score")) for name in stored)
+    own, column = values["lff"], "colored_mnist_10-0_5"
+    conflicting = own[f"test/conflicting_accuracy/{column}"]
+    aligned = (0.6201 * 10_000 - conflicting * 8_963) / 1_037
+    assert own[f"test/aligned_accuracy/{column}"] == pytest.approx(aligned)
+    assert own[f"test/ac_score/{column}"] == pytest.approx(2 * aligned * conflicting / (aligned + conflicting))
+    assert own[f"test/accuracy_difference/{column}"] == pytest.approx(aligned - conflicting)
+
+
+def test_one_aligned_accuracy_would_be_beyond_all_images(values: Mapping[str, dict[str, float]]) -> None:
+    """By the rounding of what it follows from: 100.04 % as printed; it is kept at 100."""
+    derivations = {entry.metric: entry for entry in cells.read("debiasing").protocol.derived}
+    beyond = []
+    for own in values.values():
+        for name, value in own.items():
+            if name.startswith("test/aligned_accuracy"):
+                whole, part = (own[metric] for metric in derivations[name].inputs)
+                rest, images = derivations[name].references
+                unkept = 100 * (whole * (rest + images) - part * images) / rest
+                assert 0 <= value <= 1
+                beyond += [f"{unkept:.2f}"] if unkept > 100 + 1e-9 else []
+    assert beyond == ["100.04"]
+
+
+@pytest.mark.parametrize(("values", "expected"), [((0.5, 0.2), 0.8), ((0.99, 0.9), 1.0), ((0.1, 0.9), 0.0)])
+def test_the_mean_of_the_rest(values: tuple[float, float], expected: float) -> None:
+    assert measures.derive("remainder", values, (50.0, 50.0)) == pytest.approx(expected)
+    assert measures.derive("remainder", values, (50.0,)) is None
+
+
+# --- tests over the data sets -----------------------------------------------------------------------------------------
+
+
+def over_data_sets(paper: PaperOfCells, without_bar: bool) -> RankTests:
+    """Means over severities of unbiased accuracy; without BAR all methods, else those that have it."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for (_, row), own in paper.cells.items():
+        for (column, measure), cell in own.items():
+            data = column.partition("-")[0]
+            if measure == "accuracy" and not (without_bar and data == "bar_ac"):
+                found.setdefault(row, {}).setdefault(data, []).append(cell["value"])
+    means = {row: {data: statistics.fmean(all_of) for data, all_of in own.items()} for row, own in found.items()}
+    return friedman.compare(pd.DataFrame(means).dropna(axis="columns"), alpha=0.05, noun="data set")
+
+
+@pytest.mark.parametrize(
+    ("without_bar", "methods", "sets", "chi2"), [(False, 7, 4, 0.857), (True, 9, 3, 3.111)], ids=["four", "without BAR"]
+)
+def test_what_the_omnibus_test_says(
+    paper: PaperOfCells, without_bar: bool, methods: int, sets: int, chi2: float
+) -> None:
+    found = over_data_sets(paper, without_bar)
+    assert found.friedman is not None
+    assert (len(found.algorithms), len(found.sets)) == (methods, sets)
+    assert found.friedman.chi2 == pytest.approx(chi2, abs=5e-4)
+    assert not found.significant
+
+
+# --- imported and analysed --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def imported(once: Callable[..., Any]) -> str:
+    """A tracking server that has the paper; tests only read it."""
+
+    def make(folder: Path) -> str:
+        uri = f"sqlite:///{folder / 'mlflow.db'}"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("BIASBED_HOME", str(folder / "home"))
+            import_runs("debiasing", uri)
+        return uri
+
+    found: str = once("imported_debiasing", make)
+    return found
+
+
+@pytest.fixture(scope="module")
+def analysed(imported: str, once: Callable[..., Any]) -> Analysis:
+    def make(folder: Path) -> Analysis:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("BIASBED_HOME", str(folder / "home"))
+            patch.setattr(evidence, "gather", without_sizes(evidence.gather))
+            return load(imported, study="published_debiasing", bootstrap=200)
+
+    found: Analysis = once("analysis_of_debiasing", make)
+    return found
+
+
+def test_the_report_says_that_no_difference_is_shown_and_what_could_have_been(analysed: Analysis) -> None:
+    from biasbed.analysis.report import summary
+
+    by_setting = {comparison.setting: comparison for comparison in analysed.comparisons}
+    text = " ".join(summary.render(analysed).split())
+    chi2 = {name: one.friedman.chi2 for name, one in by_setting.items() if one.friedman is not None}
+    assert sorted(round(value, 3) for value in chi2.values()) == [0.857, 3.111]
+    assert not any(comparison.significant for comparison in analysed.comparisons)
+    reach = by_setting["all"].reach
+    assert reach is not None
+    assert f"Power: {reach.sentence}" in text
+    assert "it is not shown that the algorithms differ" in text
+    assert "no number was published of end, lnl on bar_ac-1, bar_ac-20, bar_ac-5" in text
+    assert "only means were published" in text
+    assert re.search(r"not printed, but follow.*: aligned_accuracy, ac_score, accuracy_difference", text)
+
+
+@pytest.mark.parametrize(
+    ("measure", "mean", "std"),
+    [("conflicting_accuracy", 72.04, 3.82), ("accuracy_difference", 1.80, float("nan"))],
+)
+def test_another_measure_is_compared(
+    imported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measure: str, mean: float, std: float
+) -> None:
+    """LfF on Waterbirds at 20 %: conflicting accuracy as printed, and what follows, of which no spread is known."""
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
+    monkeypatch.setattr(evidence, "gather", without_sizes(evidence.gather))
+    found = load(imported, study="published_debiasing", bootstrap=200, measure=measure, sets=("waterbirds_ac-20",))
+    row = found.scores.set_index("algorithm").loc["lff"]
+    assert row["mean"] == pytest.approx(mean, abs=0.05)
+    assert row["std"] == pytest.approx(std, nan_ok=True)
+    assert row["num_runs"] == 5
+    assert found.sets[0].higher_is_better == (measure == "conflicting_accuracy")
+
+
+def test_a_measure_that_is_not_there(imported: str) -> None:
+    with pytest.raises(UsageError, match="measure=ac_scores: colored_mnist_10-0_5 has no such measure; did you mean"):
+        load(imported, study="published_debiasing", measure="ac_scores")
+
+
+def test_own_runs_stand_beside_the_published_ones(
+    imported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two severities of one's own: in one table with the paper's, and as a card."""
+    shutil.copy(imported.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(evidence, "gather", without_sizes(evidence.gather))
+    recorder = Recorder(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path)
+    protocol = make_protocol(["colored_mnist_10_test"], suite="debiasing", training_sets=("colored_mnist_10",))
+    for seed in range(2):
+        for cell, score in (("colored_mnist_10-0_5", 0.34), ("colored_mnist_10-2", 0.55)):
+            recorder.train("erm", seed, (score + 0.01 * seed,), protocol=protocol, cell=cell, study="main")
+    options: dict[str, Any] = dict(study="main", bootstrap=200, compare="published", with_published=True)
+    found = load(recorder.uri, **options)
+    assert set(found.algorithms) == {"erm", *(f"{run.algorithm}@debiasing" for run in cells.read("debiasing").runs())}
+    assert found.reproduction is not None
+    card = found.reproduction.set_index("dataset")
+    assert card["published_mean"].to_dict() == {"colored_mnist_10-0_5": 34.61, "colored_mnist_10-2": 66.84}
+    assert card["verdict"].to_dict() == {"colored_mnist_10-0_5": "agrees", "colored_mnist_10-2": "differs"}
+    assert list(card["judged_by"]) == ["published spread"] * 2
+
+
+def test_a_cell_is_called_as_the_suite_calls_it(paper: PaperOfCells) -> None:
+    """By which published columns stand beside one's own: the data set, and the severity as it is written."""
+    severities = {f"-{record.slug(f'{severity:g}')}" for severity in (0.5, 1.0, 2.0, 5.0, 20.0)}
+    for entry in paper.protocol.sets:
+        assert entry.name.removeprefix(entry.block) in severities
+    assert biased.identifier("Colored MNIST") == paper.protocol.sets[0].block
