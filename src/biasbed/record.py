@@ -76,6 +76,7 @@ CONFIG_FILE = "config.yaml"
 PROTOCOL_FILE = "protocol.json"
 ENVIRONMENT_FILE = "environment.txt"
 PICTURES_FOLDER = "pictures"
+DATA_FOLDER = "data"  # which images were drawn for what
 CHECKPOINT_FOLDER = "checkpoints"
 BEST_CHECKPOINT = "best.ckpt"
 MODEL_NAME = "model"

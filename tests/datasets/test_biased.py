@@ -222,9 +222,10 @@ def test_the_doctor_looks_at_what_is_in_files(tmp_path: Path, capsys: pytest.Cap
     assert cli.main([*words, "--train", "pets"]) == 0
     table = capsys.readouterr().out
     assert re.search(r"^pets +pets +images with a table +16 / any +2 / any +0 ", table, re.M)
+    assert "pets: train has 3 cat aligned, 1 cat conflicting, 3 dog aligned, 1 dog conflicting" in table
     path = folder / "metadata.csv"
     path.write_text(path.read_text().replace("train,cat", "train,cow", 1))
     assert cli.main([*words, "--train", "pets"]) == 1
     assert "unknown bias 'cow'" in capsys.readouterr().out
     names = [data.name for data in suites.of(resolve({"suite": "debiasing"})).data_sets()]
-    assert names == ["colored_mnist_10", "waterbirds", "celeba"]
+    assert names == ["colored_mnist_10", "waterbirds", "celeba", "bffhq", "bffhq_ac", "bar", "bar_ac"]

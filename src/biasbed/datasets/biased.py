@@ -7,6 +7,8 @@ percentage of conflicting images among those that train.
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -31,6 +33,10 @@ DATA_SETS = Registry(
         "colored_mnist_10": "biasbed.datasets.colored_mnist:ColoredMNIST10",
         "waterbirds": "biasbed.datasets.tables:Waterbirds",
         "celeba": "biasbed.datasets.tables:CelebA",
+        "bffhq": "biasbed.datasets.faces:BFFHQ",
+        "bffhq_ac": "biasbed.datasets.faces:ComposedBFFHQ",
+        "bar": "biasbed.datasets.bar:Bar",
+        "bar_ac": "biasbed.datasets.bar:BarSplit",
     },
     kind="data set",
 )
@@ -42,12 +48,31 @@ S = TypeVar("S", bound=Source)
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """The images of a data set, every one with its bias. severity: what it came to, in percent."""
+    """The images of a data set, with their bias where it is known. severity: what it came to, in percent.
+
+    Validation and test have bias labels both or neither. is_drawn: whether files are divided by the seed, so that it is
+    to be kept which are where. remarks: what a user should know.
+    """
 
     train: Source
     validation: Source
     test: Source
     severity: float
+    is_drawn: bool = False
+    remarks: tuple[str, ...] = ()
+
+    def listing(self) -> str:
+        """A CSV table of all images: image, class, split and, where it is known, whether it is aligned."""
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(["image", "class", "split", "alignment"])
+        for split, source in (("train", self.train), ("val", self.validation), ("test", self.test)):
+            words = [""] * len(source)
+            if source.bias is not None:
+                words = np.where(source.bias == source.y, ALIGNED, CONFLICTING).tolist()
+            labels = [source.classes[label] for label in source.y]
+            table.writerows(zip(source.ids, labels, [split] * len(source), words, strict=True))
+        return text.getvalue()
 
 
 class BiasedData:
@@ -113,6 +138,41 @@ def drawn_biases(y: np.ndarray, severity: float, classes: int, generator: np.ran
         rows = own[: number_of_conflicting(severity, len(own))]
         found[rows] = (label + shift[rows]) % classes
     return found
+
+
+def in_turn(y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The rows [n] in an order of which every beginning has the classes' shares of all, and first one of each class.
+
+    Within a class they stay as they are. y: labels [N] of all images.
+    """
+    labels = y[rows]
+    turn = np.empty(len(rows))
+    for label in np.unique(labels):
+        own = np.flatnonzero(labels == label)
+        turn[own] = np.arange(len(own)) / len(own)
+    return rows[np.argsort(turn, kind="stable")]
+
+
+def short(what: str, images: Mapping[str, tuple[int, int]]) -> None:
+    """UsageError where there are too few images. images: what they are -> (how many there are, are needed)."""
+    lacking = [
+        f"{there:,} {name} images where {needed:,} are needed, {needed - there:,} short"
+        for name, (there, needed) in images.items()
+        if there < needed
+    ]
+    if lacking:
+        raise UsageError(f"too few images for '{what}': {'; '.join(lacking)}")
+
+
+def counted(source: Source) -> str:
+    """In words how many images of each class are aligned, and how many conflict; of those with bias labels."""
+    assert source.bias is not None
+    is_aligned = source.bias == source.y
+    return ", ".join(
+        f"{int(((source.y == y) & (is_aligned == (kind == ALIGNED))).sum()):,} {name} {kind}"
+        for y, name in enumerate(source.classes)
+        for kind in (ALIGNED, CONFLICTING)
+    )
 
 
 def grouped(source: S) -> S:

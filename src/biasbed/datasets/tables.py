@@ -22,7 +22,7 @@ from biasbed.data.decoding import EXTENSIONS
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS
 from biasbed.datasets.base import Contents, OnDisk, some
-from biasbed.datasets.biased import BiasedData, Division
+from biasbed.datasets.biased import BiasedData, Division, counted
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
@@ -84,10 +84,16 @@ class TableData(OnDisk, BiasedData):
 
     def contents(self, data_dir: Path) -> Contents:
         folder = self.folder(data_dir)
-        whole = self._part(folder, self._checked(folder))
+        rows = self._checked(folder)
+        whole = self._part(folder, rows)
         known = self.images in (0, len(whole))
         differences = () if known else (f"{len(whole):,} images; the release has {self.images:,}",)
-        return Contents(folder, whole.ids, len(whole), whole.num_labels, whole.fingerprint, differences=differences)
+        parts = (part for part in (TRAIN, VALIDATION, TEST) if any(SPLITS[row.split.lower()] == part for row in rows))
+        return Contents(
+            *(folder, whole.ids, len(whole), whole.num_labels, whole.fingerprint),
+            differences=differences,
+            remarks=tuple(f"{part} has {counted(self._part(folder, rows, part))}" for part in parts),
+        )
 
     def rows(self, folder: Path) -> Iterator[Row]:
         """What the table says; UsageError where it can't be read, or lacks a column."""
@@ -140,7 +146,7 @@ class TableData(OnDisk, BiasedData):
         twice = [name for name, count in Counter(row.image for row in rows).items() if count > 1]
         if twice:
             raise UsageError(f"{folder / self.file} has the image '{twice[0]}' twice")
-        _refuse_missing(folder, [row.image for row in rows])
+        refuse_missing(folder, [row.image for row in rows])
         return rows
 
     def _at(self, folder: Path, row: Row) -> str:
@@ -170,7 +176,7 @@ def read(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, st
         raise UsageError(f"can't read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
+def refuse_missing(folder: Path, names: Sequence[str]) -> None:
     """UsageError for a file of the table that is not there."""
     with ThreadPoolExecutor(THREADS) as pool:
         there = list(pool.map(lambda name: os.path.isfile(folder / name), names, chunksize=256))

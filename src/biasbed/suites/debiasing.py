@@ -30,6 +30,7 @@ from biasbed.tasks import MULTI_CLASS
 
 EMBEDDED = "figures"  # what is trained on unless a data set is named
 AC_SCORE = "ac_score"
+IMAGES_FILE = "images.csv"  # of a run: which image is in which part
 MEASURES = (
     *MULTI_CLASS.measures,
     *("aligned_accuracy", "conflicting_accuracy", "worst_group_accuracy", "mean_group_accuracy"),
@@ -101,6 +102,7 @@ class Debiasing(Suite[DebiasingSettings]):
         train, names = parts.train, (f"{data.name}_val", f"{data.name}_test")
         validation, test = map(self._set, names, (parts.validation, parts.test))
         choose([test.name], config.sets)
+        monitor = AC_SCORE if validation.source.bias is not None else MULTI_CLASS.measures[0]
         return OpenSuite(
             name=self.name,
             classes=train.classes,
@@ -110,21 +112,24 @@ class Debiasing(Suite[DebiasingSettings]):
             train_transform=transforms.training(config.image_size, config.augment),
             validation=(validation,),
             sets=(test,),
-            monitor=str(MetricName("val", AC_SCORE, validation.name)),
+            monitor=str(MetricName("val", monitor, validation.name)),
             fingerprint=record.digest([source.fingerprint() for source in (train, validation.source, test.source)]),
             store=self.store,
             cell=f"{data.name}-{record.slug(f'{parts.severity:g}')}",
             derivations=(*_derived("val", validation), *_derived("test", test)),
             bias_type=data.bias_type,
             usual=StreamRequest(drop_last=True),
+            remarks=parts.remarks,
+            files={IMAGES_FILE: parts.listing()} if parts.is_drawn else {},
         )
 
     def _set(self, name: str, source: Source) -> EvaluationSet:
+        is_labelled = source.bias is not None
         return EvaluationSet(
             name,
-            biased.grouped(source),
+            biased.grouped(source) if is_labelled else source,
             transforms.Fitted(self.config.image_size),
-            measures=MEASURES,
+            measures=MEASURES if is_labelled else MULTI_CLASS.measures,
             preprocessing=f"resized to {self.config.image_size} x {self.config.image_size}, bilinear",
             block=self.data_set.name,
         )
@@ -136,6 +141,8 @@ def _named(train: str) -> str:
 
 def _derived(phase: str, entry: EvaluationSet) -> Iterator[Derived]:
     """What follows from the accuracies of aligned and of conflicting images, pooled over classes and by class."""
+    if entry.source.bias is None:
+        return
 
     def metric(measure: str, group: str | None = None) -> str:
         return str(MetricName(phase, measure, entry.name, group))

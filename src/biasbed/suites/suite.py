@@ -126,6 +126,7 @@ class OpenSuite:
     bias_type: str = ""  # what kind of thing biases the training images (colour, background), where that is known
     left_out: Mapping[str, str] = field(default_factory=dict)  # evaluation sets that are not there, and why
     remarks: tuple[str, ...] = ()  # what else a user should know about the images
+    files: Mapping[str, str] = field(default_factory=dict)  # kept with a training in `record.DATA_FOLDER`: name -> text
     usual: StreamRequest | None = None  # how training images are drawn where a method leaves it open
     selection_rules: tuple[str, ...] = record.SELECTION_RULES  # that make sense here, the usual one first
 

@@ -109,7 +109,8 @@ class Tracker:
         self._send_description(state)
         self._send_inputs(state)
         self._send_records(self.folder.read_journal())
-        self._send_files(record.CONFIG_FILE, record.PROTOCOL_FILE, record.ENVIRONMENT_FILE, record.PICTURES_FOLDER)
+        self._send_files(record.CONFIG_FILE, record.PROTOCOL_FILE, record.ENVIRONMENT_FILE)
+        self._send_files(record.PICTURES_FOLDER, record.DATA_FOLDER)
 
     def _found(self, state: Record) -> str | None:
         """The folder's run on a server that the folder does not know: opened just before a kill, or sent by a copy.

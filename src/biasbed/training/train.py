@@ -109,6 +109,9 @@ def _open_run(
     (path / record.CONFIG_FILE).write_text(yaml.safe_dump(plain(config), sort_keys=False))
     (path / record.PROTOCOL_FILE).write_text(job.protocol.to_json())
     (path / record.ENVIRONMENT_FILE).write_text(code.environment())
+    for name, text in job.suite.files.items():
+        (path / record.DATA_FOLDER).mkdir(exist_ok=True)
+        (path / record.DATA_FOLDER / name).write_text(text, encoding="utf-8")
     if not (path / record.PICTURES_FOLDER).exists():
         for entry in job.suite.tested:
             save_examples(path / record.PICTURES_FOLDER / f"{entry.name}.png", entry.source, entry.transform)
