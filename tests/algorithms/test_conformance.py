@@ -36,7 +36,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 # Toys of what no method of ours asks for yet: streams and views, stages, losses that couple the batch; and a method
 # that other settings make another one.
-ASKING = tuple(f"helpers.toys:{name}" for name in ("Streaming", "Staged", "Coupled", "Grouped", "Picky"))
+ASKING = (
+    *(f"helpers.toys:{name}" for name in ("Streaming", "Staged", "Coupled")),
+    *(f"helpers.variants:{name}" for name in ("Grouped", "Picky")),
+)
 
 
 def finite(values: dict[str, Tensor]) -> bool:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from biasbed.algorithms.base import Algorithm, Objective, Setup, TrainData
-from biasbed.algorithms.biasensemble import BiasEnsemble
 from biasbed.algorithms.erm import ERM
-from biasbed.algorithms.group_dro import GroupDRO
 from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest, View
 from biasbed.batch import MAIN, Batch
 from biasbed.data.views import ViewTransform
@@ -228,18 +226,6 @@ class BatchDependent(Plain):
         return super().predict(x - x.mean())
 
 
-class Grouped(GroupDRO):
-    """Weighs classes x biases in place of domains."""
-
-    tasks: ClassVar[frozenset[str]] = frozenset({"multi_class"})
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-
-    @dataclass(frozen=True)
-    class HParams(GroupDRO.HParams):
-        eta: float = setting(0.5, "how fast the weights follow", ge=0)
-        over: Literal["domain", "group"] = setting("group", "what is weighed")
-
-
 class OneEach(ERM):
     """For images of one class each."""
 
@@ -381,14 +367,6 @@ class Remembering(Plain):
     def update_first(self, batch: Batch) -> Mapping[str, Tensor]:
         self.first.age += 1
         return self.update(batch)
-
-
-class Picky(BiasEnsemble):
-    """Has selected one image alone, so that one of two processes has none."""
-
-    def on_train_data(self, data: TrainData) -> None:
-        super().on_train_data(data)
-        self.selected[1:] = False
 
 
 class Coupled(Plain):

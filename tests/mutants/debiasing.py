@@ -125,7 +125,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{METHODS}/last_layer.py",
-        "algorithms/test_debiasing_groups.py",
+        "algorithms/test_dfr.py",
         (
             "DFR: the last of equal strengths",
             "strength = strengths[int(np.argmax(worst))]",

@@ -141,7 +141,7 @@ def blocks(page: Path) -> list[str]:
 
 
 def test_what_is_frozen_stays_frozen() -> None:
-    algorithm = make("erm")
+    algorithm = make("erm", backbone="resnet10")
     norm = next(module for module in algorithm.modules() if isinstance(module, torch.nn.BatchNorm2d))
     algorithm.freeze(algorithm.network.backbone.layer1, norm)
     before = {name: value.clone() for name, value in algorithm.state_dict().items()}
@@ -153,7 +153,7 @@ def test_what_is_frozen_stays_frozen() -> None:
     frozen = [name for name in before if "layer1" in name or name.startswith("network.backbone.bn1")]
     assert frozen
     assert all(torch.equal(before[name], after[name]) for name in frozen)
-    twin = make("erm", seed=1)
+    twin = make("erm", backbone="resnet10", seed=1)
     twin.load_marks(algorithm.marks())
     assert not any(parameter.requires_grad for parameter in twin.train().network.backbone.layer1.parameters())
     assert not twin.network.backbone.bn1.training
