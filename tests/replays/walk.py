@@ -16,11 +16,23 @@ OWN = ROOT / "tests" / "vectors"
 MODULES = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in ("__init__", "walk"))
 
 
+# Of what is not there yet; and which images DomainBed's program holds out, which ours draws by another generator.
+UNCOMPARED = ("robustness/*", "debiasing/hex", "debiasing/softcon_sampling", "debiasing/waterbirds_composition*")
+UNCOMPARED += ("domainbed/splits",)
+
+
 def files() -> dict[str, Path]:
     """By name, which has the folder if there is one; our own copies, and whatever else lies beside the checkout."""
-    paths = [(SHARED / "vectors", path) for path in (SHARED / "vectors").glob("*.npz")]
+    found = ((path.relative_to(SHARED / "vectors").with_suffix("").as_posix(), path) for path in _beside())
+    paths = [
+        (SHARED / "vectors", path) for name, path in found if not any(fnmatch.fnmatch(name, p) for p in UNCOMPARED)
+    ]
     paths += [(OWN, path) for path in OWN.rglob("*.npz")]
     return dict(sorted((path.relative_to(folder).with_suffix("").as_posix(), path) for folder, path in paths))
+
+
+def _beside() -> Iterator[Path]:
+    return (SHARED / "vectors").rglob("*.npz")
 
 
 def replay_of(name: str) -> tuple[Callable[[Case], None], dict[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy import stats
 
 from biasbed.analysis.statistics import exact, per_set
 from biasbed.analysis.statistics import pairs as pairwise
+from helpers.commands import ROOT
 
 
 def runs(num_runs: int = 6, shift: float = 3.0) -> dict[str, pd.DataFrame]:
@@ -38,6 +40,18 @@ def test_kruskal_wallis_and_mann_whitney_with_holm() -> None:
     )
     assert one.loc[("a", "b"), "p_holm"] == pytest.approx(3 * one.loc[("a", "b"), "p"])
     assert one.loc[("a", "b"), "difference"] == pytest.approx(data["a"]["one"].mean() - data["b"]["one"].mean())
+
+
+@pytest.mark.parametrize("name", ["kruskal_a", "kruskal_b_ties"])
+def test_the_chi_square_p_is_what_papers_print(name: str) -> None:
+    frame = pd.read_csv(ROOT / "tests" / "vectors" / "debiasing" / f"{name}.csv")
+    expected = json.loads((ROOT / "tests" / "vectors" / "debiasing" / f"{name}.json").read_text())
+    data = {str(method): own[["accuracy"]] for method, own in frame.groupby("method")}
+    row = per_set.per_set(data, 0.05, pairwise.pairs(tuple(data)))[0].iloc[0]
+    assert row["h"] == pytest.approx(expected["statistic"], rel=1e-12)
+    assert row["p_chi_square"] == pytest.approx(expected["p_value"], rel=1e-9)
+    assert row["num_algorithms"] - 1 == expected["degrees_of_freedom"]
+    assert row["p"] <= 0.002
 
 
 def test_kruskal_wallis_is_exact_for_few_runs_and_chi_square_for_many() -> None:
