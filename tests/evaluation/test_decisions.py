@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biasbed import measures
+from biasbed import measures, record
+from biasbed.data.names import Coded, Names
 from biasbed.datasets.classes import cue_classes, image_name
 from biasbed.errors import UsageError
 from biasbed.evaluation import report
 from biasbed.evaluation.consistency import consistency, matching_set
-from biasbed.evaluation.decisions import Decisions, calibration, identified, image_keys, pooled
+from biasbed.evaluation.decisions import SHORTCUT, Decisions, calibration, identified, image_keys, pooled
 from biasbed.evaluation.recorded import read
 from biasbed.evaluation.report import ratio_interval
 from helpers.commands import ROOT
@@ -166,6 +167,26 @@ def test_ten_answers_to_one_image_are_ten_trials_and_one_image() -> None:
     text = report.text([*group, whole], [], "observer")
     assert "all people: 2000 trials on 200 images whose cues conflict (0 others left out here)" in text
     assert "over the 10 observers" in text
+
+
+def _words(*numbers: int) -> Coded:
+    return Coded(np.array(numbers), ("zero", "one"))
+
+
+def test_a_bias_that_is_no_texture_is_called_a_bias(tmp_path: Path) -> None:
+    answers = Decisions(
+        *("model", "digits", Names("abcd"), _words(0, 0, 1, 1), _words(0, 1, 1, 0), ("zero", "one")),
+        bias=_words(0, 1, 0, 0),
+        cues=SHORTCUT,
+    )
+    text = report.text([answers], [])
+    assert "digits: 3 images whose class and bias conflict (1 others left out here)" in text
+    assert "share of the class 0.3333" in text
+    assert "1 for the class, 2 for the bias, 100.00 % for either" in text
+    assert "shape" not in text
+    assert "texture" not in text
+    report.write(tmp_path, [answers], [])
+    assert not (tmp_path / record.SHAPE_BIAS_FILE).exists()
 
 
 def test_copies_of_an_observer_say_no_more_than_the_one() -> None:

@@ -24,6 +24,7 @@ from biasbed.system.files import whole
 
 PEOPLE, MODELS = "people", "models"
 NAN = float("nan")
+CUES, SHORTCUT = ("shape", "texture"), ("class", "bias")  # what label and bias of an image stand for, in words
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +60,7 @@ class Decisions:
     kind: str = MODELS  # what the observer is one of
     image: np.ndarray | None = None  # [N] equal numbers are one image; None: every trial has an image of its own
     member: np.ndarray | None = None  # [N] which of several observers answered; None: there is one
+    cues: tuple[str, str] = CUES  # or SHORTCUT
 
     def __post_init__(self) -> None:
         """Names may be given in any form."""

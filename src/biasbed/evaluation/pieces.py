@@ -10,7 +10,7 @@ import numpy as np
 
 from biasbed.data.names import Coded, Names
 from biasbed.data.source import Source
-from biasbed.evaluation.decisions import Decisions
+from biasbed.evaluation.decisions import CUES, SHORTCUT, Decisions
 from biasbed.suites.sets import EvaluationSet
 
 MOST = 2**16  # images of a piece
@@ -98,6 +98,7 @@ def decisions_of(entry: EvaluationSet, found: Columns, observer: str) -> Decisio
         targets=source.y[rows] > 0 if entry.task.several else None,
         scores=found.get("scores"),
         label_map=entry.label_map.name,
+        cues=CUES if "shape_bias" in entry.measured else SHORTCUT,
         preprocessing=entry.preprocessing,
     )
 

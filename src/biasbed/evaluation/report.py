@@ -12,7 +12,7 @@ import numpy as np
 
 from biasbed import measures, record
 from biasbed.evaluation.consistency import ObserverPair
-from biasbed.evaluation.decisions import MEASURES, NAN, Decisions
+from biasbed.evaluation.decisions import CUES, MEASURES, NAN, Decisions
 from biasbed.system.terminal import aligned
 
 RESAMPLES = 1000
@@ -146,7 +146,7 @@ def write(folder: Path, answers: Sequence[Decisions], pairs: Sequence[ObserverPa
     """The CSV files, those without lines left out."""
     tables: dict[str, list[dict[str, Any]]] = {
         record.EVALUATION_FILE: [set_row(one) for one in answers],
-        record.SHAPE_BIAS_FILE: [row for one in answers for row in cue_rows(one)],
+        record.SHAPE_BIAS_FILE: [row for one in answers if one.cues == CUES for row in cue_rows(one)],
         record.CONSISTENCY_FILE: [consistency_row(pair) for pair in pairs],
     }
     for name, rows in tables.items():
@@ -222,21 +222,22 @@ def _cue_block(one: Decisions, title: str, by_class: bool) -> list[str]:
         return []
     whole, *classes = rows
     counts = ("images", "trials") if whole["trials"] != whole["images"] else ("images",)
+    (right, wrong), share = one.cues, "shape bias" if one.cues == CUES else f"share of the {one.cues[0]}"
     lines = [
         "",
         f"{title}: {_conflicts(one, whole)}",
-        f"  shape bias {whole['shape_bias']:.4f} ({_shape_bias_intervals(one, whole)}): "
-        f"{whole['shape']} for the shape, {whole['texture']} for the texture, "
+        f"  {share} {whole['shape_bias']:.4f} ({_shape_bias_intervals(one, whole)}): "
+        f"{whole['shape']} for the {right}, {whole['texture']} for the {wrong}, "
         f"{100 * whole['cue_coverage']:.2f} % for either",
-        f"  accuracy: shape {100 * whole['shape_accuracy']:.2f} %, texture {100 * whole['texture_accuracy']:.2f} %",
+        f"  accuracy: {right} {100 * whole['shape_accuracy']:.2f} %, {wrong} {100 * whole['texture_accuracy']:.2f} %",
     ]
     if not math.isnan(whole["shape_mrr"]):
         lines.append(
-            f"  mean reciprocal rank among all outputs: shape {whole['shape_mrr']:.4f}, "
-            f"texture {whole['texture_mrr']:.4f}"
+            f"  mean reciprocal rank among all outputs: {right} {whole['shape_mrr']:.4f}, "
+            f"{wrong} {whole['texture_mrr']:.4f}"
         )
     if by_class:
-        table = [["class", *counts, "shape", "texture", "shape bias"]]
+        table = [["class", *counts, f"for the {right}" if right == "class" else right, wrong, share]]
         for row in classes:
             numbers = [str(row[key]) for key in (*counts, "shape", "texture")]
             table.append([row["class"], *numbers, _number(row["shape_bias"])])
@@ -246,10 +247,10 @@ def _cue_block(one: Decisions, title: str, by_class: bool) -> list[str]:
 
 def _conflicts(one: Decisions, whole: Mapping[str, Any]) -> str:
     """How many images, and trials where there are more, the shape bias is of."""
+    what = "cues" if one.cues == CUES else " and ".join(one.cues)
+    trials = "" if whole["trials"] == whole["images"] else f"{whole['trials']} trials on "
     others = one.num_images - whole["images"]
-    if whole["trials"] == whole["images"]:
-        return f"{whole['images']} images whose cues conflict ({others} others left out here)"
-    return f"{whole['trials']} trials on {whole['images']} images whose cues conflict ({others} others left out here)"
+    return f"{trials}{whole['images']} images whose {what} conflict ({others} others left out here)"
 
 
 def _shape_bias_intervals(one: Decisions, whole: Mapping[str, Any]) -> str:
