@@ -13,8 +13,8 @@ from PIL import Image
 
 from biasbed import cli, suites
 from biasbed.datasets import biased, tables
-from biasbed.datasets.biased import Division
-from biasbed.datasets.colored_mnist import ColoredMNIST10, _divided, colored
+from biasbed.datasets.biased import Division, Wanted
+from biasbed.datasets.colored_mnist import MEANS, ColoredMNIST10, _divided, colored
 from biasbed.datasets.figures import Figures
 from biasbed.datasets.mnist import Digits
 from biasbed.errors import UsageError
@@ -36,12 +36,12 @@ def conflicts(parts: Division) -> list[int]:
 
 
 def test_figures() -> None:
-    parts = Figures().parts(Path(), 2, 0, 16)
+    parts = Figures().parts(Path(), Wanted(2, 0, 16))
     assert [len(source) for source in (parts.train, parts.validation, parts.test)] == [2200, 560, 720]
     assert conflicts(parts) == [50, 20, 640]  # 5 of 220 and 2 of 56 of each class
     numbers = [{identifier.split("/")[1][:4] for identifier in s.ids} for s in (parts.train, parts.test)]
     assert not numbers[0] & numbers[1]
-    assert Figures().parts(Path(), 20, 0, 16).test is parts.test
+    assert Figures().parts(Path(), Wanted(20, 0, 16)).test is parts.test
 
 
 # --- Colored MNIST ----------------------------------------------------------------------------------------------------
@@ -86,14 +86,21 @@ def test_colored_mnist_of_files(tmp_path: Path) -> None:
     assert train.shape == (3, 28, 28)  # read at a stroke
     other = open_suite(resolve({**flags, "data.seed": "1"}))
     assert other.fingerprint != suite.fingerprint
+    quiet = open_suite(resolve({**flags, "data.colour_noise": "0"}))
+    assert quiet.cell == "colored_mnist_10-5-noise-0"
+    blue = np.flatnonzero(train.bias == 4)
+    brightest = [int(own.source("colored_mnist_10").load_all(blue)[:, 0].max()) for own in (quiet, suite)]
+    assert brightest[0] <= 255 * MEANS[4, 0] < brightest[1]
+    with pytest.raises(UsageError, match=r"data.colour_noise=0: the images of 'figures' are not coloured here"):
+        open_suite(resolve({"suite": "debiasing", "data.colour_noise": "0"}))
     make_mnist(tmp_path / "few", train=50)
     with pytest.raises(UsageError, match="at least 10 are needed"):
-        ColoredMNIST10().parts(tmp_path / "few", None, 0, 28)
+        ColoredMNIST10().parts(tmp_path / "few", Wanted(None, 0, 28))
 
 
 def test_a_colour_is_never_brighter_than_can_be_shown() -> None:
     white = np.full((2, 28, 28), 255, np.uint8)
-    found = colored(white, np.array([0, 0]), np.array([[100.0, -100, 0], [0, 0, 0]]))
+    found = colored(white, np.array([0, 0]), np.array([[5.0, -5, 0], [0, 0, 0]]))
     assert found[0, :, 0, 0].tolist() == [255, 0, int(255 * 0.16857534646987915)]
     assert found[1, :, 0, 0].tolist() == [250, 79, 42]
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from biasbed.datasets.colored_mnist import DEVIATION, MEANS, colored
+from biasbed.datasets.biased import COLOUR_NOISE
+from biasbed.datasets.colored_mnist import MEANS, colored
 from replays import Case, close
 
 
 def replay_colored_mnist(case: Case) -> None:
     close(MEANS, case["mean_colour"], rtol=1e-6, atol=0)
-    assert float(case["std"]) == DEVIATION
-    found = colored(case["digit_image"], case["colour_label"], case["normal_draw"])
+    assert float(case["std"]) == COLOUR_NOISE
+    found = colored(case["digit_image"], case["colour_label"], COLOUR_NOISE * case["normal_draw"])
     assert np.array_equal(found.transpose(0, 2, 3, 1), case["image_uint8"])
 
 

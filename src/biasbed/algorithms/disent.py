@@ -33,13 +33,13 @@ class Disentangled(Pair):
     def __init__(self, setup: Setup, settings: Swapping) -> None:
         super().__init__()
         self.settings = settings
-        self.encoder, self.biased_encoder = setup.network(head=False), setup.network(head=False)
-        width = self.encoder.num_features + self.biased_encoder.num_features
+        self.network, self.biased = setup.network(head=False), setup.network(head=False)
+        width = self.network.num_features + self.biased.num_features
         self.head, self.biased_head = (nn.Linear(width, setup.num_classes) for _ in range(2))
         self.to(setup.group.device)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.classify(self.encoder(x), self.biased_encoder(x))
+        return self.classify(self.network(x), self.biased(x))
 
     def classify(self, codes: Tensor, biased_codes: Tensor) -> tuple[Tensor, Tensor]:
         """Logits [N,K] of both classifiers, of codes [N,F] of either encoder."""
@@ -48,7 +48,7 @@ class Disentangled(Pair):
 
     def losses(self, method: DifficultyWeighted, batch: Batch) -> Terms:
         assert batch.index is not None
-        codes, biased_codes = self.encoder(batch.x), self.biased_encoder(batch.x)
+        codes, biased_codes = self.network(batch.x), self.biased(batch.x)
         logits, biased_logits = self.classify(codes, biased_codes)
         method.observe(logits, batch.y)
         own, biased = cross_entropy(logits, batch.y), cross_entropy(biased_logits, batch.y)

@@ -17,7 +17,7 @@ import numpy as np
 from biasbed.data.folders import FolderSource, split
 from biasbed.data.listing import images_below, reading, scan
 from biasbed.datasets.base import Contents, OnDisk
-from biasbed.datasets.biased import ALIGNED, CONFLICTING, BiasedData, Division, in_turn, short
+from biasbed.datasets.biased import ALIGNED, CONFLICTING, BiasedData, Division, Wanted, in_turn, short
 from biasbed.errors import UsageError
 
 CLASSES = ("climbing", "diving", "fishing", "pole vaulting", "racing", "throwing")
@@ -44,14 +44,14 @@ class Bar(OnDisk, BiasedData):
     def num_classes(self) -> int:
         return len(CLASSES)
 
-    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Division:
-        if severity is not None:
+    def parts(self, data_dir: Path, wanted: Wanted) -> Division:
+        if wanted.severity is not None:
             raise UsageError(
-                f"data.severity={severity:g}: the training images of '{self.name}' have none that conflict; leave it "
-                "out, or train=bar_ac, which has some"
+                f"data.severity={wanted.severity:g}: the training images of '{self.name}' have none that conflict; "
+                "leave it out, or train=bar_ac, which has some"
             )
         found = self._released(self.folder(data_dir))
-        train, validation = split(found[TRAIN], HELD_OUT, seed, (self.name, f"{self.name}_val"))
+        train, validation = split(found[TRAIN], HELD_OUT, wanted.seed, (self.name, f"{self.name}_val"))
         remark = f"'{self.name}' is trained and validated on aligned images and tested on conflicting ones: no AC score"
         return Division(train, validation, found[TEST], 0.0, is_drawn=True, remarks=(remark,))
 
@@ -115,8 +115,8 @@ class BarSplit(Bar):
     validating = 168  # aligned
     tested = 280  # aligned images that no severity trains or validates on
 
-    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Division:
-        share = 5.0 if severity is None else severity
+    def parts(self, data_dir: Path, wanted: Wanted) -> Division:
+        share = 5.0 if wanted.severity is None else wanted.severity
         if share not in self.counts:
             known = ", ".join(f"{value:g}" for value in self.counts)
             raise UsageError(
@@ -128,7 +128,7 @@ class BarSplit(Bar):
         conflicting = count.training + count.validation + count.test
         short(self.name, {ALIGNED: (len(found[TRAIN]), self.released[TRAIN])})
         short(f"{self.name} at {share:g} %", {CONFLICTING: (len(found[TEST]), conflicting)})
-        generator = np.random.default_rng([seed, *b"bar_ac"])
+        generator = np.random.default_rng([wanted.seed, *b"bar_ac"])
         aligned = _divided(found[TRAIN].y, (self.tested, self.validating, len(found[TRAIN])), generator)
         other = _divided(found[TEST].y, (count.test, count.validation, count.training), generator)
         test, validation, train = (

@@ -43,7 +43,22 @@ DATA_SETS = Registry(
 OWN = "biasbed.datasets.tables:OwnTable"  # what a folder of a user's own is
 ALIASES: Mapping[str, str] = {"coloredmnist": "colored_mnist_10"}  # other names, without case and punctuation
 ALIGNED, CONFLICTING = "aligned", "conflicting"
+COLOUR_NOISE = 0.05
 S = TypeVar("S", bound=Source)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which images are asked for.
+
+    severity: percent of conflicting images in training and validation; None: the usual one. seed: of all that is drawn.
+    image_size: of images that are made. colour_noise: deviation of the colours of images that are coloured here.
+    """
+
+    severity: float | None
+    seed: int
+    image_size: int
+    colour_noise: float = COLOUR_NOISE
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,18 +94,16 @@ class BiasedData:
     """A data set with a bias, as a suite opens it; one that is in files is an `OnDisk` besides.
 
     defaults: settings that go with its images, by dotted name. bias_type: what kind of thing its bias is.
+    is_coloured: whether its images are given their colours here, with noise.
     """
 
     name: str
     bias_type: str = ""
+    is_coloured: ClassVar[bool] = False
     defaults: ClassVar[Mapping[str, Any]] = {}
 
-    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Division:
-        """The three parts.
-
-        severity: percent of conflicting images in training and validation; None: the usual one. seed: of all that is
-        drawn. image_size: of images that are made. UsageError where images are missing, or can't be had like that.
-        """
+    def parts(self, data_dir: Path, wanted: Wanted) -> Division:
+        """The three parts; UsageError where images are missing, or can't be had as wanted."""
         raise NotImplementedError
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from biasbed import record
 from biasbed.data.source import MemorySource
 from biasbed.datasets.base import Contents
-from biasbed.datasets.biased import BiasedData, Division, drawn_biases
+from biasbed.datasets.biased import BiasedData, Division, Wanted, drawn_biases
 from biasbed.datasets.mnist import SIZE, Digits, MNISTFiles, pooled
 from biasbed.errors import UsageError
 
@@ -26,8 +26,8 @@ CLASSES = tuple(map(str, range(10)))
 SEVERITY = 5.0  # percent, unless told otherwise
 PER_CLASS = 5000  # digits of each class in training and validation together
 HELD_OUT = 10  # one of so many is for validation
-# Mean red, green and blue of each bias value, where full intensity is 1, and the deviation of the noise, the largest of
-# those that they have.
+# Mean red, green and blue of each bias value, where full intensity is 1. The usual deviation of the noise around them
+# (biased.COLOUR_NOISE) is the largest of those that they have.
 MEANS = np.array(
     [
         (0.9836823344230652, 0.31251901388168335, 0.16857534646987915),
@@ -42,7 +42,6 @@ MEANS = np.array(
         (0.8336576223373413, 0.2024092674255371, 0.266943097114563),
     ]
 )
-DEVIATION = 0.05
 
 
 class ColoredMNIST10(MNISTFiles, BiasedData):
@@ -50,27 +49,29 @@ class ColoredMNIST10(MNISTFiles, BiasedData):
 
     name = "colored_mnist_10"
     bias_type = "colour"
+    is_coloured = True
     defaults: ClassVar[Mapping[str, Any]] = {
         **{"backbone": "mlp", "image_size": SIZE, "epochs": 200, "batch_size": 256, "optim.lr": 1e-3},
         **{"augment.crop": False, "augment.padding": 0, "augment.flip": False, "workers": 0, "eval_batch_size": 1000},
+        "data.severity": SEVERITY,
     }
 
     @property
     def num_classes(self) -> int:
         return len(CLASSES)
 
-    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Division:
-        share = SEVERITY if severity is None else severity
-        size = SIZE if SIZE % image_size else image_size
-        train, validation = (_images(self.digits(data_dir), part, share, seed, size) for part in ("train", "val"))
-        return Division(train, validation, _images(self.digits(data_dir), "test", None, seed, size), share)
+    def parts(self, data_dir: Path, wanted: Wanted) -> Division:
+        share = SEVERITY if wanted.severity is None else wanted.severity
+        size = SIZE if SIZE % wanted.image_size else wanted.image_size
+        made = functools.partial(_images, self.digits(data_dir), wanted.seed, size, wanted.colour_noise)
+        return Division(made("train", share), made("val", share), made("test", None), share)
 
     def contents(self, data_dir: Path) -> Contents:
         return self.of_files(data_dir, lambda digits: record.digest(digits.sha256))
 
 
 @functools.lru_cache(maxsize=8)
-def _images(digits: Digits, part: str, severity: float | None, seed: int, size: int) -> MemorySource:
+def _images(digits: Digits, seed: int, size: int, noise: float, part: str, severity: float | None) -> MemorySource:
     """One part, ordered by class; without a severity, with each colour on each class alike."""
     own = _divided(digits, seed)[part]
     y, generator = digits.labels[own], np.random.default_rng([seed, *f"colored_mnist_10 {part}".encode()])
@@ -78,7 +79,7 @@ def _images(digits: Digits, part: str, severity: float | None, seed: int, size: 
         bias = generator.integers(0, len(CLASSES), len(own))
     else:
         bias = drawn_biases(y, severity, len(CLASSES), generator)
-    images = colored(digits.images[own], bias, generator.standard_normal((len(own), 3)))
+    images = colored(digits.images[own], bias, noise * generator.standard_normal((len(own), 3)))
     ids = [digits.name(number) for number in own]
     name = {"train": "colored_mnist_10", "val": "colored_mnist_10_val", "test": "colored_mnist_10_test"}[part]
     return MemorySource(name=name, classes=CLASSES, y=y, ids=ids, bias=bias, images=pooled(images, size))
@@ -103,9 +104,9 @@ def _divided(digits: Digits, seed: int) -> dict[str, np.ndarray]:
 def colored(images: np.ndarray, bias: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """Grey images [n,28,28] in the colours of their bias values [n], uint8 [n,3,28,28].
 
-    noise: [n,3] of the standard normal distribution.
+    noise: [n,3] by which red, green and blue are off the colour's mean, where full intensity is 1.
     """
-    colour = np.clip(MEANS[bias] + DEVIATION * noise, 0, 1)[:, :, None, None]
+    colour = np.clip(MEANS[bias] + noise, 0, 1)[:, :, None, None]
     found = np.empty((len(images), 3, *images.shape[1:]), np.uint8)
     for start in range(0, len(images), 1024):  # in blocks, which stay in the cache; what is cut off rounds down
         at = slice(start, start + 1024)

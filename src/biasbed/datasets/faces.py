@@ -17,7 +17,16 @@ import numpy as np
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import images_below, reading, scan
 from biasbed.datasets.base import Contents, OnDisk, some
-from biasbed.datasets.biased import ALIGNED, CONFLICTING, BiasedData, Division, counted, number_of_conflicting, short
+from biasbed.datasets.biased import (
+    ALIGNED,
+    CONFLICTING,
+    BiasedData,
+    Division,
+    Wanted,
+    counted,
+    number_of_conflicting,
+    short,
+)
 from biasbed.datasets.tables import TableSource, read, refuse_missing
 from biasbed.errors import UsageError
 
@@ -49,8 +58,8 @@ class BFFHQ(OnDisk, BiasedData):
     def num_classes(self) -> int:
         return len(CLASSES)
 
-    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Division:
-        folder, share = self.folder(data_dir), SEVERITY if severity is None else severity
+    def parts(self, data_dir: Path, wanted: Wanted) -> Division:
+        folder, share = self.folder(data_dir), SEVERITY if wanted.severity is None else wanted.severity
         there = self._severities(folder)
         if share not in there:
             known = ", ".join(f"{value:g}" for value in there)
@@ -135,10 +144,10 @@ class ComposedBFFHQ(OnDisk, BiasedData):
     def num_classes(self) -> int:
         return len(CLASSES)
 
-    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Division:
-        share = SEVERITY if severity is None else severity
+    def parts(self, data_dir: Path, wanted: Wanted) -> Division:
+        share = SEVERITY if wanted.severity is None else wanted.severity
         whole = self._whole(self.folder(data_dir))
-        rows = self._drawn(whole, share, np.random.default_rng([seed, *b"bffhq"]))
+        rows = self._drawn(whole, share, np.random.default_rng([wanted.seed, *b"bffhq"]))
         named = {TRAIN: self.name, VALIDATION: f"{self.name}_val", TEST: f"{self.name}_test"}
         train, validation, test = (whole.subset(np.sort(np.concatenate(rows[part])), named[part]) for part in named)
         return Division(train, validation, test, share, is_drawn=True)

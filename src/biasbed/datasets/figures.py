@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from biasbed.data.source import MemorySource
-from biasbed.datasets.biased import BiasedData, Division, drawn_biases
+from biasbed.datasets.biased import BiasedData, Division, Wanted, drawn_biases
 from biasbed.datasets.digits import CLASSES, bitmaps, generator, textured
 
 SEVERITY = 5.0  # percent, unless told otherwise
@@ -32,13 +32,13 @@ class Figures(BiasedData):
     defaults: ClassVar[Mapping[str, Any]] = {
         **{"backbone": "resnet10", "image_size": 40, "epochs": 20, "batch_size": 64, "optim.lr": 1e-3},
         **{"augment.crop": True, "augment.crop_scale": 0.7, "augment.padding": 0},
-        **{"augment.flip": False, "workers": 0},  # a mirrored digit is none
+        **{"augment.flip": False, "workers": 0, "data.severity": SEVERITY},  # a mirrored digit is none
     }
 
-    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Division:
-        share = SEVERITY if severity is None else severity
-        train, validation = (_images(part, share, seed, image_size) for part in ("train", "val"))
-        return Division(train, validation, _images("test", None, seed, image_size), share)
+    def parts(self, data_dir: Path, wanted: Wanted) -> Division:
+        share = SEVERITY if wanted.severity is None else wanted.severity
+        train, validation = (_images(part, share, wanted.seed, wanted.image_size) for part in ("train", "val"))
+        return Division(train, validation, _images("test", None, wanted.seed, wanted.image_size), share)
 
 
 @functools.lru_cache(maxsize=8)

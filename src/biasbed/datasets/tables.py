@@ -22,7 +22,7 @@ from biasbed.data.decoding import EXTENSIONS
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS
 from biasbed.datasets.base import Contents, OnDisk, some
-from biasbed.datasets.biased import BiasedData, Division, counted
+from biasbed.datasets.biased import BiasedData, Division, Wanted, counted
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
@@ -69,18 +69,18 @@ class TableData(OnDisk, BiasedData):
     def num_classes(self) -> int:
         return len(set(self.labels.values()))
 
-    def parts(self, data_dir: Path, severity: float | None, seed: int, image_size: int) -> Division:
+    def parts(self, data_dir: Path, wanted: Wanted) -> Division:
         folder = self.folder(data_dir)
         rows = self._checked(folder)
         train, validation, test = (self._part(folder, rows, part) for part in (TRAIN, VALIDATION, TEST))
         assert train.bias is not None
         share = 100 * float((train.bias != train.y).mean())
-        if severity is not None and abs(share - severity) > CLOSE * severity:
+        if wanted.severity is not None and abs(share - wanted.severity) > CLOSE * wanted.severity:
             raise UsageError(
-                f"data.severity={severity:g}: of the training images of {folder / self.file}, {share:.3g} % conflict; "
-                "leave it out"
+                f"data.severity={wanted.severity:g}: of the training images of {folder / self.file}, {share:.3g} % "
+                "conflict; leave it out"
             )
-        return Division(train, validation, test, round(share, 1) if severity is None else severity)
+        return Division(train, validation, test, round(share, 1) if wanted.severity is None else wanted.severity)
 
     def contents(self, data_dir: Path) -> Contents:
         folder = self.folder(data_dir)

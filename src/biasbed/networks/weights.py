@@ -21,8 +21,8 @@ from biasbed.system.files import whole
 
 log = logging.getLogger(__name__)
 
-# What training programs put before every key, from the outside in. `network.` and `backbone.` are our own.
-PREFIXES = ("module.", "_orig_mod.", "model.", "network.", "backbone.")
+# What training programs put before every key, from the outside in. The last three are our own.
+PREFIXES = ("module.", "_orig_mod.", "model.", "pair.", "network.", "backbone.")
 # Where checkpoints keep the tensors; `algorithm` is our own.
 CONTAINERS = ("algorithm", "state_dict", "model")
 
@@ -110,7 +110,7 @@ def read_weights(architecture: Architecture, init: str) -> dict[str, Tensor]:
 def load_weights(backbone: nn.Module, tensors: Mapping[str, Tensor], source: str, name: str) -> None:
     """Load every tensor, or raise UsageError with some of the keys that don't fit.
 
-    The last linear layer stays as it is when it differs in the number of classes only.
+    The last linear layer stays as it is when it differs in the number of classes only, or is not there.
     """
     own = backbone.state_dict()
     given = {key: value for key, value in tensors.items() if key in own or key.partition(".")[0] not in AUXILIARY}
@@ -130,8 +130,9 @@ def load_weights(backbone: nn.Module, tensors: Mapping[str, Tensor], source: str
         raise UsageError(f"{source}: not the weights of {name}: {'; '.join(found)}")
     backbone.load_state_dict(given)
     if fresh:
-        there, here = tensors[fresh[0]].shape[0], own[fresh[0]].shape[0]
-        log.warning("%s has %d classes, not %d: the classifier keeps its fresh initialisation", source, there, here)
+        there, here = tensors.get(fresh[0]), own[fresh[0]].shape[0]
+        what = "no classifier" if there is None else f"{len(there)} classes, not {here}"
+        log.warning("%s has %s: the classifier keeps its fresh initialisation", source, what)
 
 
 def _named_weights(architecture: Architecture) -> list[str]:
@@ -192,9 +193,14 @@ def _tensors(content: Any, path: Path, option: str) -> dict[str, Tensor]:
 
 
 def _other_classes(backbone: nn.Module, own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
-    """The classifier's keys, if weight and bias differ from the given ones in the number of rows and nothing else."""
+    """The classifier's keys, if weight and bias differ from the given ones in the number of rows and nothing else.
+
+    Also if none is given.
+    """
     head = heads.find(backbone)
     keys = [key for key in own if key.rpartition(".")[0] == head]
+    if not given.keys() & set(keys):
+        return keys
     if any(key not in given or own[key].shape[1:] != given[key].shape[1:] for key in keys):
         return []
     return keys if any(len(own[key]) != len(given[key]) for key in keys) else []

@@ -20,7 +20,7 @@ from biasbed.data import transforms
 from biasbed.data.source import Source
 from biasbed.datasets import biased
 from biasbed.datasets.base import OnDisk
-from biasbed.datasets.biased import ALIGNED, CONFLICTING, BiasedData
+from biasbed.datasets.biased import ALIGNED, COLOUR_NOISE, CONFLICTING, BiasedData, Wanted
 from biasbed.errors import UsageError
 from biasbed.record import Derived, MetricName
 from biasbed.settings import setting
@@ -55,6 +55,9 @@ class DebiasingData:
         "auto", "percent of bias-conflicting training images (auto: 5, of a table what it has)", cell=True
     )
     seed: int = setting(0, "of all that is drawn of the images, whatever the training's seed", ge=0, le=2**31 - 1)
+    colour_noise: float = setting(
+        COLOUR_NOISE, "colored_mnist_10: deviation of its colours (authors: to 0.002)", ge=0, le=1, cell=True
+    )
 
     def __post_init__(self) -> None:
         if self.severity != "auto" and not 0 < float(self.severity) < 100:
@@ -98,7 +101,11 @@ class Debiasing(Suite[DebiasingSettings]):
         config, data = self.config, self.data_set
         severity = None if config.data.severity == "auto" else float(config.data.severity)
         root = self.data_root if isinstance(data, OnDisk) else Path()
-        parts = data.parts(root, severity, config.data.seed, config.image_size)
+        noise = config.data.colour_noise
+        if noise != COLOUR_NOISE and not data.is_coloured:
+            raise UsageError(f"data.colour_noise={noise:g}: the images of '{data.name}' are not coloured here")
+        noisy = "" if noise == COLOUR_NOISE else f"-noise-{noise:g}"
+        parts = data.parts(root, Wanted(severity, config.data.seed, config.image_size, noise))
         train, names = parts.train, (f"{data.name}_val", f"{data.name}_test")
         validation, test = map(self._set, names, (parts.validation, parts.test))
         choose([test.name], config.sets)
@@ -115,7 +122,7 @@ class Debiasing(Suite[DebiasingSettings]):
             monitor=str(MetricName("val", monitor, validation.name)),
             fingerprint=record.digest([source.fingerprint() for source in (train, validation.source, test.source)]),
             store=self.store,
-            cell=f"{data.name}-{record.slug(f'{parts.severity:g}')}",
+            cell=record.slug(f"{data.name}-{parts.severity:g}{noisy}"),
             derivations=(*_derived("val", validation), *_derived("test", test)),
             bias_type=data.bias_type,
             usual=StreamRequest(drop_last=True),
