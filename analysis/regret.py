@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
 
 ORACLE = "best_epoch"  # each set's own best epoch: no rule that takes one epoch can be better
-COLUMNS = ("rule", "oracle", "algorithm", "dataset", "mean", "std", "num_runs", "gap", "gap_std", "skipped")
-REGRET_COLUMNS = ("rule", "oracle", "algorithm", "num_sets", "regret", "largest", "largest_on", "average_rank")
+COLUMNS = ("rule", "oracle", "labels", "algorithm", "dataset", "mean", "std", "num_runs", "gap", "gap_std", "skipped")
+REGRET_COLUMNS = (
+    *("rule", "oracle", "labels", "algorithm", "num_sets", "regret", "largest", "largest_on", "average_rank"),
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class RuleScores:
     scores: pd.DataFrame | None  # scores.score_table
     choices: pd.DataFrame | None = None  # select.choice_table
     skipped: str = ""
+    labels: str = ""  # that it looks at, besides the classes of validation images
 
 
 def under_every_rule(
@@ -102,7 +105,7 @@ def scores_under(
         why = f"{empty} cell(s) of its score table would be empty"
         return RuleScores(rule.name, rule.oracle, None, None, skipped=why)
     choices = choice_table(rule.name, rule.oracle, selected, sets, {run.id: run for run in runs})
-    return RuleScores(rule.name, rule.oracle, table, scores, choices)
+    return RuleScores(rule.name, rule.oracle, table, scores, choices, labels=" and ".join(rule.needs))
 
 
 def choices(rules: Sequence[RuleScores]) -> pd.DataFrame:
@@ -132,7 +135,8 @@ def table(rules: Sequence[RuleScores], sets: Sequence[Column]) -> pd.DataFrame:
         if rule.scores is None or rule.runs is None:
             frames.append(pd.DataFrame([{"rule": rule.name, "oracle": rule.oracle, "skipped": rule.skipped}]))
             continue
-        frame = rule.scores.assign(rule=rule.name, oracle=rule.oracle, skipped="", gap=float("nan"))
+        about = {"rule": rule.name, "oracle": rule.oracle, "labels": rule.labels, "skipped": ""}
+        frame = rule.scores.assign(**about, gap=float("nan"))
         if oracle is not None:
             frame = frame.drop(columns="gap").merge(
                 _gaps(rule.runs, oracle, sign), on=["algorithm", "dataset"], how="left"
@@ -186,6 +190,6 @@ def regret(selection: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFrame:
             known_gaps = one_unit and len(gaps) > 0 and bool(gaps.notna().all())
             mean, largest = (float(gaps.mean()), float(gaps.max())) if known_gaps else (math.nan, math.nan)
             where = str(gaps.idxmax()) if largest > 0 else ""
-            oracle = bool(own["oracle"].iloc[0])
-            rows.append((name, oracle, algorithm, len(gaps), mean, largest, where, float(ranks[algorithm])))
+            oracle, labels = bool(own["oracle"].iloc[0]), str(own["labels"].iloc[0])
+            rows.append((name, oracle, labels, algorithm, len(gaps), mean, largest, where, float(ranks[algorithm])))
     return pd.DataFrame(rows, columns=list(REGRET_COLUMNS)).round(DIGITS)

@@ -99,6 +99,45 @@ class BestValidation(Rule):
         return _best_value(history.curve(self.monitor), self.higher_is_better)
 
 
+class OneMeasure(BestValidation):
+    """The epoch with the best value of one measure on the monitor's validation set, whatever the monitor is."""
+
+    measure: ClassVar[str]
+
+    @classmethod
+    def made(cls, protocol: record.Protocol, n: int) -> Rule:
+        """UsageError where the monitor is of no set, on which to look at another measure."""
+        monitor = record.parse_metric(protocol.monitor)
+        if monitor is None or monitor.set is None:
+            raise UsageError(f"selection={cls.name}: these runs' monitor, {protocol.monitor}, is of no set")
+        return cls(str(record.MetricName(monitor.phase, cls.measure, monitor.set)))
+
+
+@dataclass(frozen=True)
+class ValidationAccuracy(OneMeasure):
+    """By accuracy of all validation images, which takes no more labels than their classes."""
+
+    name: str = "validation_accuracy"
+    measure: ClassVar[str] = "accuracy"
+
+
+@dataclass(frozen=True)
+class WorstClass(OneMeasure):
+    """By the least accuracy of a class, which takes no more labels than classes (Yang et al. 2023)."""
+
+    name: str = "worst_class"
+    measure: ClassVar[str] = "worst_class_accuracy"
+
+
+@dataclass(frozen=True)
+class WorstGroup(OneMeasure):
+    """By the least accuracy among the groups of one class and one bias (Sagawa et al. 2020)."""
+
+    name: str = "worst_group"
+    needs: tuple[str, ...] = (GROUP_LABELS,)
+    measure: ClassVar[str] = "worst_group_accuracy"
+
+
 @dataclass(frozen=True)
 class LastN(Rule):
     """The last n epochs at which the set was tested, averaged (Kalischek et al. 2023)."""
@@ -222,6 +261,9 @@ RULES = Registry(
     "selection",
     {
         "best_validation": "biasbed.analysis.selection.rules:BestValidation",
+        "validation_accuracy": "biasbed.analysis.selection.rules:ValidationAccuracy",
+        "worst_class": "biasbed.analysis.selection.rules:WorstClass",
+        "worst_group": "biasbed.analysis.selection.rules:WorstGroup",
         "last_n": "biasbed.analysis.selection.rules:LastN",
         "last": "biasbed.analysis.selection.rules:Last",
         "best_epoch": "biasbed.analysis.selection.rules:BestEpoch",

@@ -40,6 +40,7 @@ MEASURES: Mapping[str, Measure] = {
     "aligned_accuracy": Measure("accuracy among the images whose bias is that of their class"),
     "conflicting_accuracy": Measure("accuracy among the images whose bias is that of another class"),
     "worst_group_accuracy": Measure("least accuracy among groups of images of one class and one bias"),
+    "worst_class_accuracy": Measure("least accuracy among the images of one class"),
     "mean_group_accuracy": Measure("mean of the accuracies of these groups, whatever their images"),
     "error_consistency": Measure("Cohen's kappa of being right on the same images as the observer after the colon"),
     "shape_bias": Measure("shape decisions / (shape + texture decisions), images with shape = texture left out"),

@@ -86,7 +86,7 @@ def selection(gaps: dict[str, dict[str, float]]) -> pd.DataFrame:
     """As `regret.table` has it, of one rule: algorithm -> column -> gap, NaN where it can't be had."""
     rows = [(name, column, 50 - gap, gap) for name, own in gaps.items() for column, gap in own.items()]
     frame = pd.DataFrame(rows, columns=["algorithm", "dataset", "mean", "gap"])
-    return frame.assign(rule="last", oracle=False, std=0.0, num_runs=frame["mean"].notna() * 2, skipped="")
+    return frame.assign(rule="last", oracle=False, std=0.0, num_runs=frame["mean"].notna() * 2, skipped="", labels="")
 
 
 def test_the_columns_of_a_data_set_count_once() -> None:

@@ -148,6 +148,10 @@ def _of_alignment(aligned: bool) -> Callable[[Decisions], float]:
     return measure
 
 
+def _worst_class(one: Decisions) -> float:
+    return min(_accuracies(one.label, one.right).values(), default=NAN)
+
+
 def _of_pairs(combine: Callable[[list[float]], float]) -> Callable[[Decisions], float]:
     """Of the accuracies of the images of each class and bias that there are."""
 
@@ -180,6 +184,7 @@ MEASURES: Mapping[str, Callable[[Decisions], float]] = {
     "aligned_accuracy": _of_alignment(True),
     "conflicting_accuracy": _of_alignment(False),
     "worst_group_accuracy": _of_pairs(min),
+    "worst_class_accuracy": _worst_class,
     "mean_group_accuracy": _of_pairs(lambda found: math.fsum(found) / len(found)),
     "shape_bias": _of_cues("shape_bias"),
     "shape_accuracy": _of_cues("shape_accuracy"),

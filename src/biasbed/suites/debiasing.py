@@ -28,12 +28,21 @@ from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, Suite, choose
 from biasbed.tasks import MULTI_CLASS
 
+# What epochs may be chosen by: the AC score, then what takes fewer labels of the validation images, or others.
+RULES = ("best_validation", "validation_accuracy", "worst_class", "worst_group", "last_n", "best_epoch")
+OF_BIASES = ("worst_group",)  # among these: for validation images with bias labels
 EMBEDDED = "figures"  # what is trained on unless a data set is named
 AC_SCORE = "ac_score"
 IMAGES_FILE = "images.csv"  # of a run: which image is in which part
 MEASURES = (
     *MULTI_CLASS.measures,
-    *("aligned_accuracy", "conflicting_accuracy", "worst_group_accuracy", "mean_group_accuracy"),
+    *(
+        "aligned_accuracy",
+        "conflicting_accuracy",
+        "worst_group_accuracy",
+        "mean_group_accuracy",
+        "worst_class_accuracy",
+    ),
 )
 # What all methods have on all data sets; see docs/debiasing.md for what is known of the published runs.
 EVERYWHERE: Mapping[str, Any] = {
@@ -126,6 +135,7 @@ class Debiasing(Suite[DebiasingSettings]):
             derivations=(*_derived("val", validation), *_derived("test", test)),
             bias_type=data.bias_type,
             usual=StreamRequest(drop_last=True),
+            selection_rules=RULES if monitor == AC_SCORE else tuple(name for name in RULES if name not in OF_BIASES),
             remarks=parts.remarks,
             files={IMAGES_FILE: parts.listing()} if parts.is_drawn else {},
         )
@@ -136,7 +146,7 @@ class Debiasing(Suite[DebiasingSettings]):
             name,
             biased.grouped(source) if is_labelled else source,
             transforms.Fitted(self.config.image_size),
-            measures=MEASURES if is_labelled else MULTI_CLASS.measures,
+            measures=MEASURES if is_labelled else (*MULTI_CLASS.measures, "worst_class_accuracy"),
             preprocessing=f"resized to {self.config.image_size} x {self.config.image_size}, bilinear",
             block=self.data_set.name,
         )

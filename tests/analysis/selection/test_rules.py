@@ -16,6 +16,7 @@ from biasbed.analysis.columns import Column
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.selection.pools import History, pools_of
 from biasbed.analysis.selection.rules import (
+    GROUP_LABELS,
     AsPublished,
     BestEpoch,
     BestEpochPerRun,
@@ -55,6 +56,29 @@ def selected(rule: Rule, curves: History) -> Selected:
 def test_best_validation_takes_the_first_of_equal_epochs() -> None:
     rule = BestValidation(MONITOR)
     assert rule.steps(history(val=[0.1, 0.7, 0.7, 0.3], edge=[0.1, 0.2, 0.9, 0.4]), EDGE) == (2,)
+
+
+@pytest.mark.parametrize(
+    ("name", "measure", "needs"),
+    [
+        ("validation_accuracy", "accuracy", ()),
+        ("worst_class", "worst_class_accuracy", ()),
+        ("worst_group", "worst_group_accuracy", (GROUP_LABELS,)),
+    ],
+)
+def test_one_measure_of_the_monitor_s_set_chooses_the_epoch(name: str, measure: str, needs: tuple[str, ...]) -> None:
+    protocol = record.Protocol(
+        "s", (EDGE,), ("t",), ("v",), "val/ac_score/v", selection_rules=("best_validation", name)
+    )
+    rule = make_rule(name, 1, protocol)
+    assert not rule.oracle
+    assert rule.needs == needs
+    curves = {"val/ac_score/v": [0.9, 0.2, 0.1], f"val/{measure}/v": [0.1, 0.4, 0.4], f"test/{measure}/v": [1, 0, 0]}
+    rows = [(metric, step, value) for metric, curve in curves.items() for step, value in enumerate(curve, start=1)]
+    assert rule.steps(History("r", rows), EDGE) == (2,)
+    assert f"val/{measure}/v" in rule.label
+    with pytest.raises(UsageError, match=f"selection={name}"):
+        make_rule(name, 1, replace(protocol, monitor="val/loss"))
 
 
 def test_best_validation_of_a_loss_is_the_lowest() -> None:
