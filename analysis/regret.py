@@ -135,8 +135,7 @@ def table(rules: Sequence[RuleScores], sets: Sequence[Column]) -> pd.DataFrame:
         if rule.scores is None or rule.runs is None:
             frames.append(pd.DataFrame([{"rule": rule.name, "oracle": rule.oracle, "skipped": rule.skipped}]))
             continue
-        about = {"rule": rule.name, "oracle": rule.oracle, "labels": rule.labels, "skipped": ""}
-        frame = rule.scores.assign(**about, gap=float("nan"))
+        frame = rule.scores.assign(rule=rule.name, oracle=rule.oracle, labels=rule.labels, skipped="", gap=float("nan"))
         if oracle is not None:
             frame = frame.drop(columns="gap").merge(
                 _gaps(rule.runs, oracle, sign), on=["algorithm", "dataset"], how="left"
