@@ -17,10 +17,12 @@ from biasbed import record
 from biasbed.analysis.columns import Column, blocks, headline, unit_of
 from biasbed.analysis.selection.pools import Candidate, Choice, History, Pool
 from biasbed.errors import Failure, UsageError
+from biasbed.measures import MEASURES
 from biasbed.registry import Registry
 
 TEST_LABELS = "labels of the test images"
 GROUP_LABELS = "groups of the validation images"
+OF_BIASES = frozenset(name for name, measure in MEASURES.items() if measure.of_biases)
 
 
 class Rule:
@@ -317,9 +319,9 @@ def _best_step(curve: Mapping[int, float], higher_is_better: bool) -> int | None
 
 
 def _is_of_groups(protocol: record.Protocol, metric: str) -> bool:
-    """Whether a metric is one of a group of images, or derived of such."""
+    """Whether a metric is one of a group of images or takes their bias labels, or is derived of such."""
     name, derived = record.parse_metric(metric), protocol.derivation(metric)
-    if name is not None and name.group is not None:
+    if name is not None and (name.group is not None or name.measure in OF_BIASES):
         return True
     return derived is not None and any(_is_of_groups(protocol, source) for source in derived.inputs)
 

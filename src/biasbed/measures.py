@@ -22,6 +22,7 @@ class Measure:
     meaning: str
     unit: str = FRACTION  # of a shown value
     higher_is_better: bool = True
+    of_biases: bool = False  # whether it takes the images' bias labels
 
 
 MEASURES: Mapping[str, Measure] = {
@@ -37,11 +38,11 @@ MEASURES: Mapping[str, Measure] = {
         "expected calibration error of the decision's confidence among the set's classes, 15 equal bins",
         higher_is_better=False,
     ),
-    "aligned_accuracy": Measure("accuracy among the images whose bias is that of their class"),
-    "conflicting_accuracy": Measure("accuracy among the images whose bias is that of another class"),
-    "worst_group_accuracy": Measure("least accuracy among groups of images of one class and one bias"),
+    "aligned_accuracy": Measure("accuracy among the images whose bias is that of their class", of_biases=True),
+    "conflicting_accuracy": Measure("accuracy among the images whose bias is that of another class", of_biases=True),
+    "worst_group_accuracy": Measure("least accuracy among groups of images of one class and one bias", of_biases=True),
     "worst_class_accuracy": Measure("least accuracy among the images of one class"),
-    "mean_group_accuracy": Measure("mean of the accuracies of these groups, whatever their images"),
+    "mean_group_accuracy": Measure("mean of the accuracies of these groups, whatever their images", of_biases=True),
     "error_consistency": Measure("Cohen's kappa of being right on the same images as the observer after the colon"),
     "shape_bias": Measure("shape decisions / (shape + texture decisions), images with shape = texture left out"),
     "shape_accuracy": Measure("fraction of conflicting images decided for the shape's class"),

@@ -81,6 +81,15 @@ def test_one_measure_of_the_monitor_s_set_chooses_the_epoch(name: str, measure: 
         make_rule(name, 1, replace(protocol, monitor="val/loss"))
 
 
+def test_a_monitor_that_takes_bias_labels_says_so() -> None:
+    score = record.Derived(
+        "val", "ac_score", "v", "harmonic_mean", ("val/aligned_accuracy/v", "val/conflicting_accuracy/v")
+    )
+    protocol = record.Protocol("s", (EDGE,), ("t",), ("v",), score.metric, derived=(score,))
+    assert make_rule("best_validation", 1, protocol).needs == (GROUP_LABELS,)
+    assert make_rule("best_validation", 1, replace(protocol, monitor="val/accuracy/v")).needs == ()
+
+
 def test_best_validation_of_a_loss_is_the_lowest() -> None:
     assert BestValidation(MONITOR, higher_is_better=False).steps(history(val=[0.3, 0.1, 0.2]), EDGE) == (2,)
 
