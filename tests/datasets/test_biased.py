@@ -179,6 +179,13 @@ def test_a_part_without_conflicting_images_is_refused(tmp_path: Path) -> None:
         opened(tmp_path, "pets")
 
 
+def test_a_class_without_conflicting_images_is_said(tmp_path: Path) -> None:
+    make_table(tmp_path / "pets", [row for row in ROWS if not row.startswith("val/cat_dog")])
+    suite = opened(tmp_path, "pets")
+    message = "'pets_validation' has no conflicting image of cat: scores of both kinds rest on other classes"
+    assert suite.remarks == (message,)
+
+
 def test_unknown_data_sets_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"train=figuers: .* has no such data set; did you mean 'figures'\?"):
         opened(tmp_path, "figuers")

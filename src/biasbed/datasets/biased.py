@@ -188,6 +188,19 @@ def counted(source: Source) -> str:
     )
 
 
+def one_sided(source: Source) -> str:
+    """What a user should know of classes that have aligned or conflicting images only; empty where there are none."""
+    if source.bias is None:
+        return ""
+    kinds = {ALIGNED: source.bias == source.y, CONFLICTING: source.bias != source.y}
+    lacking = [
+        f"no {word} image of {', '.join(own)}"
+        for word, images in kinds.items()
+        if (own := [name for label, name in enumerate(source.classes) if not images[source.y == label].any()])
+    ]
+    return f"'{source.name}' has {' and '.join(lacking)}: scores of both kinds rest on other classes" if lacking else ""
+
+
 def grouped(source: S) -> S:
     """The images in groups by class and alignment, which say what they are.
 

@@ -136,7 +136,7 @@ class Debiasing(Suite[DebiasingSettings]):
             bias_type=data.bias_type,
             usual=StreamRequest(drop_last=True),
             selection_rules=RULES if monitor == AC_SCORE else tuple(name for name in RULES if name not in OF_BIASES),
-            remarks=parts.remarks,
+            remarks=(*parts.remarks, *filter(None, map(biased.one_sided, (validation.source, test.source)))),
             files={IMAGES_FILE: parts.listing()} if parts.is_drawn else {},
         )
 
