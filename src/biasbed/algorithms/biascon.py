@@ -13,6 +13,7 @@ from torch.nn import functional
 from biasbed.algorithms.base import TrainData
 from biasbed.algorithms.contrastive import contrastive
 from biasbed.algorithms.erm import ERM
+from biasbed.algorithms.groups import labels
 from biasbed.algorithms.presets import ADAM, BIASED_MNIST, STEPS, epochs
 from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest, View
 from biasbed.batch import MAIN, Batch, at_least_fp32
@@ -75,11 +76,7 @@ class BiasCon(ERM):
 
     def stages(self) -> Sequence[Phase]:
         """Before training, all labels are counted."""
-        return (Pass("prior", self.look, self.keep), Stage(MAIN, self.update))
-
-    def look(self, batch: Batch) -> Mapping[str, Tensor]:
-        assert batch.bias is not None
-        return {"y": batch.y, "bias": batch.bias}
+        return (Pass("prior", labels, self.keep), Stage(MAIN, self.update))
 
     def keep(self, found: Mapping[str, Tensor]) -> None:
         self.prior.copy_(prior(found["y"], found["bias"], *self.prior.shape))

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from biasbed.algorithms.base import Setup, TrainData
 from biasbed.algorithms.erm import ERM
+from biasbed.algorithms.groups import group_of
 from biasbed.algorithms.presets import ADAM, BIASED_MNIST, STEPS, epochs
 from biasbed.batch import Batch, at_least_fp32
 from biasbed.networks import surgery
@@ -120,7 +121,7 @@ class EnD(ERM):
         assert batch.bias is not None
         h = features.double()
         each = torch.cat([h, h.square().sum(1, keepdim=True), torch.ones_like(h[:, :1])], 1)
-        number = batch.y * self.shape[1] + batch.bias
+        number = group_of(batch.y, batch.bias, self.shape[1])
         here = each.new_zeros(self.shape[0] * self.shape[1], each.shape[1]).index_add(0, number, each)
         total = self.group.sum(here.new_tensor(float(len(h))))
         whole = (self.mean_of_all(here / len(h)) * total).unflatten(0, self.shape)

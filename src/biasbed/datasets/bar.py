@@ -22,6 +22,7 @@ from biasbed.errors import UsageError
 
 CLASSES = ("climbing", "diving", "fishing", "pole vaulting", "racing", "throwing")
 TRAIN, TEST = "train", "test"
+SEVERITY = 5.0  # percent, of the division unless told otherwise
 HELD_OUT = 0.1  # of each class of the released training images, to validate
 
 
@@ -110,13 +111,13 @@ class BarSplit(Bar):
     """
 
     name = "bar_ac"
-    defaults: ClassVar[Mapping[str, Any]] = {"data.severity": 5.0}
+    defaults: ClassVar[Mapping[str, Any]] = {"data.severity": SEVERITY}
     counts: ClassVar[Mapping[float, Counts]] = {1: Counts(13, 6, 280), 5: Counts(76, 7, 280), 20: Counts(370, 41, 198)}
     validating = 168  # aligned
     tested = 280  # aligned images that no severity trains or validates on
 
     def parts(self, data_dir: Path, wanted: Wanted) -> Division:
-        share = 5.0 if wanted.severity is None else wanted.severity
+        share = wanted.severity_or(SEVERITY)
         if share not in self.counts:
             known = ", ".join(f"{value:g}" for value in self.counts)
             raise UsageError(

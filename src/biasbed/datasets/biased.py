@@ -60,6 +60,10 @@ class Wanted:
     image_size: int
     colour_noise: float = COLOUR_NOISE
 
+    def severity_or(self, usual: float) -> float:
+        """The severity in percent, which is the usual one where none is asked for."""
+        return usual if self.severity is None else self.severity
+
 
 @dataclass(frozen=True, eq=False)
 class Division:

@@ -61,7 +61,7 @@ class ColoredMNIST10(MNISTFiles, BiasedData):
         return len(CLASSES)
 
     def parts(self, data_dir: Path, wanted: Wanted) -> Division:
-        share = SEVERITY if wanted.severity is None else wanted.severity
+        share = wanted.severity_or(SEVERITY)
         size = SIZE if SIZE % wanted.image_size else wanted.image_size
         made = functools.partial(_images, self.digits(data_dir), wanted.seed, size, wanted.colour_noise)
         return Division(made("train", share), made("val", share), made("test", None), share)

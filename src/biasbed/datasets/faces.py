@@ -59,7 +59,7 @@ class BFFHQ(OnDisk, BiasedData):
         return len(CLASSES)
 
     def parts(self, data_dir: Path, wanted: Wanted) -> Division:
-        folder, share = self.folder(data_dir), SEVERITY if wanted.severity is None else wanted.severity
+        folder, share = self.folder(data_dir), wanted.severity_or(SEVERITY)
         there = self._severities(folder)
         if share not in there:
             known = ", ".join(f"{value:g}" for value in there)
@@ -145,7 +145,7 @@ class ComposedBFFHQ(OnDisk, BiasedData):
         return len(CLASSES)
 
     def parts(self, data_dir: Path, wanted: Wanted) -> Division:
-        share = SEVERITY if wanted.severity is None else wanted.severity
+        share = wanted.severity_or(SEVERITY)
         whole = self._whole(self.folder(data_dir))
         rows = self._drawn(whole, share, np.random.default_rng([wanted.seed, *b"bffhq"]))
         named = {TRAIN: self.name, VALIDATION: f"{self.name}_val", TEST: f"{self.name}_test"}

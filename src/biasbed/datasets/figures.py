@@ -36,7 +36,7 @@ class Figures(BiasedData):
     }
 
     def parts(self, data_dir: Path, wanted: Wanted) -> Division:
-        share = SEVERITY if wanted.severity is None else wanted.severity
+        share = wanted.severity_or(SEVERITY)
         train, validation = (_images(part, share, wanted.seed, wanted.image_size) for part in ("train", "val"))
         return Division(train, validation, _images("test", None, wanted.seed, wanted.image_size), share)
 
