@@ -88,6 +88,7 @@ CASES: Mapping[str, Case] = {
     "end": Case("end", {"alpha": 2.0, "beta": 3.0}),
     "end_tanh": Case("end", {"tanh": True}),
     "biascon": Case("biascon", {"ce_weight": 0.5, "pairs": 6}),
+    "softcon": Case("softcon", {"ce_weight": 0.5, "pairs": 6, "ratio": 2.0}),
     "rebias": Case("rebias", {"weight": 30.0, "biased_weight": 20.0, "width": 2.0}),
     "rebias_median": Case("rebias", {"weight": 30.0, "biased_weight": 20.0}),
     "group_dro_groups": Case("group_dro", {"eta": 2.0, "over": "group", "adjustment": 0.5}, images=13),

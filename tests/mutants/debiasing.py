@@ -102,6 +102,31 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
+        f"{METHODS}/softcon.py",
+        "algorithms/test_debiasing_coupled.py",
+        (
+            "SoftCon: an image is its own partner",
+            " & (index[:, None] != index[None, :])",
+            "",
+            "two views of an image would have the weight of rounding",
+            "::test_softcon_s_partners_are_of_one_class_and_seen_apart",
+        ),
+        (
+            "SoftCon: images are drawn without a limit",
+            "self.unlikeness.clamp_max(self.hparams.ratio * self.unlikeness.min())",
+            "self.unlikeness",
+            "few images would fill the batches",
+            "::test_softcon_draws_what_is_unlike_its_class_most_often",
+        ),
+        (
+            "SoftCon: pairs weigh by how alike they are",
+            "apart = 1 - b @ b.T",
+            "apart = 1 + b @ b.T",
+            "the bias itself would be learnt",
+            f"{VECTORS}[debiasing/softcon_a]",
+        ),
+    ),
+    *of(
         f"{METHODS}/lnl.py",
         "algorithms/test_debiasing_coupled.py",
         (

@@ -21,6 +21,7 @@ ENDS = {
     "mlp": 16,
     "simple_conv": 128,
     "mnist_convnet": 128,
+    "bagnet18": 512,
     "torchvision:mobilenet_v3_small": 1024,  # in a sequence, after dropout of its own
     "torchvision:shufflenet_v2_x0_5": 1024,
     "timm:test_vit": 64,
@@ -302,6 +303,28 @@ def test_parameters_of_the_small_networks() -> None:
     assert count("mlp", 3) == 2353 * 100 + 101 * 100 + 101 * 16
     for name, positions in (("simple_conv", 49), ("simple_conv_1x1", 1)):
         assert count(name, 3) == positions * (3 * 16 + 16 * 32 + 32 * 64 + 64 * 128) + 3 * (16 + 32 + 64 + 128)
+
+
+def test_a_bagnet_s_features_see_five_pixels() -> None:
+    network = build("bagnet18", 9).eval()
+    assert sum(p.numel() for p in network.parameters()) == pytest.approx(1.48e6, rel=0.005)
+    maps: list[Tensor] = []
+    network.backbone.layers.register_forward_hook(lambda module, inputs, output: maps.append(output))
+    x = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    network(x)
+    assert maps[0].shape[2:] == (8, 8)
+    (slope,) = torch.autograd.grad(maps[0][0, :, 4, 4].sum(), x)
+    rows, columns = slope[0].abs().sum(0).nonzero().unbind(1)
+    assert rows.unique().tolist() == columns.unique().tolist() == [32, 33, 34, 35, 36]
+
+
+def test_a_bagnet_s_maps_at_224_pixels() -> None:
+    sizes: list[int] = []
+    network = build("bagnet18", 9, width=0.1).eval()
+    for layer in network.backbone.layers:
+        layer.register_forward_hook(lambda module, inputs, output: sizes.append(output.shape[-1]))
+    network(images(1, size=224))
+    assert sizes[::2] == [110, 55, 28, 28]
 
 
 def test_images_are_flattened_channel_by_channel() -> None:

@@ -37,6 +37,7 @@ def steps(program: str, milestones: tuple[float, ...], rule: str) -> Lines:
 
 END = "EnD, Biased-MNIST's program"
 BIASCON = "BiasCon, Biased-MNIST's program"
+SOFTCON = "SoftCon, Biased-MNIST's program"
 REBIAS = "ReBias, Biased-MNIST's program"
 LNL = "LNL's program"
 DEBIASING_COUPLED = (
@@ -74,6 +75,29 @@ DEBIASING_COUPLED = (
             ),
         ),
         ("contrastive views are rotated by up to 20 degrees, their colours changed (0.4, 0.4, 0.4, 0.1; p 0.8)",),
+    ),
+    Recipe(
+        "authors",
+        ("softcon",),
+        "SoftCon's authors, Biased-MNIST (`softcon`)",
+        (
+            *biased_mnist(SOFTCON),
+            *says(f"{SOFTCON}: 80 epochs of batches of 128, after 80", epochs=160, steps=None, batch_size=128),
+            *adam(SOFTCON),
+            *steps(SOFTCON, (1 / 3, 2 / 3), "x0.1 after 1/3 and 2/3"),
+            *own(
+                "softcon",
+                (f"{SOFTCON}: weight of the cross-entropy 0.01", {"ce_weight": 0.01}),
+                (f"{SOFTCON}: temperature 0.07, contrastive batches of 64", {"temperature": 0.07, "pairs": 64}),
+                (f"{SOFTCON}: convolutions of 1 pixel", {"biased_backbone": "simple_conv_1x1"}),
+                (f"{SOFTCON}: the biased network's program has 80 epochs too", {"share": 0.5}),
+                (f"{SOFTCON}: weights are cut at 10 times the least", {"ratio": 10.0}),
+            ),
+        ),
+        (
+            "contrastive views are rotated by up to 20 degrees, their colours changed (0.4, 0.4, 0.4, 0.1; p 0.8)",
+            "on ImageNet all images are drawn alike, and the weight of the cross-entropy is 1",
+        ),
     ),
     Recipe(
         "authors",

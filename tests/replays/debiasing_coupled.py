@@ -13,9 +13,9 @@ from torch.nn import functional
 
 from biasbed import algorithms, networks
 from biasbed.algorithms.base import Algorithm, TrainData
-from biasbed.algorithms.contrastive import contrastive
 from biasbed.algorithms.hsic import hsic, median_width
 from biasbed.algorithms.lnl import negative_entropy, reverse
+from biasbed.algorithms.softcon import unlikeness
 from biasbed.batch import Batch
 from biasbed.networks.heads import part
 from biasbed.settings import build
@@ -111,16 +111,46 @@ def replay_biascon(case: Case) -> None:
     close(torch.autograd.grad(found, table)[0], case["grad_features"], 1e-6, 5e-7)
 
 
-def replay_weighted_pairs(case: Case) -> None:
-    """The contrastive loss where pairs have weights between 0 and 2, as SoftCon gives them."""
-    table, weights = torch.tensor(case["features_two_views"], requires_grad=True), torch.tensor(case["pair_weight"])
-    same = torch.tensor(case["y_contrastive"])
-    weights = weights * (same[:, None] == same[None, :])
-    h = functional.normalize(table, dim=-1).transpose(0, 1)
-    found = contrastive(h, weights, float(case["temperature"]))
+# --- SoftCon ----------------------------------------------------------------------------------------------------------
+
+
+def replay_softcon(case: Case) -> None:
+    """Both losses of one step, from the biased network's features on."""
+    table, logits = (torch.tensor(case[name], requires_grad=True) for name in ("features_two_views", "logits"))
+    views, y, seen = table.transpose(0, 1).flatten(0, 1), case["y_contrastive"], torch.tensor(case["bias_features"])
+    given = {name: float(case[name]) for name in ("temperature", "ce_weight")}
+    network = Table(np.ones((1, table.shape[-1])), logits.shape[1])
+    algorithm: Any = start("softcon", given, lambda *name: network, logits.shape[1], 0, len(y))
+    network.features = lambda x: views  # type: ignore[method-assign]
+    network.forward = lambda x: logits  # type: ignore[method-assign]
+    algorithm.bias_features = functional.normalize(seen, dim=1)
+    batch, pairs = batch_of(case["y_logits"]), batch_of(y)
+    pairs.x, pairs.index = torch.zeros(len(pairs), 2, 3, 1, 1), torch.arange(len(pairs))
+    batch.extra["pairs"] = pairs
+    of_one_class = (pairs.y[:, None] == pairs.y) & ~torch.eye(len(y), dtype=torch.bool)
+    close(algorithm.weights(pairs), torch.where(of_one_class, torch.tensor(case["pair_weight"]), 0), 1e-7, 1e-9)
+    terms = algorithm.losses(batch)
+    exact(terms["classification"], case["ce"] * case["ce_weight"])
     # Theirs adds 1e-9 inside the logarithm.
-    close(found, case["contrastive"], 1e-5, 1e-6)
-    close(torch.autograd.grad(found, table)[0], case["grad_features"], 2e-4, 2e-6)
+    close(terms["contrastive"], case["contrastive"], 1e-5, 1e-6)
+    total = terms["classification"] + terms["contrastive"]
+    close(total, case["total"], 1e-5, 1e-6)
+    slopes = torch.autograd.grad(total, [table, logits])
+    close(slopes[0], case["grad_features"], 2e-4, 2e-6)
+    exact(slopes[1], case["grad_logits"])
+
+
+def replay_drawing(case: Case) -> None:
+    """How unlike its class each image is, by the authors' references, which are within a class; theirs is a sum."""
+    features, y = functional.normalize(torch.tensor(case["bias_features"]), dim=1), torch.tensor(case["y"])
+    references = case["reference_index"]
+    among = torch.cat([(y == label).nonzero().squeeze(1)[torch.tensor(own)] for label, own in enumerate(references)])
+    found = unlikeness(features, y, len(references), among)
+    close(found * references.shape[1], case["marginal"], 1e-5, 1e-6)
+    network = Table(np.ones((1, 4)), 2)
+    algorithm: Any = start("softcon", {"ratio": float(case["ratio"])}, lambda *name: network, 2, 0, len(y))
+    algorithm.unlikeness = found
+    close(algorithm.drawn * references.shape[1], case["sampling_weight"], 1e-5, 1e-6)
 
 
 # --- ReBias -----------------------------------------------------------------------------------------------------------
@@ -249,11 +279,14 @@ REF = {f"ref_{name}": SUBSET for name in ("ortho", "parallel", "total", "grad", 
 BIASED = "the biased estimator, which the method does not use"
 MEAN = "the heuristic by the mean, which the method does not offer"
 
+DIRECTIONS = {"bias_features": "of these features, directions alone count"}
+
 REPLAYS: Mapping[str, Callable[[Case], None]] = {
     "debiasing/end_c_one_bias": replay_end,
     "debiasing/end_*": replay_end,
     "debiasing/biascon_extra": replay_biascon,
-    "debiasing/softcon_[ab]*": replay_weighted_pairs,
+    "debiasing/softcon_sampling": replay_drawing,
+    "debiasing/softcon_*": replay_softcon,
     "debiasing/hsic_*": replay_hsic,
     "debiasing/rebias_sigma": replay_widths,
     "debiasing/rebias_step": replay_rebias,
@@ -261,13 +294,8 @@ REPLAYS: Mapping[str, Callable[[Case], None]] = {
     "debiasing/lnl_spatial": replay_lnl_spatial,
 }
 UNCOMPARED: Mapping[str, Mapping[str, str]] = {
-    "debiasing/softcon_[ab]*": {
-        "bias_features": "the pairs' weights are given",
-        "pair_weight": "a common factor of all weights cancels",
-        **dict.fromkeys(
-            ("logits", "ce", "ce_weight", "total", "grad_logits"), "SoftCon's second term is cross-entropy"
-        ),
-    },
+    "debiasing/softcon_sampling": DIRECTIONS,
+    "debiasing/softcon_*": DIRECTIONS,
     "debiasing/end_c_one_bias": {**REF, "beta": "all images have one bias: no pair is parallel"},
     "debiasing/end_*": REF,
     "debiasing/hsic_*": dict.fromkeys(("biased", "biased_grad_x", "biased_grad_y", "minus_biased"), BIASED),

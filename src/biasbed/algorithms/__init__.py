@@ -34,6 +34,7 @@ REGISTRY = Registry(
         "cdann": "biasbed.algorithms.cdann:CDANN",
         "end": "biasbed.algorithms.end:EnD",
         "biascon": "biasbed.algorithms.biascon:BiasCon",
+        "softcon": "biasbed.algorithms.softcon:SoftCon",
         "rebias": "biasbed.algorithms.rebias:ReBias",
         "lnl": "biasbed.algorithms.lnl:LNL",
         "jtt": "biasbed.algorithms.jtt:JTT",

@@ -1,9 +1,34 @@
-"""A contrastive loss over weighted pairs of images (Hong and Yang, NeurIPS 2021): of views of images, all with all."""
+"""Contrastive learning over weighted pairs of images, beside cross-entropy (Hong and Yang, NeurIPS 2021)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor
+from torch.nn import functional
+
+from biasbed.algorithms.erm import ERM
+from biasbed.algorithms.presets import ADAM, BIASED_MNIST, STEPS
+from biasbed.algorithms.requests import StreamRequest, View
+from biasbed.batch import MAIN, Batch, at_least_fp32
+from biasbed.settings import setting
+
+PAIRS = "pairs"  # the stream of the contrastive loss
+
+# What the programs of both methods for Biased-MNIST have in common.
+CONTRASTIVE_MNIST: Mapping[str, Any] = {
+    **BIASED_MNIST,
+    "batch_size": 128,
+    **ADAM,
+    **STEPS,
+    "optim.milestones": (1 / 3, 2 / 3),
+    "hparams.ce_weight": 0.01,
+    "hparams.temperature": 0.07,
+    "hparams.pairs": 64,
+}
 
 
 def contrastive(features: Tensor, weights: Tensor, temperature: float) -> Tensor:
@@ -25,3 +50,50 @@ def contrastive(features: Tensor, weights: Tensor, temperature: float) -> Tensor
     total = w.sum(1)
     each = (w * (others - similarities)).sum(1) / torch.where(total > 0, total, 1)
     return each.mean()
+
+
+class Contrastive(ERM):
+    """Cross-entropy, and a contrastive loss of further images, each in two views; `weights` says which are partners.
+
+    Features that go into the classifier, divided by their length, are what the contrastive loss is about; the logits
+    are made of features as they are.
+    """
+
+    @dataclass(frozen=True)
+    class HParams:
+        ce_weight: float = setting(1.0, "weight of the cross-entropy (authors: 1; 0.01 on Biased-MNIST)", gt=0)
+        temperature: float = setting(0.07, "of the similarities (authors)", gt=0)
+        pairs: int = setting(64, "images of a contrastive batch, each in two views (authors)", ge=4)
+
+    tasks: ClassVar[frozenset[str]] = frozenset({"multi_class"})
+    coupled: ClassVar[bool] = True
+
+    hparams: HParams
+
+    @classmethod
+    def streams(cls, hparams: Any) -> Mapping[str, StreamRequest]:
+        return {MAIN: StreamRequest(), PAIRS: StreamRequest(size=hparams.pairs, views=(View(), View()))}
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        logits = self.network(batch.x)
+        self.observe(logits, batch.y)
+        classification = self.task.loss(self.balance(logits, batch), batch.y)
+        return {
+            "classification": self.hparams.ce_weight * classification,
+            "contrastive": self.contrast(batch.extra[PAIRS]),
+        }
+
+    def balance(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Logits [N,C] as the cross-entropy sees them."""
+        return logits
+
+    def contrast(self, pairs: Batch) -> Tensor:
+        """The contrastive loss of images [N,V,C,H,W], those of all processes."""
+        features = self.network.features(pairs.x.flatten(0, 1))
+        with torch.autocast(self.group.device.type, enabled=False):
+            h = functional.normalize(at_least_fp32(features), dim=1).unflatten(0, pairs.x.shape[:2])
+            return contrastive(self.group.gather(h), self.weights(pairs), self.hparams.temperature)
+
+    def weights(self, pairs: Batch) -> Tensor:
+        """Of pairs [N,N] of all processes' images."""
+        raise NotImplementedError

@@ -61,6 +61,12 @@ def _mnist_convnet(form: Form) -> Backbone:
     return Backbone(network, [0.0] * form.channels, [1.0] * form.channels)
 
 
+def _bagnet18(form: Form) -> Backbone:
+    from biasbed.networks.bagnet import BagNet18
+
+    return _usual(BagNet18(form.outputs, form.channels, form.width), form)
+
+
 def _own_resnet(block: str, form: Form) -> Backbone:
     from torchvision.models import resnet
 
@@ -77,6 +83,7 @@ OWN: Mapping[str, Callable[[Form], Backbone]] = {
     "simple_conv": functools.partial(_simple_conv, 7),
     "simple_conv_1x1": functools.partial(_simple_conv, 1),
     "mnist_convnet": _mnist_convnet,
+    "bagnet18": _bagnet18,
 }
 # Stand for all of timm's names in a hint, as listing those takes the import of timm.
 TIMM_EXAMPLES = ("timm:resnet18", "timm:resnet50", "timm:resnet50.a1_in1k")

@@ -1,0 +1,145 @@
+"""SoftCon: bias-contrastive learning without bias labels (Hong and Yang, NeurIPS 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from biasbed.algorithms.base import Objective, Optimizer, Setup, TrainData
+from biasbed.algorithms.contrastive import CONTRASTIVE_MNIST, PAIRS, Contrastive
+from biasbed.algorithms.presets import epochs
+from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest, View
+from biasbed.batch import MAIN, Batch, at_least_fp32
+from biasbed.settings import setting
+
+NOISE = 1e-6  # what 1 - cosine of equal directions may be by rounding
+
+
+def unlikeness(features: Tensor, y: Tensor, classes: int, among: Tensor | None = None) -> Tensor:
+    """The mean [M] of 1 - cosine of each image with those of its class, at least `NOISE`.
+
+    features [M,D]: of length 1; y [M] in [0, classes); among: positions of the images that are compared with (None:
+    all). It is the expectation of what the authors estimate by random ones.
+    """
+    compared = torch.arange(len(y), device=y.device) if among is None else among
+    sums = features.new_zeros(classes, features.shape[1]).index_add_(0, y[compared], features[compared])
+    means = sums / torch.bincount(y[compared], minlength=classes).clamp_min(1)[:, None]
+    return (1 - (features * means[y]).sum(1)).clamp_min(NOISE)
+
+
+class SoftCon(Contrastive):
+    """Cross-entropy, plus a contrastive loss that pulls together images of a class that a biased network tells apart.
+
+    First a network that sees little at once is trained plainly, and its features b of all training images, of length 1,
+    are kept. Then two images of one class have the weight 1 - b_i.b_j in the contrastive loss, whose images are drawn
+    the more often the more they differ from their class (section 4.3).
+    """
+
+    @dataclass(frozen=True)
+    class HParams(Contrastive.HParams):
+        biased_backbone: str = setting("simple_conv_1x1", "the biased network, of a small receptive field (authors)")
+        share: float = setting(
+            0.5, "part of training that is the biased network's (authors: as long as after)", gt=0, lt=1
+        )
+        ratio: float = setting(
+            10.0, "how many times as often as another an image is drawn at most (authors: 10; 1: all alike)", ge=1
+        )
+
+    uses: ClassVar[frozenset[str]] = frozenset({"index"})
+    unused_parameters: ClassVar[bool] = True  # of the biased network, before it is gone
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "authors": {
+            **CONTRASTIVE_MNIST,
+            **epochs(160),
+            "hparams.biased_backbone": "simple_conv_1x1",
+            "hparams.share": 0.5,
+            "hparams.ratio": 10.0,
+        }
+    }
+
+    hparams: HParams
+    bias_features: Tensor
+    unlikeness: Tensor
+
+    @classmethod
+    def needs(cls, hparams: Any) -> frozenset[str]:
+        """No bias labels, but a bias that a small receptive field sees."""
+        return super().needs(hparams) | {"bias_type"}
+
+    @classmethod
+    def streams(cls, hparams: Any) -> Mapping[str, StreamRequest]:
+        """Images of pairs are drawn by `drawn`."""
+        pairs = StreamRequest(size=hparams.pairs, views=(View(), View()), weights="drawn", replacement=True)
+        return {MAIN: StreamRequest(), PAIRS: pairs}
+
+    def __init__(self, hparams: HParams, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self.biased = setup.network(hparams.biased_backbone)
+        self._width = self.biased.num_features
+
+    def on_train_data(self, data: TrainData) -> None:
+        self._classes = data.num_classes
+        self.register_buffer("bias_features", torch.zeros(data.num_examples, self._width))
+        self.register_buffer("unlikeness", torch.zeros(data.num_examples))
+
+    def optimizers(self) -> dict[str, Optimizer]:
+        make = self.setup.optimizer
+        return {"main": make(self.network.parameters()), "biased": make(self.biased.parameters())}
+
+    def stages(self) -> Sequence[Phase]:
+        """The biased network, its features of all training images, and the network."""
+        first = Stage(
+            "biased",
+            self.update_biased,
+            share=self.hparams.share,
+            streams={MAIN: StreamRequest()},
+            validate=self.predict_biased,
+        )
+        return (first, Pass("bias_features", self.look, self.keep), Stage(MAIN, self.update))
+
+    def update_biased(self, batch: Batch) -> Mapping[str, Tensor]:
+        """A step of the biased network."""
+
+        def objective(part: Batch) -> dict[str, Objective]:
+            logits = self.predict_biased(part.x)
+            self.observe(logits, part.y)
+            return {"biased": (self.task.loss(logits, part.y), self.biased.parameters())}
+
+        gradients, terms = self.grads(batch, objective)
+        self.apply_gradients(gradients)
+        return {"classification": terms["biased"]}
+
+    def predict_biased(self, x: Tensor) -> Tensor:
+        """Logits of the biased network."""
+        logits: Tensor = self.biased(x)
+        return logits
+
+    def look(self, batch: Batch) -> Mapping[str, Tensor]:
+        features = functional.normalize(at_least_fp32(self.biased.features(batch.x)), dim=1)
+        return {"features": features, "y": batch.y}
+
+    def keep(self, found: Mapping[str, Tensor]) -> None:
+        self.bias_features.copy_(found["features"])
+        self.unlikeness.copy_(unlikeness(self.bias_features, found["y"], self._classes))
+        self.release("biased")
+
+    @property
+    def drawn(self) -> Tensor:
+        """How often each training image is drawn, in proportion [num_examples]."""
+        return self.unlikeness.clamp_max(self.hparams.ratio * self.unlikeness.min())
+
+    def weights(self, pairs: Batch) -> Tensor:
+        """Of pairs [N,N] of all processes' images: 1 - b_i.b_j of those of one class, 0 of an image with itself."""
+        assert pairs.index is not None
+        y, index = self.group.gather(pairs.y), self.group.gather(pairs.index)
+        b = self.bias_features[index]
+        apart = 1 - b @ b.T
+        return apart * ((y[:, None] == y[None, :]) & (index[:, None] != index[None, :]) & (apart > NOISE))
+
+    def per_example(self) -> Mapping[str, Tensor]:
+        return {"unlikeness": self.unlikeness}
