@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,26 @@ from biasbed.algorithms.relative_difficulty import RelativeDifficulty
 from biasbed.compute.distributed import Group
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import build
+from helpers import children
 from helpers.commands import ROOT
 from helpers.making import EXAMPLES, batch_for, make
-from helpers.runs import run_folders
+from helpers.runs import assert_equal, history, run_folders, weights
 
 SHADES = ["--suite", f"{ROOT}/tests/helpers/toy_suite.py:Shades", "--data.labels", "yes", "--tracking", "offline"]
+ENSEMBLE = [
+    "--hparams.models",
+    "2",
+    "--hparams.agreement",
+    "2",
+    "--hparams.share",
+    "0.25",
+    "--hparams.threshold",
+    "0.32",
+]
+
+
+def words(algorithm: str, *more: str) -> list[str]:
+    return ["train", *SHADES, "--backbone", "mlp", "--epochs", "4", "--algorithm", algorithm, *more]
 
 
 def tables(*steps: tuple[list[int], list[int], list[float], list[float]]) -> RelativeDifficulty:
@@ -180,8 +196,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         home = tmp_path_factory.mktemp("trained")
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("BIASBED_HOME", str(home))
-            words = ["train", *SHADES, "--backbone", "mlp", "--epochs", "4", "--algorithm", algorithm, *more]
-            assert cli.main(words) == 0
+            assert cli.main(words(algorithm, *more)) == 0
         return run_folders(home)[0]
 
     return train
@@ -189,8 +204,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.fixture(scope="module")
 def ensembled(trained: Callable[..., Path]) -> Path:
-    own = {"models": 2, "agreement": 2, "share": 0.25, "threshold": 0.32}
-    return trained("biasensemble", *(word for name, value in own.items() for word in (f"--hparams.{name}", str(value))))
+    return trained("biasensemble", *ENSEMBLE)
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -235,3 +249,34 @@ def test_what_decided_best_in_a_stage_is_kept_and_the_earlier_of_two_alike(train
     rates = [entry["metrics"]["first/accuracy/shades_val"] for entry in records(folder) if "stage" in entry]
     assert rates[0] == rates[1] > rates[2]
     assert torch.load(folder / "last.ckpt", weights_only=True)["algorithm"]["first.age"] == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "moment", "count"),
+    [
+        ("remembering", "step", 8),  # the best of its first stage lies behind it, in the second epoch's checkpoint
+        ("remembering", "saved", 3),
+        ("remembering", "stage", 1),
+        ("biasensemble", "step", 2),
+        ("biasensemble", "saved", 1),
+        ("biasensemble", "pass", 1),
+        ("biasensemble", "stage", 2),
+        ("biasensemble", "step", 5),
+        ("biasensemble", "pass", 2),
+        ("biasensemble", "step", 8),
+    ],
+)
+def test_killed_in_a_stage_whose_best_is_kept(
+    algorithm: str, moment: str, count: int, trained: Callable[..., Path], ensembled: Path, tmp_path: Path
+) -> None:
+    names = ("biasensemble", *ENSEMBLE) if algorithm == "biasensemble" else ("helpers.toys:Remembering",)
+    expected = ensembled if algorithm == "biasensemble" else trained(*names)
+    home = {"BIASBED_HOME": str(tmp_path)}
+    killed = children.run(words(*names), env=home, kill=(moment, count, "SIGKILL"))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    done = children.run(words(*names), env=home)
+    assert done.returncode == 0, done.stderr
+    (folder,) = run_folders(tmp_path)
+    assert_equal(weights(folder), weights(expected))
+    assert history(folder) == history(expected)
