@@ -143,7 +143,7 @@ def test_a_floor_power_is_its_law(low: float, high: float, base: int) -> None:
     smallest, largest = map(int, one.extremes)
     assert smallest == base**low
     assert largest == math.ceil(base**high) - 1
-    sampler = samplers.make_sampler("random", 3, False, lambda trial: trial.number)
+    sampler = samplers.by_name("random", 3, False, lambda trial: trial.number)
     study = optuna.create_study(sampler=sampler)
     drawn = [int(one.in_words(one.suggest(study.ask()))) for _ in range(1000)]
     for n in (smallest, smallest + 1, smallest + 4):

@@ -17,12 +17,13 @@ from biasbed.studies.display import Display
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.plan import standing
 from biasbed.studies.runner import Item
-from biasbed.studies.search import runs, trials
+from biasbed.studies.search import runs, stages, trials
 from biasbed.studies.search import storage as storages
 from biasbed.studies.search.liveness import SignsOfLife, signature
 from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.search import Search, Sweep
 from biasbed.studies.search.table import TrialNews, lines
+from biasbed.studies.table import Words
 from biasbed.tracking.folder import evaluations
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class TrialFeed:
                 def place(trial: FrozenTrial, study: Study = study) -> int:
                     return trials.place(trial, study.get_trials(deepcopy=False))
 
-                study.sampler = make_sampler(search.sampler, search.seed, search.space.is_conditional, place)
+                study.sampler = make_sampler(search, place)
                 study.pruner = make_pruner(search.pruner, search.run.total, search.run.cadence)
                 self.studies.append((search, study))
                 trials.release_dead(study, options.retries)
@@ -149,7 +150,7 @@ class TrialFeed:
         for search, study in self.studies:
             every = study.get_trials(deepcopy=False)
             states, taken = {trial.state.name for trial in every}, trials.taken(every)
-            if "WAITING" in states or taken < search.trials:
+            if "WAITING" in states or taken < stages.opened(search, every):
                 free.append((taken, search, study))
             self.is_open |= "RUNNING" in states  # whoever has it may die
         self.is_open |= bool(free)
@@ -163,13 +164,12 @@ class TrialFeed:
         trial.set_user_attr(trials.HOST, socket.gethostname())
         every = study.get_trials(deepcopy=False)
         place = trials.place(every[trial.number], every)
-        if trials.AGAIN not in trial.user_attrs and place >= search.trials:
-            trial.set_user_attr(trials.SURPLUS, True)  # another command took the last place
+        if trials.AGAIN not in trial.user_attrs and place >= stages.opened(search, every):
+            trial.set_user_attr(trials.SURPLUS, True)  # another command took the last place, of all or of a stage
             self._tell(trial, "FAIL")
             return None
         trial.set_user_attr(trials.PLACE, place)
-        is_given = trials.DEFAULT in trial.user_attrs and not search.default.is_inside
-        words = search.default.words if is_given else search.space.suggest(trial)
+        words = self._words(search, trial, place, every)
         earlier = next((t for t in trials.ended_well(every) if search.settings(t) == words), None)
         if earlier is not None:
             self._as_before(trial, earlier)
@@ -186,6 +186,19 @@ class TrialFeed:
         if run_id is not None:
             runs.end_open(run_id, run, self.say)
         return TrialItem(run=run, standing=standing(run, {}), search=search, trial=trial)
+
+    def _words(self, search: Search, trial: Trial, place: int, every: list[FrozenTrial]) -> Words:
+        """A trial's settings, of those that are searched over."""
+        if trials.DEFAULT in trial.user_attrs:  # also where it lies outside of the space
+            if search.default.is_inside:
+                search.space.suggest(trial)
+            return search.default.words
+        stage = stages.stage_at(search, place)
+        if trials.GIVEN not in trial.user_attrs and len(search.stages) > 1:
+            given = stages.given(search, stage, every) or stages.NOTHING
+            trial.set_user_attr(trials.GIVEN, given.plain())
+        own = stage.space.suggest(trial)
+        return search.in_order({**trial.user_attrs.get(trials.GIVEN, {}).get("words", {}), **own})
 
     def _as_before(self, trial: Trial, earlier: FrozenTrial) -> None:
         """What an earlier trial with equal parameters came to: nothing is trained twice."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from optuna import pruners, samplers
@@ -10,11 +10,14 @@ from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 
 from biasbed import record
+from biasbed.studies.search.stages import IN_ORDER, Stage
 
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
+
+    from biasbed.studies.search.search import Search
 
 STARTUP = 10  # trials that are drawn at random before a model of the others is worth anything
 PRUNE_AFTER = 5  # trials that end by themselves before any is pruned (Optuna's default)
@@ -72,17 +75,17 @@ def _key(*parts: int | str) -> int:
     return int(record.digest(list(parts)), 16) % 2**32
 
 
-class _Drawn:
-    """A study, or its storage, without the trials that ended and have no parameters."""
+class _Seen:
+    """A study, or its storage, with some of its trials alone."""
 
-    def __init__(self, whole: Any) -> None:
-        self.whole = whole
+    def __init__(self, whole: Any, keep: Callable[[FrozenTrial], bool]) -> None:
+        self.whole, self.keep = whole, keep
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.whole, name)
         if name in ("get_trials", "_get_trials", "get_all_trials"):
-            return lambda *given, **named: [t for t in found(*given, **named) if t.params or not t.state.is_finished()]
-        return _Drawn(found) if name == "_storage" else found
+            return lambda *given, **named: list(filter(self.keep, found(*given, **named)))
+        return _Seen(found, self.keep) if name == "_storage" else found
 
 
 def drawn(study: Study) -> Study:
@@ -90,10 +93,72 @@ def drawn(study: Study) -> Study:
 
     From a trial without parameters Optuna's samplers conclude that the space is empty.
     """
-    return cast("Study", _Drawn(study))
+    return cast("Study", _Seen(study, lambda trial: bool(trial.params) or not trial.state.is_finished()))
 
 
-def make_sampler(name: str, seed: int, is_conditional: bool, place: Callable[[FrozenTrial], int]) -> BaseSampler:
+class Staged(BaseSampler):
+    """Draws the trials of each stage of a search by a sampler that sees no others: they have other parameters."""
+
+    def __init__(
+        self, parts: Sequence[tuple[Stage, BaseSampler]], place: Callable[[FrozenTrial], int]
+    ) -> None:
+        """parts: the stages in order, and what draws them. place: of a trial in its search."""
+        self.parts, self.place = parts, place
+        self.stage, self.inner = parts[0]
+
+    def _seen(self, study: Study) -> Study:
+        """The stage's trials. Those that are running have a place, but perhaps none that is noted."""
+        here = range(self.stage.first, self.stage.end)
+        return cast("Study", _Seen(study, lambda trial: self.place(trial) in here))
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        place = self.place(trial)
+        self.stage, self.inner = next((part for part in self.parts if place < part[0].end), self.parts[-1])
+        self.inner.before_trial(self._seen(study), trial)
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self.inner.infer_relative_search_space(self._seen(study), trial)
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        return self.inner.sample_relative(self._seen(study), trial, search_space)
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        return self.inner.sample_independent(self._seen(study), trial, param_name, param_distribution)
+
+
+class InOrder(samplers.RandomSampler):
+    """Takes the points of a stage as they stand; of several commands none takes another's.
+
+    Optuna's own for finite spaces may draw a point that another trial is just training, and leave one out for that.
+    """
+
+    def __init__(self, stage: Stage, place: Callable[[FrozenTrial], int]) -> None:
+        super().__init__(seed=0)
+        self.stage, self.place = stage, place
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        return self.stage.point(self.place(trial))[param_name]
+
+
+def make_sampler(search: Search, place: Callable[[FrozenTrial], int]) -> BaseSampler:
+    """What draws the trials of a search. place: of a trial in it."""
+
+    def of(stage: Stage) -> BaseSampler:
+        if stage.sampler == IN_ORDER:
+            return InOrder(stage, place)
+        return by_name(stage.sampler, search.seed, stage.space.is_conditional, place)
+
+    parts = [(stage, of(stage)) for stage in search.stages]
+    return parts[0][1] if len(parts) == 1 else Staged(parts, place)
+
+
+def by_name(name: str, seed: int, is_conditional: bool, place: Callable[[FrozenTrial], int]) -> BaseSampler:
     """The sampler of this name."""
 
     def make(key: int) -> BaseSampler:

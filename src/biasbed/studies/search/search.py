@@ -17,7 +17,7 @@ from biasbed.settings import nearest
 from biasbed.studies.cells import expand
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.plan import PlannedRun, runs_of
-from biasbed.studies.search import trials
+from biasbed.studies.search import stages, trials
 from biasbed.studies.search.space import Default, Parameters, Space, read_space
 from biasbed.studies.table import Words, methods
 from biasbed.suites import derived
@@ -46,7 +46,7 @@ class Search:
     unit: str  # of the metric
     maximize: bool
     is_oracle: bool  # the metric is one of test sets
-    trials: int
+    stages: tuple[stages.Stage, ...]  # one after the other
     sampler: str
     pruner: str
     default: Default  # the method's own settings
@@ -59,6 +59,11 @@ class Search:
     @property
     def seed(self) -> int:
         return self.run.seed
+
+    @property
+    def trials(self) -> int:
+        """How many it has."""
+        return self.stages[-1].end
 
     @property
     def cell(self) -> str:
@@ -78,7 +83,10 @@ class Search:
     def space_hash(self) -> str:
         """Of what is searched and how: the same in all repeats, and in all cells of one data set."""
         aside = ("sweep", "cell", "seed", "heartbeat")
-        return record.digest({name: value for name, value in self.description.items() if name not in aside})
+        said = {name: value for name, value in self.description.items() if name not in aside}
+        if [stage.sampler for stage in self.stages] == [self.sampler]:  # as it was before there were stages
+            said.pop("stages", None)
+        return record.digest(said)
 
     def trial(self, place: int) -> str:
         """What a trial is called among those of its method in its cell: `3`, or `r1-3` in repeat 1."""
@@ -86,11 +94,19 @@ class Search:
 
     def settings(self, trial: FrozenTrial) -> Words:
         """Its settings, of those that are searched over, as the words of a command line."""
-        return self.default.words if trials.DEFAULT in trial.user_attrs else self.space.words(trial.params)
+        if trials.DEFAULT in trial.user_attrs:
+            return self.default.words
+        return self.in_order({**stages.given_to(trial).words, **self.space.words(trial.params)})
 
     def parameters(self, trial: FrozenTrial) -> Parameters:
         """The same as Optuna has them, so far as they lie in the space."""
-        return self.default.parameters if trials.DEFAULT in trial.user_attrs else trial.params
+        if trials.DEFAULT in trial.user_attrs:
+            return self.default.parameters
+        return {**stages.given_to(trial).parameters, **trial.params}
+
+    def in_order(self, words: Words) -> Words:
+        """These settings as the space has them in order."""
+        return {name: words[name] for name in self.space.names if name in words}
 
     def planned(self, words: Words, place: int, launcher: Launcher) -> PlannedRun:
         """The training of a trial. words: its own settings. UsageError where they don't fit together."""
@@ -191,9 +207,13 @@ def _searches_of(
     job, runs = runs_of(words, range(options.seed, options.seed + repeats), launcher)
     metric, maximize = choose_objective(options.objective, objectives(job), job.protocol.monitor, options.oracle)
     default = space.default(job.config)
-    if options.settled("sampler") == "brute_force" and not space.is_finite:
+    sampler, asked = str(options.settled("sampler")), int(options.settled("trials"))
+    if sampler == "brute_force" and not space.is_finite:
         raise UsageError("sampler=brute_force needs a finite space: whole numbers, choices, or steps")
-    number, messages = _number_of_trials(int(options.settled("trials")), space, default)
+    try:
+        planned, messages = stages.planned(space, default, SEARCHES[options.search].stages, sampler, asked)
+    except UsageError as error:
+        raise UsageError(f"search={options.search}: {error}") from None
     found = []
     for repeat, run in enumerate(runs):
         parts = (options.study, job.algorithm, job.cell, f"r{repeat}" if repeats > 1 else "")
@@ -209,24 +229,14 @@ def _searches_of(
             unit=derived.unit(job.protocol, metric),
             maximize=maximize,
             is_oracle=metric.startswith("test/"),
-            trials=number,
-            sampler=str(options.settled("sampler")),
+            stages=planned,
+            sampler=sampler,
             pruner=str(options.settled("pruner")),
             default=default,
             description={},
         )
         found.append(dataclasses.replace(search, description=_description(search, job, options.heartbeat)))
     return job.config, found, messages
-
-
-def _number_of_trials(asked: int, space: Space, default: Default) -> tuple[int, list[str]]:
-    """How many there can be, and what is said where those are fewer: a finite space has so many points."""
-    points = space.points(at_most=asked)
-    number = points if default.is_inside else points + 1  # the default is none of them
-    if number >= asked:
-        return asked, []
-    besides = "" if default.is_inside else " besides its default"
-    return number, [f"its space has {points} points only{besides}, so it has {number} trials"]
 
 
 def _description(search: Search, job: Job, heartbeat: int) -> Mapping[str, Any]:
@@ -243,6 +253,7 @@ def _description(search: Search, job: Job, heartbeat: int) -> Mapping[str, Any]:
         "settings": {**settings, "protocol": job.protocol.hash, "data": job.fingerprint},
         "sampler": search.sampler,
         "pruner": search.pruner,
+        "stages": "; then ".join(stage.title for stage in search.stages),
         "seed": search.seed,
         "heartbeat": heartbeat,
         **({"cell": cell} if cell else {}),

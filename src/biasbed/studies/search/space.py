@@ -161,7 +161,7 @@ class Space:
         """A trial's settings, as the words of a command line."""
         words: dict[str, str] = {}
         for dimension in self.dimensions:
-            if _exists(dimension, words):
+            if exists(dimension, words):
                 words[dimension.name] = dimension.in_words(dimension.suggest(trial))
         return words
 
@@ -175,7 +175,7 @@ class Space:
         words: dict[str, str] = {}
         inside: dict[str, Value] = {}
         for one in self.dimensions:
-            if _exists(one, words):
+            if exists(one, words):
                 value = one.holds(values[one.name], known[one.name])
                 words[one.name] = word(values[one.name]) if value is None else one.in_words(value)
                 inside |= {} if value is None else {one.name: value}
@@ -190,7 +190,7 @@ class Space:
         if index == len(self.dimensions):
             return 1
         dimension = self.dimensions[index]
-        if not _exists(dimension, words):
+        if not exists(dimension, words):
             return self._count(index + 1, words, at_most)
         total = 0
         for value in dimension.values():
@@ -203,7 +203,8 @@ class Space:
         return {dimension.name: dimension.plain() for dimension in self.dimensions}
 
 
-def _exists(dimension: Dimension, words: Words) -> bool:
+def exists(dimension: Dimension, words: Words) -> bool:
+    """Whether a setting is one of a point that has these words of settings further up."""
     return all(words.get(name) in allowed for name, allowed in dimension.when.items())
 
 

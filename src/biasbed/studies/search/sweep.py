@@ -22,6 +22,7 @@ from biasbed.studies.search import storage as storages
 from biasbed.studies.search.feed import TrialFeed
 from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.search import Sweep, make_sweep
+from biasbed.studies.search.stages import Stage
 from biasbed.studies.search.table import lines
 from biasbed.system.files import write_whole
 from biasbed.tracking.server import resolve_uri
@@ -65,10 +66,14 @@ def _dry_run(plan: Sweep, url: str, options: SweepOptions) -> list[str]:
         found = [SearchState(search, ()) for search in plan.searches]
     shown = []
     for one in found:
-        space = ", ".join(one.search.space.names)
-        how = f"{one.search.sampler}, {one.search.pruner} pruner, seed {one.search.seed}"
+        space = "; then, with the best of these, ".join(map(_stage, one.search.stages))
+        how = f"{one.search.pruner} pruner, seed {one.search.seed}"
         shown.append(f"{one.search.title}: {space}; {how}; {one.search.metric}")
     return [*shown, *lines(plan.study, found, plan.workers), f"{plan.workers} at a time; storage {storages.shown(url)}"]
+
+
+def _stage(stage: Stage) -> str:
+    return f"{stage.title}: {stage.trials} trials"
 
 
 class SweepRun:

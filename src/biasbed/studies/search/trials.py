@@ -26,6 +26,7 @@ SURPLUS = "surplus"  # two commands took the last place: this one came second, a
 COMMAND = "command"  # signature of the process that has it
 HOST = "host"
 FOLDER, RUN_ID, ERROR = "folder", "run_id", "error"
+GIVEN = "given"  # what it has of settings that its stage does not search
 EQUAL = "equal"  # number of an earlier trial with the same parameters, whose training it shares
 
 
@@ -70,9 +71,12 @@ def ended_well(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def best(trials: Iterable[FrozenTrial], maximize: bool) -> FrozenTrial | None:
-    """The complete trial with the best value, of several the first."""
+    """The complete trial with the best value, of several the first of these, in the order of their places.
+
+    Not by Optuna's numbers: a trial that was cut off has a later one, and may not lose a tie by that.
+    """
     complete = [trial for trial in trials if trial.state.name == "COMPLETE" and trial.value is not None]
-    return max(complete, key=lambda t: ((t.value or 0.0) * (1 if maximize else -1), -t.number), default=None)
+    return max(complete, key=lambda t: (t.value or 0.0) * (1 if maximize else -1), default=None)
 
 
 # --- once more --------------------------------------------------------------------------------------------------------
@@ -85,7 +89,7 @@ def queue_again(study: Study, trial: FrozenTrial, deaths: int, limit: int) -> bo
 
     if deaths > limit:
         return False
-    kept = {name: trial.user_attrs[name] for name in (DEFAULT,) if name in trial.user_attrs}
+    kept = {name: trial.user_attrs[name] for name in (DEFAULT, GIVEN) if name in trial.user_attrs}
     study.add_trial(
         create_trial(
             state=TrialState.WAITING,

@@ -1,0 +1,217 @@
+"""Searches of two stages: learning rates, then the method's own settings at the best one, however often it is cut."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from biasbed import record
+from biasbed.options import SweepOptions
+from biasbed.studies.search.feed import TrialFeed
+from biasbed.studies.search.results import SearchState
+from biasbed.studies.search.stages import given_to
+from biasbed.studies.table import read_table
+from biasbed.system.processes import Interrupted
+from helpers.fake_trials import Bed, FakeTrials, feed_of, finish
+
+RATES = "optim.lr: {distribution: categorical, choices: [0.01, 0.1, 1.0]}\n"
+OWN = "hparams.layers: {distribution: int, low: 0, high: 2}\n"
+TWO: dict[str, Any] = {"search": "two_stage", "trials": "auto", "pruner": "auto", "algorithms": ("infodrop",)}
+
+
+def worth(words: Mapping[str, str]) -> float:
+    """Best at a rate of 1 and two layers; the rate alone decides before."""
+    return {"0.01": 0.2, "0.1": 0.3, "1.0": 0.4}[words.get("optim.lr", "0.1")] + 0.1 * int(words["hparams.layers"])
+
+
+def level(words: Mapping[str, str]) -> float:
+    return 0.5
+
+
+@pytest.fixture
+def staged(bed: Bed) -> Bed:
+    bed.space.write_text(OWN + RATES)
+    return bed
+
+
+def found(feed: TrialFeed) -> SearchState:
+    return feed.found()[0]
+
+
+def settings(one: SearchState) -> list[tuple[str, str]]:
+    """Of every trial in the order of places: rate and layers."""
+    every = [one.settings(trial) for trial in one.outcomes.values()]
+    return [(words["optim.lr"], words["hparams.layers"]) for words in every]
+
+
+def test_the_rate_first_then_the_others_at_the_best_rate(staged: Bed) -> None:
+    launcher = FakeTrials(value=worth)
+    one = found(staged.work(launcher, **TWO))
+    # The default first, the other rates as they stand, then the method's own in order at the best rate.
+    assert settings(one) == [("0.1", "0"), ("0.01", "0"), ("1.0", "0"), ("1.0", "0"), ("1.0", "1"), ("1.0", "2")]
+    assert one.search.trials == 6
+    assert one.best is one.outcomes[5]
+    # What won the first stage is a point of the second: it is not trained twice.
+    assert launcher.started == [f"infodrop-trial{place}" for place in (0, 1, 2, 4, 5)]
+    assert len({command.log.parent for command in launcher.commands}) == 5
+    assert {"optim.lr": "1.0", "hparams.layers": "2"}.items() <= launcher.commands[-1].words.items()
+
+
+def test_what_is_equal_goes_to_the_earlier(staged: Bed) -> None:
+    """To the default's rate; also where the default was cut off, so that its second attempt is Optuna's last."""
+    for name, outcomes in (("whole", {}), ("cut", {"infodrop-trial0": ["signal"]})):
+        one = Bed(staged.image_root, staged.home.with_name(name), staged.space)
+        launcher = FakeTrials(outcomes, value=level)
+        if outcomes:
+            with pytest.raises(Interrupted):
+                one.work(launcher, **TWO, workers=2)
+        done = found(one.work(launcher, **TWO))
+        assert {rate for rate, _ in settings(done)[3:]} == {"0.1"}
+        assert done.best is done.outcomes[0]
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_cut_off_anywhere_it_ends_as_if_it_had_not_been(staged: Bed, place: int) -> None:
+    launcher = FakeTrials({f"infodrop-trial{place}": ["signal"]}, value=worth)
+    if place == 3:  # equal to an earlier one: never started
+        feed = finish(staged.begin(launcher, **TWO))
+    else:
+        with pytest.raises(Interrupted):
+            staged.work(launcher, **TWO)
+        feed = staged.work(launcher, **TWO)
+    one = found(feed)
+    assert settings(one) == [("0.1", "0"), ("0.01", "0"), ("1.0", "0"), ("1.0", "0"), ("1.0", "1"), ("1.0", "2")]
+    assert one.best is one.outcomes[5]
+    assert len({command.log.parent for command in launcher.commands}) == 5
+    assert len(launcher.started) == 5 + (place != 3)
+
+
+def test_killed_between_the_stages(staged: Bed) -> None:
+    launcher = FakeTrials(value=worth)
+    runner = staged.begin(launcher, **TWO)
+    feed = feed_of(runner)
+    while len(launcher.started) < 3 or not all(t.state.is_finished() for t in found(feed).every):
+        runner.step() if hasattr(runner, "step") else None
+        break
+    runner.stop()
+    feed.release()
+    assert found(staged.work(launcher, **TWO)).search.trials == 6
+
+
+def test_a_stage_waits_for_all_before_it(staged: Bed) -> None:
+    """With many workers, too; and what a stage was given stays, though a trial before it is tried again, and better."""
+    launcher = FakeTrials({"infodrop-trial2": ["fail"] * 3}, value=worth)
+    one = found(staged.work(launcher, **TWO, workers=4))
+    assert [trial.state.name for trial in one.outcomes.values()].count("FAIL") == 1
+    assert {rate for rate, _ in settings(one)[3:]} == {"0.1"}
+    again = FakeTrials(value=worth)
+    one = found(staged.work(again, **TWO))
+    assert again.started == ["infodrop-trial2"]
+    assert {rate for rate, _ in settings(one)[3:]} == {"0.1"}
+    assert one.best is one.outcomes[5]  # 0.1 and two layers: 0.5
+
+
+def test_without_a_complete_trial_there_is_no_second_stage(staged: Bed) -> None:
+    launcher = FakeTrials({f"infodrop-trial{place}": ["fail"] * 3 for place in range(3)}, value=worth)
+    one = found(staged.work(launcher, **TWO))
+    assert len(one.outcomes) == 3
+    assert one.best is None
+
+
+def test_a_method_without_settings_of_its_own_has_one_stage(bed: Bed) -> None:
+    bed.space.write_text(RATES)
+    launcher = FakeTrials(value=lambda words: worth({**words, "hparams.layers": "0"}))
+    one = found(bed.work(launcher, **{**TWO, "algorithms": ("erm",)}, workers=3))
+    assert [trial.params["optim.lr"] for trial in one.outcomes.values()] == ["0.1", "0.01", "1.0"]
+    assert len(launcher.started) == 3
+
+
+def test_an_infinite_stage_is_drawn_as_often_as_asked(staged: Bed) -> None:
+    staged.space.write_text(RATES + "hparams.layers: {distribution: intlog, low: 1, high: 64}\noptim.momentum: "
+                            "{distribution: uniform, low: 0.5, high: 0.99}\n")
+    drawn = []
+    for sampler in ("auto", "tpe"):
+        one = Bed(staged.image_root, staged.home.with_name(sampler), staged.space)
+        launcher = FakeTrials(value=lambda words: float(words.get("optim.lr", "0.1")) / 2)
+        done = found(one.work(launcher, **{**TWO, "trials": 6, "sampler": sampler}))
+        assert done.search.trials == 9
+        assert [given_to(trial).words for trial in done.outcomes.values()][3:] == [{"optim.lr": "1.0"}] * 6
+        drawn.append([trial.params for trial in done.outcomes.values()][3:])
+    assert len({str(params) for params in drawn[0]}) == 6
+    assert all(set(params) == {"hparams.layers", "optim.momentum"} for params in drawn[0] + drawn[1])
+
+
+def test_from_start_to_winners(
+    staged: Bed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launcher = FakeTrials(value=worth)
+    flags = {"algorithms": "infodrop", "search": "two_stage", "study": "mine", "pruner": "none"}
+    assert staged.run(launcher, monkeypatch, **flags, dry_run="yes") == 0
+    printed = capsys.readouterr().out
+    assert "optim.lr (in order): 3 trials; then, with the best of these, hparams.layers (in order): 3 trials" in printed
+    assert "mine: 6 trials: 0 complete" in printed
+    assert not staged.home.exists()
+
+    assert staged.run(launcher, monkeypatch, **flags) == 0
+    assert "infodrop: 6 trials: 6 complete" in capsys.readouterr().out
+    folder = staged.home / "studies" / "mine"
+    rows = list(csv.DictReader((folder / "trials.csv").open()))
+    assert [(row["optim.lr"], row["hparams.layers"]) for row in rows][3:] == [("1.0", str(n)) for n in range(3)]
+    assert rows[3]["equal_to"] == "2"
+    assert read_table(str(folder / "winners.yaml")).rows["infodrop"] == {
+        **{"algorithm": "infodrop", "hparams.layers": "2", "optim.lr": "1.0"}
+    }
+    tags = [json.loads(command.environment[record.GIVEN_TAGS]) for command in launcher.commands]
+    assert len({own[record.SPACE] for own in tags}) == 1
+
+    for changed, message in (
+        ({"search": "auto", "sampler": "random", "trials": "6"}, "the sweep was made with stages=optim.lr (in order)"),
+        ({"pruner": "median"}, "pruner=median: search=two_stage needs every trial's whole course"),
+        ({"optim.lr": "0.1"}, "optim.lr is searched over and given as optim.lr=0.1"),
+    ):
+        assert staged.run(launcher, monkeypatch, **{**flags, **changed}) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("space", "changed", "message"),
+    [
+        (OWN, {}, "search=two_stage: the space has no optim.lr, which this search begins with"),
+        (
+            RATES + "hparams.layers: {distribution: int, low: 0, high: 2, when: {optim.lr: 0.1}}\n",
+            {},
+            "hparams.layers: when optim.lr: it is searched in another stage",
+        ),
+        (
+            RATES + "optim.momentum: {distribution: uniform, low: 0.5, high: 0.99}\n",
+            {"sampler": "brute_force"},
+            "sampler=brute_force needs a finite space",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_a_line(
+    bed: Bed,
+    space: str,
+    changed: dict[str, str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bed.space.write_text(space)
+    flags = {"algorithms": "infodrop", "search": "two_stage", **changed}
+    assert bed.run(FakeTrials(), monkeypatch, **flags) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_what_the_search_stands_for() -> None:
+    options = SweepOptions(search="two_stage")
+    found = [options.settled(name) for name in ("sampler", "pruner", "trials", "repeats")]
+    assert found == ["random", "none", 10, 1]
