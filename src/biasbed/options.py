@@ -219,14 +219,18 @@ class SweepOptions(StudyOptions):
     suite: str = setting(Config.suite, "protocol: demo, folders, domains, biasbed, or <file>.py:<Class> of your own")
     algorithms: tuple[str, ...] = setting(("erm",), "methods, separated by commas: each is searched by itself")
     test_domains: str = setting("auto", HELD_OUT_HELP)
-    trials: int | Auto = setting("auto", "trainings per method, cell and repeat (auto: 20; two_stage: at most 10 per stage)")
+    trials: int | Auto = setting(
+        "auto", "trainings per method, cell and repeat (auto: 20; two_stage: at most 10 per stage)"
+    )
     repeats: int | Auto = setting("auto", "times that the search is made, with other seeds (auto: 1; domainbed 3)")
     search: Literal["auto", "domainbed", "two_stage"] = setting(
         "auto",
         "domainbed: its random search of 20 trials, three times; two_stage: learning rates, then the method's own "
         "settings at the best one",
     )
-    sampler: Samplers | Auto = setting("auto", "how the next parameters are chosen (auto: tpe; domainbed, two_stage: random)")
+    sampler: Samplers | Auto = setting(
+        "auto", "how the next parameters are chosen (auto: tpe; domainbed, two_stage: random)"
+    )
     pruner: Pruners | Auto = setting("auto", "which trials are ended early (auto: median; domainbed, two_stage: none)")
     space: str = setting(
         "auto", "search space, a YAML (auto: <suite>/<data set>/<algorithm>.yaml, <suite>/.. or .. in sweeps/spaces/)"

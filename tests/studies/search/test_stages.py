@@ -11,12 +11,13 @@ import pytest
 
 from biasbed import record
 from biasbed.options import SweepOptions
+from biasbed.studies.search import stages
 from biasbed.studies.search.feed import TrialFeed
 from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.stages import given_to
 from biasbed.studies.table import read_table
 from biasbed.system.processes import Interrupted
-from helpers.fake_trials import Bed, FakeTrials, feed_of, finish
+from helpers.fake_trials import Bed, FakeTrials, finish
 
 RATES = "optim.lr: {distribution: categorical, choices: [0.01, 0.1, 1.0]}\n"
 OWN = "hparams.layers: {distribution: int, low: 0, high: 2}\n"
@@ -90,16 +91,14 @@ def test_cut_off_anywhere_it_ends_as_if_it_had_not_been(staged: Bed, place: int)
     assert len(launcher.started) == 5 + (place != 3)
 
 
-def test_killed_between_the_stages(staged: Bed) -> None:
+def test_ended_between_the_stages(staged: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = FakeTrials(value=worth)
-    runner = staged.begin(launcher, **TWO)
-    feed = feed_of(runner)
-    while len(launcher.started) < 3 or not all(t.state.is_finished() for t in found(feed).every):
-        runner.step() if hasattr(runner, "step") else None
-        break
-    runner.stop()
-    feed.release()
-    assert found(staged.work(launcher, **TWO)).search.trials == 6
+    with monkeypatch.context() as patched:
+        patched.setattr(stages, "opened", lambda search, every: search.stages[0].end)
+        assert len(found(staged.work(launcher, **TWO)).outcomes) == 3
+    one = found(staged.work(launcher, **TWO))
+    assert settings(one)[3:] == [("1.0", "0"), ("1.0", "1"), ("1.0", "2")]
+    assert launcher.started == [f"infodrop-trial{place}" for place in (0, 1, 2, 4, 5)]
 
 
 def test_a_stage_waits_for_all_before_it(staged: Bed) -> None:
@@ -131,8 +130,8 @@ def test_a_method_without_settings_of_its_own_has_one_stage(bed: Bed) -> None:
 
 
 def test_an_infinite_stage_is_drawn_as_often_as_asked(staged: Bed) -> None:
-    staged.space.write_text(RATES + "hparams.layers: {distribution: intlog, low: 1, high: 64}\noptim.momentum: "
-                            "{distribution: uniform, low: 0.5, high: 0.99}\n")
+    momentum = "optim.momentum: {distribution: uniform, low: 0.5, high: 0.99}\n"
+    staged.space.write_text(RATES + OWN + momentum)
     drawn = []
     for sampler in ("auto", "tpe"):
         one = Bed(staged.image_root, staged.home.with_name(sampler), staged.space)

@@ -99,9 +99,7 @@ def drawn(study: Study) -> Study:
 class Staged(BaseSampler):
     """Draws the trials of each stage of a search by a sampler that sees no others: they have other parameters."""
 
-    def __init__(
-        self, parts: Sequence[tuple[Stage, BaseSampler]], place: Callable[[FrozenTrial], int]
-    ) -> None:
+    def __init__(self, parts: Sequence[tuple[Stage, BaseSampler]], place: Callable[[FrozenTrial], int]) -> None:
         """parts: the stages in order, and what draws them. place: of a trial in its search."""
         self.parts, self.place = parts, place
         self.stage, self.inner = parts[0]
