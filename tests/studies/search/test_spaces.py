@@ -73,6 +73,20 @@ def test_the_space_of_suite_and_data_set_wins(tmp_path: Path, monkeypatch: pytes
     assert low_of("demo", train="stylized") == 0.01
 
 
+def test_a_suite_s_optimizer_is_searched_in_place_of_the_methods_own(tmp_path: Path) -> None:
+    def space_of(algorithm: str, **more: str) -> Space:
+        return read_space("auto", {**words(algorithm, **more), "suite": "debiasing"})
+
+    for algorithm, own in (("lff", ("hparams.q", "hparams.alpha")), ("erm", ()), ("padain", ("hparams.p",))):
+        assert space_of(algorithm).names == ("optim.lr", *own)
+    rates = {"resnet10": ("0.001", "0.0001", "1e-05"), "mlp": ("0.01", "0.001", "0.0001")}
+    for backbone, choices in rates.items():
+        assert space_of("erm", backbone=backbone).dimensions[0].choices == choices
+    assert space_of("erm", train="colored_mnist_10", data_dir=str(tmp_path)).dimensions[0].choices == rates["mlp"]
+    given = read_space(write(tmp_path, WITHOUT_NESTEROV), {**words("infodrop"), "suite": "debiasing"})
+    assert "optim.momentum" in given.names, "a file of one's own is taken as it is"
+
+
 def test_spaces_lie_under_suites() -> None:
     for path in (ROOT / "sweeps" / "spaces").rglob("*.yaml"):
         where = path.relative_to(ROOT / "sweeps" / "spaces").parts[:-1]

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from biasbed import algorithms, suites
+from biasbed import algorithms, record, suites
 from biasbed.config import Config
 from biasbed.datasets import of_domains
 from biasbed.errors import UsageError
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from optuna import Trial
 
 EVERY_METHOD = "every_method"  # of a suite: what is searched over whatever the method
+OPTIMIZER = "optimizer"  # of a suite: what is searched over of `optim`, in place of what the methods' own files say
 SPACES = Path(__file__).resolve().parents[2] / "sweeps" / "spaces"
 
 RANGES = {"uniform": ("low", "high", "step"), "loguniform": ("low", "high")}
@@ -218,15 +219,26 @@ def read_space(name: str, words: Words) -> Space:
     """
     paths = _included(words) if name == "auto" else [Path(name).expanduser()]
     base = resolve(words)
+    paths = [*_optimizer(words, base.backbone), *paths] if name == "auto" else paths
     entries: dict[Any, Any] = {}
     for path in paths:
         content = strict_yaml.read(path, "space")
         try:
-            entries |= _entries(content)
+            found = _entries(content)
+            if paths[0].stem == OPTIMIZER and path != paths[0]:
+                found = {key: entry for key, entry in found.items() if not str(key).startswith("optim.")}
+            entries |= found
             space = _space(entries, base, words)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
     return space
+
+
+def _optimizer(words: Words, backbone: str) -> list[Path]:
+    """The suite's own file for the optimizer, if it has one: of those for this network and for all the first."""
+    suite = SPACES / suites.identifier(words["suite"])
+    files = (folder / f"{OPTIMIZER}.yaml" for folder in (suite / record.slug(backbone), suite))
+    return [path for path in files if path.exists()][:1]
 
 
 def _included(words: Words) -> list[Path]:

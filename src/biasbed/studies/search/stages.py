@@ -1,9 +1,9 @@
 """The stages of a search: some settings are searched first, then others, with what has won so far.
 
 A stage has places of its own in the search. It begins when every trial before it has ended. Its trials have of what it
-does not search the settings of the best trial before, of several the earliest; those of the first stage the method's own.
-What the first trial of a stage was given counts for all of it: a trial before that failed and is tried again later may be
-better, and then wins by itself.
+does not search the settings of the best trial before, of several the earliest; those of the first stage the method's
+own. What the first trial of a stage was given counts for all of it: a trial before that failed and is tried again later
+may be better, and then wins by itself.
 """
 
 from __future__ import annotations
