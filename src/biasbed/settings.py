@@ -58,6 +58,12 @@ class Spec:
     bounds: Mapping[str, float]
     identity: bool
     later: bool
+    cell: bool
+
+    @property
+    def makes_cells(self) -> bool:
+        """Whether a study may be given several of what a training has one of: each is a cell."""
+        return self.cell and all(typing.get_origin(kind) is not tuple for kind in _alternatives(self.type))
 
 
 @functools.cache
@@ -81,7 +87,7 @@ def _specs(cls: Any) -> Mapping[str, Spec]:
             found |= {f"{field.name}.{n}": dataclasses.replace(s, name=f"{field.name}.{n}") for n, s in nested.items()}
         elif field.metadata:
             meta = field.metadata
-            told = {name: meta[name] for name in ("help", "bounds", "identity", "later")}
+            told = {name: meta[name] for name in ("help", "bounds", "identity", "later", "cell")}
             found[field.name] = Spec(field.name, kind, field.default, **told)
     return found
 
@@ -121,6 +127,8 @@ def check(spec: Spec, value: Any, prefix: str = "") -> Any:
         return _adapter(spec.type, tuple(spec.bounds.items())).validate_python(_from_word(spec.type, value))
     except ValidationError as error:
         message = " or ".join(dict.fromkeys(_problem(problem, spec.type) for problem in error.errors()))
+        if spec.makes_cells and "," in str(value):
+            message = "a training has one of these; several are for the cells of `benchmark` and `sweep`"
         raise UsageError(f"{prefix}{spec.name}={value}: {message}{_nearest_word(spec.type, value)}") from None
 
 

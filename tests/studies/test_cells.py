@@ -8,6 +8,7 @@ import pytest
 
 from biasbed.errors import UsageError
 from biasbed.studies.cells import StudyCell, expand
+from biasbed.training.resolve import resolve
 from helpers.domain_tree import make_domains
 
 
@@ -47,6 +48,28 @@ def test_cells_have_settings_of_their_own(data: Path) -> None:
     assert found[0].words == {"train": "Toy", "test_domains": "art", "cell": "toy-art"}
     assert found[3].words == {**cells["other"], "cell": "other"}
     assert found[4].words == {**cells["rare"], "cell": "rare"}
+
+
+def test_several_of_what_a_training_has_one_of_are_cells() -> None:
+    """Severities, and data sets with them, in every combination; a setting that is a list anyway is one."""
+    found = expand({"suite": "debiasing", "data.severity": "0.5, 5"}, {})
+    assert found == (StudyCell("0.5", {"data.severity": "0.5"}), StudyCell("5", {"data.severity": "5"}))
+    both = expand({"suite": "debiasing", "train": "figures,bar", "data.severity": "1,5"}, {})
+    assert [cell.name for cell in both] == ["figures-1", "figures-5", "bar-1", "bar-5"]
+    assert both[1].words == {"train": "figures", "data.severity": "5"}
+    named = expand({"suite": "debiasing"}, {"hard": {"data.severity": "0.5,1"}, "easy": {"data.severity": "20"}})
+    assert [cell.words["cell"] for cell in named] == ["hard-0_5", "hard-1", "easy"]
+    domains = {"suite": "domains", "train": "Toy", "test_domains": "art,photo"}
+    assert expand(domains, {}) == (StudyCell("", {}),)
+    assert expand({"suite": "demo", "train": "a,b", "sets": "a,b"}, {}) == (StudyCell("", {}),)
+    for wrong, message in (("1,1", "data.severity: 1 is there twice"), ("1,", "there is nothing before or after")):
+        with pytest.raises(UsageError, match=message):
+            expand({"suite": "debiasing", "data.severity": wrong}, {})
+
+
+def test_a_training_has_one_severity() -> None:
+    with pytest.raises(UsageError, match=r"^data.severity=1,5: a training has one of these; several are for the cells"):
+        resolve({"suite": "debiasing", "data.severity": "1,5"})
 
 
 def test_cells_that_there_are_not_are_refused_in_one_line(data: Path) -> None:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from biasbed import suites
+from biasbed import record, suites
 from biasbed.errors import UsageError
 from biasbed.studies.table import Words, distinct
 from biasbed.training.resolve import resolve
@@ -32,25 +32,35 @@ def expand(words: Words, cells: Mapping[str, Words]) -> tuple[StudyCell, ...]:
     """A study's cells, in order. words: its general settings, the suite among them. cells: by the name that it gives.
 
     With `test_domains=each` a cell becomes one per domain of its data set, with `pairs` one per pair, with both words
-    all of these; no image is opened for that. Of a suite with domains, `train` may name several data sets: each is a
-    cell by itself. Raises UsageError where there are no domains, and where two cells come to one name.
+    all of these; no image is opened for that. Of a suite whose settings make cells (domains, severities), `train` and
+    each of these settings that a training has one of may name several: every combination is a cell by itself. Raises
+    UsageError where there are no domains, and where two cells come to one name.
     """
     found: list[StudyCell] = []
     for name, own in (cells or {"": {}}).items():
         both = {**words, **own}
-        data = _data_sets(both)
-        for train in data:
-            one = {**own, "train": train} if len(data) > 1 else own
-            first = filter(None, (name, train if len(data) > 1 else ""))
-            found += _expanded(name, "-".join(first), one, {**both, **one})
+        several = {setting: _parts(setting, both[setting]) for setting in _listed(both)}
+        for some in itertools.product(*several.values()):
+            one = {**own, **dict(zip(several, some, strict=True))}
+            found += _expanded(name, "-".join(filter(None, (name, *some))), one, {**both, **one})
     distinct([cell.name for cell in found], "cells")
     return tuple(found)
 
 
-def _data_sets(words: Words) -> list[str]:
-    """Those that a suite with domains trains on, one by one."""
-    has_domains = HELD_OUT in suites.REGISTRY.own_settings(suites.chosen(words)[0])
-    return words.get("train", "").split(",") if has_domains else [words.get("train", "")]
+def _listed(words: Words) -> list[str]:
+    """The settings of which several are named, and each is a cell; the data set first."""
+    own = suites.REGISTRY.own_settings(suites.chosen(words)[0])
+    several = ["train"] if any(spec.cell for spec in own.values()) else []
+    several += [name for name, spec in own.items() if spec.makes_cells]
+    return [name for name in several if "," in words.get(name, "")]
+
+
+def _parts(name: str, value: str) -> tuple[str, ...]:
+    """UsageError for one that is empty, or there twice."""
+    parts = [part.strip() for part in value.split(",")]
+    if not all(parts):
+        raise UsageError(f"{name}={value}: there is nothing before or after a comma")
+    return distinct(parts, name)
 
 
 def _expanded(given: str, name: str, own: Words, both: Words) -> Iterator[StudyCell]:
@@ -71,7 +81,7 @@ def _expanded(given: str, name: str, own: Words, both: Words) -> Iterator[StudyC
 
 
 def _named(given: str, name: str, own: Words) -> StudyCell:
-    return StudyCell(name, {**own, "cell": name} if given else own)
+    return StudyCell(name, {**own, "cell": record.slug(name)} if given else own)
 
 
 def _domains(words: Words) -> tuple[str, ...]:
