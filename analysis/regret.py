@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from biasbed import record
+from biasbed.analysis import criteria
 from biasbed.analysis.columns import Column, layout
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.scores import block_matrix, mean_matrix, published_means, run_table, score_table
@@ -43,6 +44,7 @@ class RuleScores:
     runs: pd.DataFrame | None  # scores.run_table
     scores: pd.DataFrame | None  # scores.score_table
     choices: pd.DataFrame | None = None  # select.choice_table
+    winners: criteria.Winners = criteria.NONE
     skipped: str = ""
     labels: str = ""  # that it looks at, besides the classes of validation images
 
@@ -105,7 +107,8 @@ def scores_under(
         why = f"{empty} cell(s) of its score table would be empty"
         return RuleScores(rule.name, rule.oracle, None, None, skipped=why)
     choices = choice_table(rule.name, rule.oracle, selected, sets, {run.id: run for run in runs})
-    return RuleScores(rule.name, rule.oracle, table, scores, choices, labels=" and ".join(rule.needs))
+    winners = criteria.winners(choices, rule, selected, sets, protocols)
+    return RuleScores(rule.name, rule.oracle, table, scores, choices, winners, labels=" and ".join(rule.needs))
 
 
 def choices(rules: Sequence[RuleScores]) -> pd.DataFrame:

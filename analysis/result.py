@@ -14,7 +14,7 @@ import pandas as pd
 
 import biasbed
 from biasbed import measures
-from biasbed.analysis import regret, scores, spread
+from biasbed.analysis import criteria, regret, scores, spread
 from biasbed.analysis.columns import Column, blocks, layout
 from biasbed.analysis.inputs import AnalysisInputs, gather
 from biasbed.analysis.runs.run import Collection, Run
@@ -119,6 +119,7 @@ class Analysis:
     not_applicable: Mapping[tuple[str, str], frozenset[str]]  # (algorithm, set) -> what the method lacks there
     absent: frozenset[tuple[str, str]]  # (algorithm, set) without a value, as runs are missing and that was accepted
     choices: pd.DataFrame  # select.choice_table: which run at which steps stands for what, under every rule
+    winners: criteria.Winners  # of a search: what every rule chose, and its test values
     daggers: frozenset[tuple[str, str]]  # (algorithm, set)
     comparisons: tuple[RankTests, ...]  # on all sets; then the strict setting where it differs
     evidence: PairwiseResults  # effects, further tests, stability and power
@@ -268,6 +269,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         not_applicable=lacking,
         absent=absent,
         choices=regret.choices(rules),
+        winners=criteria.together([rule.winners for rule in rules]),
         daggers=daggers,
         comparisons=comparisons,
         evidence=found,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from biasbed.analysis.columns import layout
 from biasbed.analysis.report import doubts, findings, groups, words
@@ -12,6 +13,9 @@ from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
 from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.statistics.friedman import RankTests
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 WIDTH = 100
 
@@ -31,7 +35,7 @@ def render(analysis: Analysis) -> str:
     if len(analysis.duplicates):
         parts.append("Finished runs that do not count\n" + _duplicates(analysis))
     parts += [_scores(analysis), *_averages(analysis)]
-    parts += _reproduction(analysis) + _regret(analysis)
+    parts += _reproduction(analysis) + _regret(analysis) + _criteria(analysis)
     parts += [_comparison(analysis, comparison) for comparison in analysis.comparisons]
     plan = doubts.planned(analysis)
     parts += ["Plan\n" + _wrapped(plan)] if plan else []
@@ -107,6 +111,26 @@ def _regret(analysis: Analysis) -> list[str]:
         f"Regret of selection rules, {words.unit(analysis)}: behind {words.oracle(analysis)}, "
         f"mean over {layout(analysis.sets).noun}s\n" + table(header, rows)
     ]
+
+
+def _criteria(analysis: Analysis) -> list[str]:
+    """What every rule's winners score in testing: the mean over methods."""
+    means = analysis.winners.means
+    if means.empty:
+        return []
+    shown = analysis.winners.digits
+    rows = [
+        [f"{row['dataset']} {row['rule']}{' (ORACLE)' if row['oracle'] else ''}"]
+        + [number(row[measure], digits) for measure, digits in shown.items()]
+        for row in means.sort_values("dataset", kind="stable", key=_order(analysis)).to_dict("records")
+    ]
+    title = f"Winners of the search by criterion: test values, mean over {means['num_algorithms'].iloc[0]} algorithms"
+    return [f"{title}\n" + table(["", *shown], rows)]
+
+
+def _order(analysis: Analysis) -> Callable[[pd.Series[str]], pd.Series[int]]:
+    """Columns as tables have them in order."""
+    return lambda names: names.map(analysis.set_names.index)
 
 
 def _cell(cell: Cell) -> str:

@@ -56,6 +56,7 @@ def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
     tables["rows.csv"] = (compared.rows(analysis), "what every algorithm is, with the settings in which they differ")
     if len(analysis.choices):
         tables["choices.csv"] = (analysis.choices, "which run every rule chose, and at which steps")
+    tables |= _criteria(analysis)
     if len(analysis.duplicates):
         duplicates = run_rows(analysis, analysis.duplicates)
         tables["duplicates.csv"] = (duplicates, "like runs.csv, of finished runs that do not count")
@@ -71,6 +72,19 @@ def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
     if not analysis.rule.oracle:
         return tables
     return {name: (_marked(frame), description) for name, (frame, description) in tables.items()}
+
+
+def _criteria(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
+    """What every selection rule chooses of a search; nothing without one."""
+    if analysis.winners.each.empty:
+        return {}
+    return {
+        "winners.csv": (
+            analysis.winners.each,
+            "the trial that every rule chose in each cell: its settings and all its test values",
+        ),
+        "criteria.csv": (analysis.winners.means, "the same as means over methods, a row per rule and set"),
+    }
 
 
 def _marked(frame: pd.DataFrame) -> pd.DataFrame:
