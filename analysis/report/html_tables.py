@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from biasbed.analysis.columns import blocks, layout
-from biasbed.analysis.report import described, doubts, groups, words
+from biasbed.analysis.report import criteria, described, doubts, groups, words
 from biasbed.analysis.report.cells import Links, ReportTable, TableCell, decimal, interval, p_entry, score, text
 from biasbed.analysis.report.findings import TEST_NAMES, procedure
 from biasbed.analysis.report.verdicts import Verdict, overturned, verdicts
@@ -32,8 +32,8 @@ def whole(analysis: Analysis, links: Links) -> Mapping[str, Any]:
         "card": card(analysis, links),
         "regret": regret(analysis, links),
         "gap": gap(analysis, links),
-        "criteria": criteria(analysis),
-        "winners": winners(analysis, links),
+        "criteria": criteria.means(analysis),
+        "winners": criteria.each(analysis, links),
         "skipped_rules": _skipped_rules(analysis),
         "power": power(analysis),
         "plan": plan(analysis),
@@ -193,45 +193,6 @@ def _skipped_rules(analysis: Analysis) -> list[str]:
     table = analysis.selection
     skipped = table[table["skipped"].fillna("") != ""]
     return [f"{rule}: not computed, {why}" for rule, why in zip(skipped["rule"], skipped["skipped"], strict=True)]
-
-
-def criteria(analysis: Analysis) -> ReportTable | None:
-    """What every rule's winners of a search score: the mean over methods (the Align-Conflict paper's table 4)."""
-    means, shown = analysis.winners.means, analysis.winners.digits
-    if means.empty:
-        return None
-    rows = [
-        (text(row["dataset"]), text(_rule(row)), *(decimal(row[measure], n) for measure, n in shown.items()))
-        for name in analysis.set_names
-        for row in means[means["dataset"] == name].to_dict("records")
-    ]
-    caption = (
-        f"Winners of the search by criterion: test values of what each rule chose, from the same trials; mean over "
-        f"{means['num_algorithms'].iloc[0]} algorithms."
-    )
-    caption += _labels_needed(analysis, dict.fromkeys(means["rule"]))
-    return ReportTable(caption, ("set", "criterion", *shown), tuple(rows), True, "criteria.csv")
-
-
-def winners(analysis: Analysis, links: Links) -> ReportTable | None:
-    """The trial that every rule chose, with its settings and test values."""
-    found = analysis.winners
-    if found.each.empty:
-        return None
-    rows = []
-    for row in found.each.sort_values(["dataset", "algorithm"], kind="stable").to_dict("records"):
-        settings = [f"{name}={row[name]}" for name in found.settings if row[name] and isinstance(row[name], str)]
-        trial = links.run(row["run_id"], f"trial {row['trial']}")
-        values = (decimal(row[measure], n) for measure, n in found.digits.items())
-        rows.append(
-            (text(row["dataset"]), text(row["algorithm"]), text(_rule(row)), trial, text(" ".join(settings)), *values)
-        )
-    head = ("set", "algorithm", "criterion", "trial", "settings", *found.digits)
-    return ReportTable("The trial that each criterion chose.", head, tuple(rows), True, "winners.csv")
-
-
-def _rule(row: Mapping[str, Any]) -> str:
-    return f"{row['rule']} (ORACLE)" if row["oracle"] else str(row["rule"])
 
 
 def gap(analysis: Analysis, links: Links) -> ReportTable | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import textwrap
-from typing import TYPE_CHECKING
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from biasbed.analysis.columns import layout
 from biasbed.analysis.report import doubts, findings, groups, words
