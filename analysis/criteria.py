@@ -66,7 +66,7 @@ def winners(
     protocols: Mapping[str, record.Protocol],
 ) -> Winners:
     """Of what a rule chose the trials of searches. choices: the same as `select.choice_table`."""
-    settings = [name for name in choices if name not in CHOICE_COLUMNS]
+    settings = [str(name) for name in choices if name not in CHOICE_COLUMNS]
     of_place = {(column.cell, column.entry.name): column for column in columns}
     rows = []
     names: dict[str, None] = {}
@@ -79,12 +79,11 @@ def winners(
         values = {measure: _value(chosen.history, one, choice.steps) for measure, one in columns_of.items()}
         names |= dict.fromkeys(values)
         digits |= {measure: one.digits for measure, one in columns_of.items() if one.higher_is_better}
-        first = {**{str(name): value for name, value in known.items()}, "labels": " and ".join(rule.needs)}
-        rows.append({**{name: first[name] for name in (*FIRST, *settings)}, **values})
+        rows.append({**known, "labels": " and ".join(rule.needs), **values})
     if not rows:
         return NONE
     frame = pd.DataFrame(rows).reindex(columns=[*FIRST, *settings, *names]).round(dict.fromkeys(names, DIGITS))
-    return Winners(frame, tuple(map(str, settings)), tuple(names), digits)
+    return Winners(frame, tuple(settings), tuple(names), digits)
 
 
 def together(found: Sequence[Winners]) -> Winners:

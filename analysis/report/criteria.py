@@ -48,5 +48,5 @@ def each(analysis: Analysis, links: Links) -> ReportTable | None:
     return ReportTable("The trial that each criterion chose.", head, tuple(rows), True, "winners.csv")
 
 
-def _rule(row: Mapping[str, Any]) -> str:
+def _rule(row: Mapping[Any, Any]) -> str:
     return f"{row['rule']} (ORACLE)" if row["oracle"] else str(row["rule"])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from biasbed import record
+from biasbed import cli, record
 from biasbed.options import SweepOptions
 from biasbed.studies.search import stages
 from biasbed.studies.search.feed import TrialFeed
@@ -17,7 +18,9 @@ from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.stages import given_to
 from biasbed.studies.table import read_table
 from biasbed.system.processes import Interrupted
+from helpers.commands import command_environment
 from helpers.fake_trials import Bed, FakeTrials, finish
+from helpers.runs import all_runs
 
 RATES = "optim.lr: {distribution: categorical, choices: [0.01, 0.1, 1.0]}\n"
 OWN = "hparams.layers: {distribution: int, low: 0, high: 2}\n"
@@ -208,6 +211,41 @@ def test_what_does_not_fit_is_refused_in_a_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_two_real_stages_in_two_severities(
+    tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the embedded data set: the second stage trains at the rate that won the first; nothing is trained again."""
+    monkeypatch.setenv("PYTHONPATH", command_environment()["PYTHONPATH"])
+    space = tmp_path / "space.yaml"
+    space.write_text(
+        "optim.lr: {distribution: categorical, choices: [0.001, 0.00001]}\n"
+        "hparams.q: {distribution: categorical, choices: [0.5, 0.7]}\n"
+    )
+    flags = {
+        **{"suite": "debiasing", "train": "figures", "data.severity": "5,50", "algorithms": "lff", "backbone": "mlp"},
+        **{"image_size": "12", "epochs": "1", "batch_size": "256", "search": "two_stage", "space": str(space)},
+        **{"device": "cpu", "log_model": "no", "study": "real", "output_dir": str(tmp_path / "home"), "workers": "2"},
+    }
+    words = ["sweep", *(word for name, value in flags.items() for word in (f"--{name}", value))]
+    assert cli.main(words) == 0
+    rows = list(csv.DictReader((tmp_path / "home" / "studies" / "real" / "trials.csv").open()))
+    assert [row["state"] for row in rows] == ["complete"] * 8
+    for severity in range(2):
+        first, second = rows[4 * severity :][:2], rows[4 * severity :][2:4]
+        won = max(first, key=lambda row: float(row["value"]))["optim.lr"]
+        assert {row["optim.lr"] for row in second} == {won}
+        assert [row["hparams.q"] for row in second] == ["0.5", "0.7"]
+        assert second[1]["equal_to"] != ""
+    runs = all_runs(tracking, kind="trial", study="real")
+    assert len(runs) == 6
+    assert cli.main(words) == 0
+    assert "nothing is left to train" in capsys.readouterr().err
+    assert len(all_runs(tracking, kind="trial", study="real")) == 6
+    table = read_table(str(tmp_path / "home" / "studies" / "real" / "winners.yaml"))
+    assert {cell.partition(".")[0] for cell in table.chosen["lff"]} == {"5", "50"}
 
 
 def test_what_the_search_stands_for() -> None:

@@ -111,10 +111,10 @@ def _parts(space: Space, firsts: Sequence[Sequence[str]]) -> list[Space]:
     parts: list[Space] = []
     left = space.dimensions
     for names in firsts:
-        if not (part := tuple(dimension for dimension in left if dimension.name in names)):
+        if not (own := tuple(dimension for dimension in left if dimension.name in names)):
             raise UsageError(f"the space has no {' or '.join(names)}, which this search begins with")
-        parts.append(Space(space.algorithm, part))
-        left = tuple(dimension for dimension in left if dimension not in part)
+        parts.append(Space(space.algorithm, own))
+        left = tuple(dimension for dimension in left if dimension not in own)
     parts += [Space(space.algorithm, left)] if left else []
     for part in parts:
         for dimension in part.dimensions:
