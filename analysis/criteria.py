@@ -79,7 +79,7 @@ def winners(
         values = {measure: _value(chosen.history, one, choice.steps) for measure, one in columns_of.items()}
         names |= dict.fromkeys(values)
         digits |= {measure: one.digits for measure, one in columns_of.items() if one.higher_is_better}
-        rows.append({**known, "labels": " and ".join(rule.needs), **values})
+        rows.append(known | {"labels": " and ".join(rule.needs), **values})
     if not rows:
         return NONE
     frame = pd.DataFrame(rows).reindex(columns=[*FIRST, *settings, *names]).round(dict.fromkeys(names, DIGITS))

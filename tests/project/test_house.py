@@ -59,7 +59,7 @@ FLOORS = (
     ("report",),
     ("result",),
     ("regret",),
-    ("inputs", "scores", "spread"),
+    ("criteria", "inputs", "scores", "spread"),
     ("selection",),
     ("runs",),
     ("columns",),

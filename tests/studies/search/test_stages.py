@@ -12,7 +12,7 @@ import pytest
 
 from biasbed import cli, record
 from biasbed.options import SweepOptions
-from biasbed.studies.search import stages
+from biasbed.studies.search import turns
 from biasbed.studies.search.feed import TrialFeed
 from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.stages import given_to
@@ -97,7 +97,7 @@ def test_cut_off_anywhere_it_ends_as_if_it_had_not_been(staged: Bed, place: int)
 def test_ended_between_the_stages(staged: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = FakeTrials(value=worth)
     with monkeypatch.context() as patched:
-        patched.setattr(stages, "opened", lambda search, every: search.stages[0].end)
+        patched.setattr(turns, "opened", lambda search, every: search.stages[0].end)
         assert len(found(staged.work(launcher, **TWO)).outcomes) == 3
     one = found(staged.work(launcher, **TWO))
     assert settings(one)[3:] == [("1.0", "0"), ("1.0", "1"), ("1.0", "2")]

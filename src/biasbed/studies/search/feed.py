@@ -17,11 +17,12 @@ from biasbed.studies.display import Display
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.plan import standing
 from biasbed.studies.runner import Item
-from biasbed.studies.search import runs, stages, trials
+from biasbed.studies.search import runs, trials, turns
 from biasbed.studies.search import storage as storages
 from biasbed.studies.search.liveness import SignsOfLife, signature
 from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.search import Search, Sweep
+from biasbed.studies.search.stages import NOTHING
 from biasbed.studies.search.table import TrialNews, lines
 from biasbed.studies.table import Words
 from biasbed.tracking.folder import evaluations
@@ -150,7 +151,7 @@ class TrialFeed:
         for search, study in self.studies:
             every = study.get_trials(deepcopy=False)
             states, taken = {trial.state.name for trial in every}, trials.taken(every)
-            if "WAITING" in states or taken < stages.opened(search, every):
+            if "WAITING" in states or taken < turns.opened(search, every):
                 free.append((taken, search, study))
             self.is_open |= "RUNNING" in states  # whoever has it may die
         self.is_open |= bool(free)
@@ -164,7 +165,7 @@ class TrialFeed:
         trial.set_user_attr(trials.HOST, socket.gethostname())
         every = study.get_trials(deepcopy=False)
         place = trials.place(every[trial.number], every)
-        if trials.AGAIN not in trial.user_attrs and place >= stages.opened(search, every):
+        if trials.AGAIN not in trial.user_attrs and place >= turns.opened(search, every):
             trial.set_user_attr(trials.SURPLUS, True)  # another command took the last place, of all or of a stage
             self._tell(trial, "FAIL")
             return None
@@ -193,9 +194,9 @@ class TrialFeed:
             if search.default.is_inside:
                 search.space.suggest(trial)
             return search.default.words
-        stage = stages.stage_at(search, place)
+        stage = turns.stage_at(search, place)
         if trials.GIVEN not in trial.user_attrs and len(search.stages) > 1:
-            given = stages.given(search, stage, every) or stages.NOTHING
+            given = turns.given(search, stage, every) or NOTHING
             trial.set_user_attr(trials.GIVEN, given.plain())
         own = stage.space.suggest(trial)
         return search.in_order({**trial.user_attrs.get(trials.GIVEN, {}).get("words", {}), **own})
