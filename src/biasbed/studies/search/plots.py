@@ -91,15 +91,19 @@ def _history(axes: Axes, repeats: Sequence[SearchState], ended: Sequence[FrozenT
 
 
 def _importance(axes: Axes, repeats: Sequence[SearchState], ended: Sequence[FrozenTrial]) -> None:
-    """Share of the spread of the best trials' values that each setting explains (PED-ANOVA, Watanabe et al. 2023)."""
+    """Share of the spread of the best trials' values that each setting explains (PED-ANOVA, Watanabe et al. 2023).
+
+    Of a search in stages in the last: before, the others had their defaults.
+    """
     from optuna import create_study
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
     one = repeats[0]
     study = create_study(direction="maximize" if one.search.maximize else "minimize")
-    complete = [trial for trial in ended if trial.state.name == "COMPLETE" and trial.params]
+    last = one.search.stages[-1]
+    complete = [t for t in ended if t.state.name == "COMPLETE" and t.params and trials.place(t, ended) >= last.first]
     study.add_trials(complete)
-    names = [name for name in one.search.space.names if all(name in trial.params for trial in complete)]
+    names = [name for name in last.names if all(name in trial.params for trial in complete)]
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # too few trials: it would call all settings equal
         try:

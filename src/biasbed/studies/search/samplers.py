@@ -10,7 +10,7 @@ from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 
 from biasbed import record
-from biasbed.studies.search.stages import IN_ORDER, Stage
+from biasbed.studies.search.stages import IN_ORDER, SearchStage
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -99,7 +99,7 @@ def drawn(study: Study) -> Study:
 class Staged(BaseSampler):
     """Draws the trials of each stage of a search by a sampler that sees no others: they have other parameters."""
 
-    def __init__(self, parts: Sequence[tuple[Stage, BaseSampler]], place: Callable[[FrozenTrial], int]) -> None:
+    def __init__(self, parts: Sequence[tuple[SearchStage, BaseSampler]], place: Callable[[FrozenTrial], int]) -> None:
         """parts: the stages in order, and what draws them. place: of a trial in its search."""
         self.parts, self.place = parts, place
         self.stage, self.inner = parts[0]
@@ -128,13 +128,13 @@ class Staged(BaseSampler):
         return self.inner.sample_independent(self._seen(study), trial, param_name, param_distribution)
 
 
-class InOrder(samplers.RandomSampler):
+class PointByPoint(samplers.RandomSampler):
     """Takes the points of a stage as they stand; of several commands none takes another's.
 
     Optuna's own for finite spaces may draw a point that another trial is just training, and leave one out for that.
     """
 
-    def __init__(self, stage: Stage, place: Callable[[FrozenTrial], int]) -> None:
+    def __init__(self, stage: SearchStage, place: Callable[[FrozenTrial], int]) -> None:
         super().__init__(seed=0)
         self.stage, self.place = stage, place
 
@@ -147,9 +147,9 @@ class InOrder(samplers.RandomSampler):
 def make_sampler(search: Search, place: Callable[[FrozenTrial], int]) -> BaseSampler:
     """What draws the trials of a search. place: of a trial in it."""
 
-    def of(stage: Stage) -> BaseSampler:
+    def of(stage: SearchStage) -> BaseSampler:
         if stage.sampler == IN_ORDER:
-            return InOrder(stage, place)
+            return PointByPoint(stage, place)
         return by_name(stage.sampler, search.seed, stage.space.is_conditional, place)
 
     parts = [(stage, of(stage)) for stage in search.stages]

@@ -46,7 +46,7 @@ class Search:
     unit: str  # of the metric
     maximize: bool
     is_oracle: bool  # the metric is one of test sets
-    stages: tuple[stages.Stage, ...]  # one after the other
+    stages: tuple[stages.SearchStage, ...]  # one after the other
     sampler: str
     pruner: str
     default: Default  # the method's own settings

@@ -21,7 +21,7 @@ IN_ORDER = "in order"  # sampler of a stage that tries all points of its space, 
 
 
 @dataclass(frozen=True)
-class Stage:
+class SearchStage:
     """Some settings of a search, and the trials in which they are searched."""
 
     space: Space
@@ -70,7 +70,7 @@ def given_to(trial: FrozenTrial) -> Given:
 
 def planned(
     space: Space, default: Default, firsts: Sequence[Sequence[str]], sampler: str, asked: int
-) -> tuple[tuple[Stage, ...], list[str]]:
+) -> tuple[tuple[SearchStage, ...], list[str]]:
     """The stages of a search, and what is said of their numbers of trials.
 
     firsts: settings of each stage but the last, which has what is left; none: one stage. asked: trials of each; a
@@ -78,7 +78,7 @@ def planned(
     they don't fit.
     """
     parts = _parts(space, firsts)
-    found: list[Stage] = []
+    found: list[SearchStage] = []
     said: list[str] = []
     for part in parts:
         own = _default_in(part, default) if not found else None  # the first trial of all
@@ -94,7 +94,7 @@ def planned(
             besides = " besides its default" if outside else ""
             said.append(f"its space has {count} points only{besides}, so it has {number} trials")
         first = found[-1].end if found else 0
-        found.append(Stage(part, IN_ORDER if in_order else sampler, first, number, points))
+        found.append(SearchStage(part, IN_ORDER if in_order else sampler, first, number, points))
     return tuple(found), said
 
 

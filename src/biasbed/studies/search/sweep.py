@@ -22,7 +22,7 @@ from biasbed.studies.search import storage as storages
 from biasbed.studies.search.feed import TrialFeed
 from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.search import Sweep, make_sweep
-from biasbed.studies.search.stages import Stage
+from biasbed.studies.search.stages import SearchStage
 from biasbed.studies.search.table import lines
 from biasbed.system.files import write_whole
 from biasbed.tracking.server import resolve_uri
@@ -72,7 +72,7 @@ def _dry_run(plan: Sweep, url: str, options: SweepOptions) -> list[str]:
     return [*shown, *lines(plan.study, found, plan.workers), f"{plan.workers} at a time; storage {storages.shown(url)}"]
 
 
-def _stage(stage: Stage) -> str:
+def _stage(stage: SearchStage) -> str:
     return f"{stage.title}: {stage.trials} trials"
 
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from biasbed.studies.search import trials
 from biasbed.studies.search.search import Search
-from biasbed.studies.search.stages import NOTHING, Given, Stage, given_to
+from biasbed.studies.search.stages import NOTHING, Given, SearchStage, given_to
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 
-def stage_at(search: Search, place: int) -> Stage:
+def stage_at(search: Search, place: int) -> SearchStage:
     """The stage that a place of a search is in; the last one for what lies behind."""
     return next((stage for stage in search.stages if place < stage.end), search.stages[-1])
 
@@ -38,7 +38,7 @@ def opened(search: Search, every: Sequence[FrozenTrial]) -> int:
     return search.trials
 
 
-def given(search: Search, stage: Stage, every: Sequence[FrozenTrial]) -> Given | None:
+def given(search: Search, stage: SearchStage, every: Sequence[FrozenTrial]) -> Given | None:
     """What the trials of a stage have of settings that it does not search; None where nothing has won yet."""
     others = [name for name in search.space.names if name not in stage.names]
     if not others:
