@@ -16,7 +16,6 @@ from biasbed.algorithms.relative_difficulty import DifficultyWeighted, Pair, cro
 from biasbed.batch import Batch
 from biasbed.settings import setting
 
-
 # What the programs of both methods for Colored MNIST have in common.
 SWAPPING_MNIST: Mapping[str, Any] = {
     **BIASED_MNIST,
