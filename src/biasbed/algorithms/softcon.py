@@ -81,12 +81,12 @@ class SoftCon(Contrastive):
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
         self.biased = setup.network(hparams.biased_backbone)
-        self._width = self.biased.num_features
 
     def on_train_data(self, data: TrainData) -> None:
         self._classes = data.num_classes
-        self.register_buffer("bias_features", torch.zeros(data.num_examples, self._width))
-        self.register_buffer("unlikeness", torch.zeros(data.num_examples))
+        like = next(self.biased.parameters())
+        self.register_buffer("bias_features", like.new_zeros(data.num_examples, self.biased.num_features))
+        self.register_buffer("unlikeness", like.new_zeros(data.num_examples))
 
     def optimizers(self) -> dict[str, Optimizer]:
         make = self.setup.optimizer
