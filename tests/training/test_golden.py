@@ -185,6 +185,7 @@ SMALLEST: Mapping[str, Any] = {
     "BiasEnsemble.warmup": lambda: (0.4166, 0.4167),
     "BiasEnsemble.share": lambda: (0.2501, 0.2499),  # 1.5 of 6 steps
     "HEX.warmup": lambda: (0.2499, 0.2501),  # 1.5 of 6 steps
+    "HEX.floor": lambda: (0.8, 0.8 * (1 + 1e-5)),
     "HEX.offset": lambda: ((0, 1), (1, 0)),
     "SoftCon.share": lambda: (0.4167, 0.4166),  # 2.5 of 6 steps
     "BiasEnsemble.threshold": biasensemble_threshold,
