@@ -14,7 +14,7 @@ import pandas as pd
 
 import biasbed
 from biasbed import measures
-from biasbed.analysis import regret, scores, spread
+from biasbed.analysis import grain, regret, scores, spread
 from biasbed.analysis.columns import Column, blocks, layout
 from biasbed.analysis.inputs import AnalysisInputs, gather
 from biasbed.analysis.runs.run import Collection, Run
@@ -123,6 +123,7 @@ class Analysis:
     comparisons: tuple[RankTests, ...]  # on all sets; then the strict setting where it differs
     evidence: PairwiseResults  # effects, further tests, stability and power
     selection: pd.DataFrame  # regret.table: the scores under every selection rule
+    grain: pd.DataFrame  # grain.table: intervals of selected scores, and what one image is worth
     spread: pd.DataFrame  # spread.table: deviations over runs and epochs, of last_n; else empty
     reproduction: pd.DataFrame | None  # reproduction.cards: ours beside the published numbers, where asked for
     curves: pd.DataFrame  # columns algorithm, run_id, dataset, step, score; the headline of each set
@@ -253,6 +254,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     rules = regret.under_every_rule(chosen, collection, histories, sets, options, exempt)
     found = evidence.gather(comparisons, runs, layout(sets), regret.matrices(rules, sets), options)
     notes += [found.skipped] if found.skipped else []
+    chosen_by_rules = regret.choices(rules)
     return Analysis(
         options=options,
         collection=collection,
@@ -267,11 +269,12 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         blocks=scores.block_scores(runs, scores.mean_matrix(table), sets),
         not_applicable=lacking,
         absent=absent,
-        choices=regret.choices(rules),
+        choices=chosen_by_rules,
         daggers=daggers,
         comparisons=comparisons,
         evidence=found,
         selection=regret.table(rules, sets),
+        grain=grain.table(chosen_by_rules, histories, collection, sets),
         spread=spread.table(collection.runs, histories, sets, material.rules, options.n),
         reproduction=_reproduction(material, runs, options),
         curves=_curves(histories, collection.own or collection.runs, sets),

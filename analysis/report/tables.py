@@ -62,6 +62,9 @@ def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
     pairs = nemenyi_rows(analysis)
     if len(pairs):
         tables["nemenyi.csv"] = (pairs, "Nemenyi's test for every pair of algorithms")
+    if len(analysis.grain):
+        about = "of every selected epoch what the number of images leaves open, and how many epochs are as good"
+        tables["grain.csv"] = (analysis.grain.round(SCORE_DIGITS), about)
     if len(analysis.spread):
         about = "deviations over runs, over epochs, and over both as Kalischek et al. (2023) give them"
         tables["spread.csv"] = (analysis.spread, about)
