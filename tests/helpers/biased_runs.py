@@ -43,10 +43,8 @@ def protocol() -> record.Protocol:
 
 def counts(cell: str) -> dict[str, int]:
     """What a run of this severity keeps; of each class 990 aligned training images and 10 conflicting ones, or 200."""
-    conflicting = 10 if cell == "herds-1" else 200
-    found = {
-        f"train/images/herds:{c}-{kind}": n for c in CLASSES for kind, n in ((KINDS[0], 990), (KINDS[1], conflicting))
-    }
+    of_train = dict(zip(KINDS, (990, 10 if cell == "herds-1" else 200), strict=True))
+    found = {f"train/images/herds:{c}-{kind}": number for c in CLASSES for kind, number in of_train.items()}
     of_val = dict(zip(KINDS, (ALIGNED, SEVERITIES[cell]), strict=True))
     found |= {f"val/{kind}_images/{VAL}": number for kind, number in of_val.items()}
     return found | {f"test/{kind}_images/{OF_TEST}": TEST for kind in KINDS}
