@@ -123,6 +123,7 @@ class Analysis:
     comparisons: tuple[RankTests, ...]  # on all sets; then the strict setting where it differs
     evidence: PairwiseResults  # effects, further tests, stability and power
     selection: pd.DataFrame  # regret.table: the scores under every selection rule
+    labels: pd.DataFrame  # regret.bought: what rules that take more labels choose better
     grain: pd.DataFrame  # grain.table: intervals of selected scores, and what one image is worth
     spread: pd.DataFrame  # spread.table: deviations over runs and epochs, of last_n; else empty
     reproduction: pd.DataFrame | None  # reproduction.cards: ours beside the published numbers, where asked for
@@ -274,6 +275,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         comparisons=comparisons,
         evidence=found,
         selection=regret.table(rules, sets),
+        labels=regret.bought(rules, sets, options.alpha, options.bootstrap),
         grain=grain.table(chosen_by_rules, histories, collection, sets),
         spread=spread.table(collection.runs, histories, sets, material.rules, options.n),
         reproduction=_reproduction(material, runs, options),

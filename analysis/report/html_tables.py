@@ -31,6 +31,7 @@ def whole(analysis: Analysis, links: Links) -> Mapping[str, Any]:
         "card": card(analysis, links),
         "grain": selecting.grain(analysis),
         "regret": selecting.regret(analysis, links),
+        "labels": selecting.labels(analysis),
         "gap": selecting.gap(analysis, links),
         "skipped_rules": selecting.skipped_rules(analysis),
         "power": power(analysis),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from biasbed.analysis.columns import layout
+from biasbed.analysis.regret import BASELINE, OVER_METHODS
 from biasbed.analysis.report import words
 from biasbed.analysis.report.cells import Links, ReportTable, TableCell, decimal, interval, text
 from biasbed.analysis.result import Analysis, number
@@ -50,6 +51,41 @@ NUMBERS = (
 def _between(middle: pd.Series[float], prefix: str) -> TableCell:
     value, low, high = (float(middle[prefix + name]) for name in ("score", "low", "high"))
     return interval(value, low, high)
+
+
+def labels(analysis: Analysis) -> ReportTable | None:
+    """By how much rules that take more labels choose better, mean over methods."""
+    frame = analysis.labels
+    if frame.empty:
+        return None
+    own = frame[frame["algorithm"] == OVER_METHODS]
+    found = {(row["rule"], row["dataset"]): row for row in own.to_dict("records")}
+    columns = {column.name: column for column in analysis.sets}
+    names = [name for name in columns if name in set(own["dataset"])]
+    rows = []
+    for rule, oracle, needed in dict.fromkeys(zip(own["rule"], own["oracle"], own["labels"], strict=True)):
+        cells = [_gain(found.get((rule, name)), columns[name].digits) for name in names]
+        rows.append((text(f"{rule} (ORACLE)" if oracle else rule), text(needed), *cells))
+    caption = (
+        "What do bias labels on validation images buy? The score of what each rule chooses, mean over methods and runs, "
+        f"in {analysis.units}; behind it the difference to {BASELINE}, which takes no more than classes, in the same "
+        f"runs (+: better), and below its {words.percent(1 - analysis.alpha)} bootstrap interval over runs. An interval "
+        "that has 0 in it shows no difference."
+    )
+    if analysis.collection.is_search:
+        caption += " Among the trials of a search, rules that look at no validation image choose by the monitor."
+    return ReportTable(caption, ("rule", "labels", *names), tuple(rows), True, "labels.csv")
+
+
+def _gain(row: Mapping[Any, Any] | None, digits: int) -> TableCell:
+    """A score with its difference to the baseline and the interval of this."""
+    if row is None:
+        return decimal(math.nan)
+    if row["rule"] == row["baseline"]:
+        return decimal(row["mean"], digits)
+    low, high = (f"{bound:+.{digits}f}" for bound in (row["low"], row["high"]))
+    below = "" if math.isnan(row["low"]) else f"{low} to {high}"
+    return decimal(row["mean"], digits, small=f"{row['difference']:+.{digits}f}", below=below)
 
 
 def regret(analysis: Analysis, links: Links) -> ReportTable | None:

@@ -164,6 +164,7 @@ def _evidence(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
         "selection.csv": (analysis.selection, "scores under every selection rule, and the gap to the oracle"),
         "selection_gap.csv": (analysis.selection_gap, "the selection rule beside the oracle"),
         "regret.csv": (analysis.regret, "what each selection rule costs, and where each algorithm stands under it"),
+        "labels.csv": (analysis.labels, "how much better rules choose that take more labels than others"),
         "sensitivity.csv": (found.flips, "every conclusion that is another one if something is changed"),
         "sensitivity_checks.csv": (found.checks, "how many conclusions were checked, and how many flip"),
         "pool.csv": (found.pool, "what other algorithms in the comparison do to Nemenyi's verdict on a pair"),
