@@ -257,10 +257,8 @@ def _differences(runs: pd.DataFrame, base: pd.DataFrame, known: Layout, alpha: f
         for name, row in gains.items()
         for column, values in zip(row.columns, bootstrap.column_means(row, draws.runs[name]).T, strict=True)
     }
-    over = [
-        (OVER_METHODS, str(name), *_over_methods(own, drawn, alpha))
-        for name, own in found.groupby("dataset", sort=False)
-    ]
+    by_column = found.groupby("dataset", sort=False)
+    over = [(OVER_METHODS, str(name), *_over_methods(own, drawn, alpha)) for name, own in by_column]
     columns = ["algorithm", "dataset", "mean", "difference", "low", "high", "num_runs"]
     return pd.concat([found, pd.DataFrame(over, columns=columns)], ignore_index=True)
 
@@ -268,7 +266,7 @@ def _differences(runs: pd.DataFrame, base: pd.DataFrame, known: Layout, alpha: f
 def _over_methods(
     own: pd.DataFrame, drawn: Mapping[tuple[str, str], Array], alpha: float
 ) -> tuple[float, float, float, float, int]:
-    """Of one column from `mean` on; each method's runs are drawn by themselves, and the fewest of one set the width."""
+    """Of one column from `mean` on. Each method's runs are drawn by themselves; all count for as many as the fewest."""
     draws = [drawn[place] for place in zip(own["algorithm"], own["dataset"], strict=True)]
-    bounds = bootstrap.interval(np.mean(draws, axis=0), alpha, int(own["num_runs"].min()))
+    bounds = bootstrap.interval(np.mean(draws, axis=0), alpha, int(own["num_runs"].min()), len(draws))
     return float(own["mean"].mean()), float(own["difference"].mean()), *bounds, int(own["num_runs"].sum())

@@ -11,7 +11,7 @@ from biasbed.analysis.regret import BASELINE, OVER_METHODS
 from biasbed.analysis.report import words
 from biasbed.analysis.report.cells import Links, ReportTable, TableCell, decimal, interval, text
 from biasbed.analysis.result import Analysis, number
-from biasbed.analysis.selection.rules import RULES
+from biasbed.analysis.selection.rules import RULES, BestValidation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,7 @@ def grain(analysis: Analysis) -> ReportTable | None:
         "lie within the interval of the best one. Where many do, validation does not tell them apart, and which one "
         "was chosen is largely chance. Medians over all runs."
     )
-    head = ("set", "conflicting images", "one is worth", "of AC", "AC, validation", "AC, test", "epochs within")
+    head = ("set", "conflicting images", "points of one", "AC points", "AC, validation", "AC, test", "epochs within")
     return ReportTable(caption, head, tuple(rows), analysis.rule.oracle, "grain.csv")
 
 
@@ -65,12 +65,14 @@ def labels(analysis: Analysis) -> ReportTable | None:
     rows = []
     for rule, oracle, needed in dict.fromkeys(zip(own["rule"], own["oracle"], own["labels"], strict=True)):
         cells = [_gain(found.get((rule, name)), columns[name].digits) for name in names]
-        rows.append((text(f"{rule} (ORACLE)" if oracle else rule), text(needed), *cells))
+        by = analysis.collection.protocol.monitor if rule == BestValidation.name else ""
+        named = TableCell(f"{rule} (ORACLE)" if oracle else rule, below=by, left=True)
+        rows.append((named, text(needed), *cells))
+    level = words.percent(1 - analysis.alpha)
     caption = (
-        "What do bias labels on validation images buy? The score of what each rule chooses, mean over methods and runs, "
-        f"in {analysis.units}; behind it the difference to {BASELINE}, which takes no more than classes, in the same "
-        f"runs (+: better), and below its {words.percent(1 - analysis.alpha)} bootstrap interval over runs. An interval "
-        "that has 0 in it shows no difference."
+        "What do bias labels on validation images buy? Scores of what each rule chooses, mean over methods and runs, "
+        f"in {analysis.units}. Behind it the difference to {BASELINE}, which takes no more than classes, in the same "
+        f"runs (+: better); below, its {level} bootstrap interval over runs. One that has 0 in it shows no difference."
     )
     if analysis.collection.is_search:
         caption += " Among the trials of a search, rules that look at no validation image choose by the monitor."

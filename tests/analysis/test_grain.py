@@ -11,8 +11,11 @@ import pytest
 
 from biasbed import record
 from biasbed.analysis import load
+from biasbed.analysis.regret import OVER_METHODS
+from biasbed.analysis.report import html, tables
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.counts import images_of
+from biasbed.analysis.selection.rules import GROUP_LABELS
 from biasbed.analysis.statistics import two_binomials
 from helpers import biased_runs
 from helpers.toy_runs import Recorder
@@ -127,3 +130,20 @@ def test_accuracy_is_adjusted_to_each_severity_s_training(analysis: Analysis, st
 )
 def test_images_behind_an_accuracy(metric: str, images: str) -> None:
     assert images_of(metric) == images
+
+
+def test_the_report_shows_intervals_and_what_labels_buy(analysis: Analysis, tmp_path: Path) -> None:
+    files = {**tables.write(analysis, tmp_path), **html.write(analysis, tmp_path)}
+    assert {"grain.csv", "labels.csv"} <= set(files)
+    grain, labels = (pd.read_csv(tmp_path / name) for name in ("grain.csv", "labels.csv"))
+    assert len(grain) == len(analysis.grain)
+    text = (tmp_path / "report.html").read_text()
+    within = grain[(grain["rule"] == "best_validation") & (grain["dataset"] == "herds-1")]["epochs_within"].median()
+    assert "What the chosen epoch rests on" in text
+    assert f"{within:g} of {biased_runs.EPOCHS}" in text
+    assert "What labels of validation images buy" in text
+    own = labels[(labels["algorithm"] == OVER_METHODS) & (labels["rule"] == "best_validation")]
+    assert own["labels"].unique().tolist() == [GROUP_LABELS]
+    for row in own.to_dict("records"):
+        assert f"{row['difference']:+.1f}" in text
+        assert f"{row['low']:+.1f} to {row['high']:+.1f}" in text
