@@ -11,7 +11,7 @@ from biasbed import record
 from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.runs.alike import TESTED, columns_of
 from biasbed.analysis.runs.collect import collect, read_run
-from biasbed.analysis.runs.counts import Counts
+from biasbed.analysis.runs.counts import ImageCounts
 from biasbed.analysis.runs.run import Collection
 from biasbed.analysis.selection import completeness, names, published
 from biasbed.analysis.selection.pools import History, pools_of
@@ -106,7 +106,7 @@ def read_histories(
     store: RunStore, mlflow_runs: Iterable[Any], protocols: Mapping[str, record.Protocol]
 ) -> dict[str, History]:
     """Run id -> curves of all these MLflow runs, with those that are derived where they were not logged."""
-    runs, counts = {run.info.run_id: run for run in mlflow_runs}, Counts(store)
+    runs, counts = {run.info.run_id: run for run in mlflow_runs}, ImageCounts(store)
     found = {}
     for run_id, rows in store.histories(list(runs.values())).items():
         run = read_run(runs[run_id])

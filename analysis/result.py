@@ -255,7 +255,6 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     rules = regret.under_every_rule(chosen, collection, histories, sets, options, exempt)
     found = evidence.gather(comparisons, runs, layout(sets), regret.matrices(rules, sets), options)
     notes += [found.skipped] if found.skipped else []
-    chosen_by_rules = regret.choices(rules)
     return Analysis(
         options=options,
         collection=collection,
@@ -270,19 +269,33 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         blocks=scores.block_scores(runs, scores.mean_matrix(table), sets),
         not_applicable=lacking,
         absent=absent,
-        choices=chosen_by_rules,
         daggers=daggers,
         comparisons=comparisons,
         evidence=found,
-        selection=regret.table(rules, sets),
-        labels=regret.bought(rules, sets, options.alpha, options.bootstrap),
-        grain=grain.table(chosen_by_rules, histories, collection, sets),
+        **_of_rules(rules, histories, collection, sets, options),
         spread=spread.table(collection.runs, histories, sets, material.rules, options.n),
         reproduction=_reproduction(material, runs, options),
         curves=_curves(histories, collection.own or collection.runs, sets),
         tracking_uri=places.public_uri(store.uri),
         versions=versions(),
     )
+
+
+def _of_rules(
+    rules: Sequence[regret.RuleScores],
+    histories: Mapping[str, History],
+    collection: Collection,
+    sets: Sequence[Column],
+    options: AnalyzeOptions,
+) -> dict[str, Any]:
+    """What is said of all selection rules together, by field."""
+    choices = regret.choices(rules)
+    return {
+        "choices": choices,
+        "selection": regret.table(rules, sets),
+        "labels": regret.bought(rules, sets, options.alpha, options.bootstrap),
+        "grain": grain.table(choices, histories, collection, sets),
+    }
 
 
 def _selected(material: AnalysisInputs, runs: Sequence[Run]) -> Selected:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WORD = "images"  # what counts are called by, where accuracies are by theirs
 
 
-class Counts:
+class ImageCounts:
     """Reads each file once: runs with the same images have the same."""
 
     def __init__(self, store: RunStore) -> None:
