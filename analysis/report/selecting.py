@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from biasbed import record
 from biasbed.analysis.columns import layout
 from biasbed.analysis.regret import BASELINE, OVER_METHODS
 from biasbed.analysis.report import words
@@ -65,7 +66,7 @@ def labels(analysis: Analysis) -> ReportTable | None:
     rows = []
     for rule, oracle, needed in dict.fromkeys(zip(own["rule"], own["oracle"], own["labels"], strict=True)):
         cells = [_gain(found.get((rule, name)), columns[name].digits) for name in names]
-        by = analysis.collection.protocol.monitor if rule == BestValidation.name else ""
+        by = _measure(analysis.collection.protocol.monitor) if rule == BestValidation.name else ""
         named = TableCell(f"{rule} (ORACLE)" if oracle else rule, below=by, left=True)
         rows.append((named, text(needed), *cells))
     level = words.percent(1 - analysis.alpha)
@@ -79,15 +80,20 @@ def labels(analysis: Analysis) -> ReportTable | None:
     return ReportTable(caption, ("rule", "labels", *names), tuple(rows), True, "labels.csv")
 
 
+def _measure(metric: str) -> str:
+    name = record.parse_metric(metric)
+    return name.measure if name else metric
+
+
 def _gain(row: Mapping[Any, Any] | None, digits: int) -> TableCell:
     """A score with its difference to the baseline and the interval of this."""
     if row is None:
         return decimal(math.nan)
     if row["rule"] == row["baseline"]:
         return decimal(row["mean"], digits)
-    low, high = (f"{bound:+.{digits}f}" for bound in (row["low"], row["high"]))
-    below = "" if math.isnan(row["low"]) else f"{low} to {high}"
-    return decimal(row["mean"], digits, small=f"{row['difference']:+.{digits}f}", below=below)
+    names = ("difference", "low", "high")
+    more, low, high = (f"{round(row[name], digits) + 0.0:+.{digits}f}" for name in names)  # no -0.0
+    return decimal(row["mean"], digits, small=more, below="" if math.isnan(row["low"]) else f"{low} to {high}")
 
 
 def regret(analysis: Analysis, links: Links) -> ReportTable | None:
