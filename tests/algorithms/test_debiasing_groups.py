@@ -195,7 +195,7 @@ def test_jtt_s_second_network_is_another_one_that_the_first_training_leaves_alon
     pairs = zip(algorithm.network.parameters(), algorithm.first.parameters(), strict=True)
     assert not all(torch.equal(one, other) for one, other in pairs)
     before = {name: value.clone() for name, value in algorithm.state_dict().items()}
-    algorithm.identify(Batch(torch.rand(8, 3, 32, 32), torch.arange(8) % 5))
+    algorithm.update_other("first", Batch(torch.rand(8, 3, 32, 32), torch.arange(8) % 5))
     changed = {
         name.partition(".")[0] for name, value in algorithm.state_dict().items() if not value.equal(before[name])
     }

@@ -59,7 +59,7 @@ FLOORS = (
     ("report",),
     ("result",),
     ("regret",),
-    ("criteria", "inputs", "scores", "spread"),
+    ("criteria", "inputs", "scores", "spread", "grain"),
     ("selection",),
     ("runs",),
     ("columns",),

@@ -184,6 +184,10 @@ SMALLEST: Mapping[str, Any] = {
     "DisEnt.warmup": lambda: (0.4166, 0.4167),  # 2.5 of 6 steps
     "BiasEnsemble.warmup": lambda: (0.4166, 0.4167),
     "BiasEnsemble.share": lambda: (0.2501, 0.2499),  # 1.5 of 6 steps
+    "HEX.warmup": lambda: (0.2499, 0.2501),  # 1.5 of 6 steps
+    "HEX.floor": lambda: (0.8, 0.8 * (1 + 1e-5)),
+    "HEX.offset": lambda: ((0, 1), (1, 0)),
+    "SoftCon.share": lambda: (0.4167, 0.4166),  # 2.5 of 6 steps
     "BiasEnsemble.threshold": biasensemble_threshold,
     "optim.milestones": lambda: ((0.5834,), (0.5833,)),  # 3.5 of 6 steps
     "optim.restarts": lambda: ((0.4166,), (0.4167,)),  # 2.5 of 6 steps
@@ -193,7 +197,10 @@ SMALLEST: Mapping[str, Any] = {
 }
 # Settings that say what is read, and for how long, which a trace of steps on one batch does not see; and their tests.
 READ = "tests/algorithms/test_debiasing_groups.py"
-ELSEWHERE: Mapping[str, str] = dict.fromkeys(("ERM.balance", "JTT.identification", "JTT.upweight"), READ)
+ELSEWHERE: Mapping[str, str] = {
+    **dict.fromkeys(("ERM.balance", "JTT.identification", "JTT.upweight"), READ),
+    "SoftCon.ratio": "tests/algorithms/test_debiasing_coupled.py",
+}
 OPTIMIZERS: Mapping[str, set[str]] = {
     "sgd": {"momentum", "nesterov"},
     "adam": {"beta1", "beta2"},

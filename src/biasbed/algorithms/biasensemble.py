@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.algorithms.base import Objective, Optimizer, Setup, TrainData
-from biasbed.algorithms.disent import Disentangled, Swapping
+from biasbed.algorithms.disent import SWAPPING_MNIST, Disentangled, Swapping
 from biasbed.algorithms.lff import Apart
-from biasbed.algorithms.presets import ADAM, BIASED_MNIST, STEPS
 from biasbed.algorithms.relative_difficulty import DifficultyWeighted, Pair, amplified, cross_entropy
 from biasbed.algorithms.requests import Pass, Phase, Stage
 from biasbed.batch import MAIN, Batch, at_least_fp32
@@ -56,24 +55,9 @@ class BiasEnsemble(DifficultyWeighted):
     unused_parameters: ClassVar[bool] = True  # of the networks that are trained first
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "authors": {
-            **BIASED_MNIST,
-            "backbone": "mlp",
-            "network.scale": "unit_255",
-            "epochs": None,
+            **SWAPPING_MNIST,
             "steps": 55_000,
-            "batch_size": 256,
-            **ADAM,
-            "optim.lr": 0.01,
-            "optim.weight_decay": 0.0,
-            **STEPS,
-            "optim.gamma": 0.5,
             "optim.milestones": (0.2, 0.4, 0.6, 0.8),
-            "hparams.alpha": 0.7,
-            "hparams.q": 0.7,
-            "hparams.biased_weight": 10.0,
-            "hparams.swap_weight": 1.0,
-            "hparams.biased_swap_weight": 10.0,
-            "hparams.warmup": 0.2,
             "hparams.base": "lff",
             "hparams.biased_backbone": None,
             "hparams.models": 5,

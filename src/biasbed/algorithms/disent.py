@@ -16,6 +16,26 @@ from biasbed.algorithms.relative_difficulty import DifficultyWeighted, Pair, cro
 from biasbed.batch import Batch
 from biasbed.settings import setting
 
+# What the programs of both methods for Colored MNIST have in common.
+SWAPPING_MNIST: Mapping[str, Any] = {
+    **BIASED_MNIST,
+    "backbone": "mlp",
+    "network.scale": "unit_255",
+    "epochs": None,
+    "batch_size": 256,
+    **ADAM,
+    "optim.lr": 0.01,
+    "optim.weight_decay": 0.0,
+    **STEPS,
+    "optim.gamma": 0.5,
+    "hparams.alpha": 0.7,
+    "hparams.q": 0.7,
+    "hparams.biased_weight": 10.0,
+    "hparams.swap_weight": 1.0,
+    "hparams.biased_swap_weight": 10.0,
+    "hparams.warmup": 0.2,
+}
+
 
 @dataclass(frozen=True)
 class Swapping(DifficultyWeighted.HParams):
@@ -101,26 +121,7 @@ class DisEnt(DifficultyWeighted):
         pass
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "authors": {
-            **BIASED_MNIST,
-            "backbone": "mlp",
-            "network.scale": "unit_255",
-            "epochs": None,
-            "steps": 50_000,
-            "batch_size": 256,
-            **ADAM,
-            "optim.lr": 0.01,
-            "optim.weight_decay": 0.0,
-            **STEPS,
-            "optim.gamma": 0.5,
-            "optim.milestones": (0.4, 0.6, 0.8),
-            "hparams.alpha": 0.7,
-            "hparams.q": 0.7,
-            "hparams.biased_weight": 10.0,
-            "hparams.swap_weight": 1.0,
-            "hparams.biased_swap_weight": 10.0,
-            "hparams.warmup": 0.2,
-        }
+        "authors": {**SWAPPING_MNIST, "steps": 50_000, "optim.milestones": (0.4, 0.6, 0.8)}
     }
 
     hparams: HParams

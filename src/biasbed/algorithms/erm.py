@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from biasbed.algorithms.base import Algorithm, Setup
+from biasbed.algorithms.base import Algorithm, Objective, Setup, Terms
 from biasbed.algorithms.groups import GROUP
 from biasbed.algorithms.presets import BIASBED_CODE, BIASBED_PAPER
 from biasbed.algorithms.requests import StreamRequest
@@ -49,6 +49,19 @@ class ERM(Algorithm):
         """Of a training batch; methods that differ from ERM in this forward pass alone override it."""
         logits: Tensor = self.network(x)
         return logits
+
+    def update_other(self, name: str, batch: Batch) -> Terms:
+        """A step of the same training of another network of its own, by the optimizer of that name."""
+        network = self.get_submodule(name)
+
+        def objective(part: Batch) -> dict[str, Objective]:
+            logits = network(part.x)
+            self.observe(logits, part.y)
+            return {"classification": (self.task.loss(logits, part.y), network.parameters())}
+
+        gradients, terms = self.grads(batch, objective)
+        self.apply_gradients({name: gradients["classification"]})
+        return terms
 
     def predict(self, x: Tensor) -> Tensor:
         logits: Tensor = self.network(x)

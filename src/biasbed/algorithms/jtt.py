@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from biasbed.algorithms.base import Objective, Optimizer, Setup, TrainData
+from biasbed.algorithms.base import Optimizer, Setup, TrainData
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import WATERBIRDS, WHOLE_IMAGES, epochs
 from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest
@@ -66,7 +67,7 @@ class JTT(ERM):
         return (
             Stage(
                 "identification",
-                self.identify,
+                functools.partial(self.update_other, "first"),
                 share=self.hparams.identification,
                 streams={MAIN: StreamRequest()},
                 validate=self.predict_first,
@@ -74,18 +75,6 @@ class JTT(ERM):
             Pass("error_set", self.look, self.keep),
             Stage(MAIN, self.update, begin=self.forget, streams={MAIN: StreamRequest(weights="times")}),
         )
-
-    def identify(self, batch: Batch) -> Mapping[str, Tensor]:
-        """A step of the first training."""
-
-        def objective(part: Batch) -> dict[str, Objective]:
-            logits = self.predict_first(part.x)
-            self.observe(logits, part.y)
-            return {"first": (self.task.loss(logits, part.y), self.first.parameters())}
-
-        gradients, terms = self.grads(batch, objective)
-        self.apply_gradients(gradients)
-        return {"classification": terms["first"]}
 
     def predict_first(self, x: Tensor) -> Tensor:
         """Logits of the first network."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from biasbed.algorithms.base import Objective, Optimizer, Setup, TrainData
+from biasbed.algorithms.base import Optimizer, Setup, TrainData
 from biasbed.algorithms.contrastive import CONTRASTIVE_MNIST, PAIRS, Contrastive
 from biasbed.algorithms.presets import epochs
 from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest, View
@@ -80,12 +81,12 @@ class SoftCon(Contrastive):
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
         self.biased = setup.network(hparams.biased_backbone)
-        self._width = self.biased.num_features
 
     def on_train_data(self, data: TrainData) -> None:
         self._classes = data.num_classes
-        self.register_buffer("bias_features", torch.zeros(data.num_examples, self._width))
-        self.register_buffer("unlikeness", torch.zeros(data.num_examples))
+        like = next(self.biased.parameters())
+        self.register_buffer("bias_features", like.new_zeros(data.num_examples, self.biased.num_features))
+        self.register_buffer("unlikeness", like.new_zeros(data.num_examples))
 
     def optimizers(self) -> dict[str, Optimizer]:
         make = self.setup.optimizer
@@ -95,24 +96,12 @@ class SoftCon(Contrastive):
         """The biased network, its features of all training images, and the network."""
         first = Stage(
             "biased",
-            self.update_biased,
+            functools.partial(self.update_other, "biased"),
             share=self.hparams.share,
             streams={MAIN: StreamRequest()},
             validate=self.predict_biased,
         )
         return (first, Pass("bias_features", self.look, self.keep), Stage(MAIN, self.update))
-
-    def update_biased(self, batch: Batch) -> Mapping[str, Tensor]:
-        """A step of the biased network."""
-
-        def objective(part: Batch) -> dict[str, Objective]:
-            logits = self.predict_biased(part.x)
-            self.observe(logits, part.y)
-            return {"biased": (self.task.loss(logits, part.y), self.biased.parameters())}
-
-        gradients, terms = self.grads(batch, objective)
-        self.apply_gradients(gradients)
-        return {"classification": terms["biased"]}
 
     def predict_biased(self, x: Tensor) -> Tensor:
         """Logits of the biased network."""

@@ -102,7 +102,7 @@ class BiasedData:
     """
 
     name: str
-    bias_type: str = ""
+    bias_type: str
     is_coloured: ClassVar[bool] = False
     defaults: ClassVar[Mapping[str, Any]] = {}
 

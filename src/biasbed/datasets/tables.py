@@ -188,6 +188,7 @@ def refuse_missing(folder: Path, names: Sequence[str]) -> None:
 class OwnTable(TableData):
     """A user's own folder with a `metadata.csv`, of which nothing is known."""
 
+    bias_type = "as the table says"
     images = 0
     licence = "yours"
     source = "your own"
