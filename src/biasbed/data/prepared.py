@@ -37,6 +37,7 @@ MAKERS = Registry(
         "stylized": "biasbed.prepare.stylize:StylizedImages",
         "deepaug_cae": "biasbed.prepare.deepaug:CAEImages",
         "deepaug_edsr": "biasbed.prepare.deepaug:EDSRImages",
+        "waterbirds": "biasbed.prepare.waterbirds:WaterbirdsMaker",
         "check": "biasbed.prepare.doctor:Check",
     },
     base="biasbed.prepare.maker:Maker",
@@ -132,7 +133,11 @@ class PreparedStore:
 
     def hint(self, what: str, split: str = "train") -> str:
         """The command that prepares it, as the user runs commands."""
-        words = (("what", what), *((("split", split),) if split != "train" else ()), *self.flags)
-        if "MLFLOW_RUN_ID" in os.environ:
-            return "mlflow run . -e prepare " + " ".join(f"-P {name}={shlex.quote(value)}" for name, value in words)
-        return "biasbed prepare " + " ".join(f"--{name} {shlex.quote(value)}" for name, value in words)
+        return command({"what": what, **({"split": split} if split != "train" else {}), **dict(self.flags)})
+
+
+def command(words: Mapping[str, str]) -> str:
+    """`prepare` with these settings, as the user runs commands."""
+    if "MLFLOW_RUN_ID" in os.environ:
+        return "mlflow run . -e prepare " + " ".join(f"-P {name}={shlex.quote(value)}" for name, value in words.items())
+    return "biasbed prepare " + " ".join(f"--{name} {shlex.quote(value)}" for name, value in words.items())

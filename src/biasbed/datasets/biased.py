@@ -32,6 +32,7 @@ DATA_SETS = Registry(
         "figures": "biasbed.datasets.figures:Figures",
         "colored_mnist_10": "biasbed.datasets.colored_mnist:ColoredMNIST10",
         "waterbirds": "biasbed.datasets.tables:Waterbirds",
+        "waterbirds_ac": "biasbed.datasets.waterbirds:ComposedWaterbirds",
         "celeba": "biasbed.datasets.tables:CelebA",
         "bffhq": "biasbed.datasets.faces:BFFHQ",
         "bffhq_ac": "biasbed.datasets.faces:ComposedBFFHQ",

@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from biasbed.config import Auto
 from biasbed.data import transforms
 from biasbed.data.pictures import save_examples
 from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
 from biasbed.networks import frozen
 from biasbed.prepare.distortion import Distortion
-from biasbed.prepare.images import Copies, complete, missing, same_settings
+from biasbed.prepare.images import Copies, PooledOptions, complete, missing, same_settings
 from biasbed.prepare.maker import KeptMaker, KeptOptions, load
 from biasbed.prepare.networks import NetworkMaker
 from biasbed.settings import build, flatten, setting, specs
 
 
 @dataclass(frozen=True)
-class ImagesOptions(KeptOptions):
+class ImagesOptions(PooledOptions, KeptOptions):
     """What can be told to a maker of images."""
 
-    processes: int | Auto = setting("auto", "processes that make images (auto: one per core, one on a GPU)")
     format: Literal["png", "jpg"] = setting("png", "of the images: png without loss, jpg at quality 95")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.refuse_below(processes=1)
-
-    def how_many(self, device: str) -> int:
-        """Processes that make images on a device."""
-        if self.processes != "auto":
-            return int(self.processes)
-        return 1 if device == "cuda" else os.cpu_count() or 1
 
 
 M = TypeVar("M", bound=ImagesOptions)

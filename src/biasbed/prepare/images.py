@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import pickle
 import shutil
 import signal
@@ -20,17 +21,37 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from biasbed.config import Auto
 from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
 from biasbed.data.transforms import key_seed
 from biasbed.errors import CorruptImage, Failure, UsageError
+from biasbed.options import PrepareOptions
 from biasbed.prepare.distortion import Distortion
 from biasbed.registry import from_file, user_files
+from biasbed.settings import setting
 from biasbed.system.files import whole
 from biasbed.system.processes import die_with_parent
 from biasbed.system.terminal import ProgressBar
 
 ROWS_PER_TASK = 64
+
+
+@dataclass(frozen=True)
+class PooledOptions(PrepareOptions):
+    """What can be told to a maker of many images."""
+
+    processes: int | Auto = setting("auto", "processes that make images (auto: one per core, one on a GPU)")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.refuse_below(processes=1)
+
+    def how_many(self, device: str) -> int:
+        """Processes that make images on a device."""
+        if self.processes != "auto":
+            return int(self.processes)
+        return 1 if device == "cuda" else os.cpu_count() or 1
 
 
 class Work(Protocol):
