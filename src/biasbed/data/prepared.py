@@ -133,11 +133,7 @@ class PreparedStore:
 
     def hint(self, what: str, split: str = "train") -> str:
         """The command that prepares it, as the user runs commands."""
-        return command({"what": what, **({"split": split} if split != "train" else {}), **dict(self.flags)})
-
-
-def command(words: Mapping[str, str]) -> str:
-    """`prepare` with these settings, as the user runs commands."""
-    if "MLFLOW_RUN_ID" in os.environ:
-        return "mlflow run . -e prepare " + " ".join(f"-P {name}={shlex.quote(value)}" for name, value in words.items())
-    return "biasbed prepare " + " ".join(f"--{name} {shlex.quote(value)}" for name, value in words.items())
+        words = (("what", what), *((("split", split),) if split != "train" else ()), *self.flags)
+        if "MLFLOW_RUN_ID" in os.environ:
+            return "mlflow run . -e prepare " + " ".join(f"-P {name}={shlex.quote(value)}" for name, value in words)
+        return "biasbed prepare " + " ".join(f"--{name} {shlex.quote(value)}" for name, value in words)

@@ -218,11 +218,11 @@ class Waterbirds(TableData):
     columns = ("img_filename", "y", "split", "place")
     labels: Mapping[str, str] = {"0": "landbird", "1": "waterbird"}
     at_others = ", or train=waterbirds_ac, which is composed at any"
-    places = (
+    places: tuple[str, ...] = (
         *("waterbirds", "waterbird_complete95_forest2water2", "waterbirds/waterbird_complete95_forest2water2"),
         *("waterbirds_v1.0", "cub/data/waterbird_complete95_forest2water2"),
     )
-    archives = ("waterbird_complete95_forest2water2.tar.gz",)
+    archives: tuple[str, ...] = ("waterbird_complete95_forest2water2.tar.gz",)
     licence = "unclear: those of CUB-200-2011 (non-commercial) and Places"
     source = "https://github.com/kohpangwei/group_DRO"
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 from biasbed import record
 from biasbed.data.listing import reading, scan
-from biasbed.data.prepared import command
 from biasbed.datasets.base import Contents, resolve
 from biasbed.datasets.biased import Division, Wanted, counted
 from biasbed.datasets.tables import SPLITS, TEST, TRAIN, VALIDATION, Waterbirds
@@ -38,7 +37,11 @@ class ComposedWaterbirds(Waterbirds):
         share = wanted.severity_or(SEVERITY)
         folder = composition(data_dir, share, wanted.seed)
         if not super()._is_in(folder):
-            self._refuse_absent(data_dir, folder, {"data.severity": f"{share:g}", "data.seed": str(wanted.seed)})
+            state = "begun, but not complete" if folder.is_dir() else "not there"
+            raise UsageError(
+                f"'{self.name}' of data.severity={share:g} and data.seed={wanted.seed} is {state}: "
+                + wanted.prepare("waterbirds")
+            )
         train, validation, test = self._divided(folder)
         return Division(train, validation, test, share, is_drawn=True)
 
@@ -68,12 +71,6 @@ class ComposedWaterbirds(Waterbirds):
         """Names of the folders that hold one, wholly."""
         with reading():
             return [name for name in scan(folder)[0] if (folder / name / self.file).is_file()]
-
-    def _refuse_absent(self, data_dir: Path, folder: Path, wanted: Mapping[str, str]) -> NoReturn:
-        """Raises the UsageError for a composition that is not there, with the command that makes it."""
-        state = "begun, but not complete" if folder.is_dir() else "not there"
-        words = {"what": "waterbirds", "suite": "debiasing", "data_dir": str(data_dir), **wanted}
-        raise UsageError(f"'{self.name}' of {' and '.join(map('='.join, wanted.items()))} is {state}: {command(words)}")
 
 
 def composition(data_dir: Path, severity: float, seed: int) -> Path:
