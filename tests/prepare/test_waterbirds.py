@@ -319,6 +319,7 @@ def test_for_its_suite_alone(compose: Compose, released: Path) -> None:
 def test_the_doctor_counts_by_cell(compose: Compose, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     compose()
     compose(40)
+    (compose(30) / "metadata.csv").unlink()
     words = ["prepare", "--what", "check", "--suite", "debiasing", "--data_dir", str(data_dir)]
     assert cli.main([*words, "--train", "waterbirds_ac"]) == 1
     printed = capsys.readouterr().out
@@ -326,6 +327,7 @@ def test_the_doctor_counts_by_cell(compose: Compose, data_dir: Path, capsys: pyt
         r"^waterbirds_ac +waterbirds_ac +folders by severity and seed +294 / any +2 / 2 +0 ", printed, re.M
     )
     assert "waterbirds_ac: 20pct-seed-0 has 147 images; CUB-200-2011 has 11,788" in printed
+    assert "waterbirds_ac: 30pct-seed-0 is begun, but not complete" in printed
     assert (
         "train of 20pct-seed-0 has 37 landbird aligned, 9 landbird conflicting, 11 waterbird aligned, 3 waterbird con"
     ) in printed

@@ -47,8 +47,12 @@ class ComposedWaterbirds(Waterbirds):
 
     def contents(self, data_dir: Path) -> Contents:
         folder = self.folder(data_dir)
-        whole, files, differences, remarks = {}, [], [], []
-        for name in self._compositions(folder):
+        composed = self._compositions(folder)
+        with reading():
+            begun = [name for name in scan(folder)[0] if name not in composed]
+        whole, files, remarks = {}, [], []
+        differences = [f"{name} is begun, but not complete" for name in begun]
+        for name in composed:
             rows = self._checked(folder / name)
             source = whole[name] = self._part(folder / name, rows)
             files += [f"{name}/{image}" for image in source.ids]
