@@ -11,6 +11,7 @@ from biasbed import record
 from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.runs.alike import TESTED, columns_of
 from biasbed.analysis.runs.collect import collect, read_run
+from biasbed.analysis.runs.counts import ImageCounts
 from biasbed.analysis.runs.run import Collection
 from biasbed.analysis.selection import completeness, names, published
 from biasbed.analysis.selection.pools import History, pools_of
@@ -105,12 +106,13 @@ def read_histories(
     store: RunStore, mlflow_runs: Iterable[Any], protocols: Mapping[str, record.Protocol]
 ) -> dict[str, History]:
     """Run id -> curves of all these MLflow runs, with those that are derived where they were not logged."""
-    runs = {run.info.run_id: run for run in mlflow_runs}
+    runs, counts = {run.info.run_id: run for run in mlflow_runs}, ImageCounts(store)
     found = {}
     for run_id, rows in store.histories(list(runs.values())).items():
         run = read_run(runs[run_id])
-        history = History(f"{run.name} ({run.id})", rows, run.kind in SETTLED)
         protocol = protocols.get(run.protocol)
+        known = {} if protocol is None else counts.of(run, protocol)
+        history = History(f"{run.name} ({run.id})", rows, run.kind in SETTLED, known)
         found[run_id] = history if protocol is None else _with_derived(history, protocol, run.held_out)
     return found
 
@@ -120,10 +122,11 @@ def _with_derived(history: History, protocol: record.Protocol, test_domains: Seq
     absent = [entry for entry in protocol.derived if not history.curve(entry.metric)]
     curves: dict[str, dict[int, float]] = {}
     for entry in absent:
-        inputs = {name: {**history.curve(name), **curves.get(name, {})} for name in entry.inputs_without(test_domains)}
+        names = [name for name in entry.inputs_without(test_domains) if name not in history.counts]
+        inputs = {name: {**history.curve(name), **curves.get(name, {})} for name in names}
         for step in set.intersection(*map(set, inputs.values())) if inputs else ():
             at = {name: curve[step] for name, curve in inputs.items()}
-            for metric, value in derived.values([entry], at, test_domains).items():
+            for metric, value in derived.values([entry], at, test_domains, history.counts).items():
                 curves.setdefault(metric, {})[step] = value
     return history.with_curves(curves) if curves else history
 

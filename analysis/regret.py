@@ -10,6 +10,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from biasbed import record
@@ -18,10 +19,21 @@ from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.scores import block_matrix, mean_matrix, published_means, run_table, score_table
 from biasbed.analysis.selection import completeness, published
 from biasbed.analysis.selection.pools import History, pools_of
-from biasbed.analysis.selection.rules import AsPublished, AsTested, Rule
+from biasbed.analysis.selection.rules import (
+    CLASS_LABELS,
+    GROUP_LABELS,
+    NO_LABELS,
+    TEST_LABELS,
+    AsPublished,
+    AsTested,
+    Rule,
+    ValidationAccuracy,
+)
 from biasbed.analysis.selection.select import Selected, choice_table, known_rule, rule_names, rules_of, select
-from biasbed.analysis.statistics import friedman
+from biasbed.analysis.statistics import bootstrap, friedman
+from biasbed.analysis.statistics.exact import Array
 from biasbed.analysis.statistics.friedman import DIGITS
+from biasbed.analysis.statistics.layout import Layout, rows_of
 from biasbed.errors import Failure, UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +44,14 @@ COLUMNS = ("rule", "oracle", "labels", "algorithm", "dataset", "mean", "std", "n
 REGRET_COLUMNS = (
     *("rule", "oracle", "labels", "algorithm", "num_sets", "regret", "largest", "largest_on", "average_rank"),
 )
+
+
+LABEL_COLUMNS = (
+    *("rule", "oracle", "labels", "algorithm", "dataset", "mean", "baseline"),
+    *("difference", "low", "high", "num_runs"),
+)
+OVER_METHODS = "(mean over methods)"  # the algorithm of a row that is about all that have the column
+BASELINE = ValidationAccuracy.name  # what any validation set allows
 
 
 @dataclass(frozen=True)
@@ -45,6 +65,7 @@ class RuleScores:
     choices: pd.DataFrame | None = None  # select.choice_table
     skipped: str = ""
     labels: str = ""  # that it looks at, besides the classes of validation images
+    all_labels: str = ""  # `Rule.labels`
 
 
 def under_every_rule(
@@ -105,7 +126,8 @@ def scores_under(
         why = f"{empty} cell(s) of its score table would be empty"
         return RuleScores(rule.name, rule.oracle, None, None, skipped=why)
     choices = choice_table(rule.name, rule.oracle, selected, sets, {run.id: run for run in runs})
-    return RuleScores(rule.name, rule.oracle, table, scores, choices, labels=" and ".join(rule.needs))
+    needed = " and ".join(rule.needs)
+    return RuleScores(rule.name, rule.oracle, table, scores, choices, labels=needed, all_labels=rule.labels)
 
 
 def choices(rules: Sequence[RuleScores]) -> pd.DataFrame:
@@ -192,3 +214,59 @@ def regret(selection: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFrame:
             oracle, labels = bool(own["oracle"].iloc[0]), str(own["labels"].iloc[0])
             rows.append((name, oracle, labels, algorithm, len(gaps), mean, largest, where, float(ranks[algorithm])))
     return pd.DataFrame(rows, columns=list(REGRET_COLUMNS)).round(DIGITS)
+
+
+# --- what labels buy --------------------------------------------------------------------------------------------------
+
+
+def bought(rules: Sequence[RuleScores], sets: Sequence[Column], alpha: float, resamples: int) -> pd.DataFrame:
+    """`LABEL_COLUMNS`: how much better each rule chooses than `BASELINE`, rules with fewer labels first.
+
+    One row per rule, algorithm and column, then the same over methods. difference: of the scores of the same run, mean
+    over runs, positive where the rule is better; low, high: its 1 - alpha interval, runs resampled. Empty where no rule
+    takes labels of groups, and without the baseline.
+    """
+    known = [rule for rule in rules if rule.runs is not None]
+    base = next((rule.runs for rule in known if rule.name == BASELINE), None)
+    if base is None or all(GROUP_LABELS not in rule.all_labels for rule in known):
+        return pd.DataFrame(columns=list(LABEL_COLUMNS))
+    parts = []
+    for rule in sorted(known, key=lambda rule: _number_of_labels(rule.all_labels)):
+        assert rule.runs is not None
+        frame = _differences(rule.runs, base, layout(sets), alpha, resamples)
+        parts.append(frame.assign(rule=rule.name, oracle=rule.oracle, labels=rule.all_labels, baseline=BASELINE))
+    return pd.concat(parts, ignore_index=True)[list(LABEL_COLUMNS)].round(DIGITS)
+
+
+def _number_of_labels(words: str) -> int:
+    order = (NO_LABELS, CLASS_LABELS, GROUP_LABELS, TEST_LABELS)
+    return order.index(words) if words in order else len(order)
+
+
+def _differences(runs: pd.DataFrame, base: pd.DataFrame, known: Layout, alpha: float, resamples: int) -> pd.DataFrame:
+    """Of one rule: columns algorithm, dataset, mean, difference, low, high, num_runs."""
+    keys = ["algorithm", "dataset", "replicate"]
+    both = runs.drop(published_means(runs).index).merge(base[[*keys, "score"]], on=keys, suffixes=("", "_base"))
+    gains = known.oriented(rows_of(both.assign(score=both["score"] - both["score_base"]), known.shown))
+    draws = bootstrap.resample(gains, known, resamples)
+    found = bootstrap.intervals(gains, known, draws, alpha).rename(columns={"mean": "difference"})
+    means = both.groupby(keys[:2])["score"].mean().rename("mean").reset_index()
+    found = found.drop(columns="run_ids").merge(means, on=keys[:2])  # what stands above columns has no score
+    drawn = {
+        (name, column): values
+        for name, row in gains.items()
+        for column, values in zip(row.columns, bootstrap.column_means(row, draws.runs[name]).T, strict=True)
+    }
+    by_column = found.groupby("dataset", sort=False)
+    over = [(OVER_METHODS, str(name), *_over_methods(own, drawn, alpha)) for name, own in by_column]
+    columns = ["algorithm", "dataset", "mean", "difference", "low", "high", "num_runs"]
+    return pd.concat([found, pd.DataFrame(over, columns=columns)], ignore_index=True)
+
+
+def _over_methods(
+    own: pd.DataFrame, drawn: Mapping[tuple[str, str], Array], alpha: float
+) -> tuple[float, float, float, float, int]:
+    """Of one column from `mean` on. Each method's runs are drawn by themselves; all count for as many as the fewest."""
+    draws = [drawn[place] for place in zip(own["algorithm"], own["dataset"], strict=True)]
+    bounds = bootstrap.interval(np.mean(draws, axis=0), alpha, int(own["num_runs"].min()), len(draws))
+    return float(own["mean"].mean()), float(own["difference"].mean()), *bounds, int(own["num_runs"].sum())

@@ -14,7 +14,7 @@ import pandas as pd
 
 import biasbed
 from biasbed import measures
-from biasbed.analysis import regret, scores, spread
+from biasbed.analysis import grain, regret, scores, spread
 from biasbed.analysis.columns import Column, blocks, layout
 from biasbed.analysis.inputs import AnalysisInputs, gather
 from biasbed.analysis.runs.run import Collection, Run
@@ -123,6 +123,8 @@ class Analysis:
     comparisons: tuple[RankTests, ...]  # on all sets; then the strict setting where it differs
     evidence: PairwiseResults  # effects, further tests, stability and power
     selection: pd.DataFrame  # regret.table: the scores under every selection rule
+    labels: pd.DataFrame  # regret.bought: what rules that take more labels choose better
+    grain: pd.DataFrame  # grain.table: intervals of selected scores, and what one image is worth
     spread: pd.DataFrame  # spread.table: deviations over runs and epochs, of last_n; else empty
     reproduction: pd.DataFrame | None  # reproduction.cards: ours beside the published numbers, where asked for
     curves: pd.DataFrame  # columns algorithm, run_id, dataset, step, score; the headline of each set
@@ -267,17 +269,33 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         blocks=scores.block_scores(runs, scores.mean_matrix(table), sets),
         not_applicable=lacking,
         absent=absent,
-        choices=regret.choices(rules),
         daggers=daggers,
         comparisons=comparisons,
         evidence=found,
-        selection=regret.table(rules, sets),
+        **_of_rules(rules, histories, collection, sets, options),
         spread=spread.table(collection.runs, histories, sets, material.rules, options.n),
         reproduction=_reproduction(material, runs, options),
         curves=_curves(histories, collection.own or collection.runs, sets),
         tracking_uri=places.public_uri(store.uri),
         versions=versions(),
     )
+
+
+def _of_rules(
+    rules: Sequence[regret.RuleScores],
+    histories: Mapping[str, History],
+    collection: Collection,
+    sets: Sequence[Column],
+    options: AnalyzeOptions,
+) -> dict[str, Any]:
+    """What is said of all selection rules together, by field."""
+    choices = regret.choices(rules)
+    return {
+        "choices": choices,
+        "selection": regret.table(rules, sets),
+        "labels": regret.bought(rules, sets, options.alpha, options.bootstrap),
+        "grain": grain.table(choices, histories, collection, sets),
+    }
 
 
 def _selected(material: AnalysisInputs, runs: Sequence[Run]) -> Selected:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from biasbed.analysis.columns import blocks, layout
-from biasbed.analysis.report import described, doubts, groups, words
+from biasbed.analysis.columns import blocks
+from biasbed.analysis.report import described, doubts, groups, selecting, words
 from biasbed.analysis.report.cells import Links, ReportTable, TableCell, decimal, interval, p_entry, score, text
 from biasbed.analysis.report.findings import TEST_NAMES, procedure
 from biasbed.analysis.report.verdicts import Verdict, overturned, verdicts
 from biasbed.analysis.result import Analysis, number
 from biasbed.analysis.selection.reproduction import card_sentence
-from biasbed.analysis.selection.rules import RULES
 from biasbed.analysis.statistics import bootstrap, stability
 from biasbed.analysis.statistics.friedman import RankTests
 
@@ -30,9 +29,11 @@ def whole(analysis: Analysis, links: Links) -> Mapping[str, Any]:
         "deviations": deviations(analysis, links),
         "sets": per_set(analysis),
         "card": card(analysis, links),
-        "regret": regret(analysis, links),
-        "gap": gap(analysis, links),
-        "skipped_rules": _skipped_rules(analysis),
+        "grain": selecting.grain(analysis),
+        "regret": selecting.regret(analysis, links),
+        "labels": selecting.labels(analysis),
+        "gap": selecting.gap(analysis, links),
+        "skipped_rules": selecting.skipped_rules(analysis),
         "power": power(analysis),
         "plan": plan(analysis),
     }
@@ -146,76 +147,6 @@ def card(analysis: Analysis, links: Links) -> ReportTable | None:
 
 def _spread(std: float) -> str:
     return "" if math.isnan(std) else f"±{number(std)}"
-
-
-def regret(analysis: Analysis, links: Links) -> ReportTable | None:
-    """What each selection rule costs every algorithm, mean over the sets."""
-    frame = analysis.regret[analysis.regret["regret"].notna()]
-    if frame.empty:
-        return None
-    rules = {str(rule): bool(oracle) for rule, oracle in zip(frame["rule"], frame["oracle"], strict=True)}
-    found = {(row["algorithm"], row["rule"]): row for row in frame.to_dict("records")}
-    rows = []
-    for algorithm in analysis.algorithms:
-        if (algorithm, next(iter(rules))) not in found:
-            continue  # published: not known under every rule
-        of_rules = [found[algorithm, rule] for rule in rules]
-        cells = [decimal(row["regret"], below=_rank(row["average_rank"])) for row in of_rules]
-        rows.append((links.algorithm(algorithm), *cells))
-    caption = (
-        f"What each selection rule costs: {words.unit(analysis)} behind {words.oracle(analysis)}, mean over the "
-        f"{layout(analysis.sets).noun}s; below, the average rank under the rule."
-    )
-    caption += _labels_needed(analysis, rules)
-    head = ("algorithm", *(f"{rule} (ORACLE)" if oracle else rule for rule, oracle in rules.items()))
-    return ReportTable(caption, head, tuple(rows), True, "regret.csv")
-
-
-def _rank(average: float) -> str:
-    """Empty where there are no ranks: no set is left that all have."""
-    return "" if math.isnan(average) else f"rank {average:.2f}"
-
-
-def _labels_needed(analysis: Analysis, rules: Iterable[str]) -> str:
-    """What rules look at besides validation, with a blank before it; empty where none does."""
-    needed: dict[str, list[str]] = {}
-    for name in rules:
-        rule = analysis.rule if name == analysis.rule.name else RULES.load(name) if name in RULES else None
-        for labels in rule.needs if rule else ():
-            needed.setdefault(labels, []).append(name)
-    parts = [f"{words.listing(names)} need{'s' * (len(names) == 1)} {what}" for what, names in needed.items()]
-    return f" {'; '.join(parts)}." if parts else ""
-
-
-def _skipped_rules(analysis: Analysis) -> list[str]:
-    table = analysis.selection
-    skipped = table[table["skipped"].fillna("") != ""]
-    return [f"{rule}: not computed, {why}" for rule, why in zip(skipped["rule"], skipped["skipped"], strict=True)]
-
-
-def gap(analysis: Analysis, links: Links) -> ReportTable | None:
-    """Scores under the rule and how far they stay behind the oracle's (Kalischek et al. 2023, table 1)."""
-    known = analysis.selection[analysis.selection["gap"].notna() & ~analysis.selection["oracle"].astype(bool)]
-    if known.empty:
-        return None
-    names = list(dict.fromkeys(known["rule"]))
-    rule = analysis.rule.name if analysis.rule.name in names else names[0]
-    own = {(row["algorithm"], row["dataset"]): row for row in known[known["rule"] == rule].to_dict("records")}
-    rows = []
-    for algorithm in analysis.algorithms:
-        if all((algorithm, name) not in own for name in analysis.set_names):
-            continue
-        of_sets = [(own.get((algorithm, c.name)), c.digits) for c in analysis.sets]
-        cells = [
-            decimal(math.nan) if row is None else decimal(row["gap"], n, below=number(row["mean"], n))
-            for row, n in of_sets
-        ]
-        rows.append((links.algorithm(algorithm), *cells))
-    caption = (
-        f"{rule} against the oracle: by how many {words.unit(analysis)} each set's own best epoch, chosen on the test "
-        f"images, is better; below, the score under {rule}."
-    )
-    return ReportTable(caption, ("algorithm", *analysis.set_names), tuple(rows), True, "selection.csv")
 
 
 def power(analysis: Analysis) -> ReportTable | None:

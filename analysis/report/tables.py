@@ -62,6 +62,9 @@ def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
     pairs = nemenyi_rows(analysis)
     if len(pairs):
         tables["nemenyi.csv"] = (pairs, "Nemenyi's test for every pair of algorithms")
+    if len(analysis.grain):
+        about = "of every selected epoch what the number of images leaves open, and how many epochs are as good"
+        tables["grain.csv"] = (analysis.grain.round(SCORE_DIGITS), about)
     if len(analysis.spread):
         about = "deviations over runs, over epochs, and over both as Kalischek et al. (2023) give them"
         tables["spread.csv"] = (analysis.spread, about)
@@ -161,6 +164,7 @@ def _evidence(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
         "selection.csv": (analysis.selection, "scores under every selection rule, and the gap to the oracle"),
         "selection_gap.csv": (analysis.selection_gap, "the selection rule beside the oracle"),
         "regret.csv": (analysis.regret, "what each selection rule costs, and where each algorithm stands under it"),
+        "labels.csv": (analysis.labels, "how much better rules choose that take more labels than others"),
         "sensitivity.csv": (found.flips, "every conclusion that is another one if something is changed"),
         "sensitivity_checks.csv": (found.checks, "how many conclusions were checked, and how many flip"),
         "pool.csv": (found.pool, "what other algorithms in the comparison do to Nemenyi's verdict on a pair"),

@@ -31,6 +31,7 @@ class OwnRule(Rule):
         """source: as the command names it. code: hash of its file."""
         self.source, self.rule, self.code = source, rule, code
         self.name, self.oracle, self.needs = rule.name, rule.oracle, tuple(rule.needs)
+        self.validates = rule.validates  # type: ignore[misc]
 
     @property
     def label(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 from biasbed import record
 from biasbed.analysis.columns import Column
@@ -14,12 +15,19 @@ from biasbed.analysis.runs.run import Run
 class History:
     """One run's curves: every metric's values by step, in the order of steps."""
 
-    def __init__(self, run: str, rows: Iterable[tuple[str, int, float]], is_settled: bool = False) -> None:
+    def __init__(
+        self,
+        run: str,
+        rows: Iterable[tuple[str, int, float]],
+        is_settled: bool = False,
+        counts: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         """rows: metric, step, value; one for each metric and step. run: the run's name in messages.
 
         is_settled: there was nothing to choose, or it has been chosen already: published numbers, a tested model.
+        counts: how many images there are of a kind, by names like metrics' (`record.COUNTS_FILE`); none where unknown.
         """
-        self.run, self.is_settled = run, is_settled
+        self.run, self.is_settled, self.counts = run, is_settled, counts
         self._curves: dict[str, dict[int, float]] = {}
         self._on: Mapping[str, History] = {}
         for metric, step, value in sorted(rows):
@@ -35,7 +43,7 @@ class History:
 
     def with_curves(self, curves: Mapping[str, Mapping[int, float]]) -> History:
         """The same history with further curves."""
-        found = History(self.run, (), self.is_settled)
+        found = History(self.run, (), self.is_settled, self.counts)
         found._curves = {**self._curves, **{name: dict(sorted(curve.items())) for name, curve in curves.items()}}
         return found
 

@@ -22,6 +22,8 @@ from biasbed.registry import Registry
 
 TEST_LABELS = "labels of the test images"
 GROUP_LABELS = "groups of the validation images"
+CLASS_LABELS = "classes of the validation images"
+NO_LABELS = "none"
 OF_BIASES = frozenset(name for name, measure in MEASURES.items() if measure.of_biases)
 
 
@@ -31,6 +33,7 @@ class Rule:
     name: str  # as `selection=` has it
     oracle: bool  # whether it looks at the evaluation sets: no model could be chosen so in practice
     needs: tuple[str, ...] = ()  # the labels that it looks at, in words, besides those of validation
+    validates: ClassVar[bool] = True  # whether it looks at the validation images at all
     in_every_protocol: ClassVar[bool] = False  # whether it makes sense where the protocol doesn't list it
     needs_all: ClassVar[bool] = False  # whether every run that it may look at must be there (completeness.py)
     looks_elsewhere: ClassVar[bool] = False  # among these those of other cells, which hold out one domain more
@@ -40,6 +43,11 @@ class Rule:
     def made(cls, protocol: record.Protocol, n: int) -> Rule:
         """The rule for a protocol, whose `sets` are those that count. n: as `n=` says."""
         return cls(protocol, n)  # type: ignore[call-arg]
+
+    @property
+    def labels(self) -> str:
+        """All labels that it takes, in words; who has groups has classes too."""
+        return " and ".join(self.needs) or (CLASS_LABELS if self.validates else NO_LABELS)
 
     @property
     def label(self) -> str:
@@ -144,6 +152,7 @@ class WorstGroup(OneMeasure):
 class LastN(Rule):
     """The last n epochs at which the set was tested, averaged (Kalischek et al. 2023)."""
 
+    validates: ClassVar[bool] = False
     n: int
     monitor: str = ""  # by which it chooses among trials, at the same epochs
     higher_is_better: bool = True
@@ -241,6 +250,7 @@ class Last(Rule):
     higher_is_better: bool = True
     name: str = "last"
     oracle: bool = False
+    validates: ClassVar[bool] = False
     in_every_protocol: ClassVar[bool] = True
 
     @classmethod

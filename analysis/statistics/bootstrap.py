@@ -131,9 +131,10 @@ def improvements(
     return pd.DataFrame(found, columns=list(IMPROVEMENT_COLUMNS))
 
 
-def interval(replicates: Array, alpha: float, size: int) -> tuple[float, float]:
+def interval(replicates: Array, alpha: float, size: int, samples: int = 1) -> tuple[float, float]:
     """The percentile interval of 1 - alpha, widened for a sample of `size` units; NaNs for less than two.
 
+    samples: of how many such samples, each drawn by itself, it is the mean: all their units tell of the spread.
     The percentile interval is short by the factor sqrt((n-1)/n) and takes normal quantiles for Student's; the level
     alpha/2 becomes Phi(-sqrt(n/(n-1)) t_(n-1, 1-alpha/2)) (Hesterberg 2015).
     """
@@ -141,7 +142,7 @@ def interval(replicates: Array, alpha: float, size: int) -> tuple[float, float]:
 
     if size < 2:
         return math.nan, math.nan
-    stretched = math.sqrt(size / (size - 1)) * float(stats.t.ppf(1 - alpha / 2, size - 1))
+    stretched = math.sqrt(size / (size - 1)) * float(stats.t.ppf(1 - alpha / 2, samples * (size - 1)))
     level = float(stats.norm.sf(stretched))
     low, high = np.quantile(replicates, [level, 1 - level])
     return float(low), float(high)

@@ -43,6 +43,9 @@ MEASURES: Mapping[str, Measure] = {
     "worst_group_accuracy": Measure("least accuracy among groups of images of one class and one bias", of_biases=True),
     "worst_class_accuracy": Measure("least accuracy among the images of one class"),
     "mean_group_accuracy": Measure("mean of the accuracies of these groups, whatever their images", of_biases=True),
+    "images": Measure("number of images, here of the group after the colon", "images"),
+    "aligned_images": Measure("number of images whose bias is that of their class", "images", of_biases=True),
+    "conflicting_images": Measure("number of images whose bias is that of another class", "images", of_biases=True),
     "error_consistency": Measure("Cohen's kappa of being right on the same images as the observer after the colon"),
     "shape_bias": Measure("shape decisions / (shape + texture decisions), images with shape = texture left out"),
     "shape_accuracy": Measure("fraction of conflicting images decided for the shape's class"),
@@ -124,6 +127,11 @@ def _worst(values: Sequence[float], references: Sequence[float], higher_is_bette
     return min(values) if higher_is_better else max(values)
 
 
+def _weighted_mean(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
+    pairs = list(zip(values[::2], values[1::2], strict=True))
+    return math.fsum(value * weight for value, weight in pairs) / math.fsum(weight for _, weight in pairs)
+
+
 def _error_ratio(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
     if len(values) != len(references):
         raise ValueError("as many references as values")
@@ -148,6 +156,7 @@ FUNCTIONS: Mapping[str, Callable[[Sequence[float], Sequence[float], bool], float
     "difference": _difference,  # the first less the second
     "worst": _worst,  # the least, where less is better the largest
     "mean_ratio": _mean_ratio,  # of each second value, if it is not zero, the one before it is divided by it
+    "weighted_mean": _weighted_mean,  # of each value before its weight
     "remainder": _remainder,  # of the mean of all images and that of a part, that of the rest; numbers of rest and part
     "error_ratio": _error_ratio,  # errors of accuracies, summed, by those of a reference model, one for each (CE)
 }

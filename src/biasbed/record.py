@@ -77,6 +77,7 @@ PROTOCOL_FILE = "protocol.json"
 ENVIRONMENT_FILE = "environment.txt"
 PICTURES_FOLDER = "pictures"
 DATA_FOLDER = "data"  # which images were drawn for what
+COUNTS_FILE = f"{DATA_FOLDER}/counts.json"  # JSON object: metric-like name -> how many images there are of its kind
 CHECKPOINT_FOLDER = "checkpoints"
 BEST_CHECKPOINT = "best.ckpt"
 MODEL_NAME = "model"

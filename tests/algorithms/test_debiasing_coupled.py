@@ -1,4 +1,4 @@
-"""What vectors don't show of end, biascon, softcon, rebias and lnl: their networks, epochs, and which weights move."""
+"""What vectors don't show of end, biascon, softcon, hex, rebias and lnl: networks, epochs, and which weights move."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import torch
 from torch.nn import functional
 
 from biasbed import cli
+from biasbed.algorithms import nglcm
 from biasbed.algorithms.base import Progress
 from biasbed.algorithms.biascon import prior
+from biasbed.algorithms.hex import projected
 from biasbed.algorithms.hsic import hsic, median_width
 from biasbed.algorithms.make import from_checkpoint
+from biasbed.algorithms.nglcm import NGLCM, grey_levels
 from biasbed.algorithms.softcon import NOISE, unlikeness
 from biasbed.batch import Batch
 from biasbed.errors import UsageError
@@ -125,6 +128,67 @@ def test_softcon_s_partners_are_of_one_class_and_seen_apart() -> None:
     expected[:2, 2] = expected[2, :2] = 2
     torch.testing.assert_close(algorithm.weights(pairs), expected)
     assert not algorithm.weights(pairs)[0, 1]
+
+
+def test_hex_projects_where_textures_are_fewer_than_classes() -> None:
+    """What is left is orthogonal to every column of the texture's logits, and doing it again changes nothing."""
+    generator = torch.Generator().manual_seed(0)
+    texture = torch.randn(30, 2, generator=generator, dtype=torch.float64) @ torch.randn(2, 5, dtype=torch.float64)
+    logits = torch.randn(30, 5, generator=generator, dtype=torch.float64, requires_grad=True)
+    found = projected(logits, texture.requires_grad_())
+    assert torch.linalg.matrix_rank(texture) == 2
+    torch.testing.assert_close(texture.T @ found, torch.zeros(5, 5, dtype=torch.float64), atol=1e-10, rtol=0)
+    torch.testing.assert_close(projected(found, texture), found)
+    slopes = torch.autograd.grad(found.square().sum(), [logits, texture])
+    assert all(bool(slope.isfinite().all()) for slope in slopes)
+    none = torch.zeros(30, 5, dtype=torch.float64)
+    torch.testing.assert_close(projected(logits, none), logits)
+
+
+def test_hex_of_black_images_and_of_single_ones() -> None:
+    algorithm: Any = make("hex", {"warmup": 0.0, "levels": 4}, backbone="simple_conv")
+    batch = batch_for(algorithm)
+    batch.x[0] = 0
+    algorithm.progress = Progress()
+    assert bool(algorithm.update(batch)["classification"].isfinite())
+    algorithm.eval()
+    with torch.no_grad():
+        whole, single = algorithm.predict(batch.x), algorithm.predict(batch.x[:1])
+    torch.testing.assert_close(whole[:1], single)
+    assert not grey_levels(batch.x, 4)[0].any()
+
+
+def test_hex_tests_with_the_norms_of_training() -> None:
+    """Of one batch again and again, running norms become its own; and tests divide by them."""
+    algorithm: Any = make("hex", {"warmup": 1.0}, backbone="timm:test_resnet")
+    batch = batch_for(algorithm)
+    features = algorithm.network.features(batch.x).detach()
+    algorithm.network.features = lambda x: features
+    algorithm.progress = Progress()
+    for _ in range(200):
+        algorithm.losses(batch)
+    torch.testing.assert_close(algorithm.norms, torch.linalg.vector_norm(features, dim=0))
+    logits = algorithm.network.classify(features / algorithm.norms)
+    torch.testing.assert_close(algorithm.eval().predict(batch.x), logits)
+
+
+def test_hex_keeps_little_of_large_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut into blocks, sums and gradients are what they are of all at once; and what is kept for them is the images."""
+    levels, x = NGLCM(4, (1, -1), 1e-5).double(), images(6).double()
+    thresholds = list(levels.parameters())
+
+    def slopes() -> list[torch.Tensor]:
+        kept.clear()
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t.numel()), t)[1], lambda t: t):
+            found = levels(x)
+        return [found, *torch.autograd.grad(found.square().sum(), thresholds)]
+
+    kept: list[int] = []
+    whole = slopes()
+    monkeypatch.setattr(nglcm, "BLOCK", 4 * x[0, 0].numel())
+    for cut, uncut in zip(slopes(), whole, strict=True):
+        torch.testing.assert_close(cut, uncut)
+    assert sum(kept) <= 2 * x[:, 0].numel() + 6 * 8, "both images of levels, and the thresholds of each block"
 
 
 def test_rebias_sets_its_widths_once_an_epoch() -> None:

@@ -38,7 +38,7 @@ BUSY: Mapping[str, Mapping[str, Any]] = {
 # Methods whose steps go the same ways as another's, by other formulas.
 LIKE: Mapping[str, str] = {
     **{"vrex": "irm", "group_dro": "irm", "mixup": "erm", "mmd": "coral", "cdann": "dann"},
-    **{"end": "coral", "biascon": "coral", "softcon": "coral", "rebias": "coral", "lnl": "dann"},
+    **{"end": "coral", "biascon": "coral", "softcon": "coral", "hex": "coral", "rebias": "coral", "lnl": "dann"},
     **{"jtt": "helpers.toys:Staged", "dfr": "erm"},
     **{"disent": "lff", "biasensemble": "lff", "helpers.variants:Picky": "lff"},
 }

@@ -88,6 +88,7 @@ CASES: Mapping[str, Case] = {
     "end": Case("end", {"alpha": 2.0, "beta": 3.0}),
     "end_tanh": Case("end", {"tanh": True}),
     "biascon": Case("biascon", {"ce_weight": 0.5, "pairs": 6}),
+    "hex": Case("hex", {"levels": 4, "textures": 3, "floor": 0.8, "warmup": 0.2}),
     "softcon": Case("softcon", {"ce_weight": 0.5, "pairs": 6, "ratio": 2.0}),
     "rebias": Case("rebias", {"weight": 30.0, "biased_weight": 20.0, "width": 2.0}),
     "rebias_median": Case("rebias", {"weight": 30.0, "biased_weight": 20.0}),
@@ -202,7 +203,9 @@ def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> A
         accumulate=case.accumulate,
         prepared=lambda kind: _filled(frozen.network_class(kind)(width=4, size=SIDE), 0, dtype).requires_grad_(False),
     )
-    algorithm: Algorithm = cls(build_settings(cls.HParams, case.hparams), setup)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)  # of modules that are no networks
+        algorithm: Algorithm = cls(build_settings(cls.HParams, case.hparams), setup).to(dtype)
     children = list(algorithm.children())
     biases = BIASES if "bias" in algorithm.columns(algorithm.hparams) else 0
     algorithm.on_train_data(TrainData(case.images, CLASSES, DOMAINS, biases))

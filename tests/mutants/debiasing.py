@@ -102,6 +102,46 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
+        f"{METHODS}/hex.py",
+        f"{VECTORS}[debiasing/hex]",
+        (
+            "HEX: the texture's logits lack the shift",
+            "projected(logits + of_texture, of_texture + self._bias)",
+            "projected(logits + of_texture, of_texture)",
+            "it would project out something else",
+        ),
+        (
+            "HEX: tests have norms of their own",
+            "self.norms.lerp_(norms, MOMENTUM)",
+            "self.norms",
+            "features would be as large as they are in tests, and small in training",
+            "algorithms/test_debiasing_coupled.py::test_hex_tests_with_the_norms_of_training",
+        ),
+        (
+            "HEX: small eigenvalues are inverted",
+            "rtol=LEAST, hermitian=True",
+            "rtol=1e-30, hermitian=True",
+            "noise of rounding would be projected out, too",
+            "algorithms/test_debiasing_coupled.py::test_hex_projects_where_textures_are_fewer_than_classes",
+        ),
+    ),
+    *of(
+        f"{METHODS}/nglcm.py",
+        f"{VECTORS}[debiasing/hex]",
+        (
+            "HEX: beyond the border is the pixel itself",
+            "padded = functional.pad(x, (max(columns, 0), max(-columns, 0), max(rows, 0), max(-rows, 0)))",
+            "padded = functional.pad(x, (max(columns, 0), max(-columns, 0), max(rows, 0), max(-rows, 0)), 'replicate')",
+            "the published border has 0",
+        ),
+        (
+            "HEX: grey levels are rounded",
+            ".trunc()",
+            ".round()",
+            "theirs are cut off",
+        ),
+    ),
+    *of(
         f"{METHODS}/softcon.py",
         "algorithms/test_debiasing_coupled.py",
         (

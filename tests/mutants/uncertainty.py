@@ -44,7 +44,7 @@ MUTANTS: list[Mutant] = [
         "analysis/statistics/test_bootstrap.py",
         (
             "bootstrap: not widened",
-            "stretched = math.sqrt(size / (size - 1)) * float(stats.t.ppf(1 - alpha / 2, size - 1))",
+            "stretched = math.sqrt(size / (size - 1)) * float(stats.t.ppf(1 - alpha / 2, samples * (size - 1)))",
             "stretched = float(stats.norm.ppf(1 - alpha / 2))",
             "intervals over few sets too short",
             "::test_the_quantiles_are_those_of_student_and_small_samples",

@@ -37,6 +37,7 @@ def steps(program: str, milestones: tuple[float, ...], rule: str) -> Lines:
 
 END = "EnD, Biased-MNIST's program"
 BIASCON = "BiasCon, Biased-MNIST's program"
+HEX = "HEX, the experiments' program for digits"
 SOFTCON = "SoftCon, Biased-MNIST's program"
 REBIAS = "ReBias, Biased-MNIST's program"
 LNL = "LNL's program"
@@ -97,6 +98,30 @@ DEBIASING_COUPLED = (
         (
             "contrastive views are rotated by up to 20 degrees, their colours changed (0.4, 0.4, 0.4, 0.1; p 0.8)",
             "on ImageNet all images are drawn alike, and the weight of the cross-entropy is 1",
+        ),
+    ),
+    Recipe(
+        "authors",
+        ("hex",),
+        "HEX's authors, patterned digits (`hex`)",
+        (
+            *leaves("their digits have two convolutions of their own", "backbone"),
+            *says(f"{HEX}: weights from scratch", init="scratch"),
+            *says(f"{HEX}: images of 28 pixels, no changes", image_size=28, augment__crop=False, augment__flip=False),
+            *leaves("nothing is cropped", "augment.crop_scale", "augment.crop_ratio"),
+            *says(f"{HEX}: no autocast", precision="fp32"),
+            *says(f"{HEX}: half of the features are kept", network__dropout=0.5),
+            *says(f"{HEX}: 100 epochs of batches of 128", epochs=100, steps=None, batch_size=128),
+            *says(f"{HEX}: AdamOptimizer(1e-4)", optim__name="adam", optim__lr=1e-4, optim__lr_batch=None),
+            *says(f"{HEX}: TensorFlow's default betas", optim__beta1=0.9, optim__beta2=0.999),
+            *says(f"{HEX}: no decay, one rate", optim__weight_decay=0.0, optim__schedule="constant"),
+            *says(f"{HEX}: no warm-up, one course", optim__warmup=0.0, optim__restarts=()),
+            *leaves("one rate", "optim.milestones", "optim.gamma"),
+            *UNREAD_BY_ADAM,
+            *says(f"{HEX}: 16 grey levels, the next column", hparams__levels=16, hparams__offset=(0, 1)),
+            *says(f"{HEX}: comparisons are cut at 0", hparams__floor=0.0),
+            *says(f"{HEX}: 32 features of texture", hparams__textures=32),
+            *leaves("the network is trained without the projection first, for how long is not said", "hparams.warmup"),
         ),
     ),
     Recipe(

@@ -207,6 +207,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "cdann": ADVERSARIAL,
     "end": {"alpha": 0.1, "beta": 0.1, "tanh": False},
     "biascon": {"ce_weight": 1.0, "temperature": 0.07, "pairs": 64, "balanced": True},
+    "hex": {"levels": 16, "offset": (0, 1), "floor": 1e-5, "textures": 32, "warmup": 0.2},
     "softcon": {
         "ce_weight": 1.0,
         "temperature": 0.07,

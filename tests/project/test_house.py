@@ -59,7 +59,7 @@ FLOORS = (
     ("report",),
     ("result",),
     ("regret",),
-    ("inputs", "scores", "spread"),
+    ("inputs", "scores", "spread", "grain"),
     ("selection",),
     ("runs",),
     ("columns",),

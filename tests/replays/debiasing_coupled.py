@@ -13,8 +13,10 @@ from torch.nn import functional
 
 from biasbed import algorithms, networks
 from biasbed.algorithms.base import Algorithm, TrainData
+from biasbed.algorithms.hex import projected
 from biasbed.algorithms.hsic import hsic, median_width
 from biasbed.algorithms.lnl import negative_entropy, reverse
+from biasbed.algorithms.nglcm import differences, grey_levels
 from biasbed.algorithms.softcon import unlikeness
 from biasbed.batch import Batch
 from biasbed.networks.heads import part
@@ -153,6 +155,44 @@ def replay_drawing(case: Case) -> None:
     close(algorithm.drawn * references.shape[1], case["sampling_weight"], 1e-5, 1e-6)
 
 
+# --- HEX --------------------------------------------------------------------------------------------------------------
+
+
+def replay_hex(case: Case) -> None:
+    """Co-occurrences of given images, then the loss of given features of both kinds; all classifiers are one there."""
+    offset = tuple(int(case[f"offset_{name}"]) for name in ("row", "col"))
+    levels, images = int(case["ngray"]), torch.tensor(case["image"]).double()[:, None]
+    found = grey_levels(images, levels)
+    exact(found.flatten(1), case["x_re"])
+    exact(differences(found, offset).flatten(1), case["x_d"])
+    table, textures = (torch.tensor(case[f"features_{name}"], requires_grad=True) for name in "ag")
+    network = Table(table, case["weight"].shape[1])
+    network.features = lambda x: table + 0  # type: ignore[method-assign]
+    own = {"levels": levels, "offset": offset, "textures": textures.shape[1], "warmup": 0.0}
+    algorithm: Any = start("hex", own, lambda: network, case["weight"].shape[1], 0)
+    weights, shift = torch.tensor(case["weight"], requires_grad=True), torch.tensor(case["bias"])
+    split = weights.split((table.shape[1], textures.shape[1]))
+    network.classify = lambda a: a @ split[0] + shift  # type: ignore[method-assign]
+    network.head.bias.data = shift
+    algorithm.textures = lambda x: textures
+    del algorithm.texture_head
+    algorithm.texture_head = lambda g: g @ split[1]
+    for name, key in (("difference", "lamda"), ("level", "theta")):
+        getattr(algorithm.nglcm, f"{name}_thresholds").data = torch.tensor(case[key]).squeeze(1)
+    exact(algorithm.nglcm(images), case["nglcm"])
+    loss = algorithm.losses(batch_of(case["y"]))["classification"]
+    exact(loss, case["loss"])
+    slopes = torch.autograd.grad(loss, [table, textures, weights])
+    for slope, name in zip(slopes, ("features_a", "features_g", "weight"), strict=True):
+        exact(slope, case[f"grad_{name}"])
+    a, g = (x / torch.linalg.vector_norm(x, dim=0) for x in (table, textures))
+    alone, of_texture = network.classify(a), algorithm.texture_head(g)
+    exact(alone, case["logits_predict"])
+    exact(alone + of_texture, case["logits_a"])
+    exact(of_texture + shift, case["logits_g"])
+    exact(projected(alone + of_texture, of_texture + shift), case["logits_projected"])
+
+
 # --- ReBias -----------------------------------------------------------------------------------------------------------
 
 
@@ -287,6 +327,7 @@ REPLAYS: Mapping[str, Callable[[Case], None]] = {
     "debiasing/biascon_extra": replay_biascon,
     "debiasing/softcon_sampling": replay_drawing,
     "debiasing/softcon_*": replay_softcon,
+    "debiasing/hex": replay_hex,
     "debiasing/hsic_*": replay_hsic,
     "debiasing/rebias_sigma": replay_widths,
     "debiasing/rebias_step": replay_rebias,

@@ -44,6 +44,7 @@ def metrics(**accuracies: float) -> dict[str, float]:
         ("harmonic_mean", [0.0, 1.0], (), 0.0),
         ("difference", [0.9, 0.4], (), 0.5),
         ("worst", [0.9, 0.4, 0.6], (), 0.4),
+        ("weighted_mean", [0.9, 3.0, 0.5, 1.0], (), 0.8),
         # Errors of 0.1 and 0.5 where the reference has 0.4 and 0.8 (Hendrycks and Dietterich 2019, section 4).
         ("error_ratio", [0.9, 0.5], (0.4, 0.8), 0.5),
     ],
@@ -84,6 +85,18 @@ def test_only_inputs_of_domains_that_train_count() -> None:
     assert values([entry], given, ("art", "photo", "sketch")) == {}
     assert missing(entry, given, ("art",)) == "it is derived of test/accuracy/c, which is missing"
     assert missing(entry, given, ("art", "photo", "sketch")).startswith("none of the domains")
+
+
+def test_numbers_of_images_are_inputs_that_are_no_metrics() -> None:
+    counts = {"train/images/a:x": 3, "train/images/a:y": 1}
+    weighed = ("test/accuracy/x", "train/images/a:x", "test/accuracy/y", "train/images/a:y")
+    entry = Derived("test", "adjusted_accuracy", "a", "weighted_mean", weighed)
+    given = metrics(x=0.9, y=0.5)
+    assert values([entry], given, counts=counts) == {"test/adjusted_accuracy/a": pytest.approx(0.8)}
+    assert values([entry], given) == {}
+    assert missing(entry, {**given, "train/images/a:x": 3}).endswith("train/images/a:y, which is missing")
+    none = dict.fromkeys(counts, 0)
+    assert values([entry], given, counts=none) == {}
 
 
 def test_references_are_those_of_the_inputs_that_count() -> None:

@@ -184,6 +184,9 @@ SMALLEST: Mapping[str, Any] = {
     "DisEnt.warmup": lambda: (0.4166, 0.4167),  # 2.5 of 6 steps
     "BiasEnsemble.warmup": lambda: (0.4166, 0.4167),
     "BiasEnsemble.share": lambda: (0.2501, 0.2499),  # 1.5 of 6 steps
+    "HEX.warmup": lambda: (0.2499, 0.2501),  # 1.5 of 6 steps
+    "HEX.floor": lambda: (0.8, 0.8 * (1 + 1e-5)),
+    "HEX.offset": lambda: ((0, 1), (1, 0)),
     "SoftCon.share": lambda: (0.4167, 0.4166),  # 2.5 of 6 steps
     "BiasEnsemble.threshold": biasensemble_threshold,
     "optim.milestones": lambda: ((0.5834,), (0.5833,)),  # 3.5 of 6 steps

@@ -35,6 +35,7 @@ REGISTRY = Registry(
         "end": "biasbed.algorithms.end:EnD",
         "biascon": "biasbed.algorithms.biascon:BiasCon",
         "softcon": "biasbed.algorithms.softcon:SoftCon",
+        "hex": "biasbed.algorithms.hex:HEX",
         "rebias": "biasbed.algorithms.rebias:ReBias",
         "lnl": "biasbed.algorithms.lnl:LNL",
         "jtt": "biasbed.algorithms.jtt:JTT",

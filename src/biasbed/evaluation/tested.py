@@ -114,8 +114,8 @@ def plan(options: EvaluateOptions, given: Mapping[str, Any], model: models.Teste
 
 def without_misfits(suite: OpenSuite, misfits: Mapping[str, str]) -> OpenSuite:
     """The suite, and why sets, and what is derived of them, are left out."""
-    kept = derived.derivable(suite.derivations, suite.measured())
-    there = dict.fromkeys([*suite.measured(), *(own.metric for own in kept)], 0.0)
+    kept = derived.derivable(suite.derivations, suite.known())
+    there = dict.fromkeys([*suite.known(), *(own.metric for own in kept)], 0.0)
     gone = [own for own in suite.derivations if own not in kept]
     lost = {own.metric: f"no {own.metric}: {derived.missing(own, there)}" for own in gone}
     return replace(suite, derivations=kept, left_out={**suite.left_out, **misfits, **lost})
@@ -354,7 +354,7 @@ def _metrics(evaluation: Evaluation, found: Decided, pairs: Sequence[ObserverPai
     metrics: dict[str, float] = {}
     for entry, one in zip(suite.testing, found.decisions, strict=True):
         metrics |= dict(measure(entry, one, "test"))
-    metrics |= derived.values(suite.derivations, metrics, suite.test_domains)
+    metrics |= derived.values(suite.derivations, metrics, suite.test_domains, suite.counts)
     metrics |= {_metric(pair): pair.kappa for pair in pairs}
     if found.images:
         metrics |= {"time/evaluation_seconds": found.seconds, "time/images_per_second": found.images / found.seconds}

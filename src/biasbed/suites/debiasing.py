@@ -118,6 +118,7 @@ class Debiasing(Suite[DebiasingSettings]):
         train, names = parts.train, (f"{data.name}_val", f"{data.name}_test")
         validation, test = map(self._set, names, (parts.validation, parts.test))
         choose([test.name], config.sets)
+        is_labelled = train.bias is not None
         monitor = AC_SCORE if validation.source.bias is not None else MULTI_CLASS.measures[0]
         return OpenSuite(
             name=self.name,
@@ -132,7 +133,8 @@ class Debiasing(Suite[DebiasingSettings]):
             fingerprint=record.digest([source.fingerprint() for source in (train, validation.source, test.source)]),
             store=self.store,
             cell=record.slug(f"{data.name}-{parts.severity:g}{noisy}"),
-            derivations=(*_derived("val", validation), *_derived("test", test)),
+            derivations=(*_derived("val", validation, is_labelled), *_derived("test", test, is_labelled)),
+            counts=_counts(train, validation, test),
             bias_type=data.bias_type,
             usual=StreamRequest(drop_last=True),
             selection_rules=RULES if monitor == AC_SCORE else tuple(name for name in RULES if name not in OF_BIASES),
@@ -156,8 +158,33 @@ def _named(train: str) -> str:
     return EMBEDDED if train == "auto" else train
 
 
-def _derived(phase: str, entry: EvaluationSet) -> Iterator[Derived]:
-    """What follows from the accuracies of aligned and of conflicting images, pooled over classes and by class."""
+def _counts(train: Source, validation: EvaluationSet, test: EvaluationSet) -> dict[str, int]:
+    """How many training images each class has of either kind, none too; and how many the sets have in all."""
+    found: dict[str, int] = {}
+    if train.bias is not None:
+        for label, name in enumerate(record.slugs(train.classes).values()):
+            own = train.bias[train.y == label]
+            for word, images in ((ALIGNED, own == label), (CONFLICTING, own != label)):
+                found[_of_training(test.block, f"{name}-{word}")] = int(images.sum())
+    for phase, entry in (("val", validation), ("test", test)):
+        if entry.source.bias is not None:
+            is_aligned = entry.source.bias == entry.source.y
+            for word, images in ((ALIGNED, is_aligned), (CONFLICTING, ~is_aligned)):
+                found[str(MetricName(phase, f"{word}_images", entry.name))] = int(images.sum())
+    return found
+
+
+def _of_training(data_set: str, group: str) -> str:
+    """What the number of a group's training images is called."""
+    return str(MetricName("train", "images", record.slug(data_set), group))
+
+
+def _derived(phase: str, entry: EvaluationSet, is_labelled: bool) -> Iterator[Derived]:
+    """What follows from the accuracies of aligned and of conflicting images, pooled over classes and by class.
+
+    Among it the accuracy that papers on group robustness call average: each group counts by its share of the training
+    images (Sagawa et al. 2020, section 5), of those groups that the set has. is_labelled: whether these have biases.
+    """
     if entry.source.bias is None:
         return
 
@@ -175,3 +202,6 @@ def _derived(phase: str, entry: EvaluationSet) -> Iterator[Derived]:
     both = [metric("accuracy", group) for pair in pairs if set(pair) <= set(entry.source.roles) for group in pair]
     if both:
         yield value("equality_of_opportunity", "mean_ratio", *both, unit="ratio")
+    if is_labelled:
+        weighted = ((metric("accuracy", group), _of_training(entry.block, group)) for group in entry.source.roles)
+        yield value("adjusted_accuracy", "weighted_mean", *(name for pair in weighted for name in pair))

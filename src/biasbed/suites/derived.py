@@ -14,12 +14,16 @@ OTHER_NUMBER = "{} takes another number of inputs or references"
 
 
 def values(
-    declared: Iterable[record.Derived], metrics: Mapping[str, float], test_domains: Collection[str] = ()
+    declared: Iterable[record.Derived],
+    metrics: Mapping[str, float],
+    test_domains: Collection[str] = (),
+    counts: Mapping[str, float] = {},
 ) -> dict[str, float]:
     """Metric -> value of all that these metrics of one evaluation give; nothing where an input is missing.
 
-    An input that is no finite number counts as missing.
+    An input that is no finite number counts as missing. counts: inputs that are no metrics (`OpenSuite.counts`).
     """
+    metrics = {**counts, **metrics}
     found: dict[str, float] = {}
     for entry in declared:
         inputs = [metrics.get(name, found.get(name)) for name in entry.inputs_without(test_domains)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -123,6 +124,8 @@ class OpenSuite:
     cell: str = ""  # what a run trains on, where the suite tells several apart: data set, severity, held-out domains
     test_domains: tuple[str, ...] = ()  # the domains that are held out of training
     derivations: tuple[record.Derived, ...] = ()  # what follows from the measured values
+    # Numbers of images, of which values may be derived too: `train/images/<data set>:<group>`, `val/aligned_images/..`
+    counts: Mapping[str, int] = field(default_factory=dict)
     bias_type: str = ""  # what kind of thing biases the training images (colour, background), where that is known
     left_out: Mapping[str, str] = field(default_factory=dict)  # evaluation sets that are not there, and why
     remarks: tuple[str, ...] = ()  # what else a user should know about the images
@@ -145,6 +148,12 @@ class OpenSuite:
     def tested(self) -> tuple[EvaluationSet, ...]:
         """All that a run's model decides on, each once: validation may be on one of the sets."""
         return tuple(dict.fromkeys((*self.validating, *self.testing)))
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """What is kept with a training beside its metrics: path within its artifacts -> text."""
+        counts = {record.COUNTS_FILE: json.dumps(dict(self.counts), indent=2) + "\n"} if self.counts else {}
+        return {**counts, **{f"{record.DATA_FOLDER}/{name}": text for name, text in self.files.items()}}
 
     def with_cadences(self, words: Sequence[str]) -> OpenSuite:
         """The suite with some sets tested when these words say, `<set>:<n>` or `<set>:end`; UsageError for others."""
@@ -174,7 +183,7 @@ class OpenSuite:
             default_selection=self.selection_rules[0],
             derived=self.derivations,
         )
-        return derived.checked(found, self.measured())
+        return derived.checked(found, self.known())
 
     def _recorded(self, entry: EvaluationSet) -> record.SetRecord:
         """A set as analysis knows it; a headline that is derived has its own direction, and no chance level."""
@@ -193,6 +202,10 @@ class OpenSuite:
         """The metrics that its sets give."""
         phases = [("val", entry) for entry in self.validation] + [("test", entry) for entry in self.sets]
         return {metric for phase, entry in phases for metric in derived.metrics_of(entry.record(), phase)}
+
+    def known(self) -> set[str]:
+        """All that something may be derived of: what its sets give, and numbers of images."""
+        return self.measured() | set(self.counts)
 
     def tested_hash(self, protocol: record.Protocol) -> str:
         """Of all that a model is tested on: sets, their images, classes and label maps, and what is derived of them.

@@ -109,9 +109,9 @@ def _open_run(
     (path / record.CONFIG_FILE).write_text(yaml.safe_dump(plain(config), sort_keys=False))
     (path / record.PROTOCOL_FILE).write_text(job.protocol.to_json())
     (path / record.ENVIRONMENT_FILE).write_text(code.environment())
-    for name, text in job.suite.files.items():
-        (path / record.DATA_FOLDER).mkdir(exist_ok=True)
-        (path / record.DATA_FOLDER / name).write_text(text, encoding="utf-8")
+    for name, text in job.suite.kept.items():
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_text(text, encoding="utf-8")
     if not (path / record.PICTURES_FOLDER).exists():
         for entry in job.suite.tested:
             save_examples(path / record.PICTURES_FOLDER / f"{entry.name}.png", entry.source, entry.transform)
@@ -148,7 +148,9 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         reader=reader,
         evaluator=evaluator,
         phases_of={entry.name: [phase for phase, of in members.items() if entry in of] for entry in sets},
-        derive=functools.partial(derived.values, job.protocol.derived, test_domains=suite.test_domains),
+        derive=functools.partial(
+            derived.values, job.protocol.derived, test_domains=suite.test_domains, counts=suite.counts
+        ),
         monitor=suite.monitor,
         higher_is_better=job.protocol.monitor_higher_is_better,
         best=job.protocol.best,
