@@ -242,4 +242,6 @@ def test_the_doctor_looks_at_what_is_in_files(tmp_path: Path, capsys: pytest.Cap
     assert cli.main([*words, "--train", "pets"]) == 1
     assert "unknown bias 'cow'" in capsys.readouterr().out
     names = [data.name for data in suites.of(resolve({"suite": "debiasing"})).data_sets()]
-    assert names == ["colored_mnist_10", "waterbirds", "celeba", "bffhq", "bffhq_ac", "bar", "bar_ac"]
+    assert names == [
+        *("colored_mnist_10", "waterbirds", "waterbirds_ac", "celeba", "bffhq", "bffhq_ac", "bar", "bar_ac")
+    ]

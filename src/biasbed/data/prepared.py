@@ -37,6 +37,7 @@ MAKERS = Registry(
         "stylized": "biasbed.prepare.stylize:StylizedImages",
         "deepaug_cae": "biasbed.prepare.deepaug:CAEImages",
         "deepaug_edsr": "biasbed.prepare.deepaug:EDSRImages",
+        "waterbirds": "biasbed.prepare.waterbirds:WaterbirdsMaker",
         "check": "biasbed.prepare.doctor:Check",
     },
     base="biasbed.prepare.maker:Maker",

@@ -32,6 +32,7 @@ DATA_SETS = Registry(
         "figures": "biasbed.datasets.figures:Figures",
         "colored_mnist_10": "biasbed.datasets.colored_mnist:ColoredMNIST10",
         "waterbirds": "biasbed.datasets.tables:Waterbirds",
+        "waterbirds_ac": "biasbed.datasets.waterbirds:ComposedWaterbirds",
         "celeba": "biasbed.datasets.tables:CelebA",
         "bffhq": "biasbed.datasets.faces:BFFHQ",
         "bffhq_ac": "biasbed.datasets.faces:ComposedBFFHQ",
@@ -53,12 +54,14 @@ class Wanted:
 
     severity: percent of conflicting images in training and validation; None: the usual one. seed: of all that is drawn.
     image_size: of images that are made. colour_noise: deviation of the colours of images that are coloured here.
+    prepare: the command that prepares something of this name for these images.
     """
 
     severity: float | None
     seed: int
     image_size: int
     colour_noise: float = COLOUR_NOISE
+    prepare: Callable[[str], str] = "biasbed prepare --what {}".format
 
     def severity_or(self, usual: float) -> float:
         """The severity in percent, which is the usual one where none is asked for."""

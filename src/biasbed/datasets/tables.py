@@ -64,6 +64,7 @@ class TableData(OnDisk, BiasedData):
     columns = ("image", "class", "split", "bias")
     labels: Mapping[str, str] = {}
     biases: Mapping[str, str] = {}
+    at_others = ""  # in words, where other severities than the table's are to be had
 
     @property
     def num_classes(self) -> int:
@@ -71,14 +72,13 @@ class TableData(OnDisk, BiasedData):
 
     def parts(self, data_dir: Path, wanted: Wanted) -> Division:
         folder = self.folder(data_dir)
-        rows = self._checked(folder)
-        train, validation, test = (self._part(folder, rows, part) for part in (TRAIN, VALIDATION, TEST))
+        train, validation, test = self._divided(folder)
         assert train.bias is not None
         share = 100 * float((train.bias != train.y).mean())
         if wanted.severity is not None and abs(share - wanted.severity) > CLOSE * wanted.severity:
             raise UsageError(
                 f"data.severity={wanted.severity:g}: of the training images of {folder / self.file}, {share:.3g} % "
-                "conflict; leave it out"
+                f"conflict; leave it out{self.at_others}"
             )
         return Division(train, validation, test, round(share, 1) if wanted.severity is None else wanted.severity)
 
@@ -103,6 +103,11 @@ class TableData(OnDisk, BiasedData):
 
     def _is_in(self, folder: Path) -> bool:
         return (folder / self.file).is_file()
+
+    def _divided(self, folder: Path) -> list[TableSource]:
+        """The images that train, validate and test; UsageError where the table doesn't fit."""
+        rows = self._checked(folder)
+        return [self._part(folder, rows, part) for part in (TRAIN, VALIDATION, TEST)]
 
     def _part(self, folder: Path, rows: Sequence[Row], part: str = "") -> TableSource:
         """The images of one part, or all, in the order of the rows; UsageError where the table doesn't fit."""
@@ -176,13 +181,13 @@ def read(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, st
         raise UsageError(f"can't read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def refuse_missing(folder: Path, names: Sequence[str]) -> None:
-    """UsageError for a file of the table that is not there."""
+def refuse_missing(folder: Path, names: Sequence[str], what: str = "images of its table") -> None:
+    """UsageError for a file that is not there. what: the files are, in words."""
     with ThreadPoolExecutor(THREADS) as pool:
         there = list(pool.map(lambda name: os.path.isfile(folder / name), names, chunksize=256))
     missing = [name for name, is_there in zip(names, there, strict=True) if not is_there]
     if missing:
-        raise UsageError(f"{folder} lacks {len(missing)} of the {len(names)} images of its table: {some(missing, 3)}")
+        raise UsageError(f"{folder} lacks {len(missing)} of the {len(names)} {what}: {some(missing, 3)}")
 
 
 class OwnTable(TableData):
@@ -212,11 +217,12 @@ class Waterbirds(TableData):
     images = 11_788
     columns = ("img_filename", "y", "split", "place")
     labels: Mapping[str, str] = {"0": "landbird", "1": "waterbird"}
-    places = (
+    at_others = ", or train=waterbirds_ac, which is composed at any"
+    places: tuple[str, ...] = (
         *("waterbirds", "waterbird_complete95_forest2water2", "waterbirds/waterbird_complete95_forest2water2"),
         *("waterbirds_v1.0", "cub/data/waterbird_complete95_forest2water2"),
     )
-    archives = ("waterbird_complete95_forest2water2.tar.gz",)
+    archives: tuple[str, ...] = ("waterbird_complete95_forest2water2.tar.gz",)
     licence = "unclear: those of CUB-200-2011 (non-commercial) and Places"
     source = "https://github.com/kohpangwei/group_DRO"
 

@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 import functools
-import os
-import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from biasbed.config import Auto
 from biasbed.data import transforms
 from biasbed.data.pictures import save_examples
 from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
-from biasbed.errors import Failure, UsageError
 from biasbed.networks import frozen
 from biasbed.prepare.distortion import Distortion
-from biasbed.prepare.images import Work, make_images
+from biasbed.prepare.images import Copies, PooledOptions, complete, missing, same_settings
 from biasbed.prepare.maker import KeptMaker, KeptOptions, load
 from biasbed.prepare.networks import NetworkMaker
 from biasbed.settings import build, flatten, setting, specs
-from biasbed.system.terminal import ProgressBar
 
 
 @dataclass(frozen=True)
-class ImagesOptions(KeptOptions):
+class ImagesOptions(PooledOptions, KeptOptions):
     """What can be told to a maker of images."""
 
-    processes: int | Auto = setting("auto", "processes that make images (auto: one per core, one on a GPU)")
     format: Literal["png", "jpg"] = setting("png", "of the images: png without loss, jpg at quality 95")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.refuse_below(processes=1)
 
 
 M = TypeVar("M", bound=ImagesOptions)
@@ -76,16 +66,12 @@ class ImagesMaker(KeptMaker[M]):
         network = self._network_file() if self.network else None
         manifest, work = self._manifest(network), self._work(folder, network)
         work.make("cpu")  # options that its network doesn't have are refused before anything is written
-        existing = self._same_settings(folder, manifest)
-        if existing is not None and existing.complete and not work.missing(existing.skipped):
+        existing = same_settings(folder, manifest, self.options.overwrite, ", prepared_dir= elsewhere")
+        if existing is not None and existing.complete and not missing(work, existing.skipped):
             print(f"{folder} is complete already: {existing.images} images", file=sys.stderr)
             return folder
-        manifest.write(folder)
-        with ProgressBar(len(self.source), "image") as bar:
-            problems = make_images(work, self._processes(), bar)
-        self._report(problems)
-        count = len(self.source) - len(problems)
-        replace(manifest, complete=True, skipped=tuple(sorted(problems)), images=count).write(folder)
+        processes = self.options.how_many(self.device)
+        count = complete(work, manifest, folder, processes, may_skip=self.config.corrupt != "stop").images
         made = self.store.open_images(self.source, self.name, self.source)
         save_examples(folder / "examples.png", made, transforms.centre_crop(self.config.image_size))
         print(f"done: {count} images in {folder}", file=sys.stderr)
@@ -113,40 +99,10 @@ class ImagesMaker(KeptMaker[M]):
         source = self.source
         return ImagesManifest(self.name, source.name, source.fingerprint(), len(source), self.options.format, settings)
 
-    def _work(self, folder: Path, network: Path | None) -> Work:
+    def _work(self, folder: Path, network: Path | None) -> Copies:
         make = functools.partial(_open, self.options.what, flatten(self.options), network, self.material())
         seed, form = self.config.seed, self.options.format
-        return Work(self.source, folder / "images", form, seed, self.redraw, make, self.device)
-
-    def _same_settings(self, folder: Path, wanted: ImagesManifest) -> ImagesManifest | None:
-        """The manifest of what is there. Made with other settings, it goes if that is asked for, else UsageError."""
-        found = ImagesManifest.read(folder)
-        if found is None:
-            _discard(folder)  # whatever is in it, nothing says how it was made
-            return None
-        ours, theirs = {**wanted.settings, "format": wanted.format}, {**found.settings, "format": found.format}
-        different = [f"{name}={theirs.get(name)}" for name in ours if ours[name] != theirs.get(name)]
-        if not different:
-            return found
-        if not self.options.overwrite:
-            raise UsageError(
-                f"{folder} was made with {', '.join(different)}: overwrite=true makes it anew, prepared_dir= elsewhere"
-            )
-        _discard(folder)
-        return None
-
-    def _processes(self) -> int:
-        if self.options.processes != "auto":
-            return int(self.options.processes)
-        return 1 if self.device == "cuda" else os.cpu_count() or 1
-
-    def _report(self, problems: Mapping[str, str]) -> None:
-        """Failure for images that can't be read, unless they are to be left out."""
-        if problems and self.config.corrupt == "stop":
-            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-            raise Failure(f"{next(iter(problems.values()))}{more}; corrupt=skip goes on without such files")
-        for message in problems.values():
-            print(f"warning: {message}; left out", file=sys.stderr)
+        return Copies(self.source, folder / "images", form, seed, self.redraw, make, self.device)
 
 
 def _open(what: str, options: Mapping[str, Any], network: Path | None, material: Source, device: str) -> Distortion:
@@ -154,12 +110,3 @@ def _open(what: str, options: Mapping[str, Any], network: Path | None, material:
     maker = load(what)
     assert issubclass(maker, ImagesMaker)
     return maker.distortion(build(maker.Settings, options), network, material, device)
-
-
-def _discard(folder: Path) -> None:
-    """Remove the folder: out of the way first, so that an interruption can't leave half of it to be taken for new."""
-    aside = folder.with_name(f".{folder.name}.discarded")
-    shutil.rmtree(aside, ignore_errors=True)
-    if folder.exists():
-        folder.replace(aside)
-        shutil.rmtree(aside)

@@ -55,11 +55,17 @@ def load(what: str) -> type[Maker[Any]]:
 
 
 @dataclass(frozen=True)
-class KeptOptions(PrepareOptions):
-    """What can be told to a maker whose work is kept."""
+class WrittenOptions(PrepareOptions):
+    """What can be told to a maker that leaves something behind."""
+
+    overwrite: bool = setting(False, "make it anew where it exists with other settings")
+
+
+@dataclass(frozen=True)
+class KeptOptions(WrittenOptions):
+    """What can be told to a maker whose work is kept for a suite's images."""
 
     split: str = setting("train", "whose images: train, or the name of a validation or evaluation set")
-    overwrite: bool = setting(False, "make it anew where it exists with other settings")
 
 
 K = TypeVar("K", bound=KeptOptions)
@@ -101,7 +107,7 @@ class KeptMaker(Maker[K]):
     def run(self) -> Path:
         """Make it, alone in its folder. Failure for images that can't be read, and for what the machine lacks."""
         folder = self.store.folder(self.source)
-        with exclusive(folder, "prepared"), _failures(folder):
+        with exclusive(folder, "prepared"), failures(folder):
             return self.make()
 
     def make(self) -> Path:
@@ -110,7 +116,7 @@ class KeptMaker(Maker[K]):
 
 
 @contextlib.contextmanager
-def _failures(folder: Path) -> Iterator[None]:
+def failures(folder: Path) -> Iterator[None]:
     """What the machine lacks, in one line; what is made so far stays."""
     import torch
 

@@ -114,7 +114,7 @@ class Debiasing(Suite[DebiasingSettings]):
         if noise != COLOUR_NOISE and not data.is_coloured:
             raise UsageError(f"data.colour_noise={noise:g}: the images of '{data.name}' are not coloured here")
         noisy = "" if noise == COLOUR_NOISE else f"-noise-{noise:g}"
-        parts = data.parts(root, Wanted(severity, config.data.seed, config.image_size, noise))
+        parts = data.parts(root, Wanted(severity, config.data.seed, config.image_size, noise, self.store.hint))
         train, names = parts.train, (f"{data.name}_val", f"{data.name}_test")
         validation, test = map(self._set, names, (parts.validation, parts.test))
         choose([test.name], config.sets)

@@ -1,0 +1,185 @@
+"""Waterbirds, composed of birds that are cut out and put before places (Sagawa et al. 2020, appendix C.1)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from biasbed import suites
+from biasbed.data.decoding import open_file
+from biasbed.data.folders import FolderSource
+from biasbed.data.prepared import ImagesManifest
+from biasbed.datasets.biased import identifier
+from biasbed.datasets.tables import refuse_missing
+from biasbed.datasets.waterbirds import SEVERITY, ComposedWaterbirds, composition
+from biasbed.errors import CorruptImage, UsageError
+from biasbed.prepare.birds import CLASSES, CUB, Composed, Places, located, planned
+from biasbed.prepare.images import PooledOptions, complete, missing, same_settings
+from biasbed.prepare.maker import Maker, WrittenOptions, failures
+from biasbed.settings import setting
+from biasbed.suites.debiasing import DebiasingSettings
+from biasbed.system.files import write_whole
+from biasbed.tracking.folder import exclusive
+
+COLUMNS = ("img_id", "img_filename", "y", "split", "place", "place_filename")  # of the table that the authors give out
+
+
+@dataclass(frozen=True)
+class WaterbirdsOptions(PooledOptions, WrittenOptions):
+    """What can be told to the composer; which severity and seed, `data.severity` and `data.seed` say."""
+
+    cub: str = setting("auto", "folder of CUB-200-2011, with segmentations in it or beside it (auto: below data_dir)")
+    places: str = setting("auto", "folder of Places365's training images (auto: below data_dir)")
+    format: Literal["jpg", "png"] = setting("jpg", "of the images: jpg at quality 95, png without loss")
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The images that are to be made of one severity and seed."""
+
+    rows: Sequence[Composed]
+    birds: Path  # the folders that paths are relative to
+    masks: Path
+    scenes: Path
+    folder: Path  # where they go
+    format: str
+
+    @property
+    def names(self) -> list[str]:
+        return [str(PurePosixPath(row.bird.image).with_suffix(f".{self.format}")) for row in self.rows]
+
+    def path(self, row: int) -> Path:
+        return self.folder / PurePosixPath(self.rows[row].bird.image).with_suffix(f".{self.format}")
+
+    def maker(self) -> Callable[[int], Tensor]:
+        return self.compose
+
+    def compose(self, row: int) -> Tensor:
+        """The image of a row [3,H,W] uint8; CorruptImage where one of its three can't be read."""
+        wanted = self.rows[row]
+        bird, scene = _pixels(self.birds / wanted.bird.image), _pixels(self.scenes / wanted.scene)
+        path = self.masks / mask_of(wanted.bird.image)
+        mask = _pixels(path)
+        if mask.shape != bird.shape:
+            sizes = [f"{pixels.shape[1]} x {pixels.shape[0]}" for pixels in (mask, bird)]
+            raise CorruptImage(f"the segmentation {path} is {sizes[0]} pixels large, its bird {sizes[1]}")
+        return torch.from_numpy(composed(bird, mask, fitted(scene, bird.shape[1], bird.shape[0]))).permute(2, 0, 1)
+
+    def table(self, skipped: Sequence[str]) -> str:
+        """`metadata.csv`, without those that could not be made."""
+        left_out, text = set(skipped), io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(COLUMNS)
+        for name, row in zip(self.names, self.rows, strict=True):
+            if name not in left_out:
+                table.writerow([row.bird.number, name, row.bird.y, row.split, row.place, f"/{row.scene}"])
+        return text.getvalue()
+
+    def manifest(self, what: str, severity: float, seed: int) -> ImagesManifest:
+        """Of what is to be made, with fingerprints of all that it is made of."""
+        y = np.array([row.bird.y for row in self.rows], dtype=np.int64)
+        images = {
+            "birds": (self.birds, [row.bird.image for row in self.rows]),
+            "segmentations": (self.masks, [mask_of(row.bird.image) for row in self.rows]),
+            "places": (self.scenes, [row.scene for row in self.rows]),
+        }
+        prints = {
+            name: FolderSource(name=name, classes=CLASSES, y=y, ids=ids, root=root).fingerprint()
+            for name, (root, ids) in images.items()
+        }
+        settings: dict[str, Any] = {"severity": severity, "seed": seed, **prints}
+        return ImagesManifest(what, CUB.name, prints["birds"], len(self.rows), self.format, settings)
+
+
+class WaterbirdsMaker(Maker[WaterbirdsOptions]):
+    """Composes the data set `waterbirds_ac` at one severity, where its reader looks for it."""
+
+    Settings = WaterbirdsOptions
+
+    def run(self) -> Path:
+        """Make what is not there yet; the folder. UsageError for what is missing, Failure for what can't be read."""
+        suite = suites.of(self.config)
+        wanted = identifier(self.config.train)
+        if not isinstance(self.config, DebiasingSettings) or wanted not in ("auto", ComposedWaterbirds.name):
+            raise UsageError(f"what={self.name} composes train={ComposedWaterbirds.name} of suite=debiasing, no other")
+        data = self.config.data
+        severity = SEVERITY if data.severity == "auto" else float(data.severity)
+        folder = composition(suite.data_root, severity, data.seed)
+        work = self._work(suite.data_root, folder, severity, data.seed)
+        with exclusive(folder.parent, "composed"), failures(folder):
+            return self._make(work, work.manifest(self.name, severity, data.seed))
+
+    def _work(self, data_dir: Path, folder: Path, severity: float, seed: int) -> Composition:
+        """What is to be made of what is there; nothing is written."""
+        cub, places = CUB(), Places()
+        birds = located(cub, "cub", self.options.cub, data_dir)
+        scenes = located(places, "places", self.options.places, data_dir)
+        rows = planned(cub.birds(birds), places.scenes(scenes), severity, seed)
+        masks = cub.segmentations(birds)
+        refuse_missing(birds / "images", [row.bird.image for row in rows], "images of images.txt")
+        refuse_missing(masks, [mask_of(row.bird.image) for row in rows], "birds' segmentations")
+        return Composition(rows, birds / "images", masks, scenes, folder, self.options.format)
+
+    def _make(self, work: Composition, manifest: ImagesManifest) -> Path:
+        folder, table = work.folder, work.folder / ComposedWaterbirds.file
+        if folder.is_dir() and any(folder.iterdir()) and ImagesManifest.read(folder) is None:
+            raise UsageError(f"{folder} is there, and nothing in it says how it was made: move it away")
+        existing = same_settings(folder, manifest, self.options.overwrite)
+        if existing is not None and table.is_file() and not missing(work, existing.skipped):
+            print(f"{folder} is complete already: {existing.images} images", file=sys.stderr)
+            return folder
+        processes = self.options.how_many("cpu")
+        done = complete(work, manifest, folder, processes, may_skip=self.config.corrupt != "stop")
+        write_whole(table, work.table(done.skipped))
+        print(f"done: {done.images} images in {folder}", file=sys.stderr)
+        return folder
+
+
+def mask_of(image: str) -> str:
+    """The file of a bird's segmentation, as its image is called."""
+    return str(PurePosixPath(image).with_suffix(".png"))
+
+
+def composed(bird: np.ndarray, mask: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """The bird before the place: each times its share by the soft mask, rounded, and added. All [H,W,3] uint8."""
+    share = mask / 255
+    # Two halves would round up to 256 together, but of shares of 255 there are none.
+    return np.round(bird * share).astype(np.uint8) + np.round(place * (1 - share)).astype(np.uint8)
+
+
+def fitted(place: np.ndarray, width: int, height: int) -> np.ndarray:
+    """The middle of a place, of which as much as its shape allows is resized to a size (Lanczos) [height,width,3].
+
+    One that is too small either way is enlarged first, in whole pixels. place: [h,w,3] uint8.
+    """
+    image = Image.fromarray(place)
+    if image.width < width or image.height < height:
+        image = image.resize(_covering(image.width, image.height, width, height), Image.Resampling.LANCZOS)
+    left = top = 0
+    if image.width / image.height > width / height:
+        left = (image.width - int(width / height * image.height)) // 2
+    else:
+        top = (image.height - int(image.width / (width / height))) // 2
+    middle = image.crop((left, top, image.width - left, image.height - top))
+    return np.asarray(middle.resize((width, height), Image.Resampling.LANCZOS))
+
+
+def _covering(old_width: int, old_height: int, width: int, height: int) -> tuple[int, int]:
+    """The size of the same shape that just covers another: as wide as it, or as high where that is not enough."""
+    by_width = int(width / old_width * old_height)
+    return (width, by_width) if by_width >= height else (max(width, int(height / old_height * old_width)), height)
+
+
+def _pixels(path: Path) -> np.ndarray:
+    """[H,W,3] uint8; CorruptImage where it can't be read."""
+    return np.ascontiguousarray(open_file(path).pixels().permute(1, 2, 0).numpy())
