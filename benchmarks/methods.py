@@ -56,8 +56,15 @@ SIDES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "lff, small": ("lff", {"biased_backbone": "simple_conv_1x1"}),
     "disent": ("disent", {"warmup": 0.0}),
     "biasensemble": ("biasensemble", {}),  # once its biased networks are trained
+    "end": ("end", {}),
+    "lnl": ("lnl", {}),
+    "rebias": ("rebias", {}),
+    "biascon": ("biascon", {}),
+    "softcon": ("softcon", {}),  # once its biased network is trained
+    "hex": ("hex", {"warmup": 0.0}),
     **OF_DOMAINS,
 }
+CONTRASTIVE = ("biascon", "softcon")
 # By side, the name of the method in DomainBed's own program. Its MLDG is the ring.
 REFERENCES: Mapping[str, str] = {
     **{"erm, domains": "ERM", "irm": "IRM", "vrex": "VREx", "group_dro": "GroupDRO", "mixup": "Mixup"},
@@ -65,7 +72,7 @@ REFERENCES: Mapping[str, str] = {
 }
 CUDA = torch.cuda.is_available()
 BACKBONE, SIZE, BATCH, STEPS = ("resnet50", 224, 128, 10) if CUDA else ("resnet18", 112, 16, 2)
-DOMAINS, PER_DOMAIN = 3, 32 if CUDA else 8
+DOMAINS, PER_DOMAIN, BIASES = 3, 32 if CUDA else 8, 10
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 SGD = functools.partial(torch.optim.SGD, lr=0.01, momentum=0.9, weight_decay=1e-4)
 ADAM = functools.partial(torch.optim.Adam, lr=5e-5)
@@ -76,6 +83,10 @@ def side(name: str) -> Callable[[], None]:
     method, hparams = SIDES[name]
     algorithm = make(method, hparams, ADAM if name in OF_DOMAINS else SGD)
     batch = of_domains() if name in OF_DOMAINS else images(BATCH)
+    if name in CONTRASTIVE:  # as many images again, in two views each
+        pairs = images(BATCH)
+        pairs.x = torch.stack([pairs.x, pairs.x], 1)
+        batch.extra["pairs"] = pairs
 
     def run() -> None:
         for _ in range(STEPS):
@@ -105,7 +116,7 @@ def make(method: str, hparams: Mapping[str, Any], optimizer: Callable[..., torch
         prepared=lambda kind: StyleTransfer().eval().requires_grad_(False).to(DEVICE),
     )
     algorithm = cls(build_settings(cls.HParams, hparams), setup)
-    algorithm.on_train_data(TrainData(BATCH, 1000, DOMAINS))
+    algorithm.on_train_data(TrainData(BATCH, 1000, DOMAINS, BIASES))
     algorithm.to(DEVICE).start()
     return algorithm.train()
 
@@ -139,7 +150,7 @@ def images(count: int) -> Batch:
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(count, 3, SIZE, SIZE, generator=generator).to(DEVICE)
     y = torch.randint(1000, (count,), generator=generator).to(DEVICE)
-    return Batch(x, y, index=torch.arange(count, device=DEVICE))
+    return Batch(x, y, index=torch.arange(count, device=DEVICE), bias=y % BIASES)
 
 
 def of_domains() -> Batch:

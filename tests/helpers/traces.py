@@ -203,19 +203,24 @@ def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> A
         accumulate=case.accumulate,
         prepared=lambda kind: _filled(frozen.network_class(kind)(width=4, size=SIDE), 0, dtype).requires_grad_(False),
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)  # of modules that are no networks
-        algorithm: Algorithm = cls(build_settings(cls.HParams, case.hparams), setup).to(dtype)
+    algorithm: Algorithm = cls(build_settings(cls.HParams, case.hparams), setup)
     children = list(algorithm.children())
     biases = BIASES if "bias" in algorithm.columns(algorithm.hparams) else 0
     algorithm.on_train_data(TrainData(case.images, CLASSES, DOMAINS, biases))
     for module in algorithm.children():
-        for part in _beside(module, made) if module in children else [module]:
+        is_own = module not in children or (dtype != torch.float32 and _is_as_drawn(module))
+        for part in [module] if is_own else _beside(module, made):
             if any(True for _ in part.parameters()):
                 _filled(part, next(numbers), dtype, noise)
     group.seed(11)
     algorithm.start()
     return algorithm.train()
+
+
+def _is_as_drawn(module: nn.Module) -> bool:
+    """Whether it was built in the method's constructor and is no network: its weights are in torch's usual type."""
+    types = {parameter.dtype for parameter in module.parameters()}
+    return types == {torch.float32}
 
 
 def _beside(module: nn.Module, made: Sequence[nn.Module]) -> Iterator[nn.Module]:
