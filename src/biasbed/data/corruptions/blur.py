@@ -102,14 +102,16 @@ def shuffled(shape: Shape, reach: int, offsets: np.ndarray) -> np.ndarray:
     old[targets] = sources
     is_met = np.zeros(height * width, dtype=bool)
     is_met[targets] = True
-    follows = np.arange(height * width)
     chained = is_met[sources] & (sources > targets)
-    follows[targets[chained]] = sources[chained]
-    while True:
-        further = follows[follows]
-        if np.array_equal(further, follows):
-            return old[follows]
-        follows = further
+    follows = np.arange(height * width)
+    longer = targets[chained]
+    follows[longer] = sources[chained]
+    while longer.size:
+        near = follows[longer]
+        far = follows[near]
+        longer, far = longer[far != near], far[far != near]
+        follows[longer] = far
+    return old[follows]
 
 
 # --- motion -----------------------------------------------------------------------------------------------------------
@@ -157,13 +159,13 @@ def zoom_blur(image: np.ndarray, draws: None, parameters: Parameters) -> np.ndar
     """The mean of the image and of its enlargements by every factor."""
     height, width, _ = image.shape
     x = unit(image, np.float32)
-    down, right = (_zooms(side, parameters) for side in (height, width))
-    # Every enlargement is M x M'. All left products at once, then one product with all right matrices side by side.
     planes = np.ascontiguousarray(x.transpose(0, 2, 1)).reshape(height, -1)
-    tall = (sparse.vstack(down, "csr") @ planes).reshape(len(down), height, 3, width)
-    wide = np.ascontiguousarray(tall.transpose(0, 3, 1, 2)).reshape(len(down) * width, -1)
-    total = (sparse.hstack(right, "csr") @ wide).reshape(width, height, 3).transpose(1, 0, 2)
-    return levels((x + total) / np.float32(len(parameters) + 1))
+    total = np.zeros((width, 3 * height), dtype=np.float32)  # transposed
+    for down, right in zip(*(_zooms(side, parameters) for side in (height, width)), strict=True):
+        tall = (down @ planes).reshape(height, 3, width)  # every enlargement is M x M'
+        total += right @ np.ascontiguousarray(tall.transpose(2, 1, 0)).reshape(width, -1)
+    enlarged = total.reshape(width, 3, height).transpose(2, 0, 1)
+    return levels((x + enlarged) / np.float32(len(parameters) + 1))
 
 
 @cache

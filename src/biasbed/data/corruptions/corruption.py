@@ -74,7 +74,9 @@ def unit(image: np.ndarray, dtype: type[np.floating[Any]] = np.float64) -> np.nd
 
 def levels(values: np.ndarray) -> np.ndarray:
     """Floats, of which [0,1] is kept, to uint8. Truncated and not rounded: so the released images were made."""
-    return whole_levels(np.clip(values, 0, 1) * values.dtype.type(255))
+    kept = np.clip(values, 0, 1)
+    kept *= 255
+    return whole_levels(kept)
 
 
 def whole_levels(values: np.ndarray) -> np.ndarray:

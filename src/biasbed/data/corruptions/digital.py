@@ -19,24 +19,32 @@ _MEANT = 244
 def brightness(image: np.ndarray, draws: None, parameters: Parameters) -> np.ndarray:
     """HSV's V + c, hue and saturation kept: all channels of a pixel times V'/V; black turns grey."""
     (shift,) = parameters
-    x = unit(image)
-    value = x.max(axis=2, keepdims=True)
-    brighter = np.minimum(value + shift, 1)
-    factor = np.divide(brighter, value, out=np.zeros_like(value), where=value > 0)
-    return levels(np.where(value > 0, x * factor, brighter))
+    value = np.arange(1, 256) / 255
+    factors = np.concatenate([[0.0], np.minimum(value + shift, 1) / value])  # of each of 256 values
+    brightest = _largest(image)
+    made = unit(image) * factors[brightest][..., None]
+    made[brightest == 0] = min(shift, 1)
+    return levels(made)
 
 
 def saturate(image: np.ndarray, draws: None, parameters: Parameters) -> np.ndarray:
     """HSV's S to a S + b: each channel's distance from V times S'/S; what has no hue has red's, and turns reddish."""
     gain, shift = parameters
-    x = unit(image)
-    value = x.max(axis=2, keepdims=True)
-    span = value - x.min(axis=2, keepdims=True)
-    saturation = np.divide(span, value, out=np.zeros_like(value), where=value > 0)
-    wanted = np.clip(saturation * gain + shift, 0, 1)
-    factor = np.divide(wanted, saturation, out=np.zeros_like(value), where=saturation > 0)
-    reddish = value * np.concatenate([np.ones_like(wanted), 1 - wanted, 1 - wanted], axis=2)
-    return levels(np.where(saturation > 0, value - (value - x) * factor, reddish))
+    largest = _largest(image)
+    value, span = unit(largest), unit(largest) - unit(255 - _largest(255 - image))
+    saturation = np.divide(span, value, out=np.zeros_like(value), where=largest > 0)
+    factor = np.divide(
+        np.clip(saturation * gain + shift, 0, 1), saturation, out=np.zeros_like(value), where=saturation > 0
+    )
+    made = value[..., None] - (value[..., None] - unit(image)) * factor[..., None]
+    grey = saturation == 0
+    made[grey] = value[grey][:, None] * np.array([1, 1 - min(shift, 1), 1 - min(shift, 1)])
+    return levels(made)
+
+
+def _largest(image: np.ndarray) -> np.ndarray:
+    """uint8 [H,W]: the largest channel of each pixel; numpy's max is slow over an axis of three."""
+    return np.maximum(np.maximum(image[..., 0], image[..., 1]), image[..., 2])
 
 
 def contrast(image: np.ndarray, draws: None, parameters: Parameters) -> np.ndarray:

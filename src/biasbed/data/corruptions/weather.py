@@ -43,7 +43,8 @@ def snow(image: np.ndarray, draws: tuple[np.ndarray, float], parameters: Paramet
     flakes[flakes < threshold] = 0
     fallen = unit(moved(levels(flakes), radius, sigma, degrees))[..., None]
     x = unit(image, np.float32)
-    grey = (x @ GREY)[..., None]
+    red, green, blue = (x[..., i : i + 1] * GREY[i] for i in range(3))  # no product of matrices: BLAS rounds otherwise
+    grey = red + green + blue
     whitish = np.float32(share) * x + np.float32(1 - share) * np.maximum(x, grey * np.float32(1.5) + np.float32(0.5))
     return levels(whitish + fallen + np.rot90(fallen, 2))
 
