@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from functools import cache
 
 import numpy as np
@@ -10,6 +9,7 @@ from PIL import Image
 from scipy import ndimage
 
 from biasbed.data.corruptions.corruption import SIDE, Corruption, Parameters, Rng, Shape, levels, unit
+from biasbed.data.corruptions.released import decoded, encoded
 
 GROUP = "digital"
 # The reference computes the elastic transform's constants for images of 244 pixels; the released ones have 224.
@@ -51,7 +51,7 @@ def contrast(image: np.ndarray, draws: None, parameters: Parameters) -> np.ndarr
     """Towards each channel's own mean."""
     (factor,) = parameters
     x = unit(image)
-    mean = x.mean(axis=(0, 1), keepdims=True)
+    mean = image.mean(axis=(0, 1)) / 255  # a sum of integers, which is the same in any order
     return levels((x - mean) * factor + mean)
 
 
@@ -65,9 +65,7 @@ def pixelate(image: np.ndarray, draws: None, parameters: Parameters) -> np.ndarr
 
 def jpeg_compression(image: np.ndarray, draws: None, parameters: Parameters) -> np.ndarray:
     (quality,) = parameters
-    held = io.BytesIO()
-    Image.fromarray(image).save(held, "JPEG", quality=quality)
-    return np.asarray(Image.open(held))
+    return decoded(encoded(image, quality))
 
 
 # --- elastic transform ------------------------------------------------------------------------------------------------

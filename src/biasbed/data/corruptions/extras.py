@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from biasbed.data.corruptions.blur import smoothed
-from biasbed.data.corruptions.corruption import Corruption, Parameters, Rng, Shape, levels, unit
+from biasbed.data.corruptions.corruption import Corruption, Parameters, Rng, Shape, levels, unit, whole_levels
 from biasbed.errors import UsageError
 
 WATER = np.array([175, 238, 238]) / 255
 MUD = np.array([63, 42, 20]) / 255
-EMBOSS = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
+EMBOSS = np.array([[-2.0, -1, 0], [-1, 1, 1], [0, 1, 2]])
 
 
 def layer(rng: Rng, shape: Shape, parameters: Parameters) -> np.ndarray:
@@ -44,14 +44,9 @@ def _water(opencv: Any, liquid: np.ndarray) -> np.ndarray:
     drops = levels(liquid)
     inside = 255 - opencv.Canny(drops, 50, 150)
     near = np.minimum(opencv.distanceTransform(inside, opencv.DIST_L2, 5), 20)
-    near = opencv.equalizeHist(whole_levels_of_blur(opencv, near).astype(np.uint8))
-    embossed = opencv.filter2D(near, opencv.CV_8U, EMBOSS.astype(np.float64))
+    near = opencv.equalizeHist(whole_levels(opencv.blur(near, (3, 3))))
+    embossed = opencv.filter2D(near, opencv.CV_8U, EMBOSS)
     return drops * opencv.blur(embossed, (3, 3)).astype(np.float32)
-
-
-def whole_levels_of_blur(opencv: Any, values: np.ndarray) -> Any:
-    """The mean of 3 x 3."""
-    return opencv.blur(values, (3, 3))
 
 
 def _opencv() -> Any:

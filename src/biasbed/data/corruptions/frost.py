@@ -19,7 +19,7 @@ FILES = (
     ("frost5.jpg", "5fc6a19df4a429ba68abdcc8f8a4278d4c9f81c9ccafd2c92ab0c8cf8992ebd2", (495, 660)),
 )
 SHAPES = tuple(shape for _, _, shape in FILES)
-SOURCE = "the repository hendrycks/robustness on GitHub, folder ImageNet-C/create_c"
+SOURCE = "the public repository hendrycks/robustness on GitHub, below ImageNet-C"
 
 
 def photographs(folder: Path) -> tuple[np.ndarray, ...]:
