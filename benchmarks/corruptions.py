@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python benchmarks/corruptions.py [--rounds 5] [--frost ../shared/data/frost]
 
-One process, one image of 224 x 224 pixels; ours with its draws. The naive glass blur draws for and
-exchanges pixels one by one, as the reference does; its Gaussian filters are ours. The aim: a quarter of its time. Seconds of the
+One process, one image of 224 x 224 pixels; ours with its draws. The naive glass blur draws for and exchanges pixels
+one by one, as the reference does; its Gaussian filters are ours. The aim: a quarter of its time. Seconds of the
 processor, so that others on the machine don't matter. Without photographs of frost, noise of their sizes stands for
 them, which costs the same.
 """

@@ -56,7 +56,7 @@ def disk(radius: int, sigma: float) -> np.ndarray:
     y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
     inside = (x * x + y * y <= radius * radius).astype(np.float32)
     inside /= inside.sum()
-    weights = np.exp(-(np.arange(taps) - taps // 2) ** 2 / (2 * sigma * sigma))
+    weights = np.exp(-((np.arange(taps) - taps // 2) ** 2) / (2 * sigma * sigma))
     weights = (weights / weights.sum()).astype(np.float32)
     return ndimage.correlate1d(ndimage.correlate1d(inside, weights, 1, mode="mirror"), weights, 0, mode="mirror")
 
