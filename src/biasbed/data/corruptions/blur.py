@@ -9,10 +9,10 @@ import numpy as np
 from scipy import fft, ndimage, sparse
 
 from biasbed.data.corruptions.corruption import (
+    Constants,
     Corruption,
-    Parameters,
     Rng,
-    Shape,
+    Sides,
     integers,
     levels,
     unit,
@@ -27,7 +27,7 @@ def smoothed(values: np.ndarray, sigma: float) -> np.ndarray:
     return ndimage.gaussian_filter(values, sigma, mode="nearest", truncate=4, axes=(0, 1))
 
 
-def gaussian_blur(image: np.ndarray, draws: None, parameters: Parameters) -> np.ndarray:
+def gaussian_blur(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
     (sigma,) = parameters
     return levels(smoothed(unit(image), sigma))
 
@@ -35,7 +35,7 @@ def gaussian_blur(image: np.ndarray, draws: None, parameters: Parameters) -> np.
 # --- defocus ----------------------------------------------------------------------------------------------------------
 
 
-def defocus_blur(image: np.ndarray, draws: None, parameters: Parameters) -> np.ndarray:
+def defocus_blur(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
     """A disk with soft edges: what is out of focus."""
     radius, sigma = parameters
     kernel = disk(radius, sigma)
@@ -62,21 +62,21 @@ def disk(radius: int, sigma: float) -> np.ndarray:
 
 
 @cache
-def _spectrum(radius: int, sigma: float, size: Shape) -> np.ndarray:
+def _spectrum(radius: int, sigma: float, size: Sides) -> np.ndarray:
     return fft.rfft2(disk(radius, sigma).astype(np.float64), size)
 
 
 # --- glass ------------------------------------------------------------------------------------------------------------
 
 
-def glass_draws(rng: Rng, shape: Shape, parameters: Parameters) -> np.ndarray:
+def glass_draws(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
     """[passes, (H-2d)(W-2d), 2] offsets (along x, along y), each of -d .. d-1, in the order in which pixels are met."""
     _, reach, passes = parameters
     count = (shape[0] - 2 * reach) * (shape[1] - 2 * reach)
     return np.stack([integers(rng, -reach, reach, (count, 2)) for _ in range(passes)])
 
 
-def glass_blur(image: np.ndarray, offsets: np.ndarray, parameters: Parameters) -> np.ndarray:
+def glass_blur(image: np.ndarray, offsets: np.ndarray, parameters: Constants) -> np.ndarray:
     """Blurred, pixels shuffled among neighbours, blurred again."""
     sigma, reach, _ = parameters
     blurred = whole_levels(smoothed(unit(image), sigma) * 255)
@@ -87,7 +87,7 @@ def glass_blur(image: np.ndarray, offsets: np.ndarray, parameters: Parameters) -
     return levels(smoothed(unit(blurred.reshape(-1, 3)[taken].reshape(image.shape)), sigma))
 
 
-def shuffled(shape: Shape, reach: int, offsets: np.ndarray) -> np.ndarray:
+def shuffled(shape: Sides, reach: int, offsets: np.ndarray) -> np.ndarray:
     """From which pixel [H*W] one pass of shuffling takes each, where pixels are overwritten one after the other.
 
     From the bottom right to the top left each pixel is overwritten by what then stands at its offset: the reference
@@ -117,12 +117,12 @@ def shuffled(shape: Shape, reach: int, offsets: np.ndarray) -> np.ndarray:
 # --- motion -----------------------------------------------------------------------------------------------------------
 
 
-def angle(rng: Rng, shape: Shape, parameters: Parameters) -> float:
+def angle(rng: Rng, shape: Sides, parameters: Constants) -> float:
     """Degrees."""
     return float(rng.uniform(-45, 45))
 
 
-def motion_blur(image: np.ndarray, degrees: float, parameters: Parameters) -> np.ndarray:
+def motion_blur(image: np.ndarray, degrees: float, parameters: Constants) -> np.ndarray:
     radius, sigma = parameters
     return moved(image, radius, sigma, degrees)
 
@@ -155,7 +155,7 @@ def _taps(radius: int, sigma: float, degrees: float) -> tuple[np.ndarray, np.nda
 # --- zoom -------------------------------------------------------------------------------------------------------------
 
 
-def zoom_blur(image: np.ndarray, draws: None, parameters: Parameters) -> np.ndarray:
+def zoom_blur(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
     """The mean of the image and of its enlargements by every factor."""
     height, width, _ = image.shape
     x = unit(image, np.float32)
@@ -187,7 +187,7 @@ def zooming(side: int, factor: float) -> sparse.csr_array:
     return sparse.csr_array((values, (np.concatenate([rows, rows]), columns)), shape=(side, side))
 
 
-def _factors(count: int, step: float) -> Parameters:
+def _factors(count: int, step: float) -> Constants:
     return tuple(round(1 + i * step, 2) for i in range(count))
 
 

@@ -17,11 +17,11 @@ from biasbed.errors import UsageError
 SIDE = 224  # pixels for which all constants are meant
 SEVERITIES = (1, 2, 3, 4, 5)
 Rng = np.random.Generator | np.random.RandomState  # the latter's stream never changes: reference outputs come from it
-Shape = tuple[int, int]  # height, width
-Parameters = tuple[Any, ...]  # of one severity
+Sides = tuple[int, int]  # height, width
+Constants = tuple[Any, ...]  # of one severity
 
 
-def nothing(rng: Rng, shape: Shape, parameters: Parameters) -> None:
+def nothing(rng: Rng, shape: Sides, parameters: Constants) -> None:
     """What a corruption without randomness draws."""
 
 
@@ -35,16 +35,16 @@ class Corruption:
 
     name: str
     group: str
-    parameters: tuple[Parameters, ...]
-    function: Callable[[np.ndarray, Any, Parameters], np.ndarray]
-    draws: Callable[[Rng, Shape, Parameters], Any] = nothing
+    parameters: tuple[Constants, ...]
+    function: Callable[[np.ndarray, Any, Constants], np.ndarray]
+    draws: Callable[[Rng, Sides, Constants], Any] = nothing
     only_224: bool = False
 
     @property
     def is_random(self) -> bool:
         return self.draws is not nothing
 
-    def draw(self, rng: Rng, severity: int, shape: Shape = (SIDE, SIDE)) -> Any:
+    def draw(self, rng: Rng, severity: int, shape: Sides = (SIDE, SIDE)) -> Any:
         """What is random of the corruption of one image of this height and width."""
         self._refuse_shape(shape)
         return self.draws(rng, shape, self._of(severity))
@@ -56,7 +56,7 @@ class Corruption:
         self._refuse_shape(image.shape[:2])
         return self.function(image, draws, self._of(severity))
 
-    def _of(self, severity: int) -> Parameters:
+    def _of(self, severity: int) -> Constants:
         if severity not in SEVERITIES:
             raise UsageError(f"severity={severity}: corruptions have the severities 1 to 5")
         return self.parameters[severity - 1]

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 from scipy import ndimage
 
-from biasbed.data.corruptions.corruption import SIDE, Corruption, Parameters, Rng, Shape, levels, unit
+from biasbed.data.corruptions.corruption import SIDE, Constants, Corruption, Rng, Sides, levels, unit
 from biasbed.data.corruptions.released import decoded, encoded
 
 GROUP = "digital"
@@ -16,7 +16,7 @@ GROUP = "digital"
 _MEANT = 244
 
 
-def brightness(image: np.ndarray, draws: None, parameters: Parameters) -> np.ndarray:
+def brightness(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
     """HSV's V + c, hue and saturation kept: all channels of a pixel times V'/V; black turns grey."""
     (shift,) = parameters
     value = np.arange(1, 256) / 255
@@ -27,7 +27,7 @@ def brightness(image: np.ndarray, draws: None, parameters: Parameters) -> np.nda
     return levels(made)
 
 
-def saturate(image: np.ndarray, draws: None, parameters: Parameters) -> np.ndarray:
+def saturate(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
     """HSV's S to a S + b: each channel's distance from V times S'/S; what has no hue has red's, and turns reddish."""
     gain, shift = parameters
     largest = _largest(image)
@@ -47,7 +47,7 @@ def _largest(image: np.ndarray) -> np.ndarray:
     return np.maximum(np.maximum(image[..., 0], image[..., 1]), image[..., 2])
 
 
-def contrast(image: np.ndarray, draws: None, parameters: Parameters) -> np.ndarray:
+def contrast(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
     """Towards each channel's own mean."""
     (factor,) = parameters
     x = unit(image)
@@ -55,7 +55,7 @@ def contrast(image: np.ndarray, draws: None, parameters: Parameters) -> np.ndarr
     return levels((x - mean) * factor + mean)
 
 
-def pixelate(image: np.ndarray, draws: None, parameters: Parameters) -> np.ndarray:
+def pixelate(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
     """Down and up again, each pixel a mean of those below it."""
     (share,) = parameters
     small = int(SIDE * share)
@@ -63,7 +63,7 @@ def pixelate(image: np.ndarray, draws: None, parameters: Parameters) -> np.ndarr
     return np.asarray(made.resize((SIDE, SIDE), Image.Resampling.BOX))
 
 
-def jpeg_compression(image: np.ndarray, draws: None, parameters: Parameters) -> np.ndarray:
+def jpeg_compression(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
     (quality,) = parameters
     return decoded(encoded(image, quality))
 
@@ -71,14 +71,14 @@ def jpeg_compression(image: np.ndarray, draws: None, parameters: Parameters) -> 
 # --- elastic transform ------------------------------------------------------------------------------------------------
 
 
-def elastic_draws(rng: Rng, shape: Shape, parameters: Parameters) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def elastic_draws(rng: Rng, shape: Sides, parameters: Constants) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(shifts of three corners [3,2] in pixels, field along x [H,W], field along y), fields uniform over [-1,1)."""
     _, _, jitter = parameters
     return rng.uniform(-jitter, jitter, (3, 2)), rng.uniform(-1, 1, shape), rng.uniform(-1, 1, shape)
 
 
 def elastic_transform(
-    image: np.ndarray, draws: tuple[np.ndarray, np.ndarray, np.ndarray], parameters: Parameters
+    image: np.ndarray, draws: tuple[np.ndarray, np.ndarray, np.ndarray], parameters: Constants
 ) -> np.ndarray:
     """A random affine map, then every pixel taken from where a smooth random field points (Simard et al. 2003)."""
     strength, sigma, _ = parameters
@@ -90,7 +90,7 @@ def elastic_transform(
     return levels(_sampled(warped, y + down, x + across, border="reflect"))
 
 
-def _affine_places(shape: Shape, shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _affine_places(shape: Sides, shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(y, x) from which each pixel is taken by the map that moves three corners of the middle square by `shifts`."""
     middle, reach = np.array(shape, np.float32) // 2, min(shape) // 3
     a, b = middle + reach, middle - reach

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from biasbed.data.corruptions.blur import smoothed
-from biasbed.data.corruptions.corruption import Corruption, Parameters, Rng, Shape, levels, unit, whole_levels
+from biasbed.data.corruptions.corruption import Constants, Corruption, Rng, Sides, levels, unit, whole_levels
 from biasbed.errors import UsageError
 
 WATER = np.array([175, 238, 238]) / 255
@@ -16,13 +16,13 @@ MUD = np.array([63, 42, 20]) / 255
 EMBOSS = np.array([[-2.0, -1, 0], [-1, 1, 1], [0, 1, 2]])
 
 
-def layer(rng: Rng, shape: Shape, parameters: Parameters) -> np.ndarray:
+def layer(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
     """Drops [H,W]."""
     mean, scale, *_ = parameters
     return rng.normal(mean, scale, shape)
 
 
-def spatter(image: np.ndarray, drops: np.ndarray, parameters: Parameters) -> np.ndarray:
+def spatter(image: np.ndarray, drops: np.ndarray, parameters: Constants) -> np.ndarray:
     """Drops of water that shine at their edges, or of mud that hide what is behind."""
     _, _, sigma, threshold, gain, is_mud = parameters
     opencv = _opencv()

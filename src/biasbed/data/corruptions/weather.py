@@ -10,10 +10,10 @@ import numpy as np
 from biasbed.data.corruptions.blur import moved, zooming
 from biasbed.data.corruptions.corruption import (
     SIDE,
+    Constants,
     Corruption,
-    Parameters,
     Rng,
-    Shape,
+    Sides,
     integers,
     levels,
     unit,
@@ -29,13 +29,13 @@ GREY = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # of red, green, blue 
 # --- snow -------------------------------------------------------------------------------------------------------------
 
 
-def snow_draws(rng: Rng, shape: Shape, parameters: Parameters) -> tuple[np.ndarray, float]:
+def snow_draws(rng: Rng, shape: Sides, parameters: Constants) -> tuple[np.ndarray, float]:
     """(flakes [H,W], degrees in which they fall)."""
     mean, scale, *_ = parameters
     return rng.normal(mean, scale, shape), float(rng.uniform(-135, -45))
 
 
-def snow(image: np.ndarray, draws: tuple[np.ndarray, float], parameters: Parameters) -> np.ndarray:
+def snow(image: np.ndarray, draws: tuple[np.ndarray, float], parameters: Constants) -> np.ndarray:
     """Enlarged flakes, smeared as they fall, twice over an image that is turned whitish."""
     _, _, zoom, threshold, radius, sigma, share = parameters
     layer, degrees = draws
@@ -59,7 +59,7 @@ def zoomed(plane: np.ndarray, factor: float) -> np.ndarray:
 # --- frost ------------------------------------------------------------------------------------------------------------
 
 
-def frost_draws(rng: Rng, shape: Shape, parameters: Parameters) -> tuple[int, int, int]:
+def frost_draws(rng: Rng, shape: Sides, parameters: Constants) -> tuple[int, int, int]:
     """(which photograph, its row and its column where the cut begins)."""
     which = int(integers(rng, 0, len(SHAPES)))
     height, width = SHAPES[which]
@@ -67,7 +67,7 @@ def frost_draws(rng: Rng, shape: Shape, parameters: Parameters) -> tuple[int, in
 
 
 def frost(
-    photographs: Sequence[np.ndarray], image: np.ndarray, draws: tuple[int, int, int], parameters: Parameters
+    photographs: Sequence[np.ndarray], image: np.ndarray, draws: tuple[int, int, int], parameters: Constants
 ) -> np.ndarray:
     """Mixed with a part of a photograph of frost; photographs: as `frost.photographs` reads them."""
     kept, added = parameters
@@ -76,7 +76,7 @@ def frost(
     return whole_levels(np.clip(kept * image + added * part, 0, 255))
 
 
-def without_photographs(image: np.ndarray, draws: tuple[int, int, int], parameters: Parameters) -> np.ndarray:
+def without_photographs(image: np.ndarray, draws: tuple[int, int, int], parameters: Constants) -> np.ndarray:
     raise UsageError("frost needs its five photographs: name the folder that they are in")
 
 
@@ -90,12 +90,12 @@ def frosted(photographs: Sequence[np.ndarray]) -> Corruption:
 PLASMA = 256  # side of the map of which fog is a part
 
 
-def fog_draws(rng: Rng, shape: Shape, parameters: Parameters) -> np.ndarray:
+def fog_draws(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
     """[65535] uniform over [0,1)."""
     return rng.random(PLASMA * PLASMA - 1)
 
 
-def fog(image: np.ndarray, uniform: np.ndarray, parameters: Parameters) -> np.ndarray:
+def fog(image: np.ndarray, uniform: np.ndarray, parameters: Constants) -> np.ndarray:
     """A plasma map added, and all of it darkened to the image's own range."""
     amount, decay = parameters
     x = unit(image)
