@@ -68,8 +68,8 @@ class Corruption:
 
 
 def unit(image: np.ndarray, dtype: type[np.floating[Any]] = np.float64) -> np.ndarray:
-    """uint8 to floats in [0,1]; in float32 by a division of float32, which rounds as the reference does."""
-    return image / dtype(255) if dtype is np.float64 else image.astype(dtype) / dtype(255)
+    """uint8 to floats in [0,1]; in the precision in which the reference goes on, whose truncation depends on it."""
+    return image.astype(dtype) / dtype(255)
 
 
 def levels(values: np.ndarray) -> np.ndarray:
