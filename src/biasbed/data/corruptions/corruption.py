@@ -29,8 +29,9 @@ def nothing(rng: Rng, shape: Sides, parameters: Constants) -> None:
 class Corruption:
     """One corruption in its five severities.
 
-    draw(rng, (height, width), parameters) -> draws; apply(image uint8 [H,W,3], draws, parameters) -> uint8 [H,W,3],
-    which changes neither. parameters: of each severity. only_224: whether it is defined for images of 224 x 224 alone.
+    draws: of (generator, (height, width), parameters), what is random. function: of (image uint8 [H,W,3], draws,
+    parameters), the corrupted image; it changes neither. parameters: of each severity. only_224: whether it is defined
+    for images of 224 x 224 alone.
     """
 
     name: str

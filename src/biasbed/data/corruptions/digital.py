@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Literal
 
 import numpy as np
 from PIL import Image
@@ -102,7 +103,7 @@ def _affine_places(shape: Sides, shifts: np.ndarray) -> tuple[np.ndarray, np.nda
     return x * back[0, 1] + y * back[1, 1] + back[2, 1], x * back[0, 0] + y * back[1, 0] + back[2, 0]
 
 
-def _sampled(image: np.ndarray, y: np.ndarray, x: np.ndarray, border: str) -> np.ndarray:
+def _sampled(image: np.ndarray, y: np.ndarray, x: np.ndarray, border: Literal["mirror", "reflect"]) -> np.ndarray:
     """Float32 [H,W,3] at fractional places [H,W], bilinear."""
     places = np.stack([y, x])
     channels = [ndimage.map_coordinates(image[..., i], places, order=1, mode=border) for i in range(3)]
