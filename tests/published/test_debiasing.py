@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shutil
 import statistics
 from collections.abc import Callable, Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from biasbed import measures, record
 from biasbed.analysis import load
+from biasbed.analysis.report import presets
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import evidence, friedman
 from biasbed.analysis.statistics.friedman import RankTests
@@ -180,6 +183,49 @@ def test_the_report_says_that_no_difference_is_shown_and_what_could_have_been(an
     assert re.search(r"not printed, but follow.*: aligned_accuracy, ac_score, accuracy_difference", text)
 
 
+def printed(measure: str) -> Mapping[tuple[str, str], tuple[str, str]]:
+    """(method, column) -> mean and deviation as the paper prints them, from the file of its numbers."""
+    path = resources.files("biasbed.published") / "debiasing.csv"
+    rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+    own = (row for row in rows if row["measure"] == measure)
+    return {(r["row"], r["column"]): (f"{float(r['value']):.2f}", f"{float(r['spread']):.2f}") for r in own}
+
+
+@pytest.mark.parametrize(("name", "measure"), [("unbiased", "accuracy"), ("conflicting", "conflicting_accuracy")])
+def test_tables_2_and_3_come_out_as_printed(analysed: Analysis, name: str, measure: str) -> None:
+    table = next(one for one in presets.presets(analysed).tables if one.name == name)
+    cells, expected = table.panels[0].cells, printed(measure)
+    assert len(expected) == 156
+    assert {place: (cell.text, cell.std_text) for place, cell in cells.items() if cell.text != "-"} == expected
+    assert {place for place, cell in cells.items() if cell.text == "-"} == {(m, c) for m in ("lnl", "end") for c in BAR}
+    unaided = {"erm", "lff", "disent", "biasensemble"}
+    for column in table.columns:
+        for mark, rows in (("best", {row.name for row in table.rows}), ("unaided", unaided)):
+            own = {row: float(text) for (row, other), (text, _) in expected.items() if other == column and row in rows}
+            best = {row for row, value in own.items() if value == max(own.values())}
+            assert {row for row in rows if getattr(cells[row, column], mark)} == best
+
+
+def test_check_marks_of_table_2_are_the_paper_s(analysed: Analysis) -> None:
+    table = presets.presets(analysed).tables[0]
+    marks = {row.name: row.about for row in table.rows}
+    assert marks == {
+        **dict.fromkeys(("erm", "lff", "disent", "biasensemble"), (False, False)),
+        **dict.fromkeys(("lnl", "end"), (True, True)),
+        **dict.fromkeys(("hex", "rebias", "softcon"), (False, True)),
+    }
+
+
+def test_tables_that_take_runs_are_left_out_with_the_reason(analysed: Analysis) -> None:
+    found = presets.presets(analysed)
+    assert [table.name for table in found.tables] == ["unbiased", "conflicting"]
+    assert {name: why.split(",")[0] for name, why in found.left_out.items()} == {
+        "criteria": "it takes the values of runs",
+        "fairness": "it takes the values of runs",
+        "biased": "no run has recorded what a biased classifier of its own scores in validation",
+    }
+
+
 @pytest.mark.parametrize(
     ("measure", "mean", "std"),
     [("conflicting_accuracy", 72.04, 3.82), ("accuracy_difference", 1.80, float("nan"))],
@@ -223,6 +269,7 @@ def test_own_runs_stand_beside_the_published_ones(
     assert card["published_mean"].to_dict() == {"colored_mnist_10-0_5": 34.61, "colored_mnist_10-2": 66.84}
     assert card["verdict"].to_dict() == {"colored_mnist_10-0_5": "agrees", "colored_mnist_10-2": "differs"}
     assert list(card["judged_by"]) == ["published spread"] * 2
+    assert presets.presets(found) == presets.Presets()  # one's own runs have no conflicting images
 
 
 def test_a_cell_is_called_as_the_suite_calls_it(paper: PaperOfCells) -> None:
