@@ -218,8 +218,8 @@ def _criteria(analysis: Analysis) -> PresetTable:
     found = _columns(analysis, means.index.get_level_values("dataset"))
     panels = []
     for measure in (name for name in MEASURES if name in means.index.get_level_values("measure")):
-        own = means.loc[measure]
-        cells = {(r.name, d): Entry(float(own.at[d, r.name])) for r in rows for d in own.index}
+        own = means.xs(measure, level="measure").to_dict()
+        cells = {(str(r), str(d)): Entry(value) for r, of_rule in own.items() for d, value in of_rule.items()}
         panels.append(Panel(measure, _marked(cells, rows, measure)))
     numbers = complete.groupby(["measure", "dataset"]).size()
     caption = (
@@ -288,16 +288,17 @@ def _of_methods(analysis: Analysis, name: str, values: pd.DataFrame, shown: Sequ
         is_biased = measure in (BIASED_ALIGNED, BIASED_CONFLICTING)
         panels.append(Panel(measure, cells if is_biased else _marked(cells, rows, measure)))
     heads = ("method", "labels", "type")
-    return PresetTable(name, heads, rows, columns, tuple(panels), _caption(analysis), analysis.rule.oracle)
+    has_all = not any(math.isnan(cell.mean) for panel in panels for cell in panel.cells.values())
+    caption = _caption(analysis) + ("" if has_all else words.not_applicable(analysis))
+    return PresetTable(name, heads, rows, columns, tuple(panels), caption, analysis.rule.oracle)
 
 
 def _caption(analysis: Analysis) -> str:
-    text = (
+    return (
         f"Mean ± {words.error(analysis)} between {words.repeated(analysis)}s ({words.error_by(analysis)}). Bold: best "
         "of the column; underlined: best of the methods that are told nothing of the bias. labels: the method learns "
         "from bias labels; type: it knows beforehand what the bias is, as labels tell it, too; as methods declare."
     )
-    return text + words.not_applicable(analysis)
 
 
 def _cells(
@@ -314,16 +315,11 @@ def _cells(
     )
     found["std"] = found["printed_std"].fillna(found["std"])
     found["number"] = found["printed_runs"].fillna(found["number"]).astype("int64")
-    cells = {}
-    for algorithm in algorithms:
-        for name in names:
-            place = algorithm, name
-            if place in found.index:
-                mean, std, runs = (found.at[place, column] for column in ("mean", "std", "number"))
-                spread = scores.spread_of(round(float(std), DIGITS), int(runs), analysis.error)
-                cells[place] = Entry(round(float(mean), DIGITS), spread, int(runs))
-            else:
-                cells[place] = Entry(math.nan, absent=place in analysis.absent)
+    places = [(algorithm, name) for algorithm in algorithms for name in names]
+    cells = {place: Entry(math.nan, absent=place in analysis.absent) for place in places}
+    for row in found.round(DIGITS).reset_index().to_dict("records"):
+        spread = scores.spread_of(row["std"], row["number"], analysis.error)
+        cells[row["algorithm"], row["dataset"]] = Entry(row["mean"], spread, row["number"])
     return cells
 
 

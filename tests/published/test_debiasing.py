@@ -7,6 +7,7 @@ import re
 import shutil
 import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -270,6 +271,39 @@ def test_own_runs_stand_beside_the_published_ones(
     assert card["verdict"].to_dict() == {"colored_mnist_10-0_5": "agrees", "colored_mnist_10-2": "differs"}
     assert list(card["judged_by"]) == ["published spread"] * 2
     assert presets.presets(found) == presets.Presets()  # one's own runs have no conflicting images
+
+
+def test_tables_have_own_and_published_rows_and_those_of_runs_own_ones_alone(
+    imported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Means are the paper's beside means of runs; a deviation is as printed; Table 5 is of runs."""
+    shutil.copy(imported.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(evidence, "gather", without_sizes(evidence.gather))
+    recorder = Recorder(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path)
+    name = "colored_mnist_10_test"
+    kinds = ("test/aligned_accuracy", "test/conflicting_accuracy")
+    follows = [
+        record.Derived("test", "accuracy_difference", name, "difference", tuple(f"{kind}/{name}" for kind in kinds)),
+        record.Derived(
+            "test", "equality_of_opportunity", name, "mean_ratio", tuple(f"{k}/{name}" for k in kinds[::-1])
+        ),
+    ]
+    protocol = make_protocol([name], suite="debiasing", training_sets=("colored_mnist_10",), derived=tuple(follows))
+    measured = replace(protocol.sets[0], measures=("accuracy", "aligned_accuracy", "conflicting_accuracy"))
+    protocol = replace(protocol, sets=(measured,))
+    for seed in range(2):
+        own = {kind: [value + 0.02 * seed] * 4 for kind, value in zip(kinds, (0.9, 0.3), strict=True)}
+        more: dict[str, Any] = dict(protocol=protocol, cell="colored_mnist_10-0_5", study="main", metrics=own)
+        recorder.train("erm", seed, (0.34 + 0.02 * seed,), **more)
+    analysis = load(recorder.uri, study="main", bootstrap=200, with_published=True)
+    found = {table.name: table for table in presets.presets(analysis).tables}
+    cells = found["conflicting"].panels[0].cells
+    column = "colored_mnist_10-0_5"
+    assert (cells["erm", column].text, cells["erm", column].std_text) == ("31.00", "1.41")
+    assert (cells["erm@debiasing", column].text, cells["lff@debiasing", column].text) == ("27.04", "59.05")
+    assert cells["lff@debiasing", column].std_text == "7.60"
+    assert [row.name for row in found["fairness"].rows] == ["erm"]
 
 
 def test_a_cell_is_called_as_the_suite_calls_it(paper: PaperOfCells) -> None:
