@@ -13,6 +13,7 @@ import pandas as pd
 
 from biasbed import measures, record
 from biasbed.analysis.columns import Column, measured_by, summary_metrics
+from biasbed.analysis.runs.store import BIASED
 from biasbed.analysis.selection.pools import Candidate, Choice, History, Pool
 from biasbed.analysis.selection.select import Selected
 from biasbed.analysis.statistics.friedman import DIGITS
@@ -21,10 +22,10 @@ UNBIASED, CONFLICTING = "accuracy", "conflicting_accuracy"
 DIFFERENCE, OPPORTUNITY, SCORE = "accuracy_difference", "equality_of_opportunity", "ac_score"
 MEASURES = (SCORE, UNBIASED, CONFLICTING, DIFFERENCE, OPPORTUNITY)
 # Of the biased classifier that a method has, on the set that validates.
-BIASED_ALIGNED, BIASED_CONFLICTING = (f"{record.BIASED}/{kind}_accuracy" for kind in ("aligned", "conflicting"))
+BIASED_ALIGNED, BIASED_CONFLICTING = (f"{BIASED}/{kind}_accuracy" for kind in ("aligned", "conflicting"))
 # value as it is shown; printed_std, printed_runs: of a published mean in place of runs, else NaN.
 COLUMNS = ("algorithm", "dataset", "run_id", "measure", "value", "printed_std", "printed_runs")
-Value = tuple[str, float, float, float]  # from measure on
+Measurement = tuple[str, float, float, float]  # from measure on
 
 
 def measured(selected: Selected, columns: Sequence[Column], protocols: Mapping[str, record.Protocol]) -> pd.DataFrame:
@@ -84,7 +85,7 @@ def _mean(curve: Mapping[int, float], steps: Sequence[int]) -> float:
     return math.fsum(values) / len(values) if all(map(record.is_finite, values)) else math.nan
 
 
-def _of_biased(candidate: Candidate, choice: Choice, protocol: record.Protocol) -> list[Value]:
+def _of_biased(candidate: Candidate, choice: Choice, protocol: record.Protocol) -> list[Measurement]:
     """What the method's biased classifier scores on validation images, at the same steps.
 
     One that has a stage of its own is as it was at that stage's end, whose epochs have numbers of their own.
@@ -92,7 +93,7 @@ def _of_biased(candidate: Candidate, choice: Choice, protocol: record.Protocol) 
     monitor, history = record.parse_metric(protocol.monitor), candidate.history
     if monitor is None or monitor.set is None:
         return []
-    is_stage = bool(history.curve(f"{record.BIASED}/loss"))
+    is_stage = bool(history.curve(f"{BIASED}/loss"))
     found = []
     for name in (BIASED_ALIGNED, BIASED_CONFLICTING):
         curve = history.curve(f"{name}/{monitor.set}")

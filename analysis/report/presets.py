@@ -119,7 +119,7 @@ class PresetTable:
 
 
 @dataclass(frozen=True)
-class Presets:
+class PaperTables:
     """The tables that were asked for, and why others are not there; neither for data without a bias."""
 
     tables: tuple[PresetTable, ...] = ()
@@ -135,18 +135,18 @@ class CannotBeMadeError(Exception):
     """Why there is no such table."""
 
 
-def presets(analysis: Analysis) -> Presets:
+def presets(analysis: Analysis) -> PaperTables:
     """What `tables=` asks for, as far as the runs allow."""
     wanted = TABLES if isinstance(analysis.options.tables, str) else analysis.options.tables
     if analysis.options.tables == "none" or analysis.measured.empty:
-        return Presets()
+        return PaperTables()
     tables, left_out = [], {}
     for name in (name for name in TABLES if name in wanted):
         try:
             tables.append(MAKERS[name](analysis))
         except CannotBeMadeError as reason:
             left_out[name] = str(reason)
-    return Presets(tuple(tables), left_out)
+    return PaperTables(tuple(tables), left_out)
 
 
 def check(analysis: Analysis) -> None:
@@ -355,7 +355,7 @@ def _best(cells: Mapping[tuple[str, str], Entry], rows: Collection[str], is_high
 # --- as a file --------------------------------------------------------------------------------------------------------
 
 
-def frame(found: Presets) -> pd.DataFrame:
+def frame(found: PaperTables) -> pd.DataFrame:
     """Tidy: one row per table, measure, row and column.
 
     labels and type are the check marks of methods; of rules `labels` is what they take.

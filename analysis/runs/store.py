@@ -34,8 +34,10 @@ PAGE = 1000
 MANY_VALUES = 30  # of a tag; each is a join of the database's query, which allows 64
 MANY_RUNS = 100  # from here on reading shows its progress
 CACHE_VERSION = "2"
-# And of a method's biased classifier what validation images of either kind say, and whether a stage trained it.
-_BIASED = re.compile(rf"{record.BIASED}/(loss|(aligned|conflicting)_accuracy/[a-z0-9_-]+)")
+# Under this name stands what a method's biased classifier scores, or the stage that trains it (`Algorithm.predictors`):
+# read are its accuracies of validation images of either kind, and the loss that a stage alone has.
+BIASED = "biased"
+_BIASED = re.compile(rf"{BIASED}/(loss|(aligned|conflicting)_accuracy/[a-z0-9_-]+)")
 HISTORY_COLUMNS = {"metric": "str", "step": "int64", "value": "float64"}
 
 MetricRows = list[tuple[str, int, float]]  # metric, step, value

@@ -158,9 +158,6 @@ def parse_metric(name: str) -> MetricName | None:
     return MetricName(**match.groupdict())
 
 
-# Under this name stands what a method's biased classifier scores, or the stage that trains it (`Algorithm.predictors`).
-BIASED = "biased"
-
 # Phase of short names for what counts, at the best evaluation so far (`Protocol.best`). It is none of PHASES: these
 # numbers have their own names too, and it is those that analysis reads.
 BEST = "best"

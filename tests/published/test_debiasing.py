@@ -270,7 +270,7 @@ def test_own_runs_stand_beside_the_published_ones(
     assert card["published_mean"].to_dict() == {"colored_mnist_10-0_5": 34.61, "colored_mnist_10-2": 66.84}
     assert card["verdict"].to_dict() == {"colored_mnist_10-0_5": "agrees", "colored_mnist_10-2": "differs"}
     assert list(card["judged_by"]) == ["published spread"] * 2
-    assert presets.presets(found) == presets.Presets()  # one's own runs have no conflicting images
+    assert presets.presets(found) == presets.PaperTables()  # one's own runs have no conflicting images
 
 
 def test_tables_have_own_and_published_rows_and_those_of_runs_own_ones_alone(

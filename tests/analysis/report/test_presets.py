@@ -278,7 +278,7 @@ def test_only_what_was_asked_for_is_there(analysis: Analysis) -> None:
     found = presets.presets(asking(analysis, "fairness", "unbiased"))
     assert ([one.name for one in found.tables], found.reasons) == (["unbiased", "fairness"], [])
     none = replace(analysis, options=replace(analysis.options, tables="none"))
-    assert presets.presets(none) == presets.Presets()
+    assert presets.presets(none) == presets.PaperTables()
 
 
 def test_what_is_asked_for_and_can_t_be_made_is_refused(analysis: Analysis) -> None:
