@@ -12,7 +12,7 @@ DIFFERENCES = ("different_data", "different_config", "different_code")
 # The same of what some rules look at, all of which must be there (biasbed.analysis.selection.completeness).
 GAPS = ("unfinished", "duplicates", "missing_draws", "missing_pairs", "unequal_checkpoints", "unequal_hold_out")
 ALLOWANCES = (*DIFFERENCES, *GAPS)
-# Tables of the Align-Conflict paper by name, and their numbers there (biasbed.analysis.report.presets).
+# Tables of the Align-Conflict paper by name, and their numbers there (biasbed.analysis.report.paper_tables).
 TABLES = {"unbiased": 2, "conflicting": 3, "criteria": 4, "fairness": 5, "biased": 7}
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from biasbed.analysis.report import presets
+from biasbed.analysis.report import paper_tables
 from biasbed.analysis.report.latex import bold, escape, floated, heads, provenance, tabular
-from biasbed.analysis.report.presets import Entry, Panel, PresetTable, TableRow
+from biasbed.analysis.report.paper_tables import Entry, Panel, PaperTable, TableRow
 from biasbed.analysis.result import Analysis
 
 CHECK = r"$\checkmark$"
@@ -15,7 +15,7 @@ CHECK = r"$\checkmark$"
 def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Writes each into `folder/tables` and returns file name -> one line that says what it is."""
     files = {}
-    for table in presets.presets(analysis).tables:
+    for table in paper_tables.of(analysis).tables:
         name = f"tables/paper_{table.name}.tex"
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text(analysis, table), encoding="utf-8")
@@ -23,7 +23,7 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     return files
 
 
-def text(analysis: Analysis, table: PresetTable) -> str:
+def text(analysis: Analysis, table: PaperTable) -> str:
     """One table; where it has several measures they stand below each other, each under its title."""
     width = len(table.heads) + len(table.columns)
     rows: list[list[str]] = []
@@ -41,7 +41,7 @@ def text(analysis: Analysis, table: PresetTable) -> str:
     return floated(body, oracle + caption, f"paper-{table.name}", packages="booktabs, graphicx, amssymb")
 
 
-def _row(table: PresetTable, panel: Panel, row: TableRow) -> list[str]:
+def _row(table: PaperTable, panel: Panel, row: TableRow) -> list[str]:
     about = [CHECK if said is True else "--" if said is False else escape(str(said)) for said in row.about]
     cells = [panel.cells.get((row.name, column)) for column in table.columns]
     return [escape(row.name), *about, *("--" if cell is None else _cell(cell) for cell in cells)]

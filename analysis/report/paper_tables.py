@@ -92,7 +92,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class PresetTable:
+class PaperTable:
     """One table: rows x (panels x columns)."""
 
     name: str
@@ -122,7 +122,7 @@ class PresetTable:
 class PaperTables:
     """The tables that were asked for, and why others are not there; neither for data without a bias."""
 
-    tables: tuple[PresetTable, ...] = ()
+    tables: tuple[PaperTable, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)  # name -> why
 
     @property
@@ -135,7 +135,7 @@ class CannotBeMadeError(Exception):
     """Why there is no such table."""
 
 
-def presets(analysis: Analysis) -> PaperTables:
+def of(analysis: Analysis) -> PaperTables:
     """What `tables=` asks for, as far as the runs allow."""
     wanted = TABLES if isinstance(analysis.options.tables, str) else analysis.options.tables
     if analysis.options.tables == "none" or analysis.measured.empty:
@@ -156,21 +156,21 @@ def check(analysis: Analysis) -> None:
     asked = f"tables={','.join(analysis.options.tables)}"
     if analysis.measured.empty:
         raise UsageError(f"{asked}: no compared set has images that agree and images that conflict with a bias")
-    for name, why in presets(analysis).left_out.items():
+    for name, why in of(analysis).left_out.items():
         raise UsageError(f"{asked}: there is no table '{name}': {why}")
 
 
 # --- the tables -------------------------------------------------------------------------------------------------------
 
 
-def _of_accuracy(name: str, measure: str) -> Callable[[Analysis], PresetTable]:
-    def make(analysis: Analysis) -> PresetTable:
+def _of_accuracy(name: str, measure: str) -> Callable[[Analysis], PaperTable]:
+    def make(analysis: Analysis) -> PaperTable:
         return _of_methods(analysis, name, _of_rule(analysis), [measure])
 
     return make
 
 
-def _fairness(analysis: Analysis) -> PresetTable:
+def _fairness(analysis: Analysis) -> PaperTable:
     values = _of_rule(analysis)
     values = _of_runs(values[values["measure"].isin([DIFFERENCE, OPPORTUNITY])])
     shown = [name for name in (DIFFERENCE, OPPORTUNITY) if name in set(values["measure"])]
@@ -179,7 +179,7 @@ def _fairness(analysis: Analysis) -> PresetTable:
     return _of_methods(analysis, "fairness", values, shown)
 
 
-def _biased(analysis: Analysis) -> PresetTable:
+def _biased(analysis: Analysis) -> PaperTable:
     """Of methods with a biased classifier of their own, by its architecture."""
     values = _of_rule(analysis)
     own = values[values["measure"].isin([BIASED_ALIGNED, BIASED_CONFLICTING])]
@@ -198,7 +198,7 @@ def _biased(analysis: Analysis) -> PresetTable:
     return replace(table, heads=(*table.heads, "biased network"), rows=tuple(rows))
 
 
-def _criteria(analysis: Analysis) -> PresetTable:
+def _criteria(analysis: Analysis) -> PaperTable:
     """A row for each selection rule: means over the methods that have the column under every rule."""
     values = _of_runs(analysis.measured[analysis.measured["measure"].isin(MEASURES)])
     rules = list(dict.fromkeys(values["rule"]))
@@ -226,10 +226,10 @@ def _criteria(analysis: Analysis) -> PresetTable:
         f"Criteria by which epochs are chosen: means over {_range(numbers)} methods that have a value under each. "
         "Bold: best of the column but for oracles; underlined: best of those that take no bias labels of validation."
     )
-    return PresetTable("criteria", ("criterion", "it needs"), rows, found, tuple(panels), caption, oracle=True)
+    return PaperTable("criteria", ("criterion", "it needs"), rows, found, tuple(panels), caption, oracle=True)
 
 
-MAKERS: Mapping[str, Callable[[Analysis], PresetTable]] = {
+MAKERS: Mapping[str, Callable[[Analysis], PaperTable]] = {
     "unbiased": _of_accuracy("unbiased", UNBIASED),
     "conflicting": _of_accuracy("conflicting", CONFLICTING),
     "criteria": _criteria,
@@ -268,7 +268,7 @@ def _columns(analysis: Analysis, names: Collection[str]) -> tuple[ColumnGroup, .
     return tuple(found)
 
 
-def _of_methods(analysis: Analysis, name: str, values: pd.DataFrame, shown: Sequence[str]) -> PresetTable:
+def _of_methods(analysis: Analysis, name: str, values: pd.DataFrame, shown: Sequence[str]) -> PaperTable:
     """Rows are methods, with the check marks of what they declare."""
     values = values[values["measure"].isin(shown)]
     algorithms = [name for name in analysis.algorithms if name in set(values["algorithm"])]
@@ -290,7 +290,7 @@ def _of_methods(analysis: Analysis, name: str, values: pd.DataFrame, shown: Sequ
     heads = ("method", "labels", "type")
     has_all = not any(math.isnan(cell.mean) for panel in panels for cell in panel.cells.values())
     caption = _caption(analysis) + ("" if has_all else words.not_applicable(analysis))
-    return PresetTable(name, heads, rows, columns, tuple(panels), caption, analysis.rule.oracle)
+    return PaperTable(name, heads, rows, columns, tuple(panels), caption, analysis.rule.oracle)
 
 
 def _caption(analysis: Analysis) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from biasbed.analysis.report import groups, presets
+from biasbed.analysis.report import groups, paper_tables
 from biasbed.analysis.report.cells import Links, ReportTable, TableCell
-from biasbed.analysis.report.presets import Entry, Panel, PresetTable, TableRow
+from biasbed.analysis.report.paper_tables import Entry, Panel, PaperTable, TableRow
 from biasbed.analysis.result import Analysis
 
 FILE = "paper_tables.csv"
@@ -26,12 +26,12 @@ class PresetSection:
 
 def section(analysis: Analysis, links: Links) -> PresetSection:
     """All that was asked for."""
-    found = presets.presets(analysis)
+    found = paper_tables.of(analysis)
     tables = [_shown(table, panel, links) for table in found.tables for panel in table.panels]
     return PresetSection(tuple(tables), tuple(found.reasons))
 
 
-def _shown(table: PresetTable, panel: Panel, links: Links) -> ReportTable:
+def _shown(table: PaperTable, panel: Panel, links: Links) -> ReportTable:
     heads = [name for group in table.groups for name in group.heads]
     over = groups.above(table.groups)
     above = (("", len(table.heads)), *over) if over else ()
@@ -41,7 +41,7 @@ def _shown(table: PresetTable, panel: Panel, links: Links) -> ReportTable:
     return ReportTable(caption, (*table.heads, *heads), rows, table.oracle, FILE, above=above)
 
 
-def _row(table: PresetTable, panel: Panel, row: TableRow, links: Links) -> tuple[TableCell, ...]:
+def _row(table: PaperTable, panel: Panel, row: TableRow, links: Links) -> tuple[TableCell, ...]:
     is_method = row.name in links.algorithms
     name = links.algorithm(row.name) if is_method else TableCell(row.name, left=True)
     href = name.href if is_method else ""
