@@ -293,7 +293,7 @@ def test_tables_have_own_and_published_rows_and_those_of_runs_own_ones_alone(
     measured = replace(protocol.sets[0], measures=("accuracy", "aligned_accuracy", "conflicting_accuracy"))
     protocol = replace(protocol, sets=(measured,))
     for seed in range(2):
-        own = {kind: [value + 0.02 * seed] * 4 for kind, value in zip(kinds, (0.9, 0.3), strict=True)}
+        own = {f"{kind}/{name}": [value + 0.02 * seed] * 4 for kind, value in zip(kinds, (0.9, 0.3), strict=True)}
         more: dict[str, Any] = dict(protocol=protocol, cell="colored_mnist_10-0_5", study="main", metrics=own)
         recorder.train("erm", seed, (0.34 + 0.02 * seed,), **more)
     analysis = load(recorder.uri, study="main", bootstrap=200, with_published=True)
