@@ -116,7 +116,7 @@ class DFR(ERM):
         self.refuse_missing(found["y"].cpu().numpy())
         self.grouped[first : first + len(group)] = group
         part = self.hparams.held_out
-        if part == VALIDATION:
+        if isinstance(part, str):
             self.refuse_few(group)
             self.kept[first:] = False
         else:
