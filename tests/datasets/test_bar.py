@@ -69,7 +69,7 @@ def test_severities_stand_in_one_table_though_one_tests_fewer_images(
     words += ["--train", "bar_ac", "--data.severity", "1,20", "--dry_run", "true"]
     assert cli.main(words) == 0
     assert "erm-bar_ac-20-seed0" in capsys.readouterr().out
-    few, many = (opened(data_dir, "bar_ac", **{"data.severity": s}).sets[0].record for s in ("1", "20"))
+    few, many = (opened(data_dir, "bar_ac", **{"data.severity": s}).sets[0].record() for s in ("1", "20"))
     tests = [
         namesakes.TestedOn(cell, cell, record.Protocol("debiasing", (own,), ("bar_ac",), (), "val/loss/x"), "")
         for cell, own in (("1", few), ("20", many), ("renamed", replace(many, groups={"other": 1})))
