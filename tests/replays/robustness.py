@@ -19,7 +19,6 @@ from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD
 from helpers.commands import SHARED
 from replays import Case, close, setup
 
-
 VARIANT = "dfr"
 
 
@@ -105,7 +104,8 @@ LATER = {
     ),
     "fgsm": (
         *("x", "noise_initial", "noise_final", "losses_attack_then_train", "lr"),
-        *(f"{when}.{layer}.{kind}" for when in ("before", "after") for layer in (0, 1, 5) for kind in ("weight", "bias")),
+        *(f"{when}.{layer}.weight" for when in ("before", "after") for layer in (0, 1, 5)),
+        *(f"{when}.{layer}.bias" for when in ("before", "after") for layer in (0, 1, 5)),
         *(f"{when}.1.running_{kind}" for when in ("before", "after") for kind in ("mean", "var")),
     ),
 }

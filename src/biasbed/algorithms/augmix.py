@@ -1,6 +1,4 @@
-"""AugMix: images mixed with distorted copies of themselves (Hendrycks, Mu, Cubuk, Zoph, Gilmer and Lakshminarayanan, ICLR
-2020).
-"""
+"""AugMix: images mixed with distorted copies of themselves (Hendrycks et al., ICLR 2020)."""
 
 from __future__ import annotations
 
@@ -47,12 +45,12 @@ class AugMix(ERM):
         jsd: bool = setting(True, "the divergence is added; if not, mixtures alone are trained on (authors' --no-jsd)")
         jsd_weight: float = setting(12.0, "weight of the divergence (paper, section 4)", ge=0)
         severity: float = setting(
-            1.0, "levels are uniform from 0.1 up to it, of at most 10 (authors: 1 on ImageNet, 3 on CIFAR)", ge=0.1, le=10
+            1.0, "largest level, of 10; the least is 0.1 (authors: 1 on ImageNet, 3 on CIFAR)", ge=0.1, le=10
         )
         width: int = setting(3, "chains of operations in a mixture (paper, section 3)", ge=1)
         depth: int = setting(0, "operations of each chain; 0: one to three, drawn for each (paper, section 3)", ge=0)
         alpha: float = setting(1.0, "of the Dirichlet and Beta distributions of the weights (paper)", ge=0.05)
-        all_ops: bool = setting(False, "color, contrast, brightness, sharpness too, which ImageNet-C has (authors: off)")
+        all_ops: bool = setting(False, "color, contrast, brightness and sharpness too (authors: off)")
 
     overlaps: ClassVar[Mapping[str, str]] = dict.fromkeys(("brightness", "contrast", "saturate"), "all_ops")
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

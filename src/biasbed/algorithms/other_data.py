@@ -23,7 +23,6 @@ from biasbed.algorithms.presets import (
     epochs,
 )
 
-
 # Of both models of Geirhos et al., but for its length: appendix A.5, and the page of their released models.
 GEIRHOS: Mapping[str, Any] = {
     "backbone": "resnet50",

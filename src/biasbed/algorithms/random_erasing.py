@@ -12,7 +12,6 @@ from torch import Tensor
 from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import Drawn, uniform, with_draws
 from biasbed.algorithms.erm import ERM
-from biasbed.errors import UsageError
 from biasbed.networks import surgery
 from biasbed.settings import setting
 
@@ -20,7 +19,7 @@ TRIES = 10  # for a rectangle that fits (torchvision)
 
 
 def rectangles(drawn: Tensor, size: tuple[int, int], scale: tuple[float, float], ratio: tuple[float, float]) -> Tensor:
-    """(top, left, height, width) [N,4] of each image's rectangle, the first of several that fits; zeros where none does.
+    """(top, left, height, width) [N,4] of each image's rectangle, its first one that fits; zeros where none does.
 
     drawn [N,T,4]: numbers in [0,1) for the area, the aspect, top and left of each try; size: (H, W) of the images;
     scale: of areas, uniform, as parts of the image's; ratio: of height to width, uniform in its logarithm.
@@ -60,25 +59,27 @@ class RandomErasing(ERM):
 
     @dataclass(frozen=True)
     class HParams:
-        p: float = setting(0.5, "probability of an image to have a rectangle erased (torchvision, and paper)", ge=0, le=1)
+        p: float = setting(0.5, "probability of a rectangle in an image (torchvision; paper)", ge=0, le=1)
         scale: tuple[float, float] = setting(
-            (0.02, 0.33), "least and largest part of the image (torchvision; paper: 0.02 to 0.4)", gt=0, le=1
+            (0.02, 0.33), "least and largest part of the image (torchvision; paper: 0.02 to 0.4)"
         )
         ratio: tuple[float, float] = setting(
-            (0.3, 3.3), "least and largest height by width (torchvision; paper: 0.3 to 1 / 0.3)", gt=0
+            (0.3, 3.3), "least and largest height by width (torchvision; paper: 0.3 to 1 / 0.3)"
         )
         value: Literal["mean", "random"] = setting(
-            "mean", "mean: of the colours that the network is normalised by (torchvision); random: normal, by pixel"
+            "mean", "mean: the colour that is 0 once normalised (torchvision); random: a normal draw per value"
         )
+
+        def __post_init__(self) -> None:
+            if not 0 < self.scale[0] <= self.scale[1] <= 1:
+                raise ValueError("hparams.scale: the least part, then the largest, above 0 and at most 1")
+            if not 0 < self.ratio[0] <= self.ratio[1]:
+                raise ValueError("hparams.ratio: the least, then the largest, above 0")
 
     hparams: HParams
 
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
-        for name in ("scale", "ratio"):
-            least, largest = getattr(hparams, name)
-            if least > largest:
-                raise UsageError(f"hparams.{name}={least},{largest}: should be the least, then the largest")
         self.erasure = Erasure()
         surgery.insert_after(self.network.get_submodule("normalise"), self.erasure)
 

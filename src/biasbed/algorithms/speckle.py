@@ -37,8 +37,12 @@ class Speckle(ERM):
     class HParams:
         share: float = setting(0.5, "part of a batch that has noise (authors)", gt=0, le=1)
         sigmas: tuple[float, ...] = setting(
-            (0.15, 0.2, 0.35, 0.45, 0.6), "strengths, of which each image has one, all as likely (authors)", gt=0
+            (0.15, 0.2, 0.35, 0.45, 0.6), "strengths, of which each image has one, all as likely (authors)"
         )
+
+        def __post_init__(self) -> None:
+            if not self.sigmas or min(self.sigmas) <= 0:
+                raise ValueError("hparams.sigmas: one strength or more, all above 0")
 
     overlaps: ClassVar[Mapping[str, str]] = dict.fromkeys(NOISES, "")
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
