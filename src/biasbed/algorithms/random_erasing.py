@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from biasbed.algorithms.base import Setup
-from biasbed.algorithms.draws import Drawn, uniform, with_draws
+from biasbed.algorithms.draws import Drawn, normal, uniform, with_draws
 from biasbed.algorithms.erm import ERM
 from biasbed.networks import surgery
 from biasbed.settings import setting
@@ -92,10 +92,9 @@ class RandomErasing(ERM):
         if not self.training:
             return None
         generator, dtype, size = self.group.generator, x.dtype, (x.shape[2], x.shape[3])
-        is_erased = uniform((len(x),), 0, 1, generator) < self.hparams.p
+        is_erased = uniform((len(x),), 0, 1, generator, dtype) < self.hparams.p
         drawn = uniform((len(x), TRIES, 4), 0, 1, generator, dtype)
         boxes = rectangles(drawn, size, self.hparams.scale, self.hparams.ratio) * is_erased[:, None]
         if self.hparams.value == "mean":
             return inside(boxes, size), torch.zeros((), dtype=dtype, device=x.device)
-        normal = torch.randn(x.shape, generator=generator, device=x.device)
-        return inside(boxes, size), normal.to(dtype)
+        return inside(boxes, size), normal(x.shape, generator, dtype)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from biasbed.algorithms.draws import normal
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import IMAGENET_CROPS, IMAGENET_WEIGHTS, SGD, STEPS, epochs
 from biasbed.settings import setting
@@ -18,12 +19,12 @@ from biasbed.settings import setting
 NOISES = ("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise")
 
 
-def speckled(x: Tensor, sigma: Tensor, normal: Tensor) -> Tensor:
+def speckled(x: Tensor, sigma: Tensor, noise: Tensor) -> Tensor:
     """Images [N,C,H,W] in [0,1] with noise in proportion to their values: x + x sigma n, clamped to [0,1].
 
-    sigma: strengths, [N,1,1,1] of images; normal: n, shaped as x.
+    sigma: strengths, [N,1,1,1] of images; noise: n, shaped as x.
     """
-    return (x + x * sigma * normal).clamp(0, 1)
+    return (x + x * sigma * noise).clamp(0, 1)
 
 
 class Speckle(ERM):
@@ -74,5 +75,4 @@ class Speckle(ERM):
         generator, dtype = self.group.generator, x.dtype
         strengths = torch.tensor(self.hparams.sigmas, dtype=dtype).to(x.device, non_blocking=True)
         drawn = torch.randint(len(strengths), (len(x), 1, 1, 1), generator=generator, device=x.device)
-        normal = torch.randn(x.shape, generator=generator, device=x.device).to(dtype)
-        return speckled(x, strengths[drawn], normal)
+        return speckled(x, strengths[drawn], normal(x.shape, generator, dtype))
