@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -75,6 +76,8 @@ class RandomErasing(ERM):
                 raise ValueError("hparams.scale: the least part, then the largest, above 0 and at most 1")
             if not 0 < self.ratio[0] <= self.ratio[1]:
                 raise ValueError("hparams.ratio: the least, then the largest, above 0")
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     hparams: HParams
 

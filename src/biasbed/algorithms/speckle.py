@@ -13,7 +13,8 @@ from torch import Tensor
 
 from biasbed.algorithms.draws import normal
 from biasbed.algorithms.erm import ERM
-from biasbed.algorithms.presets import IMAGENET_CROPS, IMAGENET_WEIGHTS, SGD, STEPS, epochs
+from biasbed.algorithms.presets import IMAGENET_WEIGHTS, SGD, STEPS, epochs
+from biasbed.algorithms.recipes import OPEN
 from biasbed.settings import setting
 
 NOISES = ("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise")
@@ -50,15 +51,17 @@ class Speckle(ERM):
         "authors": {
             "backbone": "resnet50",
             "init": IMAGENET_WEIGHTS,
-            **IMAGENET_CROPS,
+            "image_size": OPEN,
+            "augment": OPEN,
             **epochs(120),
             "batch_size": 70,
             **SGD,
             "optim.lr": 1e-3,
             "optim.lr_batch": None,
+            "optim.weight_decay": OPEN,
             **STEPS,
             "optim.milestones": (0.5,),
-            "precision": "fp32",
+            "precision": OPEN,
             "hparams.share": 0.5,
             "hparams.sigmas": (0.15, 0.2, 0.35, 0.45, 0.6),
         }

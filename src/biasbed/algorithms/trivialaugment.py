@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.requests import StreamRequest, View
@@ -20,6 +20,7 @@ class TrivialAugment(ERM):
         bins: int = setting(31, "strengths of each operation, of which one is drawn (paper, section 3)", ge=2)
 
     overlaps: ClassVar[Mapping[str, str]] = dict.fromkeys(("brightness", "contrast", "saturate"), "")
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     hparams: HParams
 
