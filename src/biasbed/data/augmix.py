@@ -36,25 +36,34 @@ def _rotate(image: Image.Image, level: float) -> Image.Image:
     return image.rotate(int(level * 30 / TOP), resample=Image.Resampling.BILINEAR)
 
 
-def _affine(image: Image.Image, *matrix: float) -> Image.Image:
-    """Each pixel (column, row) is what the matrix [2,3] says of it; black where that is outside."""
-    return image.transform(image.size, Image.Transform.AFFINE, matrix, resample=Image.Resampling.BILINEAR)
+def _affine(image: Image.Image, *matrix: float, resample: Image.Resampling) -> Image.Image:
+    """Each pixel (column, row) is what lies where the matrix [2,3] takes it; black where that is outside."""
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, resample=resample)
+
+
+def _sheared(image: Image.Image, *matrix: float) -> Image.Image:
+    return _affine(image, *matrix, resample=Image.Resampling.BILINEAR)
+
+
+def _moved(image: Image.Image, columns: int, rows: int) -> Image.Image:
+    """By whole pixels, so that there is nothing to interpolate."""
+    return _affine(image, 1, 0, columns, 0, 1, rows, resample=Image.Resampling.NEAREST)
 
 
 def _shear_x(image: Image.Image, level: float) -> Image.Image:
-    return _affine(image, 1, level * 0.3 / TOP, 0, 0, 1, 0)
+    return _sheared(image, 1, level * 0.3 / TOP, 0, 0, 1, 0)
 
 
 def _shear_y(image: Image.Image, level: float) -> Image.Image:
-    return _affine(image, 1, 0, 0, level * 0.3 / TOP, 1, 0)
+    return _sheared(image, 1, 0, 0, level * 0.3 / TOP, 1, 0)
 
 
 def _translate_x(image: Image.Image, level: float) -> Image.Image:
-    return _affine(image, 1, 0, int(level * (image.width / 3) / TOP), 0, 1, 0)
+    return _moved(image, int(level * (image.width / 3) / TOP), 0)
 
 
 def _translate_y(image: Image.Image, level: float) -> Image.Image:
-    return _affine(image, 1, 0, 0, 0, 1, int(level * (image.height / 3) / TOP))
+    return _moved(image, 0, int(level * (image.height / 3) / TOP))
 
 
 def _enhanced(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Operation:
