@@ -202,6 +202,7 @@ def test_the_pictures_show_all_views_of_an_image(tmp_path: Path) -> None:
     assert len(made["views"]) == 3 * len(made["plain"]) == 18
     assert torch.equal(made["views"][::3], made["plain"])
     assert not torch.equal(made["views"][1::3], made["views"][2::3])
+    assert made["views"].mean() > 0.6 * made["plain"].mean()
 
 
 # --- AugMix's loss ----------------------------------------------------------------------------------------------------
