@@ -38,9 +38,9 @@ def photograph(side: int = SIDE, channels: int = 3) -> Tensor:
     return (20 + 230 * smooth).to(torch.uint8)
 
 
-def mixed(**settings: Any) -> augmix.AugMix:
+def mixed(**settings: Any) -> augmix.MixedChains:
     view = views.make("augmix", settings)
-    assert isinstance(view, augmix.AugMix)
+    assert isinstance(view, augmix.MixedChains)
     return view
 
 

@@ -48,7 +48,7 @@ REGISTRY = Registry(
         "trivialaugment": "biasbed.algorithms.trivialaugment:TrivialAugment",
         "random_erasing": "biasbed.algorithms.random_erasing:RandomErasing",
         "speckle": "biasbed.algorithms.speckle:Speckle",
-        "style_transfer": "biasbed.algorithms.other_data:StyleTransfer",
+        "style_transfer": "biasbed.algorithms.other_data:CleanAndStylized",
     },
     base="biasbed.algorithms.base:Algorithm",
 )

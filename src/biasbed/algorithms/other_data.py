@@ -50,7 +50,7 @@ class StylizedERM(ERM):
     }
 
 
-class StyleTransfer(ERM):
+class CleanAndStylized(ERM):
     """ERM, half of each batch being stylized images (Geirhos et al., ICLR 2019, table 2: "SIN+IN").
 
     This is "+ Style Transfer" of Hendrycks et al., ICCV 2021. Clean and stylized images are drawn apart.

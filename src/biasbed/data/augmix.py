@@ -1,6 +1,6 @@
 """Mixtures of an image and chains of operations on it (Hendrycks et al., *AugMix*, ICLR 2020, section 3).
 
-What is drawn and what is made of it are apart: `AugMix.draw` and `mix`. Operations are Pillow's, on images of bytes;
+What is drawn and what is made of it are apart: `MixedChains.draw` and `mix`. Operations are Pillow's, on images of bytes;
 the mixture is of floats, and never rounded back to bytes.
 """
 
@@ -115,7 +115,7 @@ def mix(image: np.ndarray, mixture: Mixture) -> np.ndarray:
     return mixed
 
 
-class AugMix(ViewTransform):
+class MixedChains(ViewTransform):
     """A mixture of the image and of chains of random operations on it; floats in [0,1]."""
 
     channels = (1, 3)

@@ -17,8 +17,8 @@ REGISTRY = Registry(
     {
         "plain": "biasbed.data.views:Plain",
         "jitter": "biasbed.data.views:Jitter",
-        "augmix": "biasbed.data.augmix:AugMix",
-        "trivialaugment": "biasbed.data.views:TrivialAugment",
+        "augmix": "biasbed.data.augmix:MixedChains",
+        "trivialaugment": "biasbed.data.views:RandomOperation",
     },
     base="biasbed.data.views:ViewTransform",
     kind="view",
@@ -83,7 +83,7 @@ class Jitter(ViewTransform):
         return changed
 
 
-class TrivialAugment(ViewTransform):
+class RandomOperation(ViewTransform):
     """One operation at one strength, both drawn uniformly (Müller and Hutter, ICCV 2021; torchvision's "wide")."""
 
     channels = (1, 3)
