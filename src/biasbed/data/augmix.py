@@ -1,7 +1,7 @@
 """Mixtures of an image and chains of operations on it (Hendrycks et al., *AugMix*, ICLR 2020, section 3).
 
-What is drawn and what is made of it are apart: `MixedChains.draw` and `mix`. Operations are Pillow's, on images of bytes;
-the mixture is of floats, and never rounded back to bytes.
+What is drawn and what is made of it are apart: `MixedChains.draw` and `mix`. Operations are Pillow's, on images of
+bytes; the mixture is of floats, and never rounded back to bytes.
 """
 
 from __future__ import annotations
