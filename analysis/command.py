@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from biasbed import record
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report import summary
+from biasbed.analysis.report import paper_tables, summary
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import Failure, UsageError
@@ -39,6 +39,7 @@ def analyze(options: AnalyzeOptions) -> Outcome:
         _check_writable(Path(options.output_dir).expanduser().absolute())
     try:
         analysis = compute(store, options)
+        paper_tables.check(analysis)
         text = summary.render(analysis)
         print(text, end="\n\n", flush=True)
         with tempfile.TemporaryDirectory() as folder:
@@ -59,10 +60,11 @@ def analyze(options: AnalyzeOptions) -> Outcome:
 
 def write(analysis: Analysis, text: str, folder: Path) -> dict[str, str]:
     """Writes every file of the result into an empty folder; returns file name -> what it is, as the manifest has it."""
-    from biasbed.analysis.report import figures, html, latex, tables
+    from biasbed.analysis.report import figures, html, latex, paper_latex, tables
 
     files = tables.write(analysis, folder)
     files |= latex.write(analysis, folder)
+    files |= paper_latex.write(analysis, folder)
     files |= figures.write(analysis, folder)
     files |= html.write(analysis, folder)
     (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")

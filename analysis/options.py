@@ -12,6 +12,8 @@ DIFFERENCES = ("different_data", "different_config", "different_code")
 # The same of what some rules look at, all of which must be there (biasbed.analysis.selection.completeness).
 GAPS = ("unfinished", "duplicates", "missing_draws", "missing_pairs", "unequal_checkpoints", "unequal_hold_out")
 ALLOWANCES = (*DIFFERENCES, *GAPS)
+# Tables of the Align-Conflict paper by name, and their numbers there (biasbed.analysis.report.paper_tables).
+TABLES = {"unbiased": 2, "conflicting": 3, "criteria": 4, "fairness": 5, "biased": 7}
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,11 @@ class AnalyzeOptions:
     set_order: Literal["protocol"] | tuple[str, ...] = setting(
         "protocol", "sets in tables and figures: as in the protocol, or these first", identity=False
     )
+    tables: Literal["auto", "none"] | tuple[str, ...] = setting(
+        "auto",
+        f"tables of the Align-Conflict paper: {', '.join(TABLES)} (auto: all that runs on biased data allow)",
+        identity=False,
+    )
     plan: bool = setting(False, "also compute how many sets and runs would show a difference")
     difference: float = setting(2.0, "points that the plan is to show", gt=0, le=100)
     duplicates: Literal["first", "last"] = setting("first", "which of several finished runs with one run key counts")
@@ -70,6 +77,9 @@ class AnalyzeOptions:
         for name in () if self.allow == "none" else self.allow:
             if name not in ALLOWANCES:
                 raise ValueError(f"allow={name}: unknown irregularity '{name}'{nearest(name, ALLOWANCES)}")
-        for option in ("sets", "algorithms", "seeds", "order", "set_order"):
+        for name in () if isinstance(self.tables, str) else self.tables:
+            if name not in TABLES:
+                raise ValueError(f"tables={name}: there is no such table{nearest(name, TABLES)}")
+        for option in ("sets", "algorithms", "seeds", "order", "set_order", "tables"):
             if not getattr(self, option):
                 raise ValueError(f"{option}=: name at least one, or all")

@@ -16,6 +16,8 @@ import pandas as pd
 from biasbed import record
 from biasbed.analysis import criteria
 from biasbed.analysis.columns import Column, layout
+from biasbed.analysis.measured import COLUMNS as MEASURED_COLUMNS
+from biasbed.analysis.measured import measured
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.scores import block_matrix, mean_matrix, published_means, run_table, score_table
 from biasbed.analysis.selection import completeness, published
@@ -65,6 +67,7 @@ class RuleScores:
     scores: pd.DataFrame | None  # scores.score_table
     choices: pd.DataFrame | None = None  # select.choice_table
     winners: criteria.Winners = criteria.NONE
+    measured: pd.DataFrame | None = None  # measured.measured
     skipped: str = ""
     labels: str = ""  # that it looks at, besides the classes of validation images
     all_labels: str = ""  # `Rule.labels`
@@ -130,13 +133,28 @@ def scores_under(
     choices = choice_table(rule.name, rule.oracle, selected, sets, {run.id: run for run in runs})
     winners = criteria.winners(choices, rule, selected, sets, protocols)
     needed = " and ".join(rule.needs)
+    values = measured(selected, sets, protocols)
     about = {"labels": needed, "all_labels": rule.labels}
-    return RuleScores(rule.name, rule.oracle, table, scores, choices, winners, **about)
+    return RuleScores(rule.name, rule.oracle, table, scores, choices, winners, values, **about)
 
 
 def choices(rules: Sequence[RuleScores]) -> pd.DataFrame:
     """What every rule chose, below each other."""
     return pd.concat([rule.choices for rule in rules if rule.choices is not None], ignore_index=True)
+
+
+def measured_by_rule(rules: Sequence[RuleScores]) -> pd.DataFrame:
+    """What every rule chose by the measures of biased data: rule, oracle, labels, `MEASURED_COLUMNS`.
+
+    The rule in use first; labels: all that the rule takes, in words. Empty for other data.
+    """
+    frames = [
+        rule.measured.assign(rule=rule.name, oracle=rule.oracle, labels=rule.all_labels)
+        for rule in rules
+        if rule.measured is not None and len(rule.measured)
+    ]
+    names = ["rule", "oracle", "labels", *MEASURED_COLUMNS]
+    return pd.concat(frames, ignore_index=True)[names] if frames else pd.DataFrame(columns=names)
 
 
 def matrices(rules: Sequence[RuleScores], sets: Sequence[Column]) -> dict[str, pd.DataFrame]:

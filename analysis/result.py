@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import math
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-import biasbed
 from biasbed import measures
 from biasbed.analysis import criteria, grain, regret, scores, spread
 from biasbed.analysis.columns import Column, blocks, layout
@@ -24,6 +21,7 @@ from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected, select
 from biasbed.analysis.statistics import evidence, friedman
 from biasbed.analysis.statistics.evidence import PairwiseResults
+from biasbed.analysis.versions import versions
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 from biasbed.system import places
@@ -98,7 +96,6 @@ def scores_by_run(runs: pd.DataFrame) -> dict[tuple[str, str], float]:
 
 
 UNIT_WORDS = {measures.FRACTION: "percent", measures.of("loss").unit: "nats"}
-LIBRARIES = ("mlflow", "pandas", "scipy", "scikit-posthocs", "matplotlib")
 
 
 @dataclass(frozen=True)
@@ -120,6 +117,7 @@ class Analysis:
     absent: frozenset[tuple[str, str]]  # (algorithm, set) without a value, as runs are missing and that was accepted
     choices: pd.DataFrame  # select.choice_table: which run at which steps stands for what, under every rule
     winners: criteria.Winners  # of a search: what every rule chose, and its test values
+    measured: pd.DataFrame  # regret.measured_by_rule: what every rule chose, by the measures of biased data
     daggers: frozenset[tuple[str, str]]  # (algorithm, set)
     comparisons: tuple[RankTests, ...]  # on all sets; then the strict setting where it differs
     evidence: PairwiseResults  # effects, further tests, stability and power
@@ -294,6 +292,7 @@ def _of_rules(
     return {
         "choices": choices,
         "winners": criteria.together([rule.winners for rule in rules]),
+        "measured": regret.measured_by_rule(rules),
         "selection": regret.table(rules, sets),
         "labels": regret.bought(rules, sets, options.alpha, options.bootstrap),
         "grain": grain.table(choices, histories, collection, sets),
@@ -391,9 +390,3 @@ def _curves(histories: Mapping[str, History], runs: Sequence[Run], sets: Sequenc
         for step, value in histories[run.id].curve(entry.metric).items()
     ]
     return pd.DataFrame(rows, columns=["algorithm", "run_id", "dataset", "step", "score"])
-
-
-def versions() -> dict[str, str]:
-    """What computed the numbers."""
-    found = {"biasbed": biasbed.__version__, "python": platform.python_version()}
-    return found | {name: importlib.metadata.version(name) for name in LIBRARIES}

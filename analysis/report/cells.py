@@ -21,6 +21,7 @@ class TableCell:
     below: str = ""  # under the text
     bold: bool = False
     dagger: bool = False
+    underlined: bool = False
     left: bool = False
 
 

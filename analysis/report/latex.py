@@ -70,10 +70,10 @@ def score_table(analysis: Analysis) -> str:
         for algorithm in analysis.algorithms
     ]
     caption = f"Scores in {analysis.units}, mean $\\pm$ {_error(analysis)} "
-    caption += f"({_provenance(analysis)}). Best in bold. {_of_averages(analysis)}"
+    caption += f"({provenance(analysis)}). Best in bold. {_of_averages(analysis)}"
     caption += DAGGER_TEXT if analysis.daggers else ""
-    body = _tabular(_heads(found), rows, "l" + "r" * (len(rows[0]) - 1))
-    return _float(body, caption + _dashes(analysis), "scores", packages="booktabs, graphicx")
+    body = tabular(heads(found), rows, "l" + "r" * (len(rows[0]) - 1))
+    return floated(body, caption + _dashes(analysis), "scores", packages="booktabs, graphicx")
 
 
 def _error(analysis: Analysis) -> str:
@@ -87,11 +87,11 @@ def data_set_table(analysis: Analysis, group: ColumnGroup) -> str:
     """Algorithms x the columns of one data set, and their average."""
     rows = [[escape(algorithm), *map(_cell, group.cells(analysis, algorithm))] for algorithm in analysis.algorithms]
     caption = f"{escape(group.block)}: scores in {analysis.units}, mean $\\pm$ {_error(analysis)} "
-    caption += f"({_provenance(analysis)}). Best in bold. {_of_averages(analysis)}"
+    caption += f"({provenance(analysis)}). Best in bold. {_of_averages(analysis)}"
     caption += DAGGER_TEXT if analysis.daggers else ""
     header = ["", *map(escape, group.heads)]
-    body = _tabular(header, rows, "l" + "r" * len(group.heads))
-    return _float(body, caption + _dashes(analysis), escape(f"scores-{group.block}"), packages="booktabs")
+    body = tabular(header, rows, "l" + "r" * len(group.heads))
+    return floated(body, caption + _dashes(analysis), escape(f"scores-{group.block}"), packages="booktabs")
 
 
 def average_table(analysis: Analysis, found: Averages) -> str:
@@ -102,23 +102,26 @@ def average_table(analysis: Analysis, found: Averages) -> str:
     ]
     heads = [*found.heads, *([AVERAGE] if found.means else [])]
     header = ["", *(rf"\rotatebox{{60}}{{{escape(name)}}}" for name in heads)]
-    caption = f"Averages in {analysis.units} ({_provenance(analysis)}). Best in bold. {_of_averages(analysis)}"
+    caption = f"Averages in {analysis.units} ({provenance(analysis)}). Best in bold. {_of_averages(analysis)}"
     caption += "Last: mean over the data sets. " if found.means else ""
-    body = _tabular(header, rows, "l" + "r" * len(heads))
-    return _float(body, caption + _dashes(analysis), "averages", packages="booktabs, graphicx")
+    body = tabular(header, rows, "l" + "r" * len(heads))
+    return floated(body, caption + _dashes(analysis), "averages", packages="booktabs, graphicx")
 
 
-def _heads(found: Sequence[ColumnGroup]) -> list[str]:
-    """The names of columns, and above them those of data sets that have several, each over a rule."""
-    heads = ["", *(rf"\rotatebox{{60}}{{{escape(name)}}}" for group in found for name in group.heads)]
+def heads(found: Sequence[ColumnGroup], first: Sequence[str] = ("",)) -> list[str]:
+    """The names of columns, and above them those of data sets that have several, each over a rule.
+
+    first: heads of the columns before them, as LaTeX has them.
+    """
+    header = [*first, *(rf"\rotatebox{{60}}{{{escape(name)}}}" for group in found for name in group.heads)]
     if above(found):
-        names, rules, column = [""], [], 2
+        names, rules, column = [""] * len(first), [], len(first) + 1
         for name, width in above(found):
             names.append(rf"\multicolumn{{{width}}}{{c}}{{{escape(name)}}}")
             rules += [rf"\cmidrule(lr){{{column}-{column + width - 1}}}"] if name else []
             column += width
-        heads[0] = " & ".join(names) + r" \\ " + " ".join(rules) + "\n"
-    return heads
+        header[0] = " & ".join(names) + r" \\ " + " ".join(rules) + "\n" + header[0]
+    return header
 
 
 def _of_averages(analysis: Analysis) -> str:
@@ -141,7 +144,7 @@ def spread_table(analysis: Analysis) -> str:
         rows.append([escape(algorithm), *texts])
     caption = (
         f"Scores in {analysis.units}, mean $\\pm$ standard deviation over runs and epochs together: the root of the "
-        f"variance between runs and the mean variance over their epochs ({_provenance(analysis)}). "
+        f"variance between runs and the mean variance over their epochs ({provenance(analysis)}). "
     )
     return _by_set(analysis, rows, caption, "spread")
 
@@ -158,7 +161,7 @@ def gap_table(analysis: Analysis) -> str:
             rows.append([escape(algorithm) if column == regret.ORACLE else "", escape(column), *values])
     caption = (
         f"ORACLE: each set's own best epoch, chosen on the test images, beside {escape(rule)}, and the difference, in "
-        f"{analysis.units}, means over runs ({_provenance(analysis)}). "
+        f"{analysis.units}, means over runs ({provenance(analysis)}). "
     )
     return _by_set(analysis, rows, caption, "selection-gap", "ll")
 
@@ -166,8 +169,8 @@ def gap_table(analysis: Analysis) -> str:
 def _by_set(analysis: Analysis, rows: Sequence[Sequence[str]], caption: str, label: str, names: str = "l") -> str:
     """A table with a column for every set after those that name the row."""
     header = [*[""] * len(names), *(rf"\rotatebox{{60}}{{{escape(name)}}}" for name in analysis.set_names)]
-    body = _tabular(header, rows, names + "r" * len(analysis.set_names))
-    return _float(body, caption, label, packages="booktabs, graphicx")
+    body = tabular(header, rows, names + "r" * len(analysis.set_names))
+    return floated(body, caption, label, packages="booktabs, graphicx")
 
 
 def _plus_minus(mean: float, std: float) -> str:
@@ -185,11 +188,11 @@ def rank_table(analysis: Analysis) -> str:
     if any(c.reach and c.reach.critical_difference for c in comparisons):
         differences = [c.reach.critical_difference if c.reach else None for c in comparisons]
         footer.append(["critical difference", *("--" if d is None else f"{d:.2f}" for d in differences)])
-    caption = f"Average ranks, 1 is best ({_provenance(analysis)}). $p$: {_test_name(comparisons[0])}. "
+    caption = f"Average ranks, 1 is best ({provenance(analysis)}). $p$: {_test_name(comparisons[0])}. "
     pools = [f"{c.setting}: {pool}" for c in comparisons if (pool := words.pool(c))]
     caption += f"{escape('; '.join(pools))}. " if pools else ""
-    body = _tabular(header, rows, "l" + "r" * len(comparisons), footer)
-    return _float(body, caption, "ranks", packages="booktabs")
+    body = tabular(header, rows, "l" + "r" * len(comparisons), footer)
+    return floated(body, caption, "ranks", packages="booktabs")
 
 
 def nemenyi_table(analysis: Analysis, comparison: RankTests) -> str:
@@ -200,13 +203,13 @@ def nemenyi_table(analysis: Analysis, comparison: RankTests) -> str:
         cells = [_p_cell(comparison.p(a, b), comparison) if j > i else "" for j, b in enumerate(names)]
         rows.append([escape(a), *cells])
     caption = (
-        f"Nemenyi's test, $p$-values on {comparison.size} ({_provenance(analysis)}). Bold: below {comparison.alpha:g}. "
+        f"Nemenyi's test, $p$-values on {comparison.size} ({provenance(analysis)}). Bold: below {comparison.alpha:g}. "
     )
     if not comparison.significant:
         caption += "The omnibus test is not significant, so no pair may be called different and none is bold. "
     header = ["", *(rf"\rotatebox{{60}}{{{escape(name)}}}" for name in names)]
-    body = _tabular(header, rows, "l" + "r" * len(names))
-    return _float(body, caption, f"nemenyi-{comparison.setting}", packages="booktabs, graphicx")
+    body = tabular(header, rows, "l" + "r" * len(names))
+    return floated(body, caption, f"nemenyi-{comparison.setting}", packages="booktabs, graphicx")
 
 
 def pair_table(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) -> str:
@@ -220,13 +223,13 @@ def pair_table(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdic
             f"{pair.difference:.{digits}f}",
             "--" if math.isnan(pair.low) else f"{pair.low:.{digits}f} to {pair.high:.{digits}f}",
             f"{pair.wins}/{pair.num_sets}",
-            _bold(words.short_p(pair.p_holm, comparison.alpha).replace("<", "$<$"), pair.wilcoxon),
+            bold(words.short_p(pair.p_holm, comparison.alpha).replace("<", "$<$"), pair.wilcoxon),
             "--" if math.isnan(pair.improvement) else f"{pair.improvement:.2f}",
         ]
         for pair in pairs
     ]
     caption = (
-        f"Pairs on {comparison.size} ({_provenance(analysis)}): mean difference in {words.unit(analysis)} with its "
+        f"Pairs on {comparison.size} ({provenance(analysis)}): mean difference in {words.unit(analysis)} with its "
         rf"{100 * (1 - comparison.alpha):g}\,\% bootstrap interval, {comparison.noun}s on which $a$ is better, exact "
         "Wilcoxon $p$ with Holm's correction (bold: significant, under a significant omnibus test), and how often a "
         "run of $a$ beats a run of $b$. "
@@ -241,7 +244,7 @@ def run_table(analysis: Analysis) -> str:
     for one in repeats(analysis):
         values = [number(one.scores.get(c.name, math.nan), c.digits) for c in analysis.sets]
         rows.append([escape(one.algorithm), escape(one.name), *values])
-    caption = f"Scores in {analysis.units} of every {words.repeated(analysis)} ({_provenance(analysis)}). "
+    caption = f"Scores in {analysis.units} of every {words.repeated(analysis)} ({provenance(analysis)}). "
     columns = "ll" + "r" * len(analysis.set_names)
     return _long(head, rows, columns, caption, "runs", "booktabs, longtable, graphicx")
 
@@ -262,12 +265,13 @@ def _long(
     return "\n".join([*lines, r"\end{longtable}}", ""])
 
 
-def _bold(text: str, bold: bool) -> str:
-    return rf"\textbf{{{text}}}" if bold else text
+def bold(text: str, is_bold: bool) -> str:
+    """The text, bold if it is to be."""
+    return rf"\textbf{{{text}}}" if is_bold else text
 
 
 def _cell(cell: Cell) -> str:
-    text = _bold(cell.mean_text, cell.best)
+    text = bold(cell.mean_text, cell.best)
     if cell.std_text:
         text += rf" {{\scriptsize$\pm$ {cell.std_text}}}"
     return rf"\underline{{{text}}}\textsuperscript{{$\dagger$}}" if cell.dagger else text
@@ -275,7 +279,7 @@ def _cell(cell: Cell) -> str:
 
 def _p_cell(p: float, comparison: RankTests) -> str:
     text = words.short_p(p, comparison.alpha).replace("<", "$<$")
-    return _bold(text, comparison.significant and p < comparison.alpha)
+    return bold(text, comparison.significant and p < comparison.alpha)
 
 
 def _omnibus_p(comparison: RankTests) -> str:
@@ -296,19 +300,22 @@ def _test_name(comparison: RankTests) -> str:
     return f"Friedman's test {how}"
 
 
-def _provenance(analysis: Analysis) -> str:
+def provenance(analysis: Analysis) -> str:
+    """Study, rule and number of runs, for captions."""
     return escape(f"{analysis.title}; rule {analysis.rule.name}: {analysis.rule.label}; {analysis.runs_sentence}")
 
 
-def _tabular(
+def tabular(
     header: Sequence[str], rows: Sequence[Sequence[str]], columns: str, footer: Sequence[Sequence[str]] = ()
 ) -> str:
+    """A table's body; columns: as LaTeX has them."""
     lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", " & ".join(header) + r" \\", r"\midrule"]
     lines += [" & ".join(row) + r" \\" for row in rows]
     lines += [r"\midrule", *(" & ".join(row) + r" \\" for row in footer)] if footer else []
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
 
-def _float(body: str, caption: str, label: str, packages: str) -> str:
+def floated(body: str, caption: str, label: str, packages: str) -> str:
+    """A body with its caption, as a float."""
     lines = [f"% needs: {packages}", r"\begin{table}", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}"]
     return "\n".join([*lines, rf"\caption{{{caption.strip()}}}\label{{tab:{label}}}", body, r"\end{table}", ""])

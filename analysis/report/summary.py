@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from biasbed.analysis.columns import layout
-from biasbed.analysis.report import doubts, findings, groups, words
+from biasbed.analysis.report import doubts, findings, groups, paper_tables, words
 from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
 from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import Rule
@@ -35,7 +35,7 @@ def render(analysis: Analysis) -> str:
     if len(analysis.duplicates):
         parts.append("Finished runs that do not count\n" + _duplicates(analysis))
     parts += [_scores(analysis), *_averages(analysis)]
-    parts += _reproduction(analysis) + _regret(analysis) + _criteria(analysis)
+    parts += _reproduction(analysis) + _regret(analysis) + _criteria(analysis) + _paper_tables(analysis)
     parts += [_comparison(analysis, comparison) for comparison in analysis.comparisons]
     plan = doubts.planned(analysis)
     parts += ["Plan\n" + _wrapped(plan)] if plan else []
@@ -96,6 +96,13 @@ def _reproduction(analysis: Analysis) -> list[str]:
 
 def _signed(value: float) -> str:
     return "-" if math.isnan(value) else f"{round(value, 1) + 0.0:+.1f}"  # no -0.0
+
+
+def _paper_tables(analysis: Analysis) -> list[str]:
+    """Which tables of the Align-Conflict paper there are, and why others are not."""
+    found = paper_tables.of(analysis)
+    lines = [f"Table {table.number} ({table.name}): {table.title}." for table in found.tables] + found.reasons
+    return ["Tables of the Align-Conflict paper\n" + _wrapped(lines)] if lines else []
 
 
 def _regret(analysis: Analysis) -> list[str]:

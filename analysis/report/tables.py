@@ -12,7 +12,7 @@ import pandas as pd
 
 from biasbed.analysis import scores
 from biasbed.analysis.columns import blocks
-from biasbed.analysis.report import compared, groups, words
+from biasbed.analysis.report import compared, groups, paper_tables, words
 from biasbed.analysis.report.doubts import detectable
 from biasbed.analysis.report.verdicts import main
 from biasbed.analysis.result import Analysis
@@ -57,6 +57,10 @@ def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
     if len(analysis.choices):
         tables["choices.csv"] = (analysis.choices, "which run every rule chose, and at which steps")
     tables |= _criteria(analysis)
+    found = paper_tables.of(analysis)
+    if found.tables:
+        about = "the Align-Conflict paper's tables with all digits, and which of their numbers are marked"
+        tables["paper_tables.csv"] = (paper_tables.frame(found), about)
     if len(analysis.duplicates):
         duplicates = run_rows(analysis, analysis.duplicates)
         tables["duplicates.csv"] = (duplicates, "like runs.csv, of finished runs that do not count")

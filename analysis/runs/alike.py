@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -89,7 +90,10 @@ def apart(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
 
 
 def cells_of(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> tuple[TrainedOn, ...]:
-    """What the runs trained on, in the order of names; where all models are only tested, what they were tested as."""
+    """What the runs trained on, in the order of names; where all models are only tested, what they were tested as.
+
+    Numbers in names count as such: a severity of 5 stands before one of 20.
+    """
     found: dict[str, list[Run]] = {}
     for run in [run for run in runs if run.kind not in TESTED] or runs:
         found.setdefault(run.cell, []).append(run)
@@ -100,8 +104,13 @@ def cells_of(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> t
             test_domains=same[0].held_out,
             provides=frozenset[str]().union(*(run.provides for run in same)),
         )
-        for name, same in sorted(found.items())
+        for name, same in sorted(found.items(), key=lambda cell: (_in_parts(cell[0]), cell[0]))
     )
+
+
+def _in_parts(name: str) -> tuple[tuple[str, int], ...]:
+    """A name as words, each with the number after it."""
+    return tuple((word, int(digits or -1)) for word, digits in re.findall(r"([^0-9]*)([0-9]*)", name))
 
 
 def read_protocols(store: RunStore, runs: Sequence[Run]) -> dict[str, record.Protocol]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,7 +33,11 @@ MAX_HTTP_THREADS = 16
 PAGE = 1000
 MANY_VALUES = 30  # of a tag; each is a join of the database's query, which allows 64
 MANY_RUNS = 100  # from here on reading shows its progress
-CACHE_VERSION = "1"
+CACHE_VERSION = "2"
+# Under this name stands what a method's biased classifier scores, or the stage that trains it (`Algorithm.predictors`):
+# read are its accuracies of validation images of either kind, and the loss that a stage alone has.
+BIASED = "biased"
+_BIASED = re.compile(rf"{BIASED}/(loss|(aligned|conflicting)_accuracy/[a-z0-9_-]+)")
 HISTORY_COLUMNS = {"metric": "str", "step": "int64", "value": "float64"}
 
 MetricRows = list[tuple[str, int, float]]  # metric, step, value
@@ -185,7 +190,7 @@ class RunStore:
 def is_read(key: str) -> bool:
     """Whether a metric is one of ours that analysis uses."""
     name = record.parse_metric(key)
-    return name is not None and name.phase in PHASES_READ
+    return name.phase in PHASES_READ if name is not None else _BIASED.fullmatch(key) is not None
 
 
 def tidy_history(rows: Iterable[MetricRow]) -> MetricRows:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,9 +24,10 @@ from biasbed.errors import Failure, UsageError
 from biasbed.networks.network import as_input
 from biasbed.settings import build
 from helpers import children
-from helpers.grouped import DFR, JTT, TRAIN, groups, journal, reader, rows, trainer, words
+from helpers.grouped import DFR, JTT, SEED, TRAIN, groups, journal, reader, rows, trainer, words
 from helpers.making import make
 from helpers.runs import assert_equal, history, run_folders, weights
+from helpers.toy_suite import lent
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +133,47 @@ def test_dfr_s_run_has_the_last_layer_that_its_own_features_give(trained: Callab
     np.testing.assert_allclose(head.weight.detach().numpy(), expected.weights, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(head.bias.detach().numpy(), expected.intercepts, rtol=1e-3, atol=1e-4)
     assert float(algorithm.strength) == expected.strength
+
+
+OF_VALIDATION = (*DFR[:2], "validation", *DFR[3:], "--data.labels", "false")
+
+
+def test_dfr_fits_to_validation_images_that_do_not_select(trained: Callable[..., Path]) -> None:
+    """Bias labels of training images are then not needed, and all these images train."""
+    folder = trained(*OF_VALIDATION)
+    algorithm: Any = from_checkpoint(folder / "best.ckpt").algorithm
+    half = lent(SEED)
+    assert half.bias is not None
+    with torch.no_grad():
+        x, own = (algorithm.network.features(as_input(torch.from_numpy(s.images))).numpy() for s in (TRAIN, half))
+    assert algorithm.kept.tolist() == [True] * len(TRAIN) + [False] * len(half)
+    settings, group = algorithm.hparams, half.y * 3 + half.bias
+    expected = last_layer.refit(own, half.y, group, x, settings.strengths, settings.draws, shared_draws()[0])
+    head = algorithm.network.head
+    np.testing.assert_allclose(head.weight.detach().numpy(), expected.weights, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(head.bias.detach().numpy(), expected.intercepts, rtol=1e-3, atol=1e-4)
+    tags = json.loads((folder / "run.json").read_text())["tags"]
+    assert (tags["biasbed.needs"], tags["biasbed.provides"]) == ("validation_bias", "bias_type,validation_bias")
+
+
+def test_two_processes_look_at_all_that_a_pass_names() -> None:
+    read, seen = reader("dfr", **{"hparams.held_out": "validation"}), []
+    for rank in range(2):
+        read.group = SimpleNamespace(rank=rank, world=2, device=torch.device("cpu"))  # type: ignore[assignment]
+        order, loader = read.look(8, ("train", "validation_half"))
+        indices = [batch.index for _, _, batch, _ in loader.from_step(0, len(order))]
+        seen.append(torch.cat([index for index in indices if index is not None]).tolist())
+    assert seen == [list(range(rank, len(TRAIN) + len(lent(SEED)), 2)) for rank in range(2)]
+
+
+def test_a_group_of_one_image_can_t_be_fitted_to() -> None:
+    algorithm: Any = make("dfr", {"held_out": "validation"}, backbone="simple_conv_1x1", num_classes=3)
+    algorithm.on_train_data(TrainData(40, 3, 1, 3))
+    y = torch.arange(3).repeat_interleave(4)
+    with pytest.raises(Failure, match=r"1 of the validation images .* is of class 2 that conflict"):
+        algorithm.hold_out({"y": y, "bias": (y + torch.tensor([0, 0, 1, 2] * 2 + [0, 0, 0, 1])) % 3})
+    with pytest.raises(Failure, match="no held-out validation image is of class 0"):
+        algorithm.hold_out({"y": y[4:], "bias": y[4:]})
 
 
 def test_dfr_tests_its_new_last_layer_alone(trained: Callable[..., Path]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from PIL import Image
 
 from biasbed import cli, suites
+from biasbed.data.source import Source
 from biasbed.datasets import biased, tables
 from biasbed.datasets.biased import Division, Wanted
 from biasbed.datasets.colored_mnist import MEANS, ColoredMNIST10, _divided, colored
@@ -171,6 +173,27 @@ def test_a_table_that_is_wrong_is_refused_in_a_line(what: str, tmp_path: Path) -
     with pytest.raises(UsageError, match=message) as error:
         opened(tmp_path, "pets")
     assert "\n" not in str(error.value)
+
+
+def test_validation_images_are_halved_by_group() -> None:
+    """One more selects; the seed of the data draws, and nothing else changes."""
+    wanted = Wanted(20.0, 0, 16)
+    whole = biased.named("figures", Path).parts(Path(), wanted)
+    one, again, other = (biased.halved(whole, seed) for seed in (0, 0, 1))
+    assert one.lent is not None
+    assert (one.train, one.test) == (whole.train, whole.test)
+    assert list(one.validation.ids) == list(again.validation.ids) != list(other.validation.ids)
+    assert sorted([*one.validation.ids, *one.lent.ids]) == sorted(whole.validation.ids)
+
+    def sizes(source: Source) -> np.ndarray:
+        assert source.bias is not None
+        return np.bincount(source.y * len(source.classes) + source.bias, minlength=len(source.classes) ** 2)
+
+    assert (sizes(one.validation) - sizes(one.lent)).tolist() == (sizes(whole.validation) % 2).tolist()
+    assert one.listing().count(",validation_half,") == len(one.lent)
+    unknown = biased.halved(replace(whole, validation=replace(whole.validation, bias=None)), 0)
+    assert unknown.lent is not None
+    assert len(unknown.lent) == len(whole.validation) // 2
 
 
 def test_a_part_without_conflicting_images_is_refused(tmp_path: Path) -> None:

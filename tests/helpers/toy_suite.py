@@ -80,7 +80,7 @@ class Shades(Suite[ShadesSettings]):
             name=self.name,
             classes=CLASSES,
             task=MultiClass(),
-            training={"shades": lambda: train},
+            training={"shades": lambda: train, "validation_half": functools.partial(lent, data.seed)},
             train_name="shades",
             train_transform=transforms.training(config.image_size, config.augment),
             validation=(validation,),
@@ -97,6 +97,11 @@ class Shades(Suite[ShadesSettings]):
         """A quarter of each class's images is aligned, however few of the training images are not."""
         source = shades(name, 24, 0.75, seed, labels=True)
         return EvaluationSet(name, source, transform, headline="ac_score", block="shades")
+
+
+def lent(seed: int) -> MemorySource:
+    """Images like those of validation, to train on."""
+    return shades("shades_lent", 12, 0.75, seed, labels=True)
 
 
 @functools.cache

@@ -59,7 +59,7 @@ FLOORS = (
     ("report",),
     ("result",),
     ("regret",),
-    ("criteria", "inputs", "scores", "spread", "grain"),
+    ("criteria", "inputs", "measured", "scores", "spread", "grain", "versions"),
     ("selection",),
     ("runs",),
     ("columns",),

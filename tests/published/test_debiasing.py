@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shutil
 import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 
 from biasbed import measures, record
 from biasbed.analysis import load
+from biasbed.analysis.report import paper_tables
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import evidence, friedman
 from biasbed.analysis.statistics.friedman import RankTests
@@ -180,6 +184,49 @@ def test_the_report_says_that_no_difference_is_shown_and_what_could_have_been(an
     assert re.search(r"not printed, but follow.*: aligned_accuracy, ac_score, accuracy_difference", text)
 
 
+def printed(measure: str) -> Mapping[tuple[str, str], tuple[str, str]]:
+    """(method, column) -> mean and deviation as the paper prints them, from the file of its numbers."""
+    path = resources.files("biasbed.published") / "debiasing.csv"
+    rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+    own = (row for row in rows if row["measure"] == measure)
+    return {(r["row"], r["column"]): (f"{float(r['value']):.2f}", f"{float(r['spread']):.2f}") for r in own}
+
+
+@pytest.mark.parametrize(("name", "measure"), [("unbiased", "accuracy"), ("conflicting", "conflicting_accuracy")])
+def test_tables_2_and_3_come_out_as_printed(analysed: Analysis, name: str, measure: str) -> None:
+    table = next(one for one in paper_tables.of(analysed).tables if one.name == name)
+    cells, expected = table.panels[0].cells, printed(measure)
+    assert len(expected) == 156
+    assert {place: (cell.text, cell.std_text) for place, cell in cells.items() if cell.text != "-"} == expected
+    assert {place for place, cell in cells.items() if cell.text == "-"} == {(m, c) for m in ("lnl", "end") for c in BAR}
+    unaided = {"erm", "lff", "disent", "biasensemble"}
+    for column in table.columns:
+        for mark, rows in (("best", {row.name for row in table.rows}), ("unaided", unaided)):
+            own = {row: float(text) for (row, other), (text, _) in expected.items() if other == column and row in rows}
+            best = {row for row, value in own.items() if value == max(own.values())}
+            assert {row for row in rows if getattr(cells[row, column], mark)} == best
+
+
+def test_check_marks_of_table_2_are_the_paper_s(analysed: Analysis) -> None:
+    table = paper_tables.of(analysed).tables[0]
+    marks = {row.name: row.about for row in table.rows}
+    assert marks == {
+        **dict.fromkeys(("erm", "lff", "disent", "biasensemble"), (False, False)),
+        **dict.fromkeys(("lnl", "end"), (True, True)),
+        **dict.fromkeys(("hex", "rebias", "softcon"), (False, True)),
+    }
+
+
+def test_tables_that_take_runs_are_left_out_with_the_reason(analysed: Analysis) -> None:
+    found = paper_tables.of(analysed)
+    assert [table.name for table in found.tables] == ["unbiased", "conflicting"]
+    assert {name: why.split(",")[0] for name, why in found.left_out.items()} == {
+        "criteria": "it takes the values of runs",
+        "fairness": "it takes the values of runs",
+        "biased": "no run has recorded what a biased classifier of its own scores in validation",
+    }
+
+
 @pytest.mark.parametrize(
     ("measure", "mean", "std"),
     [("conflicting_accuracy", 72.04, 3.82), ("accuracy_difference", 1.80, float("nan"))],
@@ -223,6 +270,40 @@ def test_own_runs_stand_beside_the_published_ones(
     assert card["published_mean"].to_dict() == {"colored_mnist_10-0_5": 34.61, "colored_mnist_10-2": 66.84}
     assert card["verdict"].to_dict() == {"colored_mnist_10-0_5": "agrees", "colored_mnist_10-2": "differs"}
     assert list(card["judged_by"]) == ["published spread"] * 2
+    assert paper_tables.of(found) == paper_tables.PaperTables()  # one's own runs have no conflicting images
+
+
+def test_tables_have_own_and_published_rows_and_those_of_runs_own_ones_alone(
+    imported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Means are the paper's beside means of runs; a deviation is as printed; Table 5 is of runs."""
+    shutil.copy(imported.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(evidence, "gather", without_sizes(evidence.gather))
+    recorder = Recorder(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path)
+    name = "colored_mnist_10_test"
+    kinds = ("test/aligned_accuracy", "test/conflicting_accuracy")
+    follows = [
+        record.Derived("test", "accuracy_difference", name, "difference", tuple(f"{kind}/{name}" for kind in kinds)),
+        record.Derived(
+            "test", "equality_of_opportunity", name, "mean_ratio", tuple(f"{k}/{name}" for k in kinds[::-1])
+        ),
+    ]
+    protocol = make_protocol([name], suite="debiasing", training_sets=("colored_mnist_10",), derived=tuple(follows))
+    measured = replace(protocol.sets[0], measures=("accuracy", "aligned_accuracy", "conflicting_accuracy"))
+    protocol = replace(protocol, sets=(measured,))
+    for seed in range(2):
+        own = {f"{kind}/{name}": [value + 0.02 * seed] * 4 for kind, value in zip(kinds, (0.9, 0.3), strict=True)}
+        more: dict[str, Any] = dict(protocol=protocol, cell="colored_mnist_10-0_5", study="main", metrics=own)
+        recorder.train("erm", seed, (0.34 + 0.02 * seed,), **more)
+    analysis = load(recorder.uri, study="main", bootstrap=200, with_published=True)
+    found = {table.name: table for table in paper_tables.of(analysis).tables}
+    cells = found["conflicting"].panels[0].cells
+    column = "colored_mnist_10-0_5"
+    assert (cells["erm", column].text, cells["erm", column].std_text) == ("31.00", "1.41")
+    assert (cells["erm@debiasing", column].text, cells["lff@debiasing", column].text) == ("27.04", "59.05")
+    assert cells["lff@debiasing", column].std_text == "7.60"
+    assert [row.name for row in found["fairness"].rows] == ["erm"]
 
 
 def test_a_cell_is_called_as_the_suite_calls_it(paper: PaperOfCells) -> None:

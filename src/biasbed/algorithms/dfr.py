@@ -22,20 +22,23 @@ from biasbed.networks.heads import without_head
 from biasbed.settings import setting
 
 STRENGTHS = (1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01)
+VALIDATION, HALF = "validation", "validation_half"  # held out of these; as a suite calls what it lends of them
 LEAST = 2  # images of a group: one to fit by, one to choose by
 
 
 class DFR(ERM):
     """ERM, whose last layer is then fitted anew, on images that it has not seen, every group of them counting alike.
 
-    A part of each group's training images is held out. ERM trains on the others; their features and those of the
-    held-out images give a new last layer (`last_layer.refit`), which is tested.
+    A part of each group's training images is held out, or half of the validation images is, where the other half
+    selects. ERM trains on the others; their features and those of the held-out images give a new last layer
+    (`last_layer.refit`), which is tested.
     """
 
     @dataclass(frozen=True)
     class HParams:
-        held_out: float = setting(
-            0.2, "part of the training images, of each group, that is held out (authors: validation images)", gt=0, lt=1
+        held_out: float | Literal["validation"] = setting(
+            0.2,
+            "part of each group's training images that is held out, or half of the validation images (authors)",
         )
         by: Literal["alignment", "bias"] = setting(
             "alignment", "groups of a class: aligned and conflicting images, or one for each bias (of two the same)"
@@ -44,6 +47,8 @@ class DFR(ERM):
         draws: int = setting(10, "balanced draws whose fits are averaged (authors)", ge=1)
 
         def __post_init__(self) -> None:
+            if self.held_out != VALIDATION and not 0 < float(self.held_out) < 1:
+                raise ValueError(f"hparams.held_out={self.held_out}: above 0 and below 1, or {VALIDATION}")
             if not self.strengths or min(self.strengths) <= 0:
                 raise ValueError("hparams.strengths: one value of C or more, all above 0")
 
@@ -66,6 +71,7 @@ class DFR(ERM):
 
     hparams: HParams
     kept: Tensor
+    grouped: Tensor
     strength: Tensor
 
     def __init__(self, hparams: HParams, setup: Setup) -> None:
@@ -76,45 +82,82 @@ class DFR(ERM):
     def on_train_data(self, data: TrainData) -> None:
         self.num_classes, self.num_biases = data.num_classes, data.num_biases
         self.register_buffer("kept", torch.ones(data.num_examples, dtype=torch.bool))
+        self.register_buffer("grouped", torch.zeros(data.num_examples, dtype=torch.int64))  # read of what is held out
         self.register_buffer("strength", torch.zeros((), dtype=torch.float64))
+
+    @classmethod
+    def needs(cls, hparams: Any) -> frozenset[str]:
+        """Who refits on validation images need not know the bias of those that train."""
+        of_validation = hparams is not None and hparams.held_out == VALIDATION
+        return frozenset({"validation_bias"}) if of_validation else super().needs(hparams)
+
+    @classmethod
+    def streams(cls, hparams: Any) -> Mapping[str, StreamRequest]:
+        """No step reads what is held out of validation, but it is there to be looked at."""
+        of_validation = hparams is not None and hparams.held_out == VALIDATION
+        return {MAIN: StreamRequest()} | ({VALIDATION: StreamRequest(data={HALF: 1.0})} if of_validation else {})
 
     def stages(self) -> Sequence[Phase]:
         """What is held out, all of ERM's training, the new last layer, and a step that changes nothing, to test it."""
+        grouped, whole = ((HALF,), ("train", HALF)) if self.hparams.held_out == VALIDATION else ((), ())
         return (
-            Pass("groups", labels, self.hold_out),
+            Pass("groups", labels, self.hold_out, grouped),
             Stage("erm", self.update, share=1.0, streams={MAIN: StreamRequest(weights="kept")}, validate=True),
-            Pass("features", self.look, self.refit),
-            Stage(MAIN, self.look_back, steps=1),
+            Pass("features", self.look, self.refit, whole),
+            Stage(MAIN, self.look_back, steps=1, streams={MAIN: StreamRequest()}),
         )
 
     def hold_out(self, found: Mapping[str, Tensor]) -> None:
-        """Draws which images are held out; Failure where a group or a class has too few."""
-        group = self.groups(found).cpu().numpy()
+        """Draws which images are held out; Failure where a group or a class has too few.
+
+        found: labels of all training images, or of those validation images that are not to select, the last ones.
+        """
+        group, first = self.groups(found), len(self.kept) - len(found["y"])
         self.refuse_missing(found["y"].cpu().numpy())
-        generator = self.draw_generator()
+        self.grouped[first : first + len(group)] = group
+        part = self.hparams.held_out
+        if isinstance(part, str):
+            self.refuse_few(group)
+            self.kept[first:] = False
+        else:
+            self.kept[self.drawn(group.cpu().numpy(), part)] = False
+
+    def refuse_few(self, group: Tensor) -> None:
+        for number, images in zip(*(found.tolist() for found in group.unique(return_counts=True)), strict=True):
+            if images < LEAST:
+                raise Failure(
+                    f"dfr: {images} of the validation images that are not to select is {self.named(number)}, and a "
+                    f"last layer takes {LEAST} or more: give hparams.held_out a part of the training images"
+                )
+
+    def drawn(self, group: np.ndarray, part: float) -> np.ndarray:
+        """Rows of this part of each group's images."""
+        generator, rows = self.draw_generator(), []
         for number, images in zip(*(found.tolist() for found in np.unique(group, return_counts=True)), strict=True):
-            taken = round(self.hparams.held_out * images)
+            taken = round(part * images)
             if not LEAST <= taken < images:
                 raise Failure(
                     f"dfr: {taken} of the {images} training image(s) {self.named(number)} would be held out, which "
-                    f"needs {LEAST} or more and one to train on: give another hparams.held_out than "
-                    f"{self.hparams.held_out:g}, or data with more of them"
+                    f"needs {LEAST} or more and one to train on: give another hparams.held_out than {part:g}, or data "
+                    "with more of them"
                 )
-            self.kept[torch.from_numpy(generator.permutation(np.flatnonzero(group == number))[:taken])] = False
+            rows.append(generator.permutation(np.flatnonzero(group == number))[:taken])
+        return np.concatenate(rows)
 
     def refuse_missing(self, y: np.ndarray) -> None:
         """Failure for a class without images, of which no last layer can be fitted."""
         missing = sorted(set(range(self.num_classes)) - set(y.tolist()))
         if missing:
-            raise Failure(f"dfr: no training image is of class {missing[0]}, of which a last layer is to be fitted")
+            what = "training image" if self.hparams.held_out != VALIDATION else "held-out validation image"
+            raise Failure(f"dfr: no {what} is of class {missing[0]}, of which a last layer is to be fitted")
 
     def look(self, batch: Batch) -> Mapping[str, Tensor]:
-        return {**labels(batch), "features": at_least_fp32(self.network.features(batch.x))}
+        return {"y": batch.y, "features": at_least_fp32(self.network.features(batch.x))}
 
     def refit(self, found: Mapping[str, Tensor]) -> None:
         """Gives the network its new last layer: what the first process makes, on all of them."""
         generator, held_out = self.draw_generator(), ~self.kept.cpu().numpy()
-        x, y, group = (t.cpu().numpy() for t in (found["features"], found["y"], self.groups(found)))
+        x, y, group = (t.cpu().numpy() for t in (found["features"], found["y"], self.grouped))
         made = None
         if self.group.is_main:
             chosen = (x[held_out], y[held_out], group[held_out], x[~held_out])
@@ -138,7 +181,7 @@ class DFR(ERM):
         return {"classification": self.task.loss(logits, batch.y)}
 
     def groups(self, found: Mapping[str, Tensor]) -> Tensor:
-        """The group of every training image [num_examples]."""
+        """The group [N] of images with these labels."""
         y, bias = found["y"], found["bias"]
         return group_of(y, bias, self.num_biases) if self.hparams.by == "bias" else group_of(y, (bias != y).long(), 2)
 

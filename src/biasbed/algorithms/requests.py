@@ -111,13 +111,15 @@ class Stage:
 class Pass:
     """A look at every training image once, in order, as in tests, in evaluation mode and without gradients.
 
-    look: from a batch (undeclared columns hidden, as ever) to named tensors [N,...]; keep: gets them for all training
+    look: from a batch (undeclared columns hidden, as ever) to named tensors [N,...]; keep: gets them for all these
     images [num_examples,...], rows by `index`, on every process alike.
+    data: names of the data sets that are looked at, one after the other (none: those of the main stream).
     """
 
     name: str
     look: Callable[[Batch], Mapping[str, Tensor]]
     keep: Callable[[Mapping[str, Tensor]], None]
+    data: tuple[str, ...] = ()
 
 
 Phase = Stage | Pass

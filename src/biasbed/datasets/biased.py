@@ -44,6 +44,7 @@ DATA_SETS = Registry(
 OWN = "biasbed.datasets.tables:OwnTable"  # what a folder of a user's own is
 ALIASES: Mapping[str, str] = {"coloredmnist": "colored_mnist_10"}  # other names, without case and punctuation
 ALIGNED, CONFLICTING = "aligned", "conflicting"
+HALF = "validation_half"  # what was taken of the validation images, as training data are called
 COLOUR_NOISE = 0.05
 S = TypeVar("S", bound=Source)
 
@@ -73,7 +74,7 @@ class Division:
     """The images of a data set, with their bias where it is known. severity: what it came to, in percent.
 
     Validation and test have bias labels both or neither. is_drawn: whether files are divided by the seed, so that it is
-    to be kept which are where. remarks: what a user should know.
+    to be kept which are where. remarks: what a user should know. lent: validation images that were taken to train on.
     """
 
     train: Source
@@ -82,13 +83,15 @@ class Division:
     severity: float
     is_drawn: bool = False
     remarks: tuple[str, ...] = ()
+    lent: Source | None = None
 
     def listing(self) -> str:
         """A CSV table of all images: image, class, split and, where it is known, whether it is aligned."""
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         table.writerow(["image", "class", "split", "alignment"])
-        for split, source in (("train", self.train), ("val", self.validation), ("test", self.test)):
+        parts = {"train": self.train, "val": self.validation, "test": self.test, HALF: self.lent}
+        for split, source in ((name, part) for name, part in parts.items() if part is not None):
             words = [""] * len(source)
             if source.bias is not None:
                 words = np.where(source.bias == source.y, ALIGNED, CONFLICTING).tolist()
@@ -136,6 +139,19 @@ def named(name: str, data_dir: Callable[[], Path]) -> BiasedData:
         raise UsageError(f"train={name}: {root} has no such data set{nearest(name, [*DATA_SETS, *folders])}")
     own_table: BiasedData = resolve_name(OWN)(root / name)
     return own_table
+
+
+def halved(parts: Division, seed: int) -> Division:
+    """The same with half of the validation images taken to train on, of each class and bias value; one more selects."""
+    source = parts.validation
+    order = np.random.default_rng([seed, *HALF.encode()]).permutation(len(source))
+    known = source.y[order] if source.bias is None else np.stack([source.y, source.bias], axis=1)[order]
+    group = np.unique(known, axis=0, return_inverse=True)[1]
+    is_lent = np.zeros(len(order), dtype=bool)
+    for number in np.unique(group):
+        is_lent[order[group == number][1::2]] = True
+    selects, lent = source.subset(np.flatnonzero(~is_lent), source.name), source.subset(np.flatnonzero(is_lent), HALF)
+    return replace(parts, validation=selects, lent=lent, is_drawn=True)
 
 
 # --- which images conflict --------------------------------------------------------------------------------------------

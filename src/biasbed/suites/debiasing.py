@@ -20,7 +20,7 @@ from biasbed.data import transforms
 from biasbed.data.source import Source
 from biasbed.datasets import biased
 from biasbed.datasets.base import OnDisk
-from biasbed.datasets.biased import ALIGNED, COLOUR_NOISE, CONFLICTING, BiasedData, Wanted
+from biasbed.datasets.biased import ALIGNED, COLOUR_NOISE, CONFLICTING, HALF, BiasedData, Wanted
 from biasbed.errors import UsageError
 from biasbed.record import Derived, MetricName
 from biasbed.settings import setting
@@ -66,6 +66,11 @@ class DebiasingData:
     seed: int = setting(0, "of all that is drawn of the images, whatever the training's seed", ge=0, le=2**31 - 1)
     colour_noise: float = setting(
         COLOUR_NOISE, "colored_mnist_10: deviation of its colours (authors: to 0.002)", ge=0, le=1, cell=True
+    )
+    halve_validation: bool = setting(
+        False,
+        "half of each group's validation images selects; the other is there to train on, as 'validation_half'",
+        later=True,
     )
 
     def __post_init__(self) -> None:
@@ -115,22 +120,24 @@ class Debiasing(Suite[DebiasingSettings]):
             raise UsageError(f"data.colour_noise={noise:g}: the images of '{data.name}' are not coloured here")
         noisy = "" if noise == COLOUR_NOISE else f"-noise-{noise:g}"
         parts = data.parts(root, Wanted(severity, config.data.seed, config.image_size, noise, self.store.hint))
+        if config.data.halve_validation:
+            parts = biased.halved(parts, config.data.seed)
         train, names = parts.train, (f"{data.name}_val", f"{data.name}_test")
         validation, test = map(self._set, names, (parts.validation, parts.test))
         choose([test.name], config.sets)
-        is_labelled = train.bias is not None
+        is_labelled, images = train.bias is not None, (train, validation.source, test.source, parts.lent)
         monitor = AC_SCORE if validation.source.bias is not None else MULTI_CLASS.measures[0]
         return OpenSuite(
             name=self.name,
             classes=train.classes,
             task=MULTI_CLASS,
-            training={data.name: lambda: train},
+            training={data.name: lambda: train, HALF: functools.partial(_lent, parts.lent)},
             train_name=data.name,
             train_transform=transforms.training(config.image_size, config.augment),
             validation=(validation,),
             sets=(test,),
             monitor=str(MetricName("val", monitor, validation.name)),
-            fingerprint=record.digest([source.fingerprint() for source in (train, validation.source, test.source)]),
+            fingerprint=record.digest([source.fingerprint() for source in images if source is not None]),
             store=self.store,
             cell=record.slug(f"{data.name}-{parts.severity:g}{noisy}"),
             derivations=(*_derived("val", validation, is_labelled), *_derived("test", test, is_labelled)),
@@ -152,6 +159,12 @@ class Debiasing(Suite[DebiasingSettings]):
             preprocessing=f"resized to {self.config.image_size} x {self.config.image_size}, bilinear",
             block=self.data_set.name,
         )
+
+
+def _lent(half: Source | None) -> Source:
+    if half is None:
+        raise UsageError(f"'{HALF}' is there with data.halve_validation=true alone: the other half then selects")
+    return half
 
 
 def _named(train: str) -> str:

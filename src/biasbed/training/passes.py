@@ -25,7 +25,7 @@ def look(
 ) -> dict[str, Tensor]:
     """What a pass finds [num_examples,...] by name. note: is told of images that can't be read."""
     group, size = reader.group, reader.config.eval_batch_size
-    order, loader = reader.look(size)
+    order, loader = reader.look(size, looking.data)
     found = []
     with ProgressBar(len(order), "batch", silent=not group.is_main) as bar, torch.no_grad():
         for _, _, batch, skipped in loader.from_step(0, len(order)):

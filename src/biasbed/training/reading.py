@@ -108,10 +108,13 @@ class Reader:
         names = {request.weights for request in self._requests(stage).values() if request.weights}
         return {name: getattr(algorithm, name).detach().cpu().clone() for name in sorted(names)}
 
-    def look(self, size: int) -> tuple[InOrder, TrainLoader]:
-        """(which training images this process sees in a pass, their loader); all of the main stream, as in tests."""
+    def look(self, size: int, data: Sequence[str] = ()) -> tuple[InOrder, TrainLoader]:
+        """(which training images this process sees in a pass, their loader); as in tests.
+
+        data: whose images, by name; none: all of the main stream.
+        """
         request = replace(self.requests[MAIN], views=StreamRequest().views, clean=True, weights="", per_domain=False)
-        shares = self._shares(request)
+        shares = self._shares(replace(request, data=dict.fromkeys(data, 1 / len(data))) if data else request)
         stream = self.job.suite.stream(replace(request, image_size=None), shares, self.config.batch_size)
         whole = replace(stream, parts=tuple(replace(part, by=(), replacement=False) for part in stream.parts))
         order = InOrder(replace(whole, images=None, apart=False), size, self.group.rank, self.group.world)
