@@ -105,13 +105,14 @@ class BiasedData:
 
     defaults: settings that go with its images, by dotted name. bias_type: what kind of thing its bias is.
     is_coloured: whether its images are given their colours here, with noise. tested_by_severity: whether the severity
-    says how many images are left to test on.
+    says how many images are left to test on. version_of: of which images there are several such data sets.
     """
 
     name: str
     bias_type: str
     is_coloured: ClassVar[bool] = False
     tested_by_severity: ClassVar[bool] = False
+    version_of: ClassVar[str] = ""
     defaults: ClassVar[Mapping[str, Any]] = {}
 
     def parts(self, data_dir: Path, wanted: Wanted) -> Division:

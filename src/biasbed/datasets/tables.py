@@ -213,6 +213,7 @@ class Waterbirds(TableData):
     """
 
     name = "waterbirds"
+    version_of = "waterbirds"
     bias_type = "background"
     images = 11_788
     columns = ("img_filename", "y", "split", "place")
