@@ -239,8 +239,8 @@ def grouped(source: S) -> S:
     for word, images in ((ALIGNED, is_aligned.sum()), (CONFLICTING, (~is_aligned).sum())):
         if not images:
             raise UsageError(
-                f"none of the {len(source)} images of '{source.name}' is {word}: there is no AC score, which takes both "
-                "kinds to validate and to test"
+                f"none of the {len(source)} images of '{source.name}' is {word}: there is no AC score, which takes "
+                "both kinds to validate and to test"
             )
     try:
         slugs = list(record.slugs(source.classes).values())
