@@ -186,10 +186,10 @@ class DFR(ERM):
         return group_of(y, bias, self.num_biases) if self.hparams.by == "bias" else group_of(y, (bias != y).long(), 2)
 
     def sizes(self, group: Tensor) -> list[tuple[int, int]]:
-        """(group, how many images [N] are in it): of classes' aligned and conflicting images also where there are none,
-        of biases those that there are, as few classes have all."""
-        counts = torch.bincount(group, minlength=2 * self.num_classes if self.hparams.by == "alignment" else 0).tolist()
-        return [(number, images) for number, images in enumerate(counts) if images or self.hparams.by == "alignment"]
+        """(group, images of it): every group that there is, and of each class the conflicting ones, be there none."""
+        is_by_alignment = self.hparams.by == "alignment"
+        counts = torch.bincount(group, minlength=2 * self.num_classes if is_by_alignment else 0).tolist()
+        return [(number, images) for number, images in enumerate(counts) if images or (is_by_alignment and number % 2)]
 
     def named(self, group: int) -> str:
         """A group in words."""
