@@ -14,7 +14,7 @@ FILE = "paper_tables.csv"
 
 
 @dataclass(frozen=True)
-class PresetSection:
+class PaperSection:
     """What the report has of them; empty, and not shown, for data without a bias."""
 
     tables: tuple[ReportTable, ...]  # one for each measure
@@ -24,11 +24,11 @@ class PresetSection:
         return bool(self.tables or self.reasons)
 
 
-def section(analysis: Analysis, links: Links) -> PresetSection:
+def section(analysis: Analysis, links: Links) -> PaperSection:
     """All that was asked for."""
     found = paper_tables.of(analysis)
     tables = [_shown(table, panel, links) for table in found.tables for panel in table.panels]
-    return PresetSection(tuple(tables), tuple(found.reasons))
+    return PaperSection(tuple(tables), tuple(found.reasons))
 
 
 def _shown(table: PaperTable, panel: Panel, links: Links) -> ReportTable:
@@ -43,7 +43,7 @@ def _shown(table: PaperTable, panel: Panel, links: Links) -> ReportTable:
 
 def _row(table: PaperTable, panel: Panel, row: TableRow, links: Links) -> tuple[TableCell, ...]:
     is_method = row.name in links.algorithms
-    name = links.algorithm(row.name) if is_method else TableCell(row.name, left=True)
+    name = links.algorithm(row.name) if is_method else TableCell(row.text, left=True)
     href = name.href if is_method else ""
     cells = [panel.cells.get((row.name, column)) for column in table.columns]
     return (name, *map(_said, row.about), *(_cell(cell, href) for cell in cells))

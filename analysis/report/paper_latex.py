@@ -44,7 +44,7 @@ def text(analysis: Analysis, table: PaperTable) -> str:
 def _row(table: PaperTable, panel: Panel, row: TableRow) -> list[str]:
     about = [CHECK if said is True else "--" if said is False else escape(str(said)) for said in row.about]
     cells = [panel.cells.get((row.name, column)) for column in table.columns]
-    return [escape(row.name), *about, *("--" if cell is None else _cell(cell) for cell in cells)]
+    return [escape(row.text), *about, *("--" if cell is None else _cell(cell) for cell in cells)]
 
 
 def _cell(cell: Entry) -> str:

@@ -74,8 +74,12 @@ class TableRow:
 
     name: str
     about: tuple[bool | str, ...] = ()
-    is_marked: bool = True  # whether it may be the best
     is_unaided: bool = False
+    is_oracle: bool = False  # which is never the best
+
+    @property
+    def text(self) -> str:
+        return f"{self.name} (ORACLE)" if self.is_oracle else self.name
 
 
 @dataclass(frozen=True)
@@ -212,7 +216,7 @@ def _criteria(analysis: Analysis) -> PaperTable:
     labels = dict(zip(values["rule"], values["labels"], strict=True))
     oracle = dict(zip(values["rule"], values["oracle"], strict=True))
     rows = tuple(
-        TableRow(name, (labels[name],), not oracle[name], not oracle[name] and GROUP_LABELS not in labels[name])
+        TableRow(name, (labels[name],), not oracle[name] and GROUP_LABELS not in labels[name], oracle[name])
         for name in rules
     )
     found = _columns(analysis, means.index.get_level_values("dataset"))
@@ -226,7 +230,7 @@ def _criteria(analysis: Analysis) -> PaperTable:
         f"Criteria by which epochs are chosen: means over {_range(numbers)} methods that have a value under each. "
         "Bold: best of the column but for oracles; underlined: best of those that take no bias labels of validation."
     )
-    return PaperTable("criteria", ("criterion", "it needs"), rows, found, tuple(panels), caption, oracle=True)
+    return PaperTable("criteria", ("criterion", "it needs"), rows, found, tuple(panels), caption)
 
 
 MAKERS: Mapping[str, Callable[[Analysis], PaperTable]] = {
@@ -328,7 +332,7 @@ def _marked(
 ) -> dict[tuple[str, str], Entry]:
     """The same with the best of every column marked, by what is printed."""
     is_higher = measure != DIFFERENCE and measures.of(measure).higher_is_better
-    marked = {row.name for row in rows if row.is_marked}
+    marked = {row.name for row in rows if not row.is_oracle}
     unaided = {row.name for row in rows if row.is_unaided}
     best = {mark: _best(cells, names, is_higher) for mark, names in (("best", marked), ("unaided", unaided))}
     return {
@@ -376,5 +380,7 @@ def frame(found: PaperTables) -> pd.DataFrame:
                     if cell is not None:
                         values = {"mean": cell.mean, "std": cell.std, "num_runs": cell.num_runs}
                         marks = {"best": cell.best, "best_unaided": cell.unaided}
-                        records.append({**first, "dataset": column, **values, **marks, "oracle": table.oracle})
+                        records.append(
+                            {**first, "dataset": column, **values, **marks, "oracle": table.oracle or row.is_oracle}
+                        )
     return pd.DataFrame(records)

@@ -143,6 +143,10 @@ def _mean_ratio(values: Sequence[float], references: Sequence[float], higher_is_
     return math.fsum(ratios) / len(ratios)
 
 
+def _undefined_ratios(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
+    return math.fsum(references) + sum(not other for other in values[1::2])
+
+
 def _remainder(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
     (whole, part), (rest_images, part_images) = values, references
     mean = (whole * (rest_images + part_images) - part * part_images) / rest_images
@@ -156,6 +160,7 @@ FUNCTIONS: Mapping[str, Callable[[Sequence[float], Sequence[float], bool], float
     "difference": _difference,  # the first less the second
     "worst": _worst,  # the least, where less is better the largest
     "mean_ratio": _mean_ratio,  # of each second value, if it is not zero, the one before it is divided by it
+    "undefined_ratios": _undefined_ratios,  # how many second values are zero, and those that the constants say lack
     "weighted_mean": _weighted_mean,  # of each value before its weight
     "remainder": _remainder,  # of the mean of all images and that of a part, that of the rest; numbers of rest and part
     "error_ratio": _error_ratio,  # errors of accuracies, summed, by those of a reference model, one for each (CE)

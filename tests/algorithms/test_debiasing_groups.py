@@ -53,7 +53,9 @@ def test_balance_is_a_setting_of_erm_and_of_methods_without_any() -> None:
     for name in algorithms.names():
         cls = algorithms.load(name)
         has_balance = "balance" in {field.name for field in dataclasses.fields(cls.HParams)}
-        assert has_balance == (name in ("erm", "stylized_erm", "deepaug_cae", "deepaug_edsr", "deepaug"))
+        assert has_balance == (
+            name in ("erm", "stylized_erm", "style_transfer", "deepaug_cae", "deepaug_edsr", "deepaug")
+        )
         assert cls.streams(cls.HParams())
 
 

@@ -87,6 +87,7 @@ def test_a_class_without_aligned_images_is_left_out_of_equality() -> None:
     y, bias = np.array([0, 0, 1, 2, 2]), np.array([0, 1, 0, 2, 1])
     found = measured({"y": y, "bias": bias, "decision": np.array([0, 1, 1, 2, 2])})
     assert found["equality_of_opportunity"] == 0.5  # of the classes 0 and 2
+    assert found["equality_of_opportunity_undefined"] == 1
     assert found["conflicting_accuracy"] == pytest.approx(2 / 3)
 
 

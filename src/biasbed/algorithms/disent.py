@@ -44,7 +44,7 @@ class Swapping(DifficultyWeighted.HParams):
     biased_weight: float = setting(1.0, "weight of the biased loss, lambda_dis (authors: 10, 2, 1 by data)", ge=0)
     swap_weight: float = setting(1.0, "weight of both permuted losses, lambda_swap (authors: 1, 0.1, 1)", ge=0)
     biased_swap_weight: float = setting(1.0, "of the biased one among them (authors: 10, 2, 1)", ge=0)
-    warmup: float = setting(0.2, "part of training before codes are permuted (authors: 0.2 of 50,000)", ge=0, le=1)
+    warmup: float = setting(0.2, "part of training before codes are permuted (authors: 0.2 of 50,000)", ge=0, lt=1)
 
 
 class Disentangled(Pair):

@@ -50,7 +50,7 @@ class HEX(ERM):
         offset: tuple[int, int] = setting((0, 1), "rows and columns to the neighbour that is compared with (authors)")
         floor: float = setting(1e-5, "least value of a comparison (authors: 1e-5; 0 on digits)", ge=0, lt=1)
         textures: int = setting(32, "features of the texture (authors)", ge=1)
-        warmup: float = setting(0.2, "part of training by F_P alone, before anything is projected out", ge=0, le=1)
+        warmup: float = setting(0.2, "part of training by F_P alone, before anything is projected out", ge=0, lt=1)
 
         def __post_init__(self) -> None:
             if len(self.offset) != 2 or not any(self.offset):

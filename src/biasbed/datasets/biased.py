@@ -165,6 +165,17 @@ def number_of_conflicting(severity: float, images: int) -> int:
     return math.ceil(round(severity * images / 100, 9))  # what is whole but for the last digits is whole
 
 
+def refuse_tiny(train: Source, severity: float) -> None:
+    """UsageError for a severity of less than half an image of a class: one is there, and so much more than is said."""
+    assert train.bias is not None
+    share = 100 * float((train.bias != train.y).mean())
+    if share > 2 * severity:
+        raise UsageError(
+            f"data.severity={severity:g}: one conflicting image of each class of '{train.name}' is {share:.2g} % "
+            "already, and none would leave nothing to learn from: give that or more"
+        )
+
+
 def drawn_biases(y: np.ndarray, severity: float, classes: int, generator: np.random.Generator) -> np.ndarray:
     """The bias value [N] of images with the labels `y` [N]; of conflicting ones each other value is as likely.
 

@@ -8,6 +8,7 @@ digits have every colour alike. Another data set is called Colored MNIST in `dat
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 from biasbed import record
 from biasbed.data.source import MemorySource
 from biasbed.datasets.base import Contents
-from biasbed.datasets.biased import BiasedData, Division, Wanted, drawn_biases
+from biasbed.datasets.biased import BiasedData, Division, Wanted, counted, drawn_biases
 from biasbed.datasets.mnist import SIZE, Digits, MNISTFiles, pooled
 from biasbed.errors import UsageError
 
@@ -67,7 +68,9 @@ class ColoredMNIST10(MNISTFiles, BiasedData):
         return Division(made("train", share), made("val", share), made("test", None), share)
 
     def contents(self, data_dir: Path) -> Contents:
-        return self.of_files(data_dir, lambda digits: record.digest(digits.sha256))
+        found = self.of_files(data_dir, lambda digits: record.digest(digits.sha256))
+        made = self.parts(data_dir, Wanted(SEVERITY, 0, SIZE))
+        return dataclasses.replace(found, remarks=(*found.remarks, f"at {SEVERITY:g} % trains {counted(made.train)}"))
 
 
 @functools.lru_cache(maxsize=8)

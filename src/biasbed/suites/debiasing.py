@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ RULES = ("best_validation", "validation_accuracy", "worst_class", "worst_group",
 OF_BIASES = ("worst_group",)  # among these: for validation images with bias labels
 EMBEDDED = "figures"  # what is trained on unless a data set is named
 AC_SCORE = "ac_score"
+UNDEFINED = "equality_of_opportunity_undefined"  # of how many classes it is not: no images of a kind, or none right
 IMAGES_FILE = "images.csv"  # of a run: which image is in which part
 MEASURES = (
     *MULTI_CLASS.measures,
@@ -122,6 +123,8 @@ class Debiasing(Suite[DebiasingSettings]):
         parts = data.parts(root, Wanted(severity, config.data.seed, config.image_size, noise, self.store.hint))
         if config.data.halve_validation:
             parts = biased.halved(parts, config.data.seed)
+        if severity is not None and parts.train.bias is not None:
+            biased.refuse_tiny(parts.train, severity)
         train, names = parts.train, (f"{data.name}_val", f"{data.name}_test")
         validation, test = map(self._set, names, (parts.validation, parts.test))
         choose([test.name], config.sets)
@@ -223,6 +226,8 @@ def _derived(phase: str, entry: EvaluationSet, is_labelled: bool) -> Iterator[De
     both = [metric("accuracy", group) for pair in pairs if set(pair) <= set(entry.source.roles) for group in pair]
     if both:
         yield value("equality_of_opportunity", "mean_ratio", *both, unit="ratio")
+        undefined = value(UNDEFINED, "undefined_ratios", *both, unit="classes", higher_is_better=False)
+        yield replace(undefined, references=(float(len(pairs) - len(both) // 2),))
     if is_labelled:
         weighted = ((metric("accuracy", group), _of_training(entry.block, group)) for group in entry.source.roles)
         yield value("adjusted_accuracy", "weighted_mean", *(name for pair in weighted for name in pair))
