@@ -286,7 +286,7 @@ KILLS = [
 def test_killed_and_resumed_equals_uninterrupted(
     given: tuple[str, ...], moment: str, count: int, trained: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """In DFR's second pass and after it, where JTT's second training has begun, and in SoftCon's first, at its end, after."""
+    """In DFR's second pass and after it; where JTT's second training has begun; SoftCon's first, its end, after it."""
     home = {"BIASBED_HOME": str(tmp_path)}
     killed = children.run(words(*given), env=home, kill=(moment, count, "SIGKILL"))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
