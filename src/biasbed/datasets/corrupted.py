@@ -1,0 +1,174 @@
+"""ImageNet's validation images under corruptions, in the layout of ImageNet-C: `<corruption>/<severity>/<wnid>/<image>`.
+
+A data set is one source whose images are shown under conditions, one for each corruption and severity; every condition
+has the same images, or it is refused. Images are of 224 x 224 pixels as they were released: resizing them once more
+costs one to three points of mCE.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from biasbed.data.decoding import open_file
+from biasbed.data.folders import FolderSource
+from biasbed.data.listing import images_below, reading, scan
+from biasbed.datasets.base import Contents, OnDisk, likely_cause, resolve, some
+from biasbed.datasets.classes import imagenet_classes
+from biasbed.datasets.corruption_names import BAR, BENCHMARK, EXTRAS, GROUPS, IN_3D, SEVERITIES, condition
+from biasbed.datasets.imagenet import VAL
+
+SIDE = 224  # pixels of released images
+SMALL = 10  # images of each class, the first by name, in small sets
+
+
+class Corrupted(OnDisk):
+    """Images under each of `corruptions`, in five severities."""
+
+    corruptions: tuple[str, ...]
+    per_condition = VAL
+    small = False  # the first `SMALL` images of each class alone
+    others: tuple[str, ...] = ()  # corruptions that may lie beside them
+    packed_in: Mapping[str, tuple[str, ...]] = {}  # archive -> the corruptions in it
+    kind = "<corruption>/<severity>/<wnid>"
+    licence = "ImageNet's: non-commercial research"
+
+    @property
+    def images(self) -> int:  # type: ignore[override]
+        return len(self.corruptions) * len(SEVERITIES) * (len(imagenet_classes()) * SMALL if self.small else VAL)
+
+    @property
+    def archives(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(self.packed_in)
+
+    @property
+    def num_classes(self) -> int:
+        return len(imagenet_classes())
+
+    def open(self, data_dir: Path) -> FolderSource:
+        """All images, condition by condition.
+
+        UsageError where the data set is not there, lacks a condition, where conditions have unlike images, or where the
+        first image of one is not of 224 x 224 pixels. Fewer images, or classes, than the release's are no error here.
+        """
+        folder = self.folder(data_dir)
+        with reading():
+            images = self._listed(folder)
+        names = self._alike(folder, images)
+        if self.small:
+            names = _first_of_each(names, SMALL)
+        classes = self._classes(folder, names)
+        number = {wnid: label for label, wnid in enumerate(classes)}
+        y = np.array([number[name.partition("/")[0]] for name in names], dtype=np.int64)
+        places = list(images)
+        self._refuse_sizes(folder, [f"{place}/{names[0]}" for place in places])
+        return FolderSource(
+            name=self.name,
+            classes=classes,
+            y=np.tile(y, len(places)),
+            ids=[f"{place}/{name}" for place in places for name in names],
+            root=folder,
+            condition=np.repeat(np.arange(len(places)), len(names)),
+            conditions=tuple(condition(*place.split("/")) for place in places),
+        )
+
+    def is_released(self, source: FolderSource) -> bool:
+        """Whether all of the release is there, so that what is known of it by others is of the same images."""
+        return not self.small and not self._differences(source)
+
+    def contents(self, data_dir: Path) -> Contents:
+        source = self.open(data_dir)
+        return Contents(
+            source.root,
+            source.ids,
+            len(source),
+            source.num_labels,
+            source.fingerprint,
+            differences=self._differences(source),
+            side=SIDE,
+        )
+
+    # --- what is there ---
+
+    def _is_in(self, folder: Path) -> bool:
+        return not set(self.corruptions).isdisjoint(scan(folder)[0])
+
+    def _listed(self, folder: Path) -> dict[str, list[str]]:
+        """`<corruption>/<severity>` -> its images relative to that, sorted; UsageError where one is not there."""
+        there = set(scan(folder)[0])
+        missing = [name for name in self.corruptions if name not in there]
+        if missing:
+            self.refuse(folder, self._lacking(folder, missing, there))
+        wanted = [f"{name}/{severity}" for name in self.corruptions for severity in SEVERITIES]
+        known = [name for name in (*self.corruptions, *self.others) if name in there]  # one listing for all who ask
+        severities = {name: scan(folder / name)[0] for name in known}
+        present = [f"{name}/{s}" for name in known for s in map(str, SEVERITIES) if s in severities[name]]
+        gone = [place for place in wanted if place not in present]
+        if gone:
+            count = len(wanted) - len(gone)
+            self.refuse(folder, f"{count} of {len(wanted)} conditions are there, {some(gone)} missing")
+        below = dict(zip(present, images_below(folder, present), strict=True))
+        return {place: [name[len(place) + 1 :] for name in below[place]] for place in wanted}
+
+    def _lacking(self, folder: Path, missing: Sequence[str], there: set[str]) -> str:
+        """Why the data set is not whole, in words."""
+        here = (len(self.corruptions) - len(missing)) * len(SEVERITIES)
+        text = f"{here} of {len(self.corruptions) * len(SEVERITIES)} conditions are there, {some(missing)} missing"
+        waiting = [name for name, held in self.packed_in.items() if set(held) & set(missing)]
+        packed = [name for name in waiting if (folder / name).is_file() or (folder.parent / name).is_file()]
+        if packed:
+            return f"{text}; {some(packed)} {'is' if len(packed) == 1 else 'are'} there but not unpacked"
+        grouped = [name for name in GROUPS if name in there]
+        if grouped:
+            return f"{text}; move the folders in {some(grouped)} up into {folder}"
+        return f"{text}; unpack {some(waiting)}" if waiting else text
+
+    def _alike(self, folder: Path, images: Mapping[str, list[str]]) -> list[str]:
+        """The images of every condition; UsageError where two have unlike ones, or none."""
+        (first, names), *rest = images.items()
+        if not names:
+            self.refuse(folder, f"{first} has no images")
+        for place, own in rest:
+            if own != names:
+                fewer, more = sorted(set(names) - set(own)), sorted(set(own) - set(names))
+                words = [f"{w} {some(found, 2)}" for w, found in (("lacks", fewer), ("has besides", more)) if found]
+                self.refuse(folder, f"{place} has other images than {first}: it {' and '.join(words)}")
+        return names
+
+    def _classes(self, folder: Path, names: Sequence[str]) -> tuple[str, ...]:
+        """ImageNet's classes, or those of them that are there; UsageError for other folders."""
+        found = {name.partition("/")[0] for name in names}
+        unknown = sorted(found - set(imagenet_classes()))
+        if unknown:
+            cause = likely_cause(found, imagenet_classes())
+            self.refuse(folder, "; ".join([f"unknown class folders {some(unknown)}", *cause]))
+        return tuple(wnid for wnid in imagenet_classes() if wnid in found)
+
+    def _refuse_sizes(self, folder: Path, ids: Sequence[str]) -> None:
+        """UsageError where one of these images is of another size: a whole condition then is, or all are."""
+        for name in ids:
+            picture = open_file(folder / name)
+            if (picture.height, picture.width) != (SIDE, SIDE):
+                self.refuse(folder, f"{name} is {picture.width} x {picture.height} pixels, not {SIDE} x {SIDE}")
+
+    def _differences(self, source: FolderSource) -> tuple[str, ...]:
+        """From the release, in words."""
+        classes, images = len(source.classes), len(source) // len(source.conditions)
+        found = []
+        if classes != self.num_classes:
+            found.append(f"{classes} of {self.num_classes} classes")
+        wanted = self.images // (len(self.corruptions) * len(SEVERITIES))
+        if images != wanted:
+            found.append(f"{images:,} images under each condition; the release has {wanted:,}")
+        return tuple(found)
+
+
+def _first_of_each(names: Sequence[str], count: int) -> list[str]:
+    """The first so many of each class, of sorted ones."""
+    per_class = itertools.groupby(names, key=lambda name: name.partition("/")[0])
+    return [name for _, own in per_class for name in itertools.islice(own, count)]
