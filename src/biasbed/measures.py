@@ -33,6 +33,15 @@ MEASURES: Mapping[str, Measure] = {
     "map": Measure("mean of the average precisions of the labels that some image has"),
     "ap": Measure("average precision of the label after the colon, over all images of the set"),
     "accuracy_by_condition": Measure("the same among the images that are shown under a condition"),
+    "mean_error": Measure("mean of the errors under all conditions of a set", higher_is_better=False),
+    "mce": Measure(
+        "mean over corruptions of the error summed over severities, by AlexNet's (CE); of released ImageNet-C alone",
+        higher_is_better=False,
+    ),
+    "relative_mce": Measure(
+        "the same of what is lost against the images as they are, by what AlexNet loses", higher_is_better=False
+    ),
+    "gap_r": Measure("accuracy on ImageNet's images of ImageNet-R's classes less that on ImageNet-R", FRACTION, False),
     "accuracy_full": Measure("fraction of images for which the best of all the model's outputs belongs to the label"),
     "ece": Measure(
         "expected calibration error of the decision's confidence among the set's classes, 15 equal bins",
@@ -138,6 +147,14 @@ def _error_ratio(values: Sequence[float], references: Sequence[float], higher_is
     return math.fsum(1 - value for value in values) / math.fsum(references)
 
 
+def _relative_error_ratio(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
+    (clean, *others), (clean_reference, *reference_errors) = values, references
+    if len(others) != len(reference_errors):
+        raise ValueError("as many references as values")
+    lost = math.fsum(clean - value for value in others)
+    return lost / math.fsum(error - clean_reference for error in reference_errors)
+
+
 def _mean_ratio(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
     ratios = [one / other for one, other in zip(values[::2], values[1::2], strict=True) if other]
     return math.fsum(ratios) / len(ratios)
@@ -159,6 +176,8 @@ FUNCTIONS: Mapping[str, Callable[[Sequence[float], Sequence[float], bool], float
     "weighted_mean": _weighted_mean,  # of each value before its weight
     "remainder": _remainder,  # of the mean of all images and that of a part, that of the rest; numbers of rest and part
     "error_ratio": _error_ratio,  # errors of accuracies, summed, by those of a reference model, one for each (CE)
+    # The same of how far accuracies are below the first, by how far errors of the reference are above its first.
+    "relative_error_ratio": _relative_error_ratio,
 }
 OF_ONE_KIND = ("mean", "harmonic_mean", "worst")  # functions whose values have the unit and direction of all inputs
 

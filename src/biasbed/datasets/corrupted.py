@@ -8,9 +8,7 @@ costs one to three points of mCE.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +16,9 @@ import numpy as np
 from biasbed.data.decoding import open_file
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import images_below, reading, scan
-from biasbed.datasets.base import Contents, OnDisk, likely_cause, resolve, some
+from biasbed.datasets.base import Contents, OnDisk, likely_cause, some
 from biasbed.datasets.classes import imagenet_classes
-from biasbed.datasets.corruption_names import BAR, BENCHMARK, EXTRAS, GROUPS, IN_3D, SEVERITIES, condition
+from biasbed.datasets.corruption_names import BAR, BENCHMARK, EXTRAS, GROUPS, IN_3D, SEVERITIES, conditions
 from biasbed.datasets.imagenet import VAL
 
 SIDE = 224  # pixels of released images
@@ -31,7 +29,7 @@ class Corrupted(OnDisk):
     """Images under each of `corruptions`, in five severities."""
 
     corruptions: tuple[str, ...]
-    per_condition = VAL
+    folders: Mapping[str, tuple[str, ...]] = {}  # of corruptions whose severities are not called 1 to 5: these folders
     small = False  # the first `SMALL` images of each class alone
     others: tuple[str, ...] = ()  # corruptions that may lie beside them
     packed_in: Mapping[str, tuple[str, ...]] = {}  # archive -> the corruptions in it
@@ -66,6 +64,7 @@ class Corrupted(OnDisk):
         number = {wnid: label for label, wnid in enumerate(classes)}
         y = np.array([number[name.partition("/")[0]] for name in names], dtype=np.int64)
         places = list(images)
+        codes = np.arange(len(places), dtype=np.uint8)
         self._refuse_sizes(folder, [f"{place}/{names[0]}" for place in places])
         return FolderSource(
             name=self.name,
@@ -73,13 +72,9 @@ class Corrupted(OnDisk):
             y=np.tile(y, len(places)),
             ids=[f"{place}/{name}" for place in places for name in names],
             root=folder,
-            condition=np.repeat(np.arange(len(places)), len(names)),
-            conditions=tuple(condition(*place.split("/")) for place in places),
+            condition=np.repeat(codes, len(names)),
+            conditions=conditions(self.corruptions),
         )
-
-    def is_released(self, source: FolderSource) -> bool:
-        """Whether all of the release is there, so that what is known of it by others is of the same images."""
-        return not self.small and not self._differences(source)
 
     def contents(self, data_dir: Path) -> Contents:
         source = self.open(data_dir)
@@ -89,9 +84,20 @@ class Corrupted(OnDisk):
             len(source),
             source.num_labels,
             source.fingerprint,
-            differences=self._differences(source),
+            differences=self.differences(source),
             side=SIDE,
         )
+
+    def differences(self, source: FolderSource) -> tuple[str, ...]:
+        """From the release, in words; none where all of it is there."""
+        classes, images = len(source.classes), len(source) // len(source.conditions)
+        found = []
+        if classes != self.num_classes:
+            found.append(f"{classes} of {self.num_classes} classes")
+        wanted = self.images // (len(self.corruptions) * len(SEVERITIES))
+        if images != wanted:
+            found.append(f"{images:,} images under each condition; the release has {wanted:,}")
+        return tuple(found)
 
     # --- what is there ---
 
@@ -104,16 +110,20 @@ class Corrupted(OnDisk):
         missing = [name for name in self.corruptions if name not in there]
         if missing:
             self.refuse(folder, self._lacking(folder, missing, there))
-        wanted = [f"{name}/{severity}" for name in self.corruptions for severity in SEVERITIES]
+        wanted = [place for name in self.corruptions for place in self._places(name)]
         known = [name for name in (*self.corruptions, *self.others) if name in there]  # one listing for all who ask
-        severities = {name: scan(folder / name)[0] for name in known}
-        present = [f"{name}/{s}" for name in known for s in map(str, SEVERITIES) if s in severities[name]]
+        severities = {f"{name}/{severity}" for name in known for severity in scan(folder / name)[0]}
+        present = [place for name in known for place in self._places(name) if place in severities]
         gone = [place for place in wanted if place not in present]
         if gone:
             count = len(wanted) - len(gone)
             self.refuse(folder, f"{count} of {len(wanted)} conditions are there, {some(gone)} missing")
         below = dict(zip(present, images_below(folder, present), strict=True))
         return {place: [name[len(place) + 1 :] for name in below[place]] for place in wanted}
+
+    def _places(self, corruption: str) -> list[str]:
+        """The folders of a corruption in each severity, relative to the data set's."""
+        return [f"{corruption}/{severity}" for severity in self.folders.get(corruption, SEVERITIES)]
 
     def _lacking(self, folder: Path, missing: Sequence[str], there: set[str]) -> str:
         """Why the data set is not whole, in words."""
@@ -156,19 +166,59 @@ class Corrupted(OnDisk):
             if (picture.height, picture.width) != (SIDE, SIDE):
                 self.refuse(folder, f"{name} is {picture.width} x {picture.height} pixels, not {SIDE} x {SIDE}")
 
-    def _differences(self, source: FolderSource) -> tuple[str, ...]:
-        """From the release, in words."""
-        classes, images = len(source.classes), len(source) // len(source.conditions)
-        found = []
-        if classes != self.num_classes:
-            found.append(f"{classes} of {self.num_classes} classes")
-        wanted = self.images // (len(self.corruptions) * len(SEVERITIES))
-        if images != wanted:
-            found.append(f"{images:,} images under each condition; the release has {wanted:,}")
-        return tuple(found)
-
 
 def _first_of_each(names: Sequence[str], count: int) -> list[str]:
     """The first so many of each class, of sorted ones."""
     per_class = itertools.groupby(names, key=lambda name: name.partition("/")[0])
     return [name for _, own in per_class for name in itertools.islice(own, count)]
+
+
+# --- data sets --------------------------------------------------------------------------------------------------------
+
+
+class ImageNetC(Corrupted):
+    """The 15 corruptions of ImageNet-C (Hendrycks & Dietterich 2019)."""
+
+    name = "imagenet_c"
+    corruptions = BENCHMARK
+    others = EXTRAS
+    places = ("imagenet-c", "imagenet/imagenet-c", "ImageNet-C/ImageNet-C")
+    packed_in: Mapping[str, tuple[str, ...]] = {f"{group}.tar": names for group, names in GROUPS.items()}
+    source = "https://zenodo.org/records/2235448"
+
+
+class ImageNetCSmall(ImageNetC):
+    """Of them, the first ten images of each class by name: for use during training, and never for mCE."""
+
+    name = "imagenet_c_small"
+    small = True
+
+
+class ImageNetCExtra(ImageNetC):
+    """The four corruptions that are there to validate on."""
+
+    name = "imagenet_c_extra"
+    corruptions = EXTRAS
+    others = BENCHMARK
+    packed_in: Mapping[str, tuple[str, ...]] = {"extra.tar": EXTRAS}
+
+
+class ImageNetCBar(Corrupted):
+    """Ten corruptions chosen to be unlike those of ImageNet-C (Mintun et al. 2021)."""
+
+    name = "imagenet_c_bar"
+    corruptions = tuple(BAR)
+    folders = BAR
+    places = ("imagenet-c-bar", "imagenet/imagenet-c-bar")
+    packed_in: Mapping[str, tuple[str, ...]] = {"imagenet_c_bar.tar.gz": tuple(BAR), "imagenet_c_bar.tar": tuple(BAR)}
+    source = "https://github.com/facebookresearch/augmentation-corruption"
+
+
+class ImageNet3DCC(Corrupted):
+    """Twelve corruptions that know of depth, or are those of cameras and video (Kar et al. 2022)."""
+
+    name = "imagenet_3dcc"
+    corruptions = IN_3D
+    places = ("imagenet-3dcc", "imagenet/imagenet-3dcc")
+    packed_in: Mapping[str, tuple[str, ...]] = {f"{name}.tar.gz": (name,) for name in IN_3D}
+    source = "https://github.com/EPFL-VILAB/3DCommonCorruptions"

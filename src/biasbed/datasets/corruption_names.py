@@ -6,9 +6,9 @@ Hendrycks & Dietterich, Benchmarking Neural Network Robustness to Common Corrupt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-SEVERITIES = (1, 2, 3, 4, 5)
+SEVERITIES = ("1", "2", "3", "4", "5")  # as folders are named
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
     "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
@@ -29,10 +29,19 @@ ALEXNET: Mapping[str, float] = {
 ALEXNET_CLEAN = 0.43478  # its error on ImageNet's validation images
 
 # Mintun, Kirillov & Xie, On Interaction Between Augmentations and Corruptions in Natural Corruption Robustness, 2021.
-BAR = (
-    *("blue_noise_sample", "brownish_noise", "caustic_refraction", "checkerboard_cutout", "cocentric_sine_waves"),
-    *("inverse_sparkles", "perlin_noise", "plasma_noise", "single_frequency_greyscale", "sparkles"),
-)
+# Of each corruption the strengths of its five severities, as which the folders are named.
+BAR: Mapping[str, tuple[str, ...]] = {
+    "blue_noise_sample": ("0.80", "1.60", "2.40", "4.00", "5.60"),
+    "brownish_noise": ("1.00", "2.00", "3.00", "4.00", "5.00"),
+    "caustic_refraction": ("2.35", "3.20", "4.90", "6.60", "9.15"),
+    "checkerboard_cutout": ("2.00", "3.00", "4.00", "5.00", "6.00"),
+    "cocentric_sine_waves": ("3.00", "5.00", "8.00", "9.00", "10.00"),
+    "inverse_sparkles": ("1.00", "2.00", "4.00", "9.00", "10.00"),
+    "perlin_noise": ("4.60", "5.20", "5.80", "7.60", "8.80"),
+    "plasma_noise": ("4.75", "7.00", "8.50", "9.25", "10.00"),
+    "single_frequency_greyscale": ("1.00", "1.50", "2.00", "4.50", "5.00"),
+    "sparkles": ("1.00", "2.00", "3.00", "5.00", "6.00"),
+}
 # Kar, Yeo, Atanov & Zamir, 3D Common Corruptions and Data Augmentation, CVPR 2022.
 IN_3D = (
     *("near_focus", "far_focus", "bit_error", "color_quant", "flash", "fog_3d"),
@@ -40,6 +49,6 @@ IN_3D = (
 )
 
 
-def condition(corruption: str, severity: int) -> str:
-    """What metrics call a corruption in a severity."""
-    return f"{corruption}-{severity}"
+def conditions(corruptions: Iterable[str]) -> tuple[str, ...]:
+    """What metrics call these corruptions in their five severities, in order."""
+    return tuple(f"{name}-{severity}" for name in corruptions for severity in SEVERITIES)
