@@ -138,9 +138,8 @@ def split(source: S, fraction: float, seed: int, names: tuple[str, str]) -> tupl
         total, already = int(members.sum()), int((members & is_held).sum())
         wanted = min(max(1, round(fraction * total)), total - 1)
         if wanted < 1 and label is not None:
-            raise UsageError(
-                f"class '{label}' of {getattr(source, 'root', source.name)} has one image: too few to hold one out"
-            )
+            where = getattr(source, "root", source.name)
+            raise UsageError(f"class '{label}' of {where} has one image: too few to hold one out")
         is_held[rows[: max(0, wanted - already)]] = True
         is_drawn[rows] = True
     return source.subset(np.flatnonzero(~is_held), names[0]), source.subset(np.flatnonzero(is_held), names[1])

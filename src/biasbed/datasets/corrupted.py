@@ -1,4 +1,4 @@
-"""ImageNet's validation images under corruptions, in the layout of ImageNet-C: `<corruption>/<severity>/<wnid>/<image>`.
+"""ImageNet's validation images under corruptions, in ImageNet-C's layout: `<corruption>/<severity>/<wnid>/<image>`.
 
 A data set is one source whose images are shown under conditions, one for each corruption and severity; every condition
 has the same images, or it is refused. Images are of 224 x 224 pixels as they were released: resizing them once more
@@ -110,10 +110,10 @@ class Corrupted(OnDisk):
         missing = [name for name in self.corruptions if name not in there]
         if missing:
             self.refuse(folder, self._lacking(folder, missing, there))
-        wanted = [place for name in self.corruptions for place in self._places(name)]
+        wanted = [place for name in self.corruptions for place in self.severities(name)]
         known = [name for name in (*self.corruptions, *self.others) if name in there]  # one listing for all who ask
         severities = {f"{name}/{severity}" for name in known for severity in scan(folder / name)[0]}
-        present = [place for name in known for place in self._places(name) if place in severities]
+        present = [place for name in known for place in self.severities(name) if place in severities]
         gone = [place for place in wanted if place not in present]
         if gone:
             count = len(wanted) - len(gone)
@@ -121,7 +121,7 @@ class Corrupted(OnDisk):
         below = dict(zip(present, images_below(folder, present), strict=True))
         return {place: [name[len(place) + 1 :] for name in below[place]] for place in wanted}
 
-    def _places(self, corruption: str) -> list[str]:
+    def severities(self, corruption: str) -> list[str]:
         """The folders of a corruption in each severity, relative to the data set's."""
         return [f"{corruption}/{severity}" for severity in self.folders.get(corruption, SEVERITIES)]
 

@@ -1,8 +1,8 @@
 """What follows from a model's accuracies under corruptions: errors by corruption and group, mCE, relative mCE.
 
 Hendrycks & Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019,
-section 4. All are measures of the set, `test/<measure>/<set>`; AlexNet's errors are of all released images of ImageNet-C,
-so that what is divided by them is there for those alone.
+section 4. All are measures of the set, `test/<measure>/<set>`; AlexNet's errors are of all released images of
+ImageNet-C, so that what is divided by them is there for those alone.
 """
 
 from __future__ import annotations
@@ -43,19 +43,17 @@ def derivations(
     yield from (error(f"error_{group}", own) for group, own in GROUPS.items() if set(own) <= set(corruptions))
     if not is_released:
         return
-    kinds = [("ce", "error_ratio", [], [])]
+    kinds: list[tuple[str, str, tuple[str, ...], tuple[float, ...]]] = [("ce", "error_ratio", (), ())]
     if clean is not None:
         accuracy = str(MetricName(phase, "accuracy", clean))
-        kinds.append(("relative_ce", "relative_error_ratio", [accuracy], [ALEXNET_CLEAN]))
+        kinds.append(("relative_ce", "relative_error_ratio", (accuracy,), (ALEXNET_CLEAN,)))
     for kind, function, inputs, references in kinds:
-        each = [
-            value(
-                f"{kind}_{own}", function, (*inputs, *cells([own])), (*references, *[ALEXNET[own]] * len(cells([own])))
-            )
-            for own in corruptions
-        ]
+        each = []
+        for own in corruptions:
+            errors = [ALEXNET[own]] * len(cells([own]))
+            each.append(value(f"{kind}_{own}", function, (*inputs, *cells([own])), (*references, *errors)))
         yield from each
-        yield value(f"m{kind}" if kind == "ce" else "relative_mce", "mean", [one.metric for one in each])
+        yield value(kind.replace("ce", MCE), "mean", [one.metric for one in each])
 
 
 def headline(

@@ -112,6 +112,7 @@ class Robustness(FileSuite[RobustnessSettings]):
     def open(self) -> OpenSuite:
         """UsageError where what is asked for is missing, or doesn't fit."""
         config, root = self.config, self.data_root
+        self._refuse_validation()
         tests, left_out = self._tests(root)
         whole = None if config.train == "none" else replace(TRAINING[self.family].open(root), name=self.family)
         held_out = partial(EvaluationSet, "val", transform=self._transform, preprocessing=self._words)
@@ -183,17 +184,19 @@ class Robustness(FileSuite[RobustnessSettings]):
         assert subset is not None
         return replace(subset, name=f"{name}-{len(source.classes)}")
 
-    def _with_validation(self, root: Path, tests: Mapping[str, EvaluationSet]) -> Sequence[EvaluationSet]:
-        """The sets, and that on which a run is validated if it is none of them; UsageError for one that is for tests."""
-        name, known = self.config.validation, list(tests.values())
-        if name == "auto" or self.config.train == "none":
-            return known
-        if name not in MAY_VALIDATE:
+    def _refuse_validation(self) -> None:
+        """UsageError for a set to validate on that is there for the test."""
+        name = self.config.validation
+        if name not in ("auto", *MAY_VALIDATE):
             raise UsageError(
-                f"validation={name}: the suite '{self.name}' is validated on held-out training images (auto), "
+                f"validation={name}: the suite '{self.name}' is validated on held-out training images (auto), or on "
                 f"{' or '.join(MAY_VALIDATE)}{nearest(name, MAY_VALIDATE)}; all other sets are for the test alone"
             )
-        if name in tests:
+
+    def _with_validation(self, root: Path, tests: Mapping[str, EvaluationSet]) -> Sequence[EvaluationSet]:
+        """The sets, and that on which a run is validated if it is none of them."""
+        name, known = self.config.validation, list(tests.values())
+        if name == "auto" or name in tests or self.config.train == "none":
             return known
         return [*known, replace(self._set(name, SETS[name].data.open(root), {*tests}), counts=False)]
 
