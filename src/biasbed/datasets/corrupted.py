@@ -16,6 +16,7 @@ import numpy as np
 from biasbed.data.decoding import open_file
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import images_below, reading, scan
+from biasbed.data.source import Source
 from biasbed.datasets.base import Contents, OnDisk, likely_cause, some
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.corruption_names import BAR, BENCHMARK, EXTRAS, GROUPS, IN_3D, SEVERITIES, conditions
@@ -88,7 +89,7 @@ class Corrupted(OnDisk):
             side=SIDE,
         )
 
-    def differences(self, source: FolderSource) -> tuple[str, ...]:
+    def differences(self, source: Source) -> tuple[str, ...]:
         """From the release, in words; none where all of it is there."""
         classes, images = len(source.classes), len(source) // len(source.conditions)
         found = []
@@ -180,8 +181,8 @@ class ImageNetC(Corrupted):
     """The 15 corruptions of ImageNet-C (Hendrycks & Dietterich 2019)."""
 
     name = "imagenet_c"
-    corruptions = BENCHMARK
-    others = EXTRAS
+    corruptions: tuple[str, ...] = BENCHMARK
+    others: tuple[str, ...] = EXTRAS
     places = ("imagenet-c", "imagenet/imagenet-c", "ImageNet-C/ImageNet-C")
     packed_in: Mapping[str, tuple[str, ...]] = {f"{group}.tar": names for group, names in GROUPS.items()}
     source = "https://zenodo.org/records/2235448"

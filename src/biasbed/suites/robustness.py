@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 from biasbed.config import Auto
 from biasbed.data import transforms
 from biasbed.data.source import Source
-from biasbed.datasets import corrupted, imagenet
+from biasbed.datasets import cifar, corrupted, imagenet
 from biasbed.datasets.base import OnDisk
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.corrupted import Corrupted
@@ -64,9 +64,23 @@ SETS: Mapping[str, RobustSet] = {
     "imagenet_3dcc": _corrupted(corrupted.ImageNet3DCC()),
     "imagenet_a": RobustSet(imagenet.ImageNetA()),
     "imagenet_r": RobustSet(imagenet.ImageNetR()),
+    "cifar10": RobustSet(cifar.CIFAR10(), "cifar10", source_images="cifar10_val"),
+    "cifar10_c": _corrupted(cifar.CIFAR10C(), "cifar10"),
+    "cifar100": RobustSet(cifar.CIFAR100(), "cifar100", source_images="cifar100_val"),
+    "cifar100_c": _corrupted(cifar.CIFAR100C(), "cifar100"),
 }
 MAY_VALIDATE = ("imagenet", "imagenet_c_extra")  # of evaluation sets; the 15 corruptions are for the test alone
-TRAINING: Mapping[str, Any] = {"imagenet": imagenet.ImageNetTrain()}
+TRAINING: Mapping[str, Any] = {
+    "imagenet": imagenet.ImageNetTrain(),
+    "cifar10": cifar.CIFAR10Train(),
+    "cifar100": cifar.CIFAR100Train(),
+}
+# What is trained on CIFAR: AugMix's settings of optimizer and augmentation (Hendrycks et al., ICLR 2020, section 4.1).
+SMALL_IMAGES: Mapping[str, Any] = {
+    **{"backbone": "resnet18", "image_size": 32, "epochs": 100, "batch_size": 128, "val_fraction": 0.1},
+    **{"augment.crop": False, "augment.padding": 4, "optim.warmup": 0.0, "optim.schedule": "cosine"},
+    **{"optim.lr": 0.1, "optim.lr_batch": 128, "optim.nesterov": True, "optim.weight_decay": 5e-4},
+}
 GAP = "gap_r"
 
 
@@ -93,6 +107,13 @@ class Robustness(FileSuite[RobustnessSettings]):
         "eval_batch_size": 256,
     }
 
+    @classmethod
+    def defaults_for(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """For CIFAR, its own."""
+        names = given.get("sets", ())
+        words = names.split(",") if isinstance(names, str) else names
+        return {} if _family(str(given.get("train", "auto")), words) == "imagenet" else SMALL_IMAGES
+
     def data_sets(self) -> tuple[OnDisk, ...]:
         """All that the suite looks for under `data_dir`."""
         return (*(entry.data for entry in SETS.values()), *TRAINING.values())
@@ -101,13 +122,10 @@ class Robustness(FileSuite[RobustnessSettings]):
     def family(self) -> str:
         """Whose classes are told apart: those of what trains, else of the sets that are named."""
         train, sets = self.config.train, self.config.sets
-        if train not in ("auto", "none"):
-            if train not in TRAINING:
-                names = ", ".join(TRAINING)
-                raise UsageError(f"train={train}: the suite '{self.name}' trains on {names}{nearest(train, TRAINING)}")
-            return train
-        named = [SETS[name].classes for name in sets if name in SETS] if not isinstance(sets, str) else []
-        return named[0] if named and train == "none" else "imagenet"
+        if train not in ("auto", "none", *TRAINING):
+            names = ", ".join(TRAINING)
+            raise UsageError(f"train={train}: the suite '{self.name}' trains on {names}{nearest(train, TRAINING)}")
+        return _family(train, () if isinstance(sets, str) else sets)
 
     def open(self) -> OpenSuite:
         """UsageError where what is asked for is missing, or doesn't fit."""
@@ -115,12 +133,13 @@ class Robustness(FileSuite[RobustnessSettings]):
         self._refuse_validation()
         tests, left_out = self._tests(root)
         whole = None if config.train == "none" else replace(TRAINING[self.family].open(root), name=self.family)
-        held_out = partial(EvaluationSet, "val", transform=self._transform, preprocessing=self._words)
+        transform, words = self._usual
+        held_out = partial(EvaluationSet, "val", transform=transform, preprocessing=words)
         suite = self.of_files(self._classes(tests), self._with_validation(root, tests), whole, held_out)
-        training = {**suite.training, **published_copies(root, suite.training)}
+        copies = published_copies(root, suite.training) if self.family == "imagenet" else {}
         return replace(
             suite,
-            training=training,
+            training={**suite.training, **copies},
             left_out=left_out,
             derivations=tuple(_derived(list(tests.values()))),
             remarks=_remarks(tests),
@@ -156,12 +175,13 @@ class Robustness(FileSuite[RobustnessSettings]):
 
     def _set(self, name: str, source: Source, there: set[str]) -> EvaluationSet:
         entry, data = SETS[name], SETS[name].data
+        transform, words = self._usual
         found = EvaluationSet(
             name,
             source,
-            self._transform,
+            transform,
             label_map=self._label_map(name, source),
-            preprocessing=self._words,
+            preprocessing=words,
             source_images=entry.source_images,
             block=entry.block,
             cadence=entry.cadence,
@@ -206,12 +226,19 @@ class Robustness(FileSuite[RobustnessSettings]):
         return next(iter(tests.values())).source.classes
 
     @property
-    def _transform(self) -> transforms.Transform:
-        return transforms.natural(self.config.image_size, self.config.preprocess)[0]
+    def _usual(self) -> tuple[transforms.Transform, str]:
+        """What is done to photographs, or to CIFAR's small images, and the same in words."""
+        size = self.config.image_size
+        if self.family == "imagenet":
+            return transforms.natural(size, self.config.preprocess)
+        return transforms.Fitted(size), f"as it is, or resized to {size}, bilinear"
 
-    @property
-    def _words(self) -> str:
-        return transforms.natural(self.config.image_size, self.config.preprocess)[1]
+
+def _family(train: str, sets: Sequence[str]) -> str:
+    """Whose classes are told apart: those of what trains, else of the first of the sets that are named."""
+    if train != "none":
+        return train if train in TRAINING else "imagenet"
+    return next((SETS[name].classes for name in sets if name in SETS), "imagenet")
 
 
 def _why_no_mce(data: Any, source: Source) -> str:
@@ -226,7 +253,8 @@ def _why_no_mce(data: Any, source: Source) -> str:
 
 def _derived(sets: Sequence[EvaluationSet]) -> list[Derived]:
     """What follows from the accuracies on several sets, or under several conditions."""
-    names, found = {entry.name for entry in sets}, []
+    names = {entry.name for entry in sets}
+    found: list[Derived] = []
     for entry in sets:
         own = SETS[entry.name]
         if own.clean:
