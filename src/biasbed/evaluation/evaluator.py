@@ -164,6 +164,9 @@ class Evaluator:
         shown = label_map.probabilities(scores, task)
         outputs, classes = (np.min_scalar_type(of.shape[1]) for of in (logits, scores))
         decided, rank = task.decided(scores), functools.partial(_ranks, logits, label_map)
+        if entry.source.accepted is not None:  # of several labels that are right, the one that it is decided for counts
+            is_right = self._column(entry.source.accepted, rows).gather(1, decided.unsqueeze(1)).squeeze(1)
+            y = torch.where(is_right, decided, y)
         found = {"row": rows.int(), "loss": torch.full((len(rows),), torch.nan)}
         if label_map.is_logits:
             found["loss"] = task.loss(scores, y, reduction="none")
@@ -171,6 +174,8 @@ class Evaluator:
             return {**_arrays(found), "decision": decided.cpu().numpy(), **_arrays({"scores": shown})}
         found["confidence"] = shown.gather(1, decided.unsqueeze(1)).squeeze(1)
         numbers, ranks = {"decision": decided}, {"rank": rank(y)}
+        if entry.source.accepted is not None:
+            numbers["label"] = y
         if has_few(entry.source):
             # Not topk: its order among ties is undefined, and the first class must win.
             numbers["top"] = scores.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, shown.shape[1])]

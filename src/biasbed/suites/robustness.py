@@ -45,6 +45,7 @@ class RobustSet:
     is_usual: bool = True  # tested unless sets are named
     source_images: str | None = None  # sets with equal ones show the same images
     block: str = ""  # as `EvaluationSet.block`
+    measures: tuple[str, ...] = ()  # the same
     clean: str = ""  # of corrupted images, the set that shows them as they are
     cadence: int | Literal["end"] = 1
 
@@ -57,6 +58,14 @@ def _corrupted(data: OnDisk, classes: str = "imagenet", **values: Any) -> Robust
 
 SETS: Mapping[str, RobustSet] = {
     "imagenet": RobustSet(imagenet.ImageNet(), source_images=VALIDATION_IMAGES),
+    "imagenet_200": RobustSet(imagenet.ImageNet200(), source_images=VALIDATION_IMAGES),
+    "imagenet_real": RobustSet(
+        imagenet.ImageNetReaL(), source_images=VALIDATION_IMAGES, measures=(MULTI_CLASS.measures[0], "ece")
+    ),
+    "imagenet_v2": RobustSet(imagenet.ImageNetV2()),
+    "imagenet_v2_threshold": RobustSet(imagenet.ImageNetV2Threshold(), block="imagenet_v2"),
+    "imagenet_v2_top": RobustSet(imagenet.ImageNetV2Top(), block="imagenet_v2"),
+    "imagenet_sketch": RobustSet(imagenet.ImageNetSketch()),
     "imagenet_c": _corrupted(corrupted.ImageNetC()),
     "imagenet_c_small": _corrupted(corrupted.ImageNetCSmall(), is_usual=False, block="imagenet_c", cadence=1),
     "imagenet_c_extra": _corrupted(corrupted.ImageNetCExtra(), is_usual=False, block="imagenet_c", cadence=1),
@@ -64,6 +73,8 @@ SETS: Mapping[str, RobustSet] = {
     "imagenet_3dcc": _corrupted(corrupted.ImageNet3DCC()),
     "imagenet_a": RobustSet(imagenet.ImageNetA()),
     "imagenet_r": RobustSet(imagenet.ImageNetR()),
+    "real_blurry": RobustSet(imagenet.RealBlurry(), source_images="real_blurry"),
+    "real_blurry_100": RobustSet(imagenet.RealBlurry100(), source_images="real_blurry", block="real_blurry"),
     "cifar10": RobustSet(cifar.CIFAR10(), "cifar10", source_images="cifar10_val"),
     "cifar10_c": _corrupted(cifar.CIFAR10C(), "cifar10"),
     "cifar100": RobustSet(cifar.CIFAR100(), "cifar100", source_images="cifar100_val"),
@@ -181,6 +192,7 @@ class Robustness(FileSuite[RobustnessSettings]):
             source,
             transform,
             label_map=self._label_map(name, source),
+            measures=entry.measures,
             preprocessing=words,
             source_images=entry.source_images,
             block=entry.block,
@@ -218,7 +230,7 @@ class Robustness(FileSuite[RobustnessSettings]):
         name, known = self.config.validation, list(tests.values())
         if name == "auto" or name in tests or self.config.train == "none":
             return known
-        return [*known, replace(self._set(name, SETS[name].data.open(root), {*tests}), counts=False)]
+        return [*known, replace(self._set(name, SETS[name].data.open(root), {*tests}), counts=False, headline="")]
 
     def _classes(self, tests: Mapping[str, EvaluationSet]) -> tuple[str, ...]:
         if self.family == "imagenet":
