@@ -9,17 +9,22 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from biasbed import cli
+from biasbed.data.listing import labelled
 from biasbed.datasets import corrupted
+from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.corrupted import Corrupted, ImageNetC
 from biasbed.datasets.corruption_names import ALEXNET, ALEXNET_CLEAN, BENCHMARK, EXTRAS, GROUPS, conditions
+from biasbed.datasets.imagenet import ImageNetTrain
 from biasbed.errors import UsageError
 from biasbed.record import BY_CONDITION
 from biasbed.suites import derived, open_suite
 from biasbed.suites.corruption_errors import derivations
+from biasbed.suites.robustness import TRAINING
 from biasbed.suites.suite import OpenSuite
 from biasbed.training.resolve import resolve
 from helpers.commands import ROOT
@@ -178,6 +183,46 @@ def test_the_benchmark_s_corruptions_never_validate(tree: Path) -> None:
         said = refusal(tree, train="imagenet", validation=name)
         assert "imagenet_c_extra" in said
         assert "for the test alone" in said
+
+
+class FewImages(ImageNetTrain):
+    """Training images of two classes that stand for ImageNet's."""
+
+    def listing(self, folder: Path) -> tuple[list[str], np.ndarray]:
+        ids, labels, _ = labelled(folder, list(CLASSES))
+        return ids, np.array([self.classes.index(CLASSES[label]) for label in labels])
+
+
+def test_the_extra_corruptions_may_validate(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in images_of():
+        (copy / "imagenet/train" / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / "imagenet/train" / name).touch()
+    monkeypatch.setitem(TRAINING, "imagenet", FewImages())
+    words = {"suite": "robustness", "data_dir": str(copy), "validation": "imagenet_c_extra", "sets": ["imagenet_c"]}
+    suite = open_suite(resolve(words))
+    protocol = suite.protocol(resolve(words))
+    assert protocol.monitor == "val/accuracy/imagenet_c_extra"
+    assert [entry.name for entry in suite.validating] == ["imagenet_c_extra"]
+    assert suite.validating[0].cadence == 1
+    assert [column.name for column in protocol.columns] == ["imagenet_c"]
+
+
+def test_the_gap_of_renditions_is_200_ways_against_200_ways(tmp_path: Path) -> None:
+    """Table 1: ResNet-50's error is 63.9 on ImageNet-R and 7.9 on ImageNet-200, a gap of 56.0."""
+    wnids = {"val": imagenet_classes(), "imagenet-r": imagenet_classes("r")}
+    for folder, own in wnids.items():
+        for wnid in own:
+            (tmp_path / folder / wnid).mkdir(parents=True)
+            (tmp_path / folder / wnid / "1.jpg").touch()
+    suite = opened(tmp_path, sets=["imagenet_200", "imagenet_r"])
+    assert [entry.label_map.name for entry in suite.sets] == ["imagenet_200-200", "imagenet_r-200"]
+    columns = [entry.label_map.columns for entry in suite.sets]  # type: ignore[attr-defined]
+    assert columns[0] == columns[1]
+    assert {len(entry.source) for entry in suite.sets} == {200}
+    metrics = {"test/accuracy/imagenet_200": 1 - 0.079, "test/accuracy/imagenet_r": 1 - 0.639}
+    assert derived.values(suite.derivations, metrics) == {"test/gap_r/imagenet_r": pytest.approx(0.56)}
+    (gap,) = suite.protocol(resolve({"suite": "robustness", "train": "none", "data_dir": str(tmp_path)})).derived
+    assert not gap.higher_is_better
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

@@ -57,9 +57,9 @@ class Source:
     and `bias` are [N] int64 columns or None; `bias` holds the class that the shortcut (texture, background) suggests.
     `group` [N] holds the name of each image's reporting group, or is None; `roles` says of groups what they stand for
     (`record.SetRecord.roles`). `condition` [N] int64 is under which of `conditions` an image is shown (corrupted how,
-    seen from where), or None. `accepted` [N,K] bool are the labels that are right, where an image of one class may be put
-    into several; `y` is then one of them. `origin` is the fingerprint of what a seed draws these images from, or makes them of;
-    empty where no seed does.
+    seen from where), or None. `accepted` [N,K] bool are the labels that are right, where an image of one class may be
+    put into several; `y` is then one of them. `origin` is the fingerprint of what a seed draws these images from, or
+    makes them of; empty where no seed does.
     """
 
     name: str

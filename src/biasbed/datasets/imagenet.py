@@ -166,6 +166,10 @@ class ImageNet200(ImageNet):
         return replace(found, classes=self.classes, y=number[found.y])
 
 
+def _of_v2(*names: str) -> tuple[str, ...]:
+    return tuple(f"{root}{name}" for name in names for root in ("", "imagenetv2/", "imagenet-v2/"))
+
+
 class ImageNetV2(WordNetFolders):
     """New images, chosen as ImageNet's validation images were: as often for their class (Recht et al. 2019).
 
@@ -173,21 +177,13 @@ class ImageNetV2(WordNetFolders):
     """
 
     name = "imagenet_v2"
-    variant = "matched-frequency"
     images = 10_000
     kind = "class folders by number"
     licence = "MIT; images from the web"
     source = "https://huggingface.co/datasets/vaishaal/ImageNetV2"
 
-    @property
-    def places(self) -> tuple[str, ...]:  # type: ignore[override]
-        folder = f"imagenetv2-{self.variant}-format-val"
-        short = f"imagenetv2-{self.variant}"
-        return tuple(f"{root}{name}" for name in (folder, short) for root in ("", "imagenetv2/", "imagenet-v2/"))
-
-    @property
-    def archives(self) -> tuple[str, ...]:  # type: ignore[override]
-        return (f"imagenetv2-{self.variant}.tar.gz",)
+    places = _of_v2("imagenetv2-matched-frequency-format-val", "imagenetv2-matched-frequency")
+    archives = ("imagenetv2-matched-frequency.tar.gz",)
 
     def layout(self, folder: Path) -> str:
         return self.kind if self._is_numbered(folder) else WordNetFolders.kind
@@ -208,20 +204,16 @@ class ImageNetV2Threshold(ImageNetV2):
     """Those that at least 70 % of people would put into their class."""
 
     name = "imagenet_v2_threshold"
-    variant = "threshold0.7"
+    places = _of_v2("imagenetv2-threshold0.7-format-val", "imagenetv2-threshold0.7")
+    archives = ("imagenetv2-threshold0.7.tar.gz",)
 
 
 class ImageNetV2Top(ImageNetV2):
     """Those that most people would put into their class."""
 
     name = "imagenet_v2_top"
-    variant = "top-images"
+    places = _of_v2("imagenetv2-topimages-format-val", "imagenetv2-top-images-format-val", "imagenetv2-top-images")
     archives = ("imagenetv2-top-images.tar.gz",)
-
-    @property
-    def places(self) -> tuple[str, ...]:  # type: ignore[override]
-        names = ("imagenetv2-topimages-format-val", "imagenetv2-top-images-format-val", "imagenetv2-top-images")
-        return tuple(f"{root}{name}" for name in names for root in ("", "imagenetv2/", "imagenet-v2/"))
 
 
 class ImageNetSketch(WordNetFolders):
