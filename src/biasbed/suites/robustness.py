@@ -80,6 +80,7 @@ SETS: Mapping[str, RobustSet] = {
     "cifar100": RobustSet(cifar.CIFAR100(), "cifar100", source_images="cifar100_val"),
     "cifar100_c": _corrupted(cifar.CIFAR100C(), "cifar100"),
 }
+PARTS = ("imagenet_200", "imagenet_c_small", "real_blurry_100")  # other ways to look at a set beside them
 MAY_VALIDATE = ("imagenet", "imagenet_c_extra")  # of evaluation sets; the 15 corruptions are for the test alone
 TRAINING: Mapping[str, Any] = {
     "imagenet": imagenet.ImageNetTrain(),
@@ -126,8 +127,9 @@ class Robustness(FileSuite[RobustnessSettings]):
         return {} if _family(str(given.get("train", "auto")), words) == "imagenet" else SMALL_IMAGES
 
     def data_sets(self) -> tuple[OnDisk, ...]:
-        """All that the suite looks for under `data_dir`."""
-        return (*(entry.data for entry in SETS.values()), *TRAINING.values())
+        """All that the suite looks for under `data_dir`; once where sets are parts of the same files."""
+        tests = (entry.data for name, entry in SETS.items() if name not in PARTS)
+        return (*tests, *TRAINING.values())
 
     @property
     def family(self) -> str:
