@@ -62,6 +62,9 @@ SIDES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "biascon": ("biascon", {}),
     "softcon": ("softcon", {}),  # once its biased network is trained
     "hex": ("hex", {"warmup": 0.0}),
+    "augmix": ("augmix", {}),
+    "random_erasing": ("random_erasing", {}),
+    "speckle": ("speckle", {}),
     **OF_DOMAINS,
 }
 CONTRASTIVE = ("biascon", "softcon")
@@ -92,6 +95,10 @@ def side(name: str) -> Callable[[], None]:
         pairs.y %= BIASES
         pairs.x = torch.stack([pairs.x, pairs.x], 1)
         batch.extra["pairs"] = pairs
+
+    views = len(type(algorithm).streams(algorithm.hparams)["main"].views)
+    if views > 1:
+        batch.x = torch.stack([batch.x] * views, 1)
 
     def run() -> None:
         for _ in range(STEPS):

@@ -74,8 +74,8 @@ class PrepareOptions:
 
     what: str = setting(
         "none",
-        "a network (style_network, cae_network, edsr_network), images (stylized, deepaug_cae, deepaug_edsr), "
-        "a data set (waterbirds), <file>.py:<Class> of your own, or check: is the data whole?",
+        "a network (style_network, cae_network, edsr_network), images (stylized, deepaug_cae, deepaug_edsr, "
+        "corruptions), a data set (waterbirds), <file>.py:<Class> of your own, or check: is the data whole?",
     )
 
     def __post_init__(self) -> None:

@@ -153,9 +153,7 @@ _METRIC = re.compile(r"(?P<phase>[a-z]+)/(?P<measure>[a-z0-9_]+)(?:/(?P<set>[a-z
 def parse_metric(name: str) -> MetricName | None:
     """The parts of a metric's name, or None for a metric that is not ours (system metrics, a user's own)."""
     match = _METRIC.fullmatch(name)
-    if match is None or match["phase"] not in PHASES:
-        return None
-    return MetricName(**match.groupdict())
+    return MetricName(**match.groupdict()) if match is not None and match["phase"] in PHASES else None
 
 
 # Phase of short names for what counts, at the best evaluation so far (`Protocol.best`). It is none of PHASES: these
@@ -253,6 +251,7 @@ class SetRecord:
     aliases: tuple[str, ...] = field(default=(), metadata=LATER)  # other names of its domain, or if it has none, of it
     labels: Mapping[str, int] = field(default_factory=dict, metadata=LATER)  # of images with several: label -> images
     counts: bool = field(default=True, metadata=LATER)  # whether it is a column of tables; else rules alone look at it
+    by_cell: bool = field(default=False, metadata=LATER)  # how many images it has is its cell's affair, as a severity's
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import csv
 import os
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from biasbed import cli
+from biasbed import cli, record
 from biasbed.datasets.bar import CLASSES, BarSplit
 from biasbed.errors import UsageError
-from biasbed.suites import debiasing, open_suite
+from biasbed.suites import debiasing, namesakes, open_suite
 from biasbed.training.resolve import resolve
 from helpers.commands import SHARED
 
@@ -58,6 +59,23 @@ def test_the_paper_s_counts(data_dir: Path, severity: int, train: int, valid: in
     assert len(set(ids)) == len(ids)
     share = np.bincount(testing.y[testing.bias == testing.y]) / test
     assert np.abs(share - np.array(OFFICIAL["train"]) / 1941).max() < 1 / test
+
+
+def test_severities_stand_in_one_table_though_one_tests_fewer_images(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As cells of one data set, where it is the severity that leaves fewer."""
+    words = ["benchmark", "--suite", "debiasing", "--data_dir", str(data_dir), "--algorithms", "erm"]
+    words += ["--train", "bar_ac", "--data.severity", "1,20", "--dry_run", "true"]
+    assert cli.main(words) == 0
+    assert "erm-bar_ac-20-seed0" in capsys.readouterr().out
+    few, many = (opened(data_dir, "bar_ac", **{"data.severity": s}).sets[0].record() for s in ("1", "20"))
+    tests = [
+        namesakes.TestedOn(cell, cell, record.Protocol("debiasing", (own,), ("bar_ac",), (), "val/loss/x"), "")
+        for cell, own in (("1", few), ("20", many), ("renamed", replace(many, groups={"other": 1})))
+    ]
+    assert namesakes.namesakes(tests[:2]) is None
+    assert namesakes.namesakes(tests) == ("bar_ac", tests[0], tests[2])
 
 
 def test_the_division_follows_from_the_data_s_seed(data_dir: Path) -> None:

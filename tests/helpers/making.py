@@ -32,6 +32,7 @@ BUSY: Mapping[str, Mapping[str, Any]] = {
     "mmd": {"gamma": 0.1},  # its sharpest kernel multiplies rounding by 1000
     "dann": {"penalty_weight": 0.1, "grad_penalty": 0.5, "width": 16, "dropout": 0.25, "lr_d": 0.02},
     "cdann": {"penalty_weight": 0.1, "grad_penalty": 0.5, "width": 16, "lr_d": 0.02},  # dropout is per process
+    "random_erasing": {"p": 0.9},
     "helpers.variants:Picky": {"base": "disent", "warmup": 0.0},
     "helpers.toys:Coupled": {"label": 4},  # of eight images the fifth is, so that one of two processes has none
 }
@@ -40,6 +41,7 @@ LIKE: Mapping[str, str] = {
     **{"vrex": "irm", "group_dro": "irm", "mixup": "erm", "mmd": "coral", "cdann": "dann"},
     **{"end": "coral", "biascon": "coral", "softcon": "coral", "hex": "coral", "rebias": "coral", "lnl": "dann"},
     **{"jtt": "helpers.toys:Staged", "dfr": "erm"},
+    **{"speckle": "noise2net", "random_erasing": "noise2net"},
     **{"disent": "lff", "biasensemble": "lff", "helpers.variants:Picky": "lff"},
 }
 # Networks in place of prepared ones: the same layout, narrow, at random weights.

@@ -100,6 +100,9 @@ CASES: Mapping[str, Case] = {
     "biasensemble": Case("biasensemble", ENSEMBLE),
     "biasensemble_small": Case("biasensemble", {**ENSEMBLE, "q": 0.3, "biased_backbone": "simple_conv_1x1"}),
     "biasensemble_disent": Case("biasensemble", {**ENSEMBLE, **SWAPPING, "base": "disent"}),
+    "augmix_alone": Case("augmix", {"jsd": False}),
+    "random_erasing": Case("random_erasing", {"p": 0.8}),
+    "random_erasing_noise": Case("random_erasing", {"p": 0.8, "value": "random"}),
     "mldg_ring": Case("mldg", {"pairing": "ring"}),
     "erm_in_parts": Case("erm", optim=Optim(**SGD, nesterov=True, schedule="cosine"), accumulate=3),
     "erm_restarts": Case(
@@ -127,7 +130,7 @@ def train(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> T
                 trace.setdefault(f"loss/{term}", []).append(float(value))
     state = [value.double().norm() for value in algorithm.state_dict().values() if value.is_floating_point()]
     with torch.no_grad():
-        logits = algorithm.eval().predict(batch.x)
+        logits = algorithm.eval().predict(batch.x if batch.x.ndim == 4 else batch.x[:, 0])
     return {**trace, "logits": logits.flatten().tolist(), "norms": torch.stack(state).tolist()}
 
 
@@ -247,15 +250,17 @@ def batch_for(case: Case, algorithm: Algorithm, dtype: torch.dtype = torch.float
     """Images of noise of different strength, with the columns that the method may see."""
     random = np.random.RandomState(7)
     count, columns = case.images, algorithm.columns(algorithm.hparams)
-    shape = (count, algorithm.views, 3, case.side, case.side)
+    requests = type(algorithm).streams(algorithm.hparams)
+    views = len(requests[MAIN].views)
+    shape = (count, views, 3, case.side, case.side)
     x = random.random_sample(shape) * np.linspace(0.3, 1, count)[:, None, None, None, None]
     index = torch.arange(count)
     y = torch.from_numpy(random.randint(0, 2, (count, CLASSES))) if case.multi_label else index % CLASSES
     apart = "domain" in columns  # one domain after the other
     domain = index * DOMAINS // count if apart else index % DOMAINS
-    batch = Batch(torch.from_numpy(x if algorithm.views > 1 else x[:, 0]).to(dtype), y, index, domain, index % 2)
+    batch = Batch(torch.from_numpy(x if views > 1 else x[:, 0]).to(dtype), y, index, domain, index % 2)
     batch.parts = DOMAINS if apart else 1
-    for name, request in type(algorithm).streams(algorithm.hparams).items():
+    for name, request in requests.items():
         if name != MAIN:
             batch.extra = {**batch.extra, name: _extra(random, request, case.side, dtype)}
     return prepare(batch, columns, torch.device("cpu"))

@@ -16,6 +16,7 @@ from preset_sources.authors import (
     DEEPAUGMENT,
     FEW_SHOT,
     GEIRHOS_A,
+    GEIRHOS_B,
     INFODROP_AUTHORS,
     PADAIN_AUTHORS,
     SAGNET_AUTHORS,
@@ -26,6 +27,7 @@ from preset_sources.debiasing_difficulty import DEBIASING_DIFFICULTY
 from preset_sources.debiasing_groups import DEBIASING_GROUPS
 from preset_sources.domainbed import PAPER_2020
 from preset_sources.lines import CHOSEN, LATER, METHODS, SUITES, Recipe, later_own
+from preset_sources.robustness import ROBUSTNESS
 
 RECIPES: tuple[Recipe, ...] = (
     paper(("erm", "stylized_erm", "deepaug_cae", "deepaug_edsr", "deepaug")),
@@ -39,10 +41,12 @@ RECIPES: tuple[Recipe, ...] = (
     DEBIASED_AUTHORS,
     *DEEPAUGMENT,
     GEIRHOS_A,
+    GEIRHOS_B,
     *PAPER_2020,
     *DEBIASING_COUPLED,
     *DEBIASING_GROUPS,
     *DEBIASING_DIFFICULTY,
+    *ROBUSTNESS,
 )
 
 
@@ -78,7 +82,8 @@ with `biasedbed/`), bfshi/InfoDrop (0dc1b24), onuriel/PermutedAdaIN (819cdb9), h
 LiYingwei/ShapeTextureDebiasedTraining (afdb8b7), hendrycks/imagenet-r (3131cac), rgeirhos/texture-vs-shape (ccd0c01)
 and facebookresearch/DomainBed (as of 30 September 2020, the state that its own tables are stamped with: 7df6f06); the
 debiasing methods' as described in docs/methods/, of EnD (b095648), BiasCon (35562b6), ReBias (79d1d1d), LNL (fad2ec8),
-LfF (e66796e), DisEnt (7626f36), BiasEnsemble (13c01f4), group_DRO (cbbc1c5), JTT (0af2430) and DFR (46666e6).
+LfF (e66796e), DisEnt (7626f36), BiasEnsemble (13c01f4), group_DRO (cbbc1c5), JTT (0af2430) and DFR (46666e6);
+and google-research/augmix (9b9824c).
 
 {later}
 """

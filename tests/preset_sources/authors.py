@@ -237,15 +237,15 @@ DEEPAUGMENT = (
     ),
 )
 MODELS_README = "texture-vs-shape, README.md, models"
-GEIRHOS_A = Recipe(
-    "geirhos_a",
-    ("stylized_erm",),
-    "Model A of Geirhos et al. (`stylized_erm`)",
-    (
+
+
+def geirhos(epochs: int) -> Lines:
+    """Models A and B, which differ in their length."""
+    return (
         *says("models/load_pretrained_models.py: torchvision's resnet50", backbone="resnet50"),
         *says(f"{MODELS_README}: pretrained on ImageNet: True", init="named:IMAGENET1K_V1"),
         *crops(f"{MODELS_README}: RandomResizedCrop(224), RandomHorizontalFlip"),
-        *says(f"{MODELS_README}: number of epochs", epochs=60, steps=None),
+        *says(f"{MODELS_README}: number of epochs", epochs=epochs, steps=None),
         *says(f"{MODELS_README}: batch size", batch_size=256),
         *says(f"{MODELS_README}: torch.optim.SGD", optim__name="sgd", optim__nesterov=False),
         *UNREAD_BY_SGD,
@@ -253,12 +253,21 @@ GEIRHOS_A = Recipe(
         *says(f"{MODELS_README}: learning rate 0.1, at batch 256", optim__lr=0.1, optim__lr_batch=256),
         *says(f"{MODELS_README}: weight decay", optim__weight_decay=1e-4),
         *says(
-            f"{MODELS_README}: x0.1 after every 20 of 60 epochs",
+            f"{MODELS_README}: x0.1 after every {epochs // 3} of {epochs} epochs",
             optim__schedule="step",
             optim__milestones=(1 / 3, 2 / 3),
             optim__gamma=0.1,
         ),
         *says(f"{MODELS_README}: PyTorch's ImageNet script, no warm-up", optim__warmup=0.0, optim__restarts=()),
         *says(f"{MODELS_README}: PyTorch's ImageNet script of 2018, no autocast", precision="fp32"),
-    ),
+    )
+
+
+GEIRHOS_A = Recipe("geirhos_a", ("stylized_erm",), "Model A of Geirhos et al. (`stylized_erm`)", geirhos(60))
+GEIRHOS_B = Recipe(
+    "geirhos_b",
+    ("style_transfer",),
+    "Model B of Geirhos et al. (`style_transfer`)",
+    geirhos(45),
+    ("they shuffle clean and stylized images together, so that an epoch is twice ImageNet; an epoch is so here, too",),
 )

@@ -168,6 +168,15 @@ SWAPPING: Mapping[str, Any] = {
     "biased_swap_weight": 1.0,
     "warmup": 0.2,
 }
+AUGMIX: Mapping[str, Any] = {
+    "jsd": True,
+    "jsd_weight": 12.0,
+    "severity": 1.0,
+    "width": 3,
+    "depth": 0,
+    "alpha": 1.0,
+    "all_ops": False,
+}
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "erm": {},
     "stylized_erm": {},
@@ -231,10 +240,17 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
         "threshold": 0.99,
         "agreement": 3,
     },
+    "augmix": AUGMIX,
+    "deepaug_augmix": AUGMIX,
+    "trivialaugment": {"bins": 31},
+    "random_erasing": {"p": 0.5, "scale": (0.02, 0.33), "ratio": (0.3, 3.3), "value": "mean"},
+    "speckle": {"share": 0.5, "sigmas": (0.15, 0.2, 0.35, 0.45, 0.6)},
+    "style_transfer": {},
 }
 # The same of methods' own settings.
 LATER_OWN: Mapping[str, Mapping[str, Any]] = {
     **{name: {"balance": "none"} for name in ("erm", "stylized_erm", "deepaug_cae", "deepaug_edsr", "deepaug")},
+    "style_transfer": {"balance": "none"},
     "group_dro": {"over": "domain", "adjustment": 0.0},
 }
 # Settings that a method chooses otherwise than the suites, or a suite for a method.

@@ -81,7 +81,7 @@ def test_a_disk_that_fills_up_ends_the_run_in_one_line_and_the_same_command_goes
 def test_a_disk_that_is_full_before_the_run_exists(
     train_flags: list[str], tracking: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refused(path: Path, *_: Any) -> Any:
+    def refused(path: Path, *_: Any, **__: Any) -> Any:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     monkeypatch.setattr(train, "save_examples", refused)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from biasbed import algorithms
-from biasbed.algorithms.draws import HostDraws
+from biasbed.algorithms.draws import HostDraws, uniform
 from biasbed.algorithms.padain import PAdaIN
 from biasbed.config import Optim
 from biasbed.settings import build as build_settings
@@ -70,9 +71,14 @@ def write(name: str) -> None:
 
 
 EVERY_CASE = [pytest.param(name, marks=pytest.mark.slow if is_late(CASES[name].algorithm) else ()) for name in CASES]
+# Every method once; what further settings do, of methods that go their own ways.
+ONCE = [
+    pytest.param(name, marks=pytest.mark.slow if is_late(case.algorithm) and name != case.algorithm else ())
+    for name, case in CASES.items()
+]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ONCE)
 def test_numbers_are_what_they_were(name: str, renew: bool) -> None:
     if renew:
         write(name)
@@ -171,11 +177,31 @@ def biasensemble_threshold(case: Case) -> tuple[float, float]:
     return first, math.nextafter(first, 0)
 
 
+def erasing_p(case: Case) -> tuple[float, float]:
+    """As `padain_p`: the coins are those by which images have something erased."""
+    drawn: list[float] = []
+
+    def spy(size: Any, *given: Any, **named: Any) -> torch.Tensor:
+        found = uniform(size, *given, **named)
+        drawn.extend(found.tolist() if len(size) == 1 else [])
+        return found
+
+    with mock.patch("biasbed.algorithms.random_erasing.uniform", spy):
+        train(case)
+    coin = min(coin for coin in drawn if coin >= case.hparams["p"])
+    return coin, float(np.nextafter(np.float32(coin), np.float32(1)))
+
+
 # Settings that act through whole numbers or draws alone: the largest change (about) that alters none of them, and the
 # smallest that alters one, each as (setting changes nothing, setting is noticed); of a case, where they differ.
 SMALLEST: Mapping[str, Any] = {
     "PAdaIN.p": padain_p,
     "Noise2Net.share": lambda: (5 / 8 - 1e-9, 5 / 8),  # 4 or 5 of 8 images
+    "Speckle.share": lambda: (5 / 8 - 1e-9, 5 / 8),
+    "Speckle.sigmas": lambda: ((0.15, 0.2, 0.35, 0.45, 0.6), (0.15, 0.2, 0.35, 0.45, 0.6 * (1 + 1e-6))),
+    "RandomErasing.p": erasing_p,
+    "RandomErasing.scale": lambda: ((0.02, 0.33029), (0.02, 0.3303)),  # a rectangle of a row or column more
+    "RandomErasing.ratio": lambda: ((0.3, 3.3119), (0.3, 3.3121)),
     "InfoDrop.drop_rate": lambda: (121.99 / 81, 122 / 81),  # 121 or 122 draws of 81 positions
     "InfoDrop.finetune_from": lambda: (0.9167, 0.9166),  # 5.5 of 6 steps
     "Debiased.milestones": lambda: ((math.nextafter(1 / 3, 1),), (1 / 3,)),  # the second of three epochs
@@ -197,9 +223,12 @@ SMALLEST: Mapping[str, Any] = {
 }
 # Settings that say what is read, and for how long, which a trace of steps on one batch does not see; and their tests.
 READ = "tests/algorithms/test_debiasing_groups.py"
+VIEWS = "tests/algorithms/test_augmented.py"
 ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("ERM.balance", "JTT.identification", "JTT.upweight"), READ),
     "SoftCon.ratio": "tests/algorithms/test_debiasing_coupled.py",
+    **{f"AugMix.{name}": VIEWS for name in ("severity", "width", "depth", "alpha", "all_ops")},
+    "TrivialAugment.bins": VIEWS,
 }
 OPTIMIZERS: Mapping[str, set[str]] = {
     "sgd": {"momentum", "nesterov"},
@@ -227,6 +256,8 @@ def acting(case: Case) -> dict[str, Any]:
     own = common | OPTIMIZERS[case.optim.name] | SCHEDULES[case.optim.schedule]
     own |= {"restarts"} if case.optim.restarts else set()
     optim = {name: value for name, value in flatten(case.optim).items() if name in own}
+    idle |= {"scale", "ratio"} if hparams.get("value") == "random" else set()  # of other rectangles
+    idle |= {"jsd_weight"} if hparams.get("jsd") is False else set()
     idle |= {"adjustment"} if hparams.get("over") == "domain" else {"mean_over_domains", "over"}
     idle |= {name for name in hparams if key(case, f"hparams.{name}") in ELSEWHERE}
     own_ones = {name: value for name, value in hparams.items() if name not in idle and value is not None}
@@ -251,7 +282,7 @@ def slightly_other(value: Any, bound: float | None) -> Any:
         return value * (1 + 1e-6)
     words = {"sgd": "adam", "adam": "adamw", "adamw": "adam", "cosine": "step", "split": "ring", "ring": "split"}
     words |= {"simple_conv_1x1": "simple_conv", "domain": "group", "alignment": "bias"}
-    words |= {"lff": "disent", "disent": "lff"}
+    words |= {"lff": "disent", "disent": "lff", "mean": "random", "random": "mean"}
     return words.get(value, "cosine")
 
 
@@ -273,7 +304,7 @@ def pairs() -> list[Any]:
     for name, case in CASES.items():
         for setting in acting(case):
             own = key(case, setting)
-            early = own not in seen and (name == next(iter(CASES)) or own in SMALLEST)
+            early = own not in seen and not is_late(case.algorithm) and (name == next(iter(CASES)) or own in SMALLEST)
             found.append(pytest.param(name, setting, marks=() if early else pytest.mark.slow))
             seen.add(own)
     return found

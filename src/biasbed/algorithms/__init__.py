@@ -43,6 +43,12 @@ REGISTRY = Registry(
         "lff": "biasbed.algorithms.lff:LfF",
         "disent": "biasbed.algorithms.disent:DisEnt",
         "biasensemble": "biasbed.algorithms.biasensemble:BiasEnsemble",
+        "augmix": "biasbed.algorithms.augmix:AugMix",
+        "deepaug_augmix": "biasbed.algorithms.other_data:DeepAugAugMix",
+        "trivialaugment": "biasbed.algorithms.trivialaugment:TrivialAugment",
+        "random_erasing": "biasbed.algorithms.random_erasing:RandomErasing",
+        "speckle": "biasbed.algorithms.speckle:Speckle",
+        "style_transfer": "biasbed.algorithms.other_data:CleanAndStylized",
     },
     base="biasbed.algorithms.base:Algorithm",
 )

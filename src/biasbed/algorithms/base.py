@@ -127,6 +127,8 @@ class Algorithm(nn.Module):
     at_least: ClassVar[int] = 2  # images that a process needs in each part of a step
     defaults: ClassVar[Mapping[str, Any]] = {}  # config keys this method sets otherwise than the suite
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # preset=<name>: config keys
+    # Conditions of tests that training resembles, and the switch in `HParams` by which it does; empty: always.
+    overlaps: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, hparams: Any, setup: Setup) -> None:
         super().__init__()

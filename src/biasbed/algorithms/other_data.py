@@ -1,4 +1,4 @@
-"""Methods that are plain training on other images: nothing changes but `training_data`.
+"""Methods that are another one on other images: nothing changes but `training_data`.
 
 Validation and the choice of the best epoch stay those of the suite, on images as they are: BiasBed's code chooses the
 epoch of its Stylized ERM on stylized images, and so by another measure than every other method's.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from biasbed.algorithms.augmix import AugMix
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.noise2net import Noise2Net
 from biasbed.algorithms.presets import (
@@ -22,6 +23,21 @@ from biasbed.algorithms.presets import (
     epochs,
 )
 
+# Of both models of Geirhos et al., but for its length: appendix A.5, and the page of their released models.
+GEIRHOS: Mapping[str, Any] = {
+    "backbone": "resnet50",
+    "init": IMAGENET_WEIGHTS,
+    **IMAGENET_CROPS,
+    "batch_size": 256,
+    **SGD,
+    "optim.lr": 0.1,
+    "optim.lr_batch": 256,
+    "optim.weight_decay": 1e-4,
+    **STEPS,
+    "optim.milestones": (1 / 3, 2 / 3),
+    "precision": "fp32",
+}
+
 
 class StylizedERM(ERM):
     """ERM on stylized images alone (Geirhos et al., ICLR 2019, table 1: "SIN")."""
@@ -30,22 +46,19 @@ class StylizedERM(ERM):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": BIASBED_PAPER,
         "biasbed_code": BIASBED_CODE,
-        # Their model A: Geirhos et al., appendix A.5, and the page of their released models.
-        "geirhos_a": {
-            "backbone": "resnet50",
-            "init": IMAGENET_WEIGHTS,
-            **IMAGENET_CROPS,
-            **epochs(60),
-            "batch_size": 256,
-            **SGD,
-            "optim.lr": 0.1,
-            "optim.lr_batch": 256,
-            "optim.weight_decay": 1e-4,
-            **STEPS,
-            "optim.milestones": (1 / 3, 2 / 3),
-            "precision": "fp32",
-        },
+        "geirhos_a": {**GEIRHOS, **epochs(60)},
     }
+
+
+class CleanAndStylized(ERM):
+    """ERM, half of each batch being stylized images (Geirhos et al., ICLR 2019, table 2: "SIN+IN").
+
+    This is "+ Style Transfer" of Hendrycks et al., ICCV 2021. Clean and stylized images are drawn apart.
+    """
+
+    training_data: ClassVar[Mapping[str, float]] = {"train": 0.5, "stylized": 0.5}
+    # An epoch is a pass over the clean images, and so over as many images as one of theirs.
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"geirhos_b": {**GEIRHOS, **epochs(45)}}
 
 
 # Of one kind of copies, which BiasBed has, too; its code knows no mixture of both.
@@ -85,3 +98,15 @@ class DeepAugAll(Noise2Net):
     """DeepAugment with Noise2Net on top: half of each mixed batch passes through a random network as well."""
 
     training_data: ClassVar[Mapping[str, float]] = CLEAN_CAE_EDSR
+
+
+class DeepAugAugMix(AugMix):
+    """AugMix on images and both kinds of distorted copies, a third each: "DeepAugment + AugMix".
+
+    Hendrycks et al. (ICCV 2021) print results of it; no program for it was ever published, and their text gives no
+    recipe. Ours takes the images of their DeepAugment as what AugMix takes images: the "clean" view of a distorted copy
+    is that copy, its mixtures are made of it, and the cross-entropy is that of all three kinds.
+    """
+
+    training_data: ClassVar[Mapping[str, float]] = CLEAN_CAE_EDSR
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}

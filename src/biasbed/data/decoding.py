@@ -58,6 +58,13 @@ def open_file(path: Path) -> Picture:
     return _with_pillow(path, content)
 
 
+def as_pillow_decodes(picture: Picture) -> Tensor:
+    """All pixels of a picture [C,H,W], of a JPEG file as Pillow's decoder gives them: released sets were made so."""
+    if isinstance(picture, JpegFile):
+        return _with_pillow(picture.path, picture.content).pixels()
+    return picture.pixels()
+
+
 @dataclass(frozen=True, eq=False)
 class JpegFile:
     """A JPEG file whose header has been read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,28 +10,53 @@ import torch
 from torch import Tensor
 from torchvision.utils import save_image
 
-from biasbed.data.source import Source
+from biasbed.data.source import Picture, Source
 from biasbed.data.transforms import Transform, keyed_randomness
 from biasbed.errors import CorruptImage
 
 
-def save_examples(path: Path, source: Source, transform: Transform, count: int = 24, columns: int = 8) -> None:
-    """A PNG of images spread evenly over the source, as they look after the transform."""
-    rows = np.unique(np.linspace(0, len(source) - 1, count).round().astype(int))
+def save_examples(
+    path: Path,
+    source: Source,
+    transform: Transform,
+    count: int = 24,
+    columns: int = 8,
+    views: Sequence[Callable[[Tensor], Tensor]] = (),
+    shared: bool = False,
+) -> None:
+    """A PNG of `count` tiles: images spread evenly over the source, as they look after the transform.
+
+    views: the copies of each image, which stand beside each other; shared: made of one crop (`streams.Stream`).
+    """
+    each = max(1, len(views))
+    rows = np.unique(np.linspace(0, len(source) - 1, max(1, count // each)).round().astype(int))
     images = []
     for row in rows:
         try:
             with keyed_randomness(int(row)):
-                images.append(_as_rgb(transform(source.open(int(row))).float() / 255))
+                images += [_as_rgb(image) for image in _copies(source.open(int(row)), transform, views, shared)]
         except CorruptImage:  # reported when it is trained or tested on
             continue
     if images:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_image(torch.stack(images), path, nrow=columns, padding=2, pad_value=1.0)
+        save_image(torch.stack(images), path, nrow=max(1, columns // each) * each, padding=2, pad_value=1.0)
+
+
+def _copies(
+    picture: Picture, transform: Transform, views: Sequence[Callable[[Tensor], Tensor]], shared: bool
+) -> list[Tensor]:
+    """What training reads of a picture: its views, or the only image."""
+    image = transform(picture)
+    crops = [image if shared or number == 0 else transform(picture) for number in range(len(views))]
+    return [change(crop) for change, crop in zip(views, crops, strict=True)] or [image]
 
 
 def _as_rgb(image: Tensor) -> Tensor:
-    """[C,H,W] -> [3,H,W]: one channel is grey, two are red and green, of more than three the first are shown."""
+    """Bytes, or floats in [0,1], as floats [3,H,W].
+
+    One channel is grey, two are red and green, of more than three the first are shown.
+    """
+    image = image if image.is_floating_point() else image.float() / 255
     channels = len(image)
     if channels == 1:
         return image.expand(3, -1, -1)

@@ -14,7 +14,12 @@ from biasbed.settings import build, setting
 
 REGISTRY = Registry(
     "view",
-    {"plain": "biasbed.data.views:Plain", "jitter": "biasbed.data.views:Jitter"},
+    {
+        "plain": "biasbed.data.views:Plain",
+        "jitter": "biasbed.data.views:Jitter",
+        "augmix": "biasbed.data.augmix:MixedChains",
+        "trivialaugment": "biasbed.data.views:RandomOperation",
+    },
     base="biasbed.data.views:ViewTransform",
     kind="view",
 )
@@ -72,6 +77,26 @@ class Jitter(ViewTransform):
                 v2.RandomGrayscale(s.grey),
             ]
         )
+
+    def __call__(self, image: Tensor) -> Tensor:
+        changed: Tensor = self.change(image)
+        return changed
+
+
+class RandomOperation(ViewTransform):
+    """One operation at one strength, both drawn uniformly (Müller and Hutter, ICCV 2021; torchvision's "wide")."""
+
+    channels = (1, 3)
+
+    @dataclass(frozen=True)
+    class Settings(ViewTransform.Settings):
+        """What it is told."""
+
+        bins: int = setting(31, "strengths of each operation", ge=2)
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.change = v2.TrivialAugmentWide(num_magnitude_bins=settings.bins)
 
     def __call__(self, image: Tensor) -> Tensor:
         changed: Tensor = self.change(image)

@@ -112,6 +112,7 @@ class BarSplit(Bar):
     """
 
     name = "bar_ac"
+    tested_by_severity = True
     defaults: ClassVar[Mapping[str, Any]] = {"data.severity": SEVERITY}
     counts: ClassVar[Mapping[float, Counts]] = {1: Counts(13, 6, 280), 5: Counts(76, 7, 280), 20: Counts(370, 41, 198)}
     validating = 168  # aligned

@@ -104,12 +104,14 @@ class BiasedData:
     """A data set with a bias, as a suite opens it; one that is in files is an `OnDisk` besides.
 
     defaults: settings that go with its images, by dotted name. bias_type: what kind of thing its bias is.
-    is_coloured: whether its images are given their colours here, with noise.
+    is_coloured: whether its images are given their colours here, with noise. tested_by_severity: whether the severity
+    says how many images are left to test on.
     """
 
     name: str
     bias_type: str
     is_coloured: ClassVar[bool] = False
+    tested_by_severity: ClassVar[bool] = False
     defaults: ClassVar[Mapping[str, Any]] = {}
 
     def parts(self, data_dir: Path, wanted: Wanted) -> Division:

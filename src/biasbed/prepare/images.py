@@ -55,24 +55,43 @@ class PooledOptions(PrepareOptions):
 
 
 class Work(Protocol):
-    """Images to be made, each of which is a file; it is pickled and sent to each process."""
+    """Images to be made, of each of which there is one file or several; it is pickled and sent to each process."""
 
     @property
     def names(self) -> Sequence[str]:
         """What the images are called, whichever of them are there already."""
 
-    def path(self, row: int) -> Path:
-        """The file of one, whose end says its format."""
+    def is_there(self, row: int) -> bool:
+        """Whether all files of one are there."""
 
-    def maker(self) -> Callable[[int], Tensor]:
-        """What makes the image of a row, [3,H,W] in [0,1] or uint8; CorruptImage where what it needs can't be read.
+    def maker(self) -> Callable[[int], None]:
+        """What writes the files of a row that are not there; CorruptImage where what it needs can't be read.
 
-        It is asked for once in each process, and makes rows in any order.
+        It is asked for once in each process, and makes rows in any order. Each file is written whole or not at all.
         """
 
 
+class SingleFiles:
+    """Work of one file an image."""
+
+    def path(self, row: int) -> Path:
+        """The file of one, whose end says its format."""
+        raise NotImplementedError
+
+    def pixels(self) -> Callable[[int], Tensor]:
+        """What makes the image of a row, [3,H,W] in [0,1] or uint8; asked for as `Work.maker` is."""
+        raise NotImplementedError
+
+    def is_there(self, row: int) -> bool:
+        return self.path(row).exists()
+
+    def maker(self) -> Callable[[int], None]:
+        make = self.pixels()
+        return lambda row: write(self.path(row), make(row))
+
+
 @dataclass(frozen=True)
-class Copies:
+class Copies(SingleFiles):
     """A copy of every image of a source, distorted."""
 
     source: Source
@@ -90,14 +109,14 @@ class Copies:
     def path(self, row: int) -> Path:
         return self.folder / f"{self.source.ids[row]}.{self.format}"
 
-    def maker(self) -> Callable[[int], Tensor]:
+    def pixels(self) -> Callable[[int], Tensor]:
         return _Distorted(self)
 
 
 def missing(work: Work, skipped: Sequence[str]) -> bool:
     """Whether an image is not there, of those that could be made."""
     known = set(skipped)
-    return any(name not in known and not work.path(row).exists() for row, name in enumerate(work.names))
+    return any(name not in known and not work.is_there(row) for row, name in enumerate(work.names))
 
 
 def complete(work: Work, manifest: ImagesManifest, folder: Path, processes: int, may_skip: bool) -> ImagesManifest:
@@ -229,11 +248,10 @@ class _Worker:
         """What was wrong with the images that can't be made, by name."""
         problems = {}
         for row in rows:
-            path = self.work.path(row)
-            if path.exists():
+            if self.work.is_there(row):
                 continue
             try:
-                write(path, self.make(row))
+                self.make(row)
             except CorruptImage as error:
                 problems[self.work.names[row]] = str(error)
         return problems

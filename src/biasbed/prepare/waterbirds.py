@@ -24,7 +24,7 @@ from biasbed.datasets.tables import refuse_missing
 from biasbed.datasets.waterbirds import SEVERITY, ComposedWaterbirds, composition
 from biasbed.errors import CorruptImage, UsageError
 from biasbed.prepare.birds import CLASSES, CUB, Composed, Places, located, planned
-from biasbed.prepare.images import PooledOptions, complete, missing, same_settings
+from biasbed.prepare.images import PooledOptions, SingleFiles, complete, missing, same_settings
 from biasbed.prepare.maker import Maker, WrittenOptions, failures
 from biasbed.settings import setting
 from biasbed.suites.debiasing import DebiasingSettings
@@ -44,7 +44,7 @@ class WaterbirdsOptions(PooledOptions, WrittenOptions):
 
 
 @dataclass(frozen=True)
-class Composition:
+class Composition(SingleFiles):
     """The images that are to be made of one severity and seed."""
 
     rows: Sequence[Composed]
@@ -61,7 +61,7 @@ class Composition:
     def path(self, row: int) -> Path:
         return self.folder / PurePosixPath(self.rows[row].bird.image).with_suffix(f".{self.format}")
 
-    def maker(self) -> Callable[[int], Tensor]:
+    def pixels(self) -> Callable[[int], Tensor]:
         return self.compose
 
     def compose(self, row: int) -> Tensor:

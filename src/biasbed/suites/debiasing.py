@@ -158,6 +158,7 @@ class Debiasing(Suite[DebiasingSettings]):
             measures=MEASURES if is_labelled else (*MULTI_CLASS.measures, "worst_class_accuracy"),
             preprocessing=f"resized to {self.config.image_size} x {self.config.image_size}, bilinear",
             block=self.data_set.name,
+            by_cell=self.data_set.tested_by_severity,
         )
 
 

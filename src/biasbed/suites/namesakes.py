@@ -42,11 +42,14 @@ def namesakes(tests: Iterable[TestedOn]) -> tuple[str, TestedOn, TestedOn] | Non
 def _data_sets(protocol: record.Protocol) -> dict[str, list[Any]]:
     """Data set -> what is tested of it, and derived; a set that is no part of one is one by itself.
 
-    How images are brought to a model's size is the model's own affair.
+    How images are brought to a model's size is the model's own affair, and how many they are may be the cell's.
     """
     found: dict[str, list[Any]] = {}
     for entry in protocol.sets:
-        found.setdefault(entry.block or entry.name, []).append(dataclasses.replace(entry, preprocessing=""))
+        data = dataclasses.replace(entry, preprocessing="")
+        if data.by_cell:
+            data = dataclasses.replace(data, images=0, groups=dict.fromkeys(data.groups, 0))
+        found.setdefault(entry.block or entry.name, []).append(data)
     for derived in protocol.derived:
         if derived.block and derived.phase == "test":
             found.setdefault(derived.block, []).append(derived)

@@ -36,6 +36,7 @@ class EvaluationSet:
     cadence: int | Literal["end"] = 1  # tested at every so many-th evaluation, or on best and last weights
     counts: bool = True  # whether it is a column of tables; else selection rules alone look at it
     aliases: tuple[str, ...] = ()  # other names of its domain, or if it has none, of it
+    by_cell: bool = False  # how many images it has hangs on what is trained on, as on a severity
 
     @property
     def labels(self) -> dict[str, str]:
@@ -78,6 +79,7 @@ class EvaluationSet:
             roles={name: role for name, role in source.roles.items() if name in groups},
             aliases=self.aliases,
             counts=self.counts,
+            by_cell=self.by_cell,
             labels=dict(zip(self.labels, (source.y > 0).sum(axis=0).tolist(), strict=True)) if self.labels else {},
         )
 

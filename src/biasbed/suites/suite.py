@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from biasbed.data.source import Source
     from biasbed.data.streams import Stream
     from biasbed.data.transforms import Transform
+    from biasbed.data.views import ViewTransform
     from biasbed.datasets.base import OnDisk
     from biasbed.suites.sets import EvaluationSet
     from biasbed.tasks import Task
@@ -279,6 +280,14 @@ class OpenSuite:
         """The file of a prepared network; UsageError with the command that prepares it."""
         return self.store.existing_network(self.material(), kind)
 
+    def views(self, request: StreamRequest, source: Source) -> tuple[ViewTransform, ...]:
+        """What makes the copies of a source's images that are asked for; none where these are as they are."""
+        from biasbed.data import views
+
+        if [view.name for view in request.views] == ["plain"]:
+            return ()
+        return tuple(views.make(view.name, view.settings, source.channels) for view in request.views)
+
     def stream(
         self,
         request: StreamRequest,
@@ -293,7 +302,7 @@ class OpenSuite:
         domains come one after the other. table: the values that a table of the method has for a source's images; None
         before there are any.
         """
-        from biasbed.data import streams, transforms, views
+        from biasbed.data import streams, transforms
 
         asked = request if self.usual is None else request.over(self.usual)
         transform = self.train_transform if not request.clean else (*self.validation, *self.sets)[0].transform
@@ -312,11 +321,10 @@ class OpenSuite:
             images = len(parts[0])
             parts = list(streams.per_domain(parts[0]))
             size *= len(parts)
-        plain, channels = [view.name for view in request.views] == ["plain"], parts[0].source.channels
         return streams.Stream(
             tuple(parts),
             size,
-            () if plain else tuple(views.make(view.name, view.settings, channels) for view in request.views),
+            self.views(request, parts[0].source),
             shared=request.shared,
             images=images,
             apart=bool(asked.per_domain) and apart,

@@ -32,6 +32,7 @@ class Job:
     config: Config
     suite: OpenSuite
     training_data: Mapping[str, float]
+    read: Mapping[str, StreamRequest]  # how each of them is, by the first stream that does
     protocol: record.Protocol
     fingerprint: str  # of all images that the run sees
     config_hash: str
@@ -122,7 +123,8 @@ def plan(config: Config) -> Job:
     requests = algorithm.streams(getattr(config, "hparams", None))
     if config.nproc != "auto":  # else each process checks it, where their number is known
         refuse_parts(config, suite, requests, int(config.nproc))
-    training_data = suite.training_data(_named_data(requests, algorithm))
+    read = _read(requests, algorithm)
+    training_data = suite.training_data({data: r.shares(algorithm.training_data)[data] for data, r in read.items()})
     _refuse_channels(config, suite, training_data)
     provides = suite.provides(training_data)
     needs = _needs(config, algorithm, provides, suite.train_name)
@@ -133,6 +135,7 @@ def plan(config: Config) -> Job:
         config=config,
         suite=suite,
         training_data=training_data,
+        read=dict(zip(training_data, read.values(), strict=True)),
         protocol=protocol,
         fingerprint=fingerprint,
         config_hash=key,
@@ -161,12 +164,12 @@ def refuse_parts(config: Config, suite: OpenSuite, requests: Mapping[str, Stream
             )
 
 
-def _named_data(streams: Mapping[str, StreamRequest], algorithm: type[Algorithm]) -> dict[str, float]:
-    """The data sets that the method's streams read, the main one's first, each with its share of its batches."""
-    found: dict[str, float] = {}
+def _read(streams: Mapping[str, StreamRequest], algorithm: type[Algorithm]) -> dict[str, StreamRequest]:
+    """The data sets that the method's streams read, the main one's first, each with the first stream that does."""
+    found: dict[str, StreamRequest] = {}
     for name in sorted(streams, key=lambda name: name != MAIN):
-        for data, share in streams[name].shares(algorithm.training_data).items():
-            found.setdefault(data, share)
+        for data in streams[name].shares(algorithm.training_data):
+            found.setdefault(data, streams[name])
     return found
 
 

@@ -115,10 +115,10 @@ def _open_run(
     if not (path / record.PICTURES_FOLDER).exists():
         for entry in job.suite.tested:
             save_examples(path / record.PICTURES_FOLDER / f"{entry.name}.png", entry.source, entry.transform)
-        for name in job.training_data:
+        for name, request in job.read.items():
             source = job.suite.source(name)
-            picture = path / record.PICTURES_FOLDER / f"training_{name}.png"
-            save_examples(picture, source, job.suite.train_transform)
+            picture, views = path / record.PICTURES_FOLDER / f"training_{name}.png", job.suite.views(request, source)
+            save_examples(picture, source, job.suite.train_transform, views=views, shared=request.shared)
     tracker.restore(state["history"] if state is not None else [])
     experiment = f"biasbed-{job.suite.name}" if config.experiment == "auto" else config.experiment
     contexts = [("training", name) for name in job.training_data]

@@ -1,0 +1,103 @@
+"""Random Erasing (Zhong, Zheng, Kang, Li and Yang, AAAI 2020), with torchvision's ranges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from biasbed.algorithms.base import Setup
+from biasbed.algorithms.draws import Drawn, normal, uniform, with_draws
+from biasbed.algorithms.erm import ERM
+from biasbed.networks import surgery
+from biasbed.settings import setting
+
+TRIES = 10  # for a rectangle that fits (torchvision)
+
+
+def rectangles(drawn: Tensor, size: tuple[int, int], scale: tuple[float, float], ratio: tuple[float, float]) -> Tensor:
+    """(top, left, height, width) [N,4] of each image's rectangle, its first one that fits; zeros where none does.
+
+    drawn [N,T,4]: numbers in [0,1) for the area, the aspect, top and left of each try; size: (H, W) of the images;
+    scale: of areas, uniform, as parts of the image's; ratio: of height to width, uniform in its logarithm.
+    """
+    area = math.prod(size) * (scale[0] + (scale[1] - scale[0]) * drawn[..., 0])
+    low, high = map(math.log, ratio)
+    aspect = (low + (high - low) * drawn[..., 1]).exp()
+    height, width = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
+    top = (drawn[..., 2] * (size[0] - height + 1)).floor()
+    left = (drawn[..., 3] * (size[1] - width + 1)).floor()
+    fits = (height < size[0]) & (width < size[1])
+    first = fits.int().argmax(dim=1)[:, None, None].expand(-1, 1, 4)
+    chosen = torch.stack([top, left, height, width], dim=-1).gather(1, first)[:, 0]
+    return torch.where(fits.any(dim=1)[:, None], chosen, 0)
+
+
+def inside(boxes: Tensor, size: tuple[int, int]) -> Tensor:
+    """Which pixels [N,1,H,W] lie in the rectangles [N,4]."""
+    top, left, height, width = boxes[:, :, None].unbind(1)
+    rows, columns = (torch.arange(side, device=boxes.device)[None] for side in size)
+    down = (rows >= top) & (rows < top + height)
+    across = (columns >= left) & (columns < left + width)
+    return (down[:, :, None] & across[:, None, :])[:, None]
+
+
+class Erasure(Drawn):
+    """Writes values over part of each image. Its draw: (which pixels [N,1,H,W], their values)."""
+
+    draw: tuple[Tensor, Tensor] | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x if self.draw is None else torch.where(self.draw[0], self.draw[1].to(x.dtype), x)
+
+
+class RandomErasing(ERM):
+    """ERM on images of which now and then a rectangle is erased, after they have been normalised."""
+
+    @dataclass(frozen=True)
+    class HParams:
+        p: float = setting(0.5, "probability of a rectangle in an image (torchvision; paper)", ge=0, le=1)
+        scale: tuple[float, float] = setting(
+            (0.02, 0.33), "least and largest part of the image (torchvision; paper: 0.02 to 0.4)"
+        )
+        ratio: tuple[float, float] = setting(
+            (0.3, 3.3), "least and largest height by width (torchvision; paper: 0.3 to 1 / 0.3)"
+        )
+        value: Literal["mean", "random"] = setting(
+            "mean", "mean: the colour that is 0 once normalised (torchvision); random: a normal draw per value"
+        )
+
+        def __post_init__(self) -> None:
+            if not 0 < self.scale[0] <= self.scale[1] <= 1:
+                raise ValueError("hparams.scale: the least part, then the largest, above 0 and at most 1")
+            if not 0 < self.ratio[0] <= self.ratio[1]:
+                raise ValueError("hparams.ratio: the least, then the largest, above 0")
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    hparams: HParams
+
+    def __init__(self, hparams: HParams, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self.erasure = Erasure()
+        surgery.insert_after(self.network.get_submodule("normalise"), self.erasure)
+
+    def logits(self, x: Tensor) -> Tensor:
+        with with_draws([self.erasure], [self._draw(x)]):
+            return super().logits(x)
+
+    def _draw(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Rectangles of images [N,C,H,W], and what is written there."""
+        if not self.training:
+            return None
+        generator, dtype, size = self.group.generator, x.dtype, (x.shape[2], x.shape[3])
+        is_erased = uniform((len(x),), 0, 1, generator, dtype) < self.hparams.p
+        drawn = uniform((len(x), TRIES, 4), 0, 1, generator, dtype)
+        boxes = rectangles(drawn, size, self.hparams.scale, self.hparams.ratio) * is_erased[:, None]
+        if self.hparams.value == "mean":
+            return inside(boxes, size), torch.zeros((), dtype=dtype, device=x.device)
+        return inside(boxes, size), normal(x.shape, generator, dtype)

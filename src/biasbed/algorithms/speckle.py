@@ -1,0 +1,81 @@
+"""Training with speckle noise (Rusak et al., *A Simple Way to Make Neural Networks Robust Against Diverse Image
+Corruptions*, ECCV 2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from biasbed.algorithms.draws import normal
+from biasbed.algorithms.erm import ERM
+from biasbed.algorithms.presets import IMAGENET_WEIGHTS, SGD, STEPS, epochs
+from biasbed.algorithms.recipes import OPEN
+from biasbed.settings import setting
+
+NOISES = ("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise")
+
+
+def speckled(x: Tensor, sigma: Tensor, noise: Tensor) -> Tensor:
+    """Images [N,C,H,W] in [0,1] with noise in proportion to their values: x + x sigma n, clamped to [0,1].
+
+    sigma: strengths, [N,1,1,1] of images; noise: n, shaped as x.
+    """
+    return (x + x * sigma * noise).clamp(0, 1)
+
+
+class Speckle(ERM):
+    """ERM, with speckle noise on part of each batch.
+
+    The first floor(share * B) of a process's B images, which are any, as batches are shuffled; each has a strength of
+    its own, drawn from a few.
+    """
+
+    @dataclass(frozen=True)
+    class HParams:
+        share: float = setting(0.5, "part of a batch that has noise (authors)", gt=0, le=1)
+        sigmas: tuple[float, ...] = setting(
+            (0.15, 0.2, 0.35, 0.45, 0.6), "strengths, of which each image has one, all as likely (authors)"
+        )
+
+        def __post_init__(self) -> None:
+            if not self.sigmas or min(self.sigmas) <= 0:
+                raise ValueError("hparams.sigmas: one strength or more, all above 0")
+
+    overlaps: ClassVar[Mapping[str, str]] = dict.fromkeys(NOISES, "")
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "authors": {
+            "backbone": "resnet50",
+            "init": IMAGENET_WEIGHTS,
+            "image_size": OPEN,
+            "augment": OPEN,
+            **epochs(120),
+            "batch_size": 70,
+            **SGD,
+            "optim.lr": 1e-3,
+            "optim.lr_batch": None,
+            "optim.weight_decay": OPEN,
+            **STEPS,
+            "optim.milestones": (0.5,),
+            "precision": OPEN,
+            "hparams.share": 0.5,
+            "hparams.sigmas": (0.15, 0.2, 0.35, 0.45, 0.6),
+        }
+    }
+
+    hparams: HParams
+
+    def logits(self, x: Tensor) -> Tensor:
+        count = int(self.hparams.share * len(x) + 1e-9)
+        return super().logits(torch.cat([self._noisy(x[:count]), x[count:]]) if count else x)
+
+    def _noisy(self, x: Tensor) -> Tensor:
+        """Images with noise of strengths that are drawn."""
+        generator, dtype = self.group.generator, x.dtype
+        strengths = torch.tensor(self.hparams.sigmas, dtype=dtype).to(x.device, non_blocking=True)
+        drawn = torch.randint(len(strengths), (len(x), 1, 1, 1), generator=generator, device=x.device)
+        return speckled(x, strengths[drawn], normal(x.shape, generator, dtype))

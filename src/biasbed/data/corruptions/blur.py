@@ -1,0 +1,205 @@
+"""Blur: defocus, glass, motion, zoom, and Gaussian of the extra four (Hendrycks & Dietterich 2019, appendix A)."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+from scipy import fft, ndimage, sparse
+
+from biasbed.data.corruptions.corruption import (
+    Constants,
+    Corruption,
+    Rng,
+    Sides,
+    integers,
+    levels,
+    unit,
+    whole_levels,
+)
+
+GROUP = "blur"
+
+
+def smoothed(values: np.ndarray, sigma: float) -> np.ndarray:
+    """Gaussian filter over the first two axes, cut off at 4 sigma, the border's values repeated beyond it."""
+    return ndimage.gaussian_filter(values, sigma, mode="nearest", truncate=4, axes=(0, 1))
+
+
+def gaussian_blur(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
+    (sigma,) = parameters
+    return levels(smoothed(unit(image), sigma))
+
+
+# --- defocus ----------------------------------------------------------------------------------------------------------
+
+
+def defocus_blur(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
+    """A disk with soft edges: what is out of focus."""
+    radius, sigma = parameters
+    kernel = disk(radius, sigma)
+    reach = len(kernel) // 2
+    # in frequencies, since a direct sum has 289 or 441 terms; kernels are symmetric, so that nothing is turned round
+    padded = np.pad(unit(image), ((reach, reach), (reach, reach), (0, 0)), mode="reflect")
+    height, width, _ = padded.shape
+    size = (fft.next_fast_len(height, real=True), fft.next_fast_len(width, real=True))
+    planes = np.ascontiguousarray(padded.transpose(2, 0, 1))
+    spread = fft.irfft2(fft.rfft2(planes, size) * _spectrum(radius, sigma, size), size)
+    return levels(spread[:, 2 * reach : height, 2 * reach : width].transpose(1, 2, 0))
+
+
+@cache
+def disk(radius: int, sigma: float) -> np.ndarray:
+    """Float32 kernel: a disk that sums to 1, then smoothed by a few taps of a Gaussian, mirrored at its border."""
+    reach, taps = (8, 3) if radius <= 8 else (radius, 5)
+    y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
+    inside = (x * x + y * y <= radius * radius).astype(np.float32)
+    inside /= inside.sum()
+    weights = np.exp(-((np.arange(taps) - taps // 2) ** 2) / (2 * sigma * sigma))
+    weights = (weights / weights.sum()).astype(np.float32)
+    return ndimage.correlate1d(ndimage.correlate1d(inside, weights, 1, mode="mirror"), weights, 0, mode="mirror")
+
+
+@cache
+def _spectrum(radius: int, sigma: float, size: Sides) -> np.ndarray:
+    return fft.rfft2(disk(radius, sigma).astype(np.float64), size)
+
+
+# --- glass ------------------------------------------------------------------------------------------------------------
+
+
+def glass_draws(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
+    """[passes, (H-2d)(W-2d), 2] offsets (along x, along y), each of -d .. d-1, in the order in which pixels are met."""
+    _, reach, passes = parameters
+    count = (shape[0] - 2 * reach) * (shape[1] - 2 * reach)
+    return np.stack([integers(rng, -reach, reach, (count, 2)) for _ in range(passes)])
+
+
+def glass_blur(image: np.ndarray, offsets: np.ndarray, parameters: Constants) -> np.ndarray:
+    """Blurred, pixels shuffled among neighbours, blurred again."""
+    sigma, reach, _ = parameters
+    blurred = whole_levels(smoothed(unit(image), sigma) * 255)
+    height, width, _ = image.shape
+    taken = np.arange(height * width)
+    for drawn in offsets:
+        taken = taken[shuffled((height, width), reach, drawn)]
+    return levels(smoothed(unit(blurred.reshape(-1, 3)[taken].reshape(image.shape)), sigma))
+
+
+def shuffled(shape: Sides, reach: int, offsets: np.ndarray) -> np.ndarray:
+    """From which pixel [H*W] one pass of shuffling takes each, where pixels are overwritten one after the other.
+
+    From the bottom right to the top left each pixel is overwritten by what then stands at its offset: the reference
+    means to swap the two, and loses one. So its value is the old one of its source, or, where the source was met
+    before it, the source's new value, which is again another's: chains, followed by doubling.
+    """
+    height, width = shape
+    rows, columns = np.arange(height - reach, reach, -1), np.arange(width - reach, reach, -1)
+    targets = (rows[:, None] * width + columns).ravel()
+    sources = targets + offsets[:, 1] * width + offsets[:, 0]
+    old = np.arange(height * width)
+    old[targets] = sources
+    is_met = np.zeros(height * width, dtype=bool)
+    is_met[targets] = True
+    chained = is_met[sources] & (sources > targets)
+    follows = np.arange(height * width)
+    longer = targets[chained]
+    follows[longer] = sources[chained]
+    while longer.size:
+        near = follows[longer]
+        far = follows[near]
+        longer, far = longer[far != near], far[far != near]
+        follows[longer] = far
+    return old[follows]
+
+
+# --- motion -----------------------------------------------------------------------------------------------------------
+
+
+def angle(rng: Rng, shape: Sides, parameters: Constants) -> float:
+    """Degrees."""
+    return float(rng.uniform(-45, 45))
+
+
+def motion_blur(image: np.ndarray, degrees: float, parameters: Constants) -> np.ndarray:
+    radius, sigma = parameters
+    return moved(image, radius, sigma, degrees)
+
+
+def moved(image: np.ndarray, radius: int, sigma: float, degrees: float) -> np.ndarray:
+    """ImageMagick's motion blur of uint8 [H,W,...] in 16 bits: each pixel smeared to one side, fading.
+
+    Rounded at 16 bits, then cut to 8.
+    """
+    height, width = image.shape[:2]
+    weights, right, down = _taps(radius, sigma, degrees)
+    beyond = [(max(0, -down.min()), max(0, down.max())), (max(0, -right.min()), max(0, right.max()))]
+    padded = np.pad(image, beyond + [(0, 0)] * (image.ndim - 2), mode="edge").astype(np.float64)
+    total, part = np.zeros(image.shape), np.empty(image.shape)
+    for weight, x, y in zip(weights, right + beyond[1][0], down + beyond[0][0], strict=True):
+        np.multiply(padded[y : y + height, x : x + width], weight, out=part)
+        total += part
+    return (np.floor(total * 257 + 0.5) / 257).astype(np.uint8)
+
+
+def _taps(radius: int, sigma: float, degrees: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(weights, pixels to the right, pixels down) of the taps, the first at the pixel itself."""
+    steps = np.arange(2 * math.ceil(radius) + 1)
+    weights = np.exp(-(steps**2) / (2.0 * sigma * sigma))
+    turn = math.radians(degrees)
+    right, down = (np.ceil(steps * part - 0.5).astype(int) for part in (math.cos(turn), math.sin(turn)))
+    return weights / weights.sum(), right, down
+
+
+# --- zoom -------------------------------------------------------------------------------------------------------------
+
+
+def zoom_blur(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
+    """The mean of the image and of its enlargements by every factor."""
+    height, width, _ = image.shape
+    x = unit(image, np.float32)
+    planes = np.ascontiguousarray(x.transpose(0, 2, 1)).reshape(height, -1)
+    total = np.zeros((width, 3 * height), dtype=np.float32)  # transposed
+    for down, right in zip(*(_zooms(side, parameters) for side in (height, width)), strict=True):
+        tall = (down @ planes).reshape(height, 3, width)  # every enlargement is M x M'
+        total += right @ np.ascontiguousarray(tall.transpose(2, 1, 0)).reshape(width, -1)
+    enlarged = total.reshape(width, 3, height).transpose(2, 0, 1)
+    return levels((x + enlarged) / np.float32(len(parameters) + 1))
+
+
+@cache
+def _zooms(side: int, factors: tuple[float, ...]) -> list[sparse.csr_array]:
+    return [zooming(side, factor).astype(np.float32) for factor in factors]
+
+
+@cache
+def zooming(side: int, factor: float) -> sparse.csr_array:
+    """[side,side] that enlarges the middle of a vector by `factor`, linearly, corners on corners, cut to `side`."""
+    part = math.ceil(side / factor)
+    size = round(part * factor)
+    start, cut = (side - part) // 2, (size - side) // 2
+    places = (np.arange(side) + cut) * (part - 1) / (size - 1)
+    left = np.minimum(places.astype(int), part - 2)
+    share = places - left
+    rows = np.arange(side)
+    values, columns = np.concatenate([1 - share, share]), np.concatenate([left, left + 1]) + start
+    return sparse.csr_array((values, (np.concatenate([rows, rows]), columns)), shape=(side, side))
+
+
+def _factors(count: int, step: float) -> Constants:
+    return tuple(round(1 + i * step, 2) for i in range(count))
+
+
+GAUSSIAN = Corruption("gaussian_blur", GROUP, ((1,), (2,), (3,), (4,), (6,)), gaussian_blur)
+DEFOCUS = Corruption("defocus_blur", GROUP, ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)), defocus_blur)
+GLASS = Corruption(
+    "glass_blur", GROUP, ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)), glass_blur, glass_draws, True
+)
+MOTION = Corruption("motion_blur", GROUP, ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)), motion_blur, angle)
+ZOOM = Corruption(
+    "zoom_blur",
+    GROUP,
+    (_factors(12, 0.01), _factors(16, 0.01), _factors(11, 0.02), _factors(13, 0.02), _factors(11, 0.03)),
+    zoom_blur,
+)

@@ -1,0 +1,90 @@
+"""What a corruption is: a pure function of an image and of draws, with five severities; and its arithmetic.
+
+Hendrycks & Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019. The
+constants and the order of the draws are those of the code that made the released ImageNet-C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from biasbed.errors import UsageError
+
+SIDE = 224  # pixels for which all constants are meant
+SEVERITIES = (1, 2, 3, 4, 5)
+Rng = np.random.Generator | np.random.RandomState  # the latter's stream never changes: reference outputs come from it
+Sides = tuple[int, int]  # height, width
+Constants = tuple[Any, ...]  # of one severity
+
+
+def nothing(rng: Rng, shape: Sides, parameters: Constants) -> None:
+    """What a corruption without randomness draws."""
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """One corruption in its five severities.
+
+    draws: of (generator, (height, width), parameters), what is random. function: of (image uint8 [H,W,3], draws,
+    parameters), the corrupted image; it changes neither. parameters: of each severity. only_224: whether it is defined
+    for images of 224 x 224 alone.
+    """
+
+    name: str
+    group: str
+    parameters: tuple[Constants, ...]
+    function: Callable[[np.ndarray, Any, Constants], np.ndarray]
+    draws: Callable[[Rng, Sides, Constants], Any] = nothing
+    only_224: bool = False
+
+    @property
+    def is_random(self) -> bool:
+        return self.draws is not nothing
+
+    def draw(self, rng: Rng, severity: int, shape: Sides = (SIDE, SIDE)) -> Any:
+        """What is random of the corruption of one image of this height and width."""
+        self._refuse_shape(shape)
+        return self.draws(rng, shape, self._of(severity))
+
+    def apply(self, image: np.ndarray, draws: Any, severity: int) -> np.ndarray:
+        """uint8 [H,W,3] to uint8 [H,W,3]; UsageError for another image, severity, or size where one is fixed."""
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+            raise UsageError(f"{self.name} takes images uint8 [H,W,3], not {image.dtype} {list(image.shape)}")
+        self._refuse_shape(image.shape[:2])
+        return self.function(image, draws, self._of(severity))
+
+    def _of(self, severity: int) -> Constants:
+        if severity not in SEVERITIES:
+            raise UsageError(f"severity={severity}: corruptions have the severities 1 to 5")
+        return self.parameters[severity - 1]
+
+    def _refuse_shape(self, shape: tuple[int, ...]) -> None:
+        if self.only_224 and shape != (SIDE, SIDE):
+            size = " x ".join(map(str, reversed(shape)))
+            raise UsageError(f"{self.name} is defined for images of {SIDE} x {SIDE} pixels, not of {size}")
+
+
+def unit(image: np.ndarray, dtype: type[np.floating[Any]] = np.float64) -> np.ndarray:
+    """uint8 to floats in [0,1]; in the precision in which the reference goes on, whose truncation depends on it."""
+    return image.astype(dtype) / dtype(255)
+
+
+def levels(values: np.ndarray) -> np.ndarray:
+    """Floats, of which [0,1] is kept, to uint8. Truncated and not rounded: so the released images were made."""
+    kept = np.clip(values, 0, 1)
+    kept *= 255
+    return whole_levels(kept)
+
+
+def whole_levels(values: np.ndarray) -> np.ndarray:
+    """Floats in [0,255] to uint8, truncated."""
+    return values.astype(np.uint8)
+
+
+def integers(rng: Rng, low: int, high: int, size: tuple[int, ...] | None = None) -> Any:
+    """Uniform over low .. high - 1, by whatever the two kinds of generator call it."""
+    return rng.randint(low, high, size) if isinstance(rng, np.random.RandomState) else rng.integers(low, high, size)

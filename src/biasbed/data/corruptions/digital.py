@@ -1,0 +1,137 @@
+"""Contrast, elastic transform, pixelation, JPEG; saturation of the extra four; and brightness, which is weather."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+import numpy as np
+from PIL import Image
+from scipy import ndimage
+
+from biasbed.data.corruptions.corruption import SIDE, Constants, Corruption, Rng, Sides, levels, unit
+from biasbed.data.corruptions.released import decoded, encoded
+
+GROUP = "digital"
+# The reference computes the elastic transform's constants for images of 244 pixels; the released ones have 224.
+_MEANT = 244
+
+
+def brightness(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
+    """HSV's V + c, hue and saturation kept: all channels of a pixel times V'/V; black turns grey."""
+    (shift,) = parameters
+    value = np.arange(1, 256) / 255
+    factors = np.concatenate([[0.0], np.minimum(value + shift, 1) / value])  # of each of 256 values
+    brightest = _largest(image)
+    made = unit(image) * factors[brightest][..., None]
+    made[brightest == 0] = min(shift, 1)
+    return levels(made)
+
+
+def saturate(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
+    """HSV's S to a S + b: each channel's distance from V times S'/S; what has no hue has red's, and turns reddish."""
+    gain, shift = parameters
+    largest = _largest(image)
+    value, span = unit(largest), unit(largest) - unit(255 - _largest(255 - image))
+    saturation = np.divide(span, value, out=np.zeros_like(value), where=largest > 0)
+    factor = np.divide(
+        np.clip(saturation * gain + shift, 0, 1), saturation, out=np.zeros_like(value), where=saturation > 0
+    )
+    made = value[..., None] - (value[..., None] - unit(image)) * factor[..., None]
+    grey = saturation == 0
+    made[grey] = value[grey][:, None] * np.array([1, 1 - min(shift, 1), 1 - min(shift, 1)])
+    return levels(made)
+
+
+def _largest(image: np.ndarray) -> np.ndarray:
+    """uint8 [H,W]: the largest channel of each pixel; numpy's max is slow over an axis of three."""
+    return np.maximum(np.maximum(image[..., 0], image[..., 1]), image[..., 2])
+
+
+def contrast(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
+    """Towards each channel's own mean."""
+    (factor,) = parameters
+    x = unit(image)
+    mean = image.mean(axis=(0, 1)) / 255  # a sum of integers, which is the same in any order
+    return levels((x - mean) * factor + mean)
+
+
+def pixelate(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
+    """Down and up again, each pixel a mean of those below it."""
+    (share,) = parameters
+    small = int(SIDE * share)
+    made = Image.fromarray(image).resize((small, small), Image.Resampling.BOX)
+    return np.asarray(made.resize((SIDE, SIDE), Image.Resampling.BOX))
+
+
+def jpeg_compression(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
+    (quality,) = parameters
+    return decoded(encoded(image, quality))
+
+
+# --- elastic transform ------------------------------------------------------------------------------------------------
+
+
+def elastic_draws(rng: Rng, shape: Sides, parameters: Constants) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(shifts of three corners [3,2] in pixels, field along x [H,W], field along y), fields uniform over [-1,1)."""
+    _, _, jitter = parameters
+    return rng.uniform(-jitter, jitter, (3, 2)), rng.uniform(-1, 1, shape), rng.uniform(-1, 1, shape)
+
+
+def elastic_transform(
+    image: np.ndarray, draws: tuple[np.ndarray, np.ndarray, np.ndarray], parameters: Constants
+) -> np.ndarray:
+    """A random affine map, then every pixel taken from where a smooth random field points (Simard et al. 2003)."""
+    strength, sigma, _ = parameters
+    corners, *fields = draws
+    shape = image.shape[:2]
+    warped = _sampled(unit(image, np.float32), *_affine_places(shape, corners), border="mirror")
+    across, down = ((_smooth(field, sigma) * strength).astype(np.float32) for field in fields)
+    y, x = np.indices(shape)
+    return levels(_sampled(warped, y + down, x + across, border="reflect"))
+
+
+def _affine_places(shape: Sides, shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(y, x) from which each pixel is taken by the map that moves three corners of the middle square by `shifts`."""
+    middle, reach = np.array(shape, np.float32) // 2, min(shape) // 3
+    a, b = middle + reach, middle - reach
+    before = np.stack([a, [a[0], b[1]], b]).astype(np.float32)  # as (x, y)
+    after = before + shifts.astype(np.float32)
+    homogeneous = np.hstack([after.astype(np.float64), np.ones((3, 1))])
+    back = np.linalg.solve(homogeneous, before.astype(np.float64))  # [3,2]: (x, y, 1) after to (x, y) before
+    y, x = np.indices(shape)
+    return x * back[0, 1] + y * back[1, 1] + back[2, 1], x * back[0, 0] + y * back[1, 0] + back[2, 0]
+
+
+def _sampled(image: np.ndarray, y: np.ndarray, x: np.ndarray, border: Literal["mirror", "reflect"]) -> np.ndarray:
+    """Float32 [H,W,3] at fractional places [H,W], bilinear."""
+    places = np.stack([y, x])
+    channels = [ndimage.map_coordinates(image[..., i], places, order=1, mode=border) for i in range(3)]
+    return np.stack(channels, axis=-1)
+
+
+def _smooth(field: np.ndarray, sigma: float) -> np.ndarray:
+    """Gaussian smoothing: sigma may be as wide as the image, so by matrices rather than by a kernel's taps."""
+    height, width = field.shape
+    return _smoothing(height, sigma) @ field @ _smoothing(width, sigma).T
+
+
+@cache
+def _smoothing(side: int, sigma: float) -> np.ndarray:
+    """[side,side]: scipy's Gaussian filter, cut off at 3 sigma and reflected at the border, of each unit vector."""
+    return ndimage.gaussian_filter1d(np.eye(side), sigma, axis=0, mode="reflect", truncate=3)
+
+
+_ELASTIC = (
+    (_MEANT * 2, _MEANT * 0.7, _MEANT * 0.1),
+    (_MEANT * 2, _MEANT * 0.08, _MEANT * 0.2),
+    (_MEANT * 0.05, _MEANT * 0.01, _MEANT * 0.02),
+    (_MEANT * 0.07, _MEANT * 0.01, _MEANT * 0.02),
+    (_MEANT * 0.12, _MEANT * 0.01, _MEANT * 0.02),
+)
+BRIGHTNESS = Corruption("brightness", "weather", ((0.1,), (0.2,), (0.3,), (0.4,), (0.5,)), brightness)
+CONTRAST = Corruption("contrast", GROUP, ((0.4,), (0.3,), (0.2,), (0.1,), (0.05,)), contrast)
+ELASTIC = Corruption("elastic_transform", GROUP, _ELASTIC, elastic_transform, elastic_draws)
+PIXELATE = Corruption("pixelate", GROUP, ((0.6,), (0.5,), (0.4,), (0.3,), (0.25,)), pixelate, only_224=True)
+JPEG = Corruption("jpeg_compression", GROUP, ((25,), (18,), (15,), (10,), (7,)), jpeg_compression)
+SATURATE = Corruption("saturate", GROUP, ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)), saturate)

@@ -1,0 +1,71 @@
+"""Spatter, the only corruption that needs OpenCV, which is an optional extra."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from biasbed.data.corruptions.blur import smoothed
+from biasbed.data.corruptions.corruption import Constants, Corruption, Rng, Sides, levels, unit, whole_levels
+from biasbed.errors import UsageError
+
+WATER = np.array([175, 238, 238]) / 255
+MUD = np.array([63, 42, 20]) / 255
+EMBOSS = np.array([[-2.0, -1, 0], [-1, 1, 1], [0, 1, 2]])
+
+
+def layer(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
+    """Drops [H,W]."""
+    mean, scale, *_ = parameters
+    return rng.normal(mean, scale, shape)
+
+
+def spatter(image: np.ndarray, drops: np.ndarray, parameters: Constants) -> np.ndarray:
+    """Drops of water that shine at their edges, or of mud that hide what is behind."""
+    _, _, sigma, threshold, gain, is_mud = parameters
+    opencv = _opencv()
+    liquid = smoothed(drops, sigma)
+    liquid[liquid < threshold] = 0
+    x = unit(image, np.float32)
+    if is_mud:
+        hidden = smoothed((liquid > threshold).astype(np.float32), gain)
+        hidden[hidden < np.float32(0.8)] = 0
+        hidden = hidden[..., None]
+        return levels(x * (1 - hidden) + hidden * MUD.astype(np.float32))
+    shine = _water(opencv, liquid)
+    shine = shine / shine.max() * np.float32(gain) if shine.any() else shine
+    return levels(x + shine[..., None] * WATER.astype(np.float32))
+
+
+def _water(opencv: Any, liquid: np.ndarray) -> np.ndarray:
+    """Float32 [H,W]: how much water of each pixel shines, not scaled; largest near the edges of the drops."""
+    drops = levels(liquid)
+    inside = 255 - opencv.Canny(drops, 50, 150)
+    near = np.minimum(opencv.distanceTransform(inside, opencv.DIST_L2, 5), 20)
+    near = opencv.equalizeHist(whole_levels(opencv.blur(near, (3, 3))))
+    embossed = opencv.filter2D(near, opencv.CV_8U, EMBOSS)
+    return drops * opencv.blur(embossed, (3, 3)).astype(np.float32)
+
+
+def _opencv() -> Any:
+    try:
+        return importlib.import_module("cv2")
+    except ImportError:
+        raise UsageError("spatter needs OpenCV: install biasbed[spatter], or opencv-python-headless") from None
+
+
+SPATTER = Corruption(
+    "spatter",
+    "weather",
+    (
+        (0.65, 0.3, 4, 0.69, 0.6, False),
+        (0.65, 0.3, 3, 0.68, 0.6, False),
+        (0.65, 0.3, 2, 0.68, 0.5, False),
+        (0.65, 0.3, 1, 0.65, 1.5, True),
+        (0.67, 0.4, 1, 0.65, 1.5, True),
+    ),
+    spatter,
+    layer,
+)

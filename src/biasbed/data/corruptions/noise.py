@@ -1,0 +1,63 @@
+"""Noise: Gaussian, shot, impulse, and speckle of the extra four (Hendrycks & Dietterich 2019, appendix A)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from biasbed.data.corruptions.corruption import Constants, Corruption, Rng, Sides, levels, unit
+
+GROUP = "noise"
+
+
+def normals(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
+    """[H,W,3] of standard deviation 1, whatever the severity."""
+    return rng.standard_normal((*shape, 3))
+
+
+def gaussian_noise(image: np.ndarray, normal: np.ndarray, parameters: Constants) -> np.ndarray:
+    """x + s n."""
+    (scale,) = parameters
+    return levels(unit(image) + scale * normal)
+
+
+def speckle_noise(image: np.ndarray, normal: np.ndarray, parameters: Constants) -> np.ndarray:
+    """x + x s n: the brighter a pixel, the more."""
+    (scale,) = parameters
+    x = unit(image)
+    return levels(x + x * (scale * normal))
+
+
+def stream(rng: Rng, shape: Sides, parameters: Constants) -> Rng:
+    """The generator as it stands: how many photons are counted depends on the image, and so does what is drawn."""
+    return copy.deepcopy(rng)
+
+
+def shot_noise(image: np.ndarray, rng: Rng, parameters: Constants) -> np.ndarray:
+    """Poisson(c x) / c; the generator that is given stays where it stands."""
+    (photons,) = parameters
+    return levels(copy.deepcopy(rng).poisson(unit(image) * photons) / float(photons))
+
+
+def two_uniforms(rng: Rng, shape: Sides, parameters: Constants) -> tuple[np.ndarray, np.ndarray]:
+    """(which values are hit, which of them turn white), each [H,W,3] uniform over [0,1)."""
+    return rng.random((*shape, 3)), rng.random((*shape, 3))
+
+
+def impulse_noise(image: np.ndarray, draws: tuple[np.ndarray, np.ndarray], parameters: Constants) -> np.ndarray:
+    """A share of all values, each channel by itself, turned black or white at even odds."""
+    (share,) = parameters
+    hit, white = draws
+    return np.where(hit < share, np.where(white < 0.5, 255, 0), image).astype(np.uint8)
+
+
+def _severities(*values: Any) -> tuple[Constants, ...]:
+    return tuple((value,) for value in values)
+
+
+GAUSSIAN = Corruption("gaussian_noise", GROUP, _severities(0.08, 0.12, 0.18, 0.26, 0.38), gaussian_noise, normals)
+SHOT = Corruption("shot_noise", GROUP, _severities(60, 25, 12, 5, 3), shot_noise, stream)
+IMPULSE = Corruption("impulse_noise", GROUP, _severities(0.03, 0.06, 0.09, 0.17, 0.27), impulse_noise, two_uniforms)
+SPECKLE = Corruption("speckle_noise", GROUP, _severities(0.15, 0.2, 0.35, 0.45, 0.6), speckle_noise, normals)

@@ -1,0 +1,147 @@
+"""Weather: snow, frost, fog (Hendrycks & Dietterich 2019, appendix A); brightness lies with the digital ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from biasbed.data.corruptions.blur import moved, zooming
+from biasbed.data.corruptions.corruption import (
+    SIDE,
+    Constants,
+    Corruption,
+    Rng,
+    Sides,
+    integers,
+    levels,
+    unit,
+    whole_levels,
+)
+from biasbed.data.corruptions.frost import SHAPES
+from biasbed.errors import UsageError
+
+GROUP = "weather"
+GREY = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # of red, green, blue (ITU-R BT.601)
+
+
+# --- snow -------------------------------------------------------------------------------------------------------------
+
+
+def snow_draws(rng: Rng, shape: Sides, parameters: Constants) -> tuple[np.ndarray, float]:
+    """(flakes [H,W], degrees in which they fall)."""
+    mean, scale, *_ = parameters
+    return rng.normal(mean, scale, shape), float(rng.uniform(-135, -45))
+
+
+def snow(image: np.ndarray, draws: tuple[np.ndarray, float], parameters: Constants) -> np.ndarray:
+    """Enlarged flakes, smeared as they fall, twice over an image that is turned whitish."""
+    _, _, zoom, threshold, radius, sigma, share = parameters
+    layer, degrees = draws
+    flakes = zoomed(layer, zoom)
+    flakes[flakes < threshold] = 0
+    fallen = unit(moved(levels(flakes), radius, sigma, degrees))[..., None]
+    x = unit(image, np.float32)
+    red, green, blue = (x[..., i : i + 1] * GREY[i] for i in range(3))  # no product of matrices: BLAS rounds otherwise
+    grey = red + green + blue
+    whitish = np.float32(share) * x + np.float32(1 - share) * np.maximum(x, grey * np.float32(1.5) + np.float32(0.5))
+    return levels(whitish + fallen + np.rot90(fallen, 2))
+
+
+def zoomed(plane: np.ndarray, factor: float) -> np.ndarray:
+    """The middle of float64 [H,W], enlarged to the whole."""
+    height, width = plane.shape
+    tall = zooming(height, factor) @ plane
+    return np.ascontiguousarray((zooming(width, factor) @ tall.T).T)
+
+
+# --- frost ------------------------------------------------------------------------------------------------------------
+
+
+def frost_draws(rng: Rng, shape: Sides, parameters: Constants) -> tuple[int, int, int]:
+    """(which photograph, its row and its column where the cut begins)."""
+    which = int(integers(rng, 0, len(SHAPES)))
+    height, width = SHAPES[which]
+    return which, int(integers(rng, 0, height - SIDE)), int(integers(rng, 0, width - SIDE))
+
+
+def frost(
+    photographs: Sequence[np.ndarray], image: np.ndarray, draws: tuple[int, int, int], parameters: Constants
+) -> np.ndarray:
+    """Mixed with a part of a photograph of frost; photographs: as `frost.photographs` reads them."""
+    kept, added = parameters
+    which, row, column = draws
+    part = photographs[which][row : row + SIDE, column : column + SIDE]
+    return whole_levels(np.clip(kept * image + added * part, 0, 255))
+
+
+def without_photographs(image: np.ndarray, draws: tuple[int, int, int], parameters: Constants) -> np.ndarray:
+    raise UsageError("frost needs its five photographs: name the folder that they are in")
+
+
+def frosted(photographs: Sequence[np.ndarray]) -> Corruption:
+    """Frost with its photographs, five uint8 [H,W,3] of the released shapes."""
+    return Corruption(FROST.name, GROUP, FROST.parameters, partial(frost, photographs), frost_draws, only_224=True)
+
+
+# --- fog --------------------------------------------------------------------------------------------------------------
+
+PLASMA = 256  # side of the map of which fog is a part
+
+
+def fog_draws(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
+    """[65535] uniform over [0,1)."""
+    return rng.random(PLASMA * PLASMA - 1)
+
+
+def fog(image: np.ndarray, uniform: np.ndarray, parameters: Constants) -> np.ndarray:
+    """A plasma map added, and all of it darkened to the image's own range."""
+    amount, decay = parameters
+    x = unit(image)
+    brightest = x.max()
+    hazy = x + amount * plasma(PLASMA, decay, uniform)[: image.shape[0], : image.shape[1], None]
+    return levels(hazy * brightest / (brightest + amount))
+
+
+def plasma(side: int, decay: float, uniform: np.ndarray) -> np.ndarray:
+    """[side,side] in [0,1]: a fractal by diamonds and squares on a torus (Fournier, Fussell & Carpenter 1982).
+
+    side: a power of 2. uniform: [side^2 - 1] over [0,1), used in the order of the updates. At each step the mean of
+    the four nearest known points is moved by w times a uniform draw of (-w,w): so the reference squares the amplitude.
+    """
+    made = np.zeros((side, side))
+    step, width, used = side, 100.0, 0
+
+    def moved_mean(four: np.ndarray) -> np.ndarray:
+        nonlocal used
+        drawn = uniform[used : used + four.size].reshape(four.shape)
+        used += four.size
+        return four / 4 + width * (-width + 2 * width * drawn)
+
+    while step >= 2:
+        half = step // 2
+        corners = made[::step, ::step]
+        pairs = corners + np.roll(corners, -1, 0)
+        made[half::step, half::step] = centres = moved_mean(pairs + np.roll(pairs, -1, 1))
+        above = centres + np.roll(centres, 1, 0)  # of the points between two corners that lie beside each other
+        made[::step, half::step] = moved_mean(above + corners + np.roll(corners, -1, 1))
+        beside = centres + np.roll(centres, 1, 1)
+        made[half::step, ::step] = moved_mean(beside + corners + np.roll(corners, -1, 0))
+        step, width = half, width / decay
+    made -= made.min()
+    return made / made.max()
+
+
+_SNOW = (
+    (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
+    (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
+    (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
+    (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
+    (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
+)
+_FROST = ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))
+_FOG = ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4))
+SNOW = Corruption("snow", GROUP, _SNOW, snow, snow_draws, only_224=True)
+FROST = Corruption("frost", GROUP, _FROST, without_photographs, frost_draws, only_224=True)
+FOG = Corruption("fog", GROUP, _FOG, fog, fog_draws, only_224=True)

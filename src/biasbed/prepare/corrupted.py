@@ -1,0 +1,167 @@
+"""A suite's images in corrupted form, as ImageNet-C was released: `<corruption>/<severity>/<class>/<name>.JPEG`.
+
+Hendrycks & Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019. Of
+every image the short side is resized to 256, the centre of 224 is cropped and corrupted, and saved at quality 85.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from biasbed import suites
+from biasbed.data.corruptions import BENCHMARK, CORRUPTIONS, EXTRAS, SEVERITIES, corrupt, find
+from biasbed.data.corruptions.released import QUALITY, as_released, clean
+from biasbed.data.prepared import ImagesManifest
+from biasbed.data.source import Source
+from biasbed.errors import CorruptImage, UsageError
+from biasbed.prepare.images import PooledOptions, complete, missing, same_settings
+from biasbed.prepare.maker import KeptMaker, KeptOptions
+from biasbed.settings import nearest, setting
+from biasbed.system.files import whole
+
+FORMAT = "JPEG"  # also the end of every file's name
+BLOCK = 4096  # bytes of a disk that no two files share
+SAMPLE = 3  # images that are corrupted to see how large files get
+WORDS = {"benchmark": BENCHMARK, "extra": EXTRAS, "all": (*BENCHMARK, *EXTRAS)}
+
+
+@dataclass(frozen=True)
+class CorruptionsOptions(PooledOptions, KeptOptions):
+    """What can be told to the maker of corrupted images."""
+
+    corruptions: tuple[str, ...] = setting(
+        ("benchmark",), "which: benchmark (the 15), extra (the other 4), all, or names, separated by commas"
+    )
+    frost: str = setting("auto", "folder of the five photographs of frost (auto: frost below data_dir)")
+
+    def names(self) -> tuple[str, ...]:
+        """Of the corruptions that are meant, each once; UsageError for an unknown one."""
+        for word in self.corruptions:
+            if word not in WORDS and word not in CORRUPTIONS:
+                raise UsageError(f"corruptions={word}: there is no such corruption{nearest(word, CORRUPTIONS)}")
+        chosen = itertools.chain.from_iterable(WORDS.get(word, (word,)) for word in self.corruptions)
+        return tuple(dict.fromkeys(chosen))
+
+
+@dataclass(frozen=True)
+class Corrupting:
+    """Every image of a source, corrupted in several ways."""
+
+    source: Source
+    folder: Path
+    corruptions: tuple[str, ...]
+    seed: int
+    frost: Path | None  # where its photographs are; None where they aren't needed
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self.source.ids
+
+    def is_there(self, row: int) -> bool:
+        return not self.lacking(row)
+
+    def lacking(self, row: int) -> list[tuple[str, int]]:
+        """Of which corruptions and severities the image has no file yet."""
+        return [condition for condition in self.conditions() if not self.path(row, *condition).exists()]
+
+    def conditions(self) -> Iterator[tuple[str, int]]:
+        return itertools.product(self.corruptions, SEVERITIES)
+
+    def path(self, row: int, corruption: str, severity: int) -> Path:
+        return self.folder / corruption / str(severity) / _released_name(self.source.ids[row])
+
+    def maker(self) -> Callable[[int], None]:
+        make = self.files()
+
+        def write(row: int) -> None:
+            for path, content in make(row, self.lacking(row)):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with whole(path, durable=False) as temporary:  # waiting for the disk would cost days
+                    temporary.write_bytes(content)
+
+        return write
+
+    def files(self) -> Callable[[int, list[tuple[str, int]]], Iterator[tuple[Path, bytes]]]:
+        """What makes files of one image, which is decoded once; UsageError where a corruption lacks something."""
+        found = {name: find(name, self.frost) for name in self.corruptions}
+
+        def make(row: int, conditions: list[tuple[str, int]]) -> Iterator[tuple[Path, bytes]]:
+            image, name = clean(self.source.open(row)), self.source.ids[row]
+            for corruption, severity in conditions:
+                made = corrupt(image, found[corruption], severity, self.seed, name)
+                yield self.path(row, corruption, severity), as_released(made)
+
+        return make
+
+
+class CorruptionsMaker(KeptMaker[CorruptionsOptions]):
+    """Writes what corruptions make of a suite's images; more corruptions may be added later."""
+
+    Settings = CorruptionsOptions
+
+    def make(self) -> Path:
+        """Write the files that are not there; returns their folder. UsageError where the disk is too small."""
+        folder, source = self.store.images(self.source, self.name), self.source
+        work = Corrupting(source, folder, self.options.names(), self.config.seed, self._frost())
+        _refuse_namesakes(source)
+        settings = {"seed": self.config.seed, "quality": QUALITY}
+        manifest = ImagesManifest(self.name, source.name, source.fingerprint(), len(source), FORMAT, settings)
+        existing = same_settings(folder, manifest, self.options.overwrite, ", prepared_dir= elsewhere")
+        if existing is not None and existing.complete and not missing(work, existing.skipped):
+            print(f"{folder} is complete already: {existing.images} images in every condition", file=sys.stderr)
+            return folder
+        refuse_full_disk(work, shutil.disk_usage(folder.parent).free)
+        processes = self.options.how_many("cpu")
+        done = complete(work, manifest, folder, processes, may_skip=self.config.corrupt != "stop")
+        print(f"done: {done.images} images in {len(list(work.conditions()))} conditions in {folder}", file=sys.stderr)
+        return folder
+
+    def _frost(self) -> Path | None:
+        if "frost" not in self.options.names():
+            return None
+        given = self.options.frost
+        return suites.of(self.config).data_root / "frost" if given == "auto" else Path(given).expanduser()
+
+
+def refuse_full_disk(work: Corrupting, free: int) -> None:
+    """UsageError where what is still to be made takes more than `free` bytes, judged by a few of the images.
+
+    These are made in memory, so that whatever a corruption lacks is found out before anything is written, too.
+    """
+    make = work.files()
+    rows = [row for row in range(len(work.names)) if not work.is_there(row)]
+    sizes: list[int] = []
+    for row in rows[:: -(-len(rows) // SAMPLE) or 1]:
+        with contextlib.suppress(CorruptImage):  # reported when it is its turn
+            sizes += [-(-len(content) // BLOCK) * BLOCK for _, content in make(row, list(work.conditions()))]
+    files = sum(len(work.lacking(row)) for row in rows)
+    needed = files * float(np.mean(sizes)) if sizes else 0
+    if needed > free:
+        raise UsageError(
+            f"{files:,} files of corrupted images take about {needed / 2**30:.1f} GiB, and {work.folder} has "
+            f"{free / 2**30:.1f} GiB left: prepared_dir= elsewhere, or fewer corruptions="
+        )
+
+
+def _released_name(image: str) -> PurePosixPath:
+    """An image's path with the release's ending."""
+    return PurePosixPath(image).with_suffix(f".{FORMAT}")
+
+
+def _refuse_namesakes(source: Source) -> None:
+    """UsageError for two images that would become one file."""
+    seen: dict[PurePosixPath, str] = {}
+    for image in source.ids:
+        other = seen.setdefault(_released_name(image), image)
+        if other != image:
+            raise UsageError(
+                f"{other} and {image} of '{source.name}' would both be {_released_name(image)}: rename one"
+            )

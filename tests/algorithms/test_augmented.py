@@ -1,0 +1,360 @@
+"""Methods that change images: AugMix's mixtures and divergence, Random Erasing, speckle noise, and what they read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torchvision.transforms import v2
+
+from biasbed import algorithms, cli
+from biasbed.algorithms.augmix import AugMix, jensen_shannon
+from biasbed.algorithms.random_erasing import RandomErasing, inside, rectangles
+from biasbed.algorithms.speckle import Speckle
+from biasbed.batch import MAIN, Batch
+from biasbed.config import Augment
+from biasbed.data import augmix, pictures, views
+from biasbed.data.loading import TrainLoader
+from biasbed.data.source import MemorySource
+from biasbed.data.streams import BatchPlan, Part, Stream
+from biasbed.data.transforms import keyed_randomness, training
+from biasbed.errors import UsageError
+from biasbed.settings import build
+from helpers.making import make
+
+SIDE = 24
+
+
+def photograph(side: int = SIDE, channels: int = 3) -> Tensor:
+    """Smooth bytes [C,side,side], of which none is 0."""
+    coarse = torch.rand(1, channels, 5, 5, generator=torch.Generator().manual_seed(3))
+    smooth = functional.interpolate(coarse, side, mode="bilinear")[0]
+    return (20 + 230 * smooth).to(torch.uint8)
+
+
+def mixed(**settings: Any) -> augmix.MixedChains:
+    view = views.make("augmix", settings)
+    assert isinstance(view, augmix.MixedChains)
+    return view
+
+
+# --- mixtures ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_mixture_is_of_floats_that_no_byte_has() -> None:
+    image = photograph()
+    with keyed_randomness(1):
+        found = mixed()(image)
+    assert found.dtype == torch.float32
+    assert found.shape == image.shape
+    assert found.min() >= 0
+    assert found.max() <= 1
+    assert ((255 * found) - (255 * found).round()).abs().max() > 0.1
+    with keyed_randomness(1):
+        assert torch.equal(mixed()(image), found)
+    with keyed_randomness(2):
+        assert not torch.equal(mixed()(image), found)
+
+
+def test_a_mixture_without_operations_is_the_image() -> None:
+    image = photograph().permute(1, 2, 0).numpy()
+    empty = augmix.Mixture((0.2, 0.5, 0.3), 0.7, ((), (), ()))
+    np.testing.assert_allclose(augmix.mix(image, empty) * 255, image, atol=1e-4)
+    one = augmix.Mixture((1.0,), 1.0, ((("solarize", 10.0),),))  # of all levels: the negative
+    np.testing.assert_allclose(augmix.mix(image, one) * 255, 255 - image, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(SIDE, 36), (36, SIDE)])
+def test_images_that_are_not_square_move_by_their_own_sides(shape: tuple[int, int]) -> None:
+    """By a third of the width, or height, at the highest level; what comes in is black."""
+    image = torch.full((1, *shape), 200, dtype=torch.uint8).permute(1, 2, 0).numpy()
+    for name, axis in (("translate_y", 0), ("translate_x", 1)):
+        moved = augmix.mix(image, augmix.Mixture((1.0,), 1.0, (((name, 10.0),),)))[..., 0]
+        assert moved.shape == shape
+        black = (moved == 0).all(1 - axis)
+        assert int(black.sum()) == shape[axis] // 3
+        assert black[-1]
+
+
+def drawn(count: int, **settings: Any) -> list[augmix.Mixture]:
+    view = mixed(**settings)
+    with keyed_randomness(5):
+        return [view.draw() for _ in range(count)]
+
+
+def steps(mixtures: list[augmix.Mixture]) -> list[tuple[str, float]]:
+    return [step for mixture in mixtures for chain in mixture.chains for step in chain]
+
+
+def test_what_is_drawn_is_what_the_settings_say() -> None:
+    mixtures = drawn(600)
+    assert {len(mixture.chains) for mixture in mixtures} == {3}
+    lengths = np.bincount([len(chain) for mixture in mixtures for chain in mixture.chains])[1:]
+    assert len(lengths) == 3
+    assert (lengths > 500).all()  # of 1800, each a third
+    weights, shares = np.array([m.weights for m in mixtures]), np.array([m.share for m in mixtures])
+    np.testing.assert_allclose(weights.sum(1), 1)
+    np.testing.assert_allclose(weights.mean(0), 1 / 3, atol=0.04)
+    np.testing.assert_allclose(shares.std(), 12**-0.5, atol=0.03)  # uniform
+    assert {name for name, _ in steps(mixtures)} == set(augmix.OPERATIONS)
+    levels = np.array([level for name, level in steps(mixtures) if name in augmix.SIGNED])
+    assert 0.1 <= np.abs(levels).min() < 0.11
+    assert 0.99 < np.abs(levels).max() <= 1
+    assert abs((levels < 0).mean() - 0.5) < 0.05
+    assert min(level for name, level in steps(mixtures) if name == "posterize") >= 0.1
+
+
+def test_every_setting_of_a_mixture_acts() -> None:
+    assert 2.5 < max(level for _, level in steps(drawn(100, severity=3))) <= 3
+    assert {len(mixture.weights) for mixture in drawn(20, width=2)} == {2}
+    assert {len(chain) for mixture in drawn(20, depth=5) for chain in mixture.chains} == {5}
+    assert {name for name, _ in steps(drawn(200, all_ops=True))} == set(augmix.ALL)
+    shares = [abs(mixture.share - 0.5) for mixture in drawn(100, alpha=50)]
+    assert max(shares) < 0.2  # the larger alpha, the more even
+    assert max(max(mixture.weights) for mixture in drawn(100, alpha=50)) < 0.5
+    for mixture in drawn(100, alpha=0.05):
+        assert sum(mixture.weights) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", ["augmix", "trivialaugment"])
+def test_images_of_other_channels(name: str) -> None:
+    view = views.make(name, {}, 1)
+    for key in range(40):
+        with keyed_randomness(key):
+            assert view(photograph(channels=1)).shape == (1, SIDE, SIDE)
+    with pytest.raises(UsageError, match=f"'{name}' changes images of 1 or 3 channels, and the training images have 2"):
+        views.make(name, {}, 2)
+
+
+def test_trivialaugment_is_torchvision_s_and_bins_are_its_strengths() -> None:
+    image = photograph()
+    found = []
+    for bins in (31, 2):
+        with keyed_randomness(4):
+            found.append([views.make("trivialaugment", {"bins": bins})(image) for _ in range(8)])
+        with keyed_randomness(4):
+            theirs = v2.TrivialAugmentWide(num_magnitude_bins=bins)
+            assert all(torch.equal(ours, theirs(image)) for ours in found[-1])
+    assert not all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+
+
+# --- what a batch is --------------------------------------------------------------------------------------------------
+
+
+def source() -> MemorySource:
+    images = np.stack([photograph(32).numpy() + step for step in range(6)])
+    return MemorySource(name="x", classes=("a", "b"), y=np.arange(6) % 2, ids=list("abcdef"), images=images)
+
+
+def read(name: str, **hparams: Any) -> tuple[Batch, Batch]:
+    """(a batch as the method reads it, the same images in plain)."""
+    cls = algorithms.load(name)
+    request = cls.streams(build(cls.HParams, hparams))[MAIN]
+    cut = training(SIDE, Augment())
+    found = []
+    for changes in (tuple(views.make(view.name, view.settings) for view in request.views), ()):
+        stream = Stream((Part(source(), 1.0, cut),), 6, views=changes, shared=request.shared)
+        ((_, _, batch, _),) = TrainLoader(BatchPlan({MAIN: stream}, 3), 0, False).from_step(0, 1)
+        found.append(batch)
+    return found[0], found[1]
+
+
+def test_views_share_crop_and_flip_and_the_first_is_clean() -> None:
+    batch, plain = read("augmix")
+    assert batch.x.shape == (6, 3, 3, SIDE, SIDE)
+    assert batch.x.dtype == torch.float32
+    assert torch.equal(batch.x[:, 0], plain.x.float() / 255)
+    assert not torch.equal(batch.x[:, 1], batch.x[:, 2])
+    # At level 1 and lower, mixtures stay near the image; another crop or flip would not.
+    away = (batch.x[:, 1:] - batch.x[:, :1]).abs().mean((2, 3, 4))
+    others = (batch.x[:, :1] - batch.x[:, :1].flip(-1)).abs().mean((2, 3, 4))
+    assert away.median() < 0.5 * others.median()
+    assert torch.equal(batch.y, plain.y)
+
+
+def test_without_divergence_each_image_is_one_mixture() -> None:
+    batch, plain = read("augmix", jsd=False)
+    assert batch.x.shape == (6, 3, SIDE, SIDE)
+    assert batch.x.dtype == torch.float32
+    assert not torch.equal(batch.x, plain.x.float() / 255)
+
+
+def test_the_pictures_show_all_views_of_an_image(tmp_path: Path) -> None:
+    """Three of each image side by side: the first as plain training has it, then two others."""
+    told = AugMix.streams(AugMix.HParams(severity=10))[MAIN].views
+    changes = tuple(views.make(view.name, view.settings) for view in told)
+    made: dict[str, Tensor] = {}
+
+    def keep(tiles: Tensor, path: Path, nrow: int, **_: Any) -> None:
+        made[path.stem] = tiles
+        assert nrow == {"views": 6, "plain": 8}[path.stem]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pictures, "save_image", keep)
+        for name, about in (("views", {"views": changes, "shared": True}), ("plain", {})):
+            pictures.save_examples(tmp_path / f"{name}.png", source(), training(SIDE, Augment()), **about)
+    assert len(made["views"]) == 3 * len(made["plain"]) == 18
+    assert torch.equal(made["views"][::3], made["plain"])
+    assert not torch.equal(made["views"][1::3], made["views"][2::3])
+    assert made["views"].mean() > 0.6 * made["plain"].mean()
+
+
+# --- AugMix's loss ----------------------------------------------------------------------------------------------------
+
+
+def test_the_divergence_is_that_of_its_definition() -> None:
+    logits = torch.randn(3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    p = logits.softmax(-1)
+    m = p.mean(0)
+    expected = (p * (p / m).log()).sum(-1).mean()
+    torch.testing.assert_close(jensen_shannon(logits), expected)
+    both = torch.stack([logits.sigmoid(), 1 - logits.sigmoid()], -1)
+    labels = (both * (both / both.mean(0)).log()).sum(-1).mean()
+    torch.testing.assert_close(jensen_shannon(logits, several=True), labels)
+    assert float(jensen_shannon(logits[:1].expand(3, -1, -1))) == pytest.approx(0, abs=1e-12)
+
+
+def test_predictions_that_are_certain_and_differ_have_a_finite_gradient() -> None:
+    """All of three different classes: the divergence is log 3, and the authors' own has no gradient."""
+    logits = (1e4 * torch.eye(3)).view(3, 1, 3).requires_grad_()
+    divergence = jensen_shannon(logits)
+    divergence.backward()
+    assert float(divergence.detach()) == pytest.approx(np.log(3))
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
+def test_the_clean_view_alone_is_classified_and_counted() -> None:
+    """And all views are one batch to the norms, the clean ones first."""
+    algorithm = make("augmix", {"jsd_weight": 0.0})
+    x = torch.rand(4, 3, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
+    y = torch.arange(4)
+    seen: list[Tensor] = []
+    network = algorithm.get_submodule("network")
+    network.register_forward_hook(lambda module, given, made: seen.extend([given[0], made.detach()]))
+    terms = algorithm.update(Batch(x, y))
+    given, made = seen
+    assert torch.equal(given, torch.cat([x[:, 0], x[:, 1], x[:, 2]]))
+    assert float(terms["classification"]) == pytest.approx(float(functional.cross_entropy(made[:4], y)))
+    assert float(terms["divergence"]) == 0
+    correct = algorithm.take_correct()
+    assert correct is not None
+    assert int(correct) == int((made[:4].argmax(1) == y).sum())
+
+
+# --- rectangles -------------------------------------------------------------------------------------------------------
+
+
+def test_rectangles_have_the_law_of_torchvision_s() -> None:
+    """Mean area 0.18 where anything is erased, as measured of torchvision's; within the image; of the ratios asked."""
+    count, size = 4000, (60, 40)
+    boxes = rectangles(
+        torch.rand(count, 10, 4, generator=torch.Generator().manual_seed(0)), size, (0.02, 0.33), (0.3, 3.3)
+    )
+    top, left, height, width = boxes.T
+    assert (top >= 0).all()
+    assert (left >= 0).all()
+    assert (top + height <= size[0]).all()
+    assert (left + width <= size[1]).all()
+    assert (height > 0).float().mean() > 0.99
+    area = (height * width) / (size[0] * size[1])
+    assert 0.015 < area[area > 0].min() < 0.03
+    assert area.max() == pytest.approx(0.33, abs=0.015)
+    torch.manual_seed(0)
+    theirs = [v2.RandomErasing(1.0).make_params([torch.zeros(3, *size)]) for _ in range(1500)]
+    expected = np.mean([found["h"] * found["w"] / (size[0] * size[1]) for found in theirs if found["v"] is not None])
+    assert float(area.mean()) == pytest.approx(float(expected), abs=0.01)
+    assert torch.equal(inside(boxes, size).sum((1, 2, 3)), (height * width).long())
+
+
+def test_no_rectangle_that_fits_is_none() -> None:
+    """Of a part that is all of the image, none is smaller than it both ways."""
+    assert not rectangles(torch.full((2, 10, 4), 0.5), (8, 8), (1.0, 1.0), (1.0, 1.0)).any()
+
+
+def erased(**hparams: Any) -> tuple[Tensor, Tensor]:
+    """(what the backbone sees of images, what it sees of them otherwise)."""
+    algorithm = make("random_erasing", hparams)
+    assert isinstance(algorithm, RandomErasing)
+    x, seen = torch.rand(64, 3, 16, 16, generator=torch.Generator().manual_seed(2)), []
+    backbone = algorithm.network.get_submodule("backbone")
+    backbone.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    algorithm.logits(x)
+    algorithm.eval().logits(x)
+    return seen[0], seen[1]
+
+
+def test_what_is_erased_has_the_mean_colour_once_normalised() -> None:
+    given, whole = erased(p=1.0)
+    changed = (given != whole).any(1)
+    assert changed.flatten(1).any(1).all()
+    assert not given.transpose(0, 1)[:, changed].any()
+    assert torch.equal(given.transpose(0, 1)[:, ~changed], whole.transpose(0, 1)[:, ~changed])
+    some = (erased(p=0.5)[0] != whole).flatten(1).any(1).float().mean()
+    assert 0.3 < some < 0.7
+    assert torch.equal(*erased(p=0.0))
+
+
+def test_or_noise_of_unit_variance() -> None:
+    given, whole = erased(p=1.0, value="random")
+    noise = given[given != whole]
+    assert abs(float(noise.mean())) < 0.1
+    assert 0.9 < float(noise.std()) < 1.1
+
+
+# --- speckle ----------------------------------------------------------------------------------------------------------
+
+
+def test_half_of_a_batch_is_noisy_with_strengths_of_its_images() -> None:
+    algorithm = make("speckle")
+    assert isinstance(algorithm, Speckle)
+    x, seen = torch.full((40, 3, 32, 32), 0.3), []
+    algorithm.network.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    algorithm.logits(x)
+    assert torch.equal(seen[0][20:], x[20:])
+    assert seen[0].min() >= 0
+    low, high = seen[0][:20].flatten(1).quantile(torch.tensor([0.25, 0.75]), dim=1)  # which no clamp has touched
+    strengths = (high - low) / (2 * 0.6745 * 0.3)
+    nearest = torch.tensor(algorithm.hparams.sigmas)
+    assert (strengths[:, None] - nearest).abs().min(1).values.max() < 0.03
+    assert len(set((strengths[:, None] - nearest).abs().argmin(1).tolist())) >= 4
+
+
+def test_black_stays_black_under_speckle() -> None:
+    algorithm: Any = make("speckle", {"share": 1.0})
+    assert not algorithm._noisy(torch.zeros(3, 3, 8, 8)).any()
+
+
+# --- what they overlap, and bad input ---------------------------------------------------------------------------------
+
+
+def test_what_overlaps_is_said_with_the_switch_that_makes_it_so() -> None:
+    for name in algorithms.names():
+        cls = algorithms.load(name)
+        assert all(switch == "" or hasattr(cls.HParams, switch) for switch in cls.overlaps.values())
+    assert algorithms.load("augmix").overlaps["brightness"] == "all_ops"
+    assert set(algorithms.load("speckle").overlaps) >= {"gaussian_noise", "shot_noise", "impulse_noise"}
+    assert not algorithms.load("erm").overlaps
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("augmix", "hparams.severity", "11"), "hparams.severity=11: .* less than or equal to 10"),
+        (("augmix", "hparams.alpha", "0"), "hparams.alpha=0: .* greater than or equal to 0.05"),
+        (("speckle", "hparams.sigmas", "0.1,0"), "hparams.sigmas: one strength or more, all above 0"),
+        (("random_erasing", "hparams.scale", "0.5,0.1"), "hparams.scale: the least part, then the largest"),
+        (("random_erasing", "hparams.ratio", "0,2"), "hparams.ratio: the least, then the largest, above 0"),
+    ],
+)
+def test_settings_that_can_not_be(words: tuple[str, str, str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name, setting, value = words
+    assert cli.main(["train", "--suite", "demo", "--algorithm", name, f"--{setting}", value]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert re.search(said, line), line

@@ -1,0 +1,203 @@
+"""The corruptions on a picture that a formula makes: what they give, what they depend on, what they refuse.
+
+`corruptions.json` beside this file holds, of all 95, means and some pixels, and a checksum where nothing but single
+operations that round alike on every processor lies between draws and pixels. `pytest --renew` writes it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from biasbed.data import corruptions
+from biasbed.data.corruptions import BENCHMARK, CORRUPTIONS, EXTRAS, SEVERITIES, corrupt, find, frost, weather
+from biasbed.data.corruptions.blur import GLASS, shuffled
+from biasbed.data.corruptions.corruption import Corruption
+from biasbed.data.corruptions.noise import GAUSSIAN, SHOT
+from biasbed.data.corruptions.released import clean
+from biasbed.data.source import Decoded
+from biasbed.errors import UsageError
+
+FILE = Path(__file__).with_name("corruptions.json")
+NAMES = (*BENCHMARK, *EXTRAS)
+ALIKE = (
+    *("gaussian_noise", "impulse_noise", "speckle_noise", "frost"),
+    *("brightness", "contrast", "pixelate", "saturate"),
+)
+GRID = slice(20, 224, 61)
+
+
+def formula(height: int, width: int, number: int = 0) -> np.ndarray:
+    """uint8 [H,W,3] with fine and coarse structure, and corners of black, grey and white; integers only."""
+    y, x = np.mgrid[:height, :width].astype(np.int64)
+    red = (x * x * 7 + y * y * 13 + x * y * (5 + number)) // 64 % 256
+    green = (x * 3 + y * y // 9) % 200 + (x * y) % 41
+    blue = np.abs((x * (11 + number) - y * 5) // 4 % 511 - 255)
+    made = np.stack([red, green, blue], axis=2).astype(np.uint8)
+    for at, level in enumerate((0, 127, 255)):
+        made[:12, 12 * at : 12 * at + 12] = level
+    return made
+
+
+@functools.cache
+def picture() -> np.ndarray:
+    made = formula(224, 224)
+    made.flags.writeable = False  # no corruption may write into what it is given
+    return made
+
+
+@functools.cache
+def of(name: str) -> Corruption:
+    if name == "spatter":
+        pytest.importorskip("cv2", reason="OpenCV is an extra")
+    if name == "frost":
+        return weather.frosted([formula(*shape, number) for number, shape in enumerate(frost.SHAPES)])
+    return find(name)
+
+
+def summary(name: str, severity: int) -> dict[str, Any]:
+    image = corrupt(picture(), of(name), severity, 3, "n01440764/one")
+    found: dict[str, Any] = {
+        "mean": image.mean(axis=(0, 1)).round(3).tolist(),
+        "pixels": image[GRID, GRID].reshape(-1).tolist(),
+    }
+    return found | ({"sha256": hashlib.sha256(np.ascontiguousarray(image)).hexdigest()} if name in ALIKE else {})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_golden(name: str, renew: bool) -> None:
+    kept = json.loads(FILE.read_text()) if FILE.exists() else {}
+    ours = {f"{name}-{severity}": summary(name, severity) for severity in SEVERITIES}
+    if renew:
+        kept |= ours
+        FILE.write_text("{\n" + ",\n".join(f'"{key}": {json.dumps(kept[key])}' for key in sorted(kept)) + "\n}\n")
+    for key, found in ours.items():
+        expected = kept[key]
+        np.testing.assert_allclose(found["mean"], expected["mean"], atol=0.05, err_msg=key)
+        off = np.abs(np.subtract(found["pixels"], expected["pixels"]))
+        assert (off > (3 if name == "jpeg_compression" else 1)).sum() <= 1, key
+        assert found.get("sha256") == expected.get("sha256"), key
+
+
+def test_all_of_the_benchmark_and_the_extra_four_are_there() -> None:
+    assert (len(BENCHMARK), len(EXTRAS), len(CORRUPTIONS)) == (15, 4, 19)
+    assert {len(corruption.parameters) for corruption in CORRUPTIONS.values()} == {5}
+    counts = [sum(CORRUPTIONS[name].group == group for name in BENCHMARK) for group in corruptions.GROUPS]
+    assert dict(zip(corruptions.GROUPS, counts, strict=True)) == {"noise": 3, "blur": 4, "weather": 4, "digital": 4}
+    assert sum(CORRUPTIONS[name].is_random for name in BENCHMARK) == 9
+
+
+# --- what an image depends on -----------------------------------------------------------------------------------------
+
+
+def test_draws_follow_from_the_key_alone() -> None:
+    """In whatever order, and after whatever others."""
+    names = [name for name in NAMES if CORRUPTIONS[name].is_random and name != "spatter"]
+    before = {name: corrupt(picture(), of(name), 1, 0, "x") for name in names}
+    for name in reversed(names):
+        np.random.seed(1)
+        assert np.array_equal(corrupt(picture(), of(name), 1, 0, "x"), before[name]), name
+
+
+@pytest.mark.parametrize("other", [(1, "x", "snow", 1), (0, "y", "snow", 1), (0, "x", "fog", 1), (0, "x", "snow", 2)])
+def test_every_part_of_the_key_counts(other: tuple[int, str, str, int]) -> None:
+    first, second = corruptions.key(0, "x", "snow", 1).random(8), corruptions.key(*other).random(8)
+    assert np.abs(first - second).min() > 1e-6
+
+
+def test_applying_draws_twice_is_the_same() -> None:
+    """Of shot noise too, whose draws are a stream that could be used up."""
+    for corruption in (SHOT, GAUSSIAN):
+        draws = corruption.draw(np.random.default_rng(0), 2)
+        first = corruption.apply(picture(), draws, 2)
+        assert np.array_equal(corruption.apply(picture(), draws, 2), first)
+
+
+def test_fog_and_frost_take_a_part_of_what_they_add() -> None:
+    fog = weather.plasma(256, 2.0, np.random.default_rng(0).random(65535))
+    assert (fog.min(), fog.max()) == (0, 1)
+    for seed in range(200):
+        which, row, column = CORRUPTIONS["frost"].draw(np.random.default_rng(seed), 1)
+        height, width = frost.SHAPES[which]
+        assert 0 <= row < height - 224
+        assert 0 <= column < width - 224
+
+
+@pytest.mark.parametrize("reach", [1, 3, 4])
+def test_shuffling_at_a_stroke_is_overwriting_one_by_one(reach: int) -> None:
+    height, width = 19, 26
+    count = (height - 2 * reach) * (width - 2 * reach)
+    offsets = np.random.default_rng(reach).integers(-reach, reach, (count, 2))
+    expected, drawn = np.arange(height * width).reshape(height, width), iter(offsets.tolist())
+    for row in range(height - reach, reach, -1):
+        for column in range(width - reach, reach, -1):
+            x, y = next(drawn)
+            expected[row, column] = expected[row + y, column + x]
+    assert np.array_equal(shuffled((height, width), reach, offsets).reshape(height, width), expected)
+
+
+def test_other_sizes_where_nothing_forbids_them() -> None:
+    small = formula(32, 48)
+    for name in set(NAMES) - {"frost", "spatter"}:
+        corruption = of(name)
+        if not corruption.only_224:
+            assert corrupt(small, corruption, 2, 0, "x").shape == small.shape, name
+
+
+@pytest.mark.parametrize("shape", [(256, 256), (300, 700), (900, 257)])
+def test_the_clean_image_is_cut_from_the_middle(shape: tuple[int, int]) -> None:
+    """A picture whose levels grow with the place, so that the crop's mean says where it is."""
+    y, x = np.mgrid[: shape[0], : shape[1]]
+    ramp = np.stack([255 * y / (shape[0] - 1), 255 * x / (shape[1] - 1), 0 * x]).round().astype(np.uint8)
+    image = clean(Decoded(torch.from_numpy(ramp)))
+    assert image.shape == (224, 224, 3)
+    np.testing.assert_allclose(image.mean(axis=(0, 1))[:2], 127.5, atol=0.7)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["glass_blur", "snow", "frost", "fog", "pixelate"])
+def test_another_size_is_refused_where_a_corruption_has_one(name: str) -> None:
+    with pytest.raises(UsageError, match=r"defined for images of 224 x 224 pixels, not of 300 x 256$"):
+        corrupt(formula(256, 300), of(name), 1, 0, "x")
+
+
+def test_bad_input() -> None:
+    with pytest.raises(UsageError, match="no corruption 'gausian_noise': gaussian_noise, shot"):
+        find("gausian_noise")
+    with pytest.raises(UsageError, match="severity=6: corruptions have the severities 1 to 5"):
+        corrupt(picture(), of("fog"), 6, 0, "x")
+    with pytest.raises(UsageError, match=r"takes images uint8 \[H,W,3\], not float64"):
+        GAUSSIAN.apply(picture() / 255, GAUSSIAN.draw(np.random.default_rng(0), 1), 1)
+    with pytest.raises(UsageError, match="not uint8"):
+        GLASS.apply(picture()[..., 0], None, 1)
+
+
+def test_photographs_of_frost_are_the_published_ones(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "none"):
+        with pytest.raises(
+            UsageError, match=r"frost1.png; the five photographs of frost are in .*hendrycks/robustness"
+        ):
+            find("frost", folder)
+    (tmp_path / "frost1.png").write_bytes(b"others")
+    with pytest.raises(UsageError, match=r"frost1.png is not the published .*hendrycks/robustness") as caught:
+        find("frost", tmp_path)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match="frost needs its five photographs"):
+        corrupt(picture(), find("frost"), 1, 0, "x")
+
+
+def test_without_opencv_spatter_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    with pytest.raises(UsageError, match=r"spatter needs OpenCV: install biasbed\[spatter\]"):
+        corrupt(picture(), find("spatter"), 1, 0, "x")
+    assert corrupt(picture(), find("saturate"), 1, 0, "x").any()

@@ -1,0 +1,141 @@
+"""Corrupted images on disk: the release's layout, what decides them, going on, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from biasbed import cli
+from biasbed.data.corruptions import CORRUPTIONS, corrupt
+from biasbed.data.corruptions.released import clean, round_trip
+from biasbed.data.decoding import open_file
+from biasbed.data.prepared import ImagesManifest
+from biasbed.errors import Failure, UsageError
+from biasbed.prepare import corrupted
+from biasbed.prepare.run import prepare
+
+FEW = "gaussian_noise,brightness"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+
+
+@pytest.fixture
+def flags(tmp_path: Path) -> dict[str, Any]:
+    """A folder of two classes of two images, one of them a JPEG file that has to be enlarged."""
+    rng = np.random.default_rng(0)
+    for name, shape in (("a/1.png", (300, 260)), ("a/2.jpg", (40, 50)), ("b/1.png", (230, 700)), ("b/2.png", (9, 9))):
+        path = tmp_path / "data" / "photo" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (*shape, 3), dtype=np.uint8)).save(path)
+    shutil.copytree(tmp_path / "data" / "photo", tmp_path / "data" / "ink")
+    found = {"suite": "folders", "data_dir": str(tmp_path / "data"), "train": "ink", "split": "photo"}
+    return {**found, "what": "corruptions", "corruptions": FEW, "processes": 1}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*.JPEG"))}
+
+
+def test_the_layout_and_the_pixels_are_those_of_corrupting_each_image(flags: dict[str, Any], tmp_path: Path) -> None:
+    folder = prepare(flags)
+    assert folder is not None
+    names = [f"{c}/{s}/{i}.JPEG" for c in FEW.split(",") for s in range(1, 6) for i in ("a/1", "a/2", "b/1", "b/2")]
+    assert sorted(contents(folder)) == sorted(names)
+    image = clean(open_file(tmp_path / "data" / "photo" / "a" / "2.jpg"))
+    expected = round_trip(corrupt(image, CORRUPTIONS["gaussian_noise"], 4, 0, "a/2.jpg"))
+    with Image.open(folder / "gaussian_noise" / "4" / "a" / "2.JPEG") as found:
+        assert np.array_equal(np.asarray(found), expected)
+
+
+def test_it_goes_on_and_more_may_be_added(flags: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
+    folder = prepare(flags)
+    assert folder is not None
+    made = contents(folder)
+    shutil.rmtree(folder / "brightness" / "3")  # as if it had been cut off
+    manifest = ImagesManifest.read(folder)
+    assert manifest is not None
+    ImagesManifest(**{**vars(manifest), "complete": False}).write(folder)
+    times = {path: path.stat().st_mtime_ns for path in folder.rglob("*.JPEG")}
+    prepare(flags)
+    assert contents(folder) == made
+    assert all(path.stat().st_mtime_ns == time for path, time in times.items())
+    prepare(flags)
+    assert "complete already: 4 images" in capsys.readouterr().err
+    prepare({**flags, "corruptions": "contrast"})
+    assert (
+        contents(folder).keys() - made.keys() == {name.replace("brightness", "contrast") for name in made} - made.keys()
+    )
+    with pytest.raises(UsageError, match=r"was made with seed=0: overwrite=true makes it anew"):
+        prepare({**flags, "seed": 1})
+
+
+@pytest.mark.slow
+def test_files_don_t_depend_on_the_processes(flags: dict[str, Any]) -> None:
+    without = ",".join(name for name in CORRUPTIONS if name not in ("frost", "spatter"))  # which need what others bring
+    made = []
+    for processes in (1, 2):
+        folder = prepare({**flags, "corruptions": without, "processes": processes})
+        assert folder is not None
+        made.append(contents(folder))
+        shutil.rmtree(folder)
+    assert made[0] == made[1]
+    assert len(made[0]) == 17 * 5 * 4
+
+
+def test_an_image_is_opened_once(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+    monkeypatch.setattr(corrupted, "clean", lambda picture: opened.append(picture) or clean(picture))
+    monkeypatch.setattr(corrupted, "refuse_full_disk", lambda work, free: None)
+    prepare(flags)
+    assert len(opened) == 4
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"corruptions": "gausian_noise"}, "corruptions=gausian_noise: there is no such corruption.*gaussian_noise"),
+        ({"corruptions": "benchmark"}, "data/frost/frost1.png; the five photographs of frost are in"),
+        ({"corruptions": "frost", "frost": "/nowhere"}, "/nowhere/frost1.png; the five photographs"),
+    ],
+)
+def test_what_is_missing_is_said_before_anything_is_written(
+    flags: dict[str, Any], more: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        prepare({**flags, **more})
+    assert not list((tmp_path / "home").rglob("*.JPEG"))
+
+
+def test_a_small_disk_is_refused_and_says_how_much(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    with pytest.raises(UsageError, match=r"40 files of corrupted images take about 0\.0 GiB, and .* has 0\.0 GiB left"):
+        prepare(flags)
+    assert cli.main(["prepare", *words]) == 2
+
+
+def test_images_that_would_become_one_file_are_refused(flags: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "photo" / "a"
+    shutil.copy(folder / "1.png", folder / "1.webp")
+    with pytest.raises(UsageError, match=r"a/1\.png and a/1\.webp of 'photo' would both be a/1\.JPEG"):
+        prepare(flags)
+
+
+def test_an_image_that_can_t_be_read(flags: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "data" / "photo" / "b" / "1.png").write_bytes(b"no image")
+    with pytest.raises(Failure, match=r"can't read the image .*b/1\.png: it is no image; corrupt=skip goes on"):
+        prepare(flags)
+    folder = prepare({**flags, "corrupt": "skip"})
+    assert folder is not None
+    assert len(contents(folder)) == 30
+    assert "done: 3 images in 10 conditions" in capsys.readouterr().err
