@@ -1,22 +1,23 @@
 """Names of corruptions as releases call them, and the errors of AlexNet on them by which ImageNet-C is normalised.
 
 Hendrycks & Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019:
-15 corruptions in four groups, four extra ones to validate on, five severities each.
+15 corruptions in four groups, four extra ones to validate on, five severities each; `data.corruptions` makes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-SEVERITIES = ("1", "2", "3", "4", "5")  # as folders are named
+from biasbed.data import corruptions
+from biasbed.data.corruptions import BENCHMARK, EXTRAS
+
+__all__ = ["ALEXNET", "ALEXNET_CLEAN", "BAR", "BENCHMARK", "EXTRAS", "GROUPS", "IN_3D", "SEVERITIES", "conditions"]
+
+SEVERITIES = tuple(map(str, corruptions.SEVERITIES))  # as folders are named
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
-    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
-    "weather": ("snow", "frost", "fog", "brightness"),
-    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+    group: tuple(name for name in BENCHMARK if corruptions.CORRUPTIONS[name].group == group)
+    for group in corruptions.GROUPS
 }
-BENCHMARK = tuple(name for names in GROUPS.values() for name in names)
-EXTRAS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # never part of mCE
 
 # Top-1 errors of torchvision's AlexNet (weights V1) on the released files, means of five severities: the constants of
 # AugMix's evaluation code, which are also the means of those that the authors posted by severity.
@@ -49,6 +50,6 @@ IN_3D = (
 )
 
 
-def conditions(corruptions: Iterable[str]) -> tuple[str, ...]:
+def conditions(names: Iterable[str]) -> tuple[str, ...]:
     """What metrics call these corruptions in their five severities, in order."""
-    return tuple(f"{name}-{severity}" for name in corruptions for severity in SEVERITIES)
+    return tuple(f"{name}-{severity}" for name in names for severity in SEVERITIES)
