@@ -16,6 +16,7 @@ import numpy as np
 from biasbed.data.decoding import open_file
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import images_below, reading, scan
+from biasbed.data.names import Names
 from biasbed.data.source import Source
 from biasbed.datasets.base import Contents, OnDisk, likely_cause, some
 from biasbed.datasets.classes import imagenet_classes
@@ -71,7 +72,7 @@ class Corrupted(OnDisk):
             name=self.name,
             classes=classes,
             y=np.tile(y, len(places)),
-            ids=[f"{place}/{name}" for place in places for name in names],
+            ids=_below_each(places, names),
             root=folder,
             condition=np.repeat(codes, len(names)),
             conditions=conditions(self.corruptions),
@@ -106,7 +107,7 @@ class Corrupted(OnDisk):
         return not set(self.corruptions).isdisjoint(scan(folder)[0])
 
     def _listed(self, folder: Path) -> dict[str, list[str]]:
-        """`<corruption>/<severity>` -> its images relative to that, sorted; UsageError where one is not there."""
+        """`<corruption>/<severity>` -> its images, with that before them, sorted; UsageError where one is not there."""
         there = set(scan(folder)[0])
         missing = [name for name in self.corruptions if name not in there]
         if missing:
@@ -120,7 +121,7 @@ class Corrupted(OnDisk):
             count = len(wanted) - len(gone)
             self.refuse(folder, f"{count} of {len(wanted)} conditions are there, {some(gone)} missing")
         below = dict(zip(present, images_below(folder, present), strict=True))
-        return {place: [name[len(place) + 1 :] for name in below[place]] for place in wanted}
+        return {place: below[place] for place in wanted}
 
     def severities(self, corruption: str) -> list[str]:
         """The folders of a corruption in each severity, relative to the data set's."""
@@ -140,15 +141,17 @@ class Corrupted(OnDisk):
         return f"{text}; unpack {some(waiting)}" if waiting else text
 
     def _alike(self, folder: Path, images: Mapping[str, list[str]]) -> list[str]:
-        """The images of every condition; UsageError where two have unlike ones, or none."""
-        (first, names), *rest = images.items()
-        if not names:
-            self.refuse(folder, f"{first} has no images")
-        for place, own in rest:
+        """The images of every condition, below its folder; UsageError where two have unlike ones, or none."""
+        first, names = next(iter(images)), None
+        for place, full in images.items():
+            own = [name[len(place) + 1 :] for name in full]
+            names = own if names is None else names
             if own != names:
                 fewer, more = sorted(set(names) - set(own)), sorted(set(own) - set(names))
                 words = [f"{w} {some(found, 2)}" for w, found in (("lacks", fewer), ("has besides", more)) if found]
                 self.refuse(folder, f"{place} has other images than {first}: it {' and '.join(words)}")
+        if not names:
+            self.refuse(folder, f"{first} has no images")
         return names
 
     def _classes(self, folder: Path, names: Sequence[str]) -> tuple[str, ...]:
@@ -172,6 +175,18 @@ def _first_of_each(names: Sequence[str], count: int) -> list[str]:
     """The first so many of each class, of sorted ones."""
     per_class = itertools.groupby(names, key=lambda name: name.partition("/")[0])
     return [name for _, own in per_class for name in itertools.islice(own, count)]
+
+
+def _below_each(places: Sequence[str], names: Sequence[str]) -> Names:
+    """Every name below every place: millions, of which no list is made."""
+    encoded = [name.encode() for name in names]
+    lengths = np.array([len(name) for name in encoded])
+    content, ends = [], [np.zeros(1, dtype=np.int64)]
+    for place in places:
+        prefix = f"{place}/".encode()
+        content.append(np.frombuffer(b"".join(prefix + name for name in encoded), dtype=np.uint8))
+        ends.append(lengths + len(prefix))
+    return Names.of(np.concatenate(content), np.cumsum(np.concatenate(ends)))
 
 
 # --- data sets --------------------------------------------------------------------------------------------------------
