@@ -47,6 +47,14 @@ MEASURES: Mapping[str, Measure] = {
         "expected calibration error of the decision's confidence among the set's classes, 15 equal bins",
         higher_is_better=False,
     ),
+    "rms": Measure(
+        "RMS calibration error of the same confidence, in bins of 100 images by rising confidence",
+        higher_is_better=False,
+    ),
+    "rms_reference": Measure(
+        "the same without the bin of the most confident images, as its authors' program has it", higher_is_better=False
+    ),
+    "aurra": Measure("mean over k of the accuracy among the k images of most confidence"),
     "aligned_accuracy": Measure("accuracy among the images whose bias is that of their class", of_biases=True),
     "conflicting_accuracy": Measure("accuracy among the images whose bias is that of another class", of_biases=True),
     "worst_group_accuracy": Measure("least accuracy among groups of images of one class and one bias", of_biases=True),

@@ -32,6 +32,8 @@ from helpers.corrupted_tree import CLASSES, images_of, jpeg, make_corrupted
 
 PRINTED = ROOT.parent / "shared" / "published" / "imagenet_c_corruption_errors.csv"
 
+VECTORS = ROOT.parent / "shared" / "vectors" / "robustness" / "mce.csv"
+
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -122,6 +124,24 @@ def test_published_corruption_errors_give_the_printed_blur_error_and_nearly_the_
     found = values({name: rows[name] / 100 * ALEXNET[name] for name in BENCHMARK})
     assert found["error_blur"] == pytest.approx(0.65, abs=0.005)
     assert found["mce"] == pytest.approx(0.767, abs=0.0033)
+
+
+@pytest.mark.skipif(not VECTORS.exists(), reason="the reference outputs are not in ../shared")
+def test_errors_are_the_reference_s() -> None:
+    with VECTORS.open() as file:
+        rows = {row["corruption"]: row for row in csv.DictReader(file)}
+    metrics = {"test/accuracy/imagenet": 1 - float(rows["clean_error"]["err1"])}
+    for name in BENCHMARK:
+        for number, condition in enumerate(conditions([name]), start=1):
+            metrics[f"test/{BY_CONDITION}/imagenet_c:{condition}"] = 1 - float(rows[name][f"err{number}"])
+    found = derived.values(derivations("imagenet_c", BENCHMARK, "imagenet", is_released=True), metrics)
+    for name, row in rows.items():
+        if name == "clean_error":
+            continue
+        own, relative = ("mce", "relative_mce") if name == "mCE" else (f"ce_{name}", f"relative_ce_{name}")
+        assert 100 * found[f"test/{own}/imagenet_c"] == pytest.approx(float(row["CE_percent"]), abs=1e-5)
+        wanted = float(row["relative_CE_percent"])
+        assert 100 * found[f"test/{relative}/imagenet_c"] == pytest.approx(wanted, abs=1e-4)
 
 
 # --- one set ----------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, choose
 from biasbed.tasks import MULTI_CLASS
 
+PER_BIN = 100  # images, fewer than which have no `rms_reference`
 VALIDATION_IMAGES = "imagenet_val"  # what sets have in common that show ImageNet's validation images
 
 
@@ -71,7 +72,7 @@ SETS: Mapping[str, RobustSet] = {
     "imagenet_c_extra": _corrupted(corrupted.ImageNetCExtra(), is_usual=False, block="imagenet_c", cadence=1),
     "imagenet_c_bar": _corrupted(corrupted.ImageNetCBar()),
     "imagenet_3dcc": _corrupted(corrupted.ImageNet3DCC()),
-    "imagenet_a": RobustSet(imagenet.ImageNetA()),
+    "imagenet_a": RobustSet(imagenet.ImageNetA(), measures=(*MULTI_CLASS.measures, "rms", "rms_reference", "aurra")),
     "imagenet_r": RobustSet(imagenet.ImageNetR()),
     "real_blurry": RobustSet(imagenet.RealBlurry(), source_images="real_blurry"),
     "real_blurry_100": RobustSet(imagenet.RealBlurry100(), source_images="real_blurry", block="real_blurry"),
@@ -194,7 +195,7 @@ class Robustness(FileSuite[RobustnessSettings]):
             source,
             transform,
             label_map=self._label_map(name, source),
-            measures=entry.measures,
+            measures=_defined(entry.measures, len(source)),
             preprocessing=words,
             source_images=entry.source_images,
             block=entry.block,
@@ -253,6 +254,11 @@ def _family(train: str, sets: Sequence[str]) -> str:
     if train != "none":
         return train if train in TRAINING else "imagenet"
     return next((SETS[name].classes for name in sets if name in SETS), "imagenet")
+
+
+def _defined(measures: Sequence[str], images: int) -> tuple[str, ...]:
+    """Those that so many images have a value of."""
+    return tuple(name for name in measures if name != "rms_reference" or images >= PER_BIN)
 
 
 def _why_no_mce(data: Any, source: Source) -> str:
