@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 CALIBRATION_BINS = 15  # Guo et al. 2017, section 4
+RMS_BIN = 100  # images of a bin of RMS calibration error (Hendrycks et al., Natural Adversarial Examples, 2021)
 FRACTION = "%"  # the unit of what is stored as a fraction and shown in percent
 HEADLINE = "as the headline"  # the unit of what is said about a set's headline
 

@@ -27,6 +27,7 @@ from biasbed.suites.corruption_errors import derivations
 from biasbed.suites.robustness import TRAINING
 from biasbed.suites.suite import OpenSuite
 from biasbed.training.resolve import resolve
+from helpers.cifar_files import make_arrays, make_batches
 from helpers.commands import ROOT
 from helpers.corrupted_tree import CLASSES, images_of, jpeg, make_corrupted
 
@@ -243,6 +244,24 @@ def test_the_gap_of_renditions_is_200_ways_against_200_ways(tmp_path: Path) -> N
     assert derived.values(suite.derivations, metrics) == {"test/gap_r/imagenet_r": pytest.approx(0.56)}
     (gap,) = suite.protocol(resolve({"suite": "robustness", "train": "none", "data_dir": str(tmp_path)})).derived
     assert not gap.higher_is_better
+
+
+def test_cifar_is_trained_and_tested_on_by_itself(tmp_path: Path) -> None:
+    make_batches(tmp_path, "cifar10")
+    make_arrays(tmp_path, "cifar10")
+    config = resolve({"suite": "robustness", "train": "cifar10", "data_dir": str(tmp_path)})
+    suite = open_suite(config)
+    assert [entry.name for entry in suite.sets] == ["cifar10", "cifar10_c"]
+    assert (len(suite.source("cifar10")), len(suite.validating[0].source)) == (90, 10)
+    (_, corrupted_set) = suite.protocol(config).sets
+    assert (corrupted_set.headline, len(corrupted_set.conditions)) == ("mean_error", 75)
+    assert corrupted_set.source_images == suite.sets[0].source_images
+    assert (
+        config.image_size == resolve({"suite": "robustness", "train": "none", "sets": ["cifar10_c"]}).image_size == 32
+    )
+    said = refusal(tmp_path, sets=["cifar10", "imagenet_c"])
+    assert "'imagenet_c' has the classes of imagenet" in said or "'cifar10' has the classes of cifar10" in said
+    assert "did you mean 'cifar10'" in refusal(tmp_path, train="cifar1")
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-PER_BIN = 100  # images, sorted by confidence; the last bin has the rest, too
+from biasbed.measures import RMS_BIN  # images, sorted by confidence; the last bin has the rest, too
 
 
 def rms(confidence: np.ndarray, right: np.ndarray) -> float:
@@ -22,14 +22,14 @@ def rms_reference(confidence: np.ndarray, right: np.ndarray) -> float:
 
     The others keep their weights of all images, so that of 100 to 199 images it is zero. ValueError for fewer.
     """
-    if len(confidence) < PER_BIN:
-        raise ValueError(f"the reference's RMS calibration error takes {PER_BIN} images, not {len(confidence)}")
+    if len(confidence) < RMS_BIN:
+        raise ValueError(f"the reference's RMS calibration error takes {RMS_BIN} images, not {len(confidence)}")
     return _rms(confidence, right, skip_last=True)
 
 
 def _rms(confidence: np.ndarray, right: np.ndarray, skip_last: bool) -> float:
     order = np.argsort(confidence, kind="stable")
-    starts = np.arange(max(1, len(order) // PER_BIN)) * PER_BIN
+    starts = np.arange(max(1, len(order) // RMS_BIN)) * RMS_BIN
     counts = np.diff([*starts, len(order)])
     sure, correct = (np.add.reduceat(of[order].astype(np.float64), starts) for of in (confidence, right))
     squares = ((sure - correct) / counts) ** 2 * counts

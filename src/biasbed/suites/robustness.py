@@ -22,6 +22,7 @@ from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.corrupted import Corrupted
 from biasbed.datasets.corruption_names import BENCHMARK
 from biasbed.errors import UsageError
+from biasbed.measures import RMS_BIN
 from biasbed.record import Derived, MetricName
 from biasbed.settings import nearest, setting
 from biasbed.suites import corruption_errors
@@ -33,7 +34,6 @@ from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, choose
 from biasbed.tasks import MULTI_CLASS
 
-PER_BIN = 100  # images, fewer than which have no `rms_reference`
 VALIDATION_IMAGES = "imagenet_val"  # what sets have in common that show ImageNet's validation images
 
 
@@ -258,7 +258,7 @@ def _family(train: str, sets: Sequence[str]) -> str:
 
 def _defined(measures: Sequence[str], images: int) -> tuple[str, ...]:
     """Those that so many images have a value of."""
-    return tuple(name for name in measures if name != "rms_reference" or images >= PER_BIN)
+    return tuple(name for name in measures if name != "rms_reference" or images >= RMS_BIN)
 
 
 def _why_no_mce(data: Any, source: Source) -> str:
