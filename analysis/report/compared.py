@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from biasbed.analysis.report.groups import groups
-from biasbed.analysis.report.words import count, listing, repeated
+from biasbed.analysis.report.words import count, listing, repeated, rule_label
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.collect import PUBLISHED_MARK
 from biasbed.analysis.runs.run import Run, TrainedOn
@@ -29,7 +29,7 @@ def sentences(analysis: Analysis) -> list[str]:
         *_replicates(analysis),
         _training_data(analysis),
         *_start(analysis),
-        f"A run's score on a set is that of {analysis.rule.label.removeprefix('as published: ')}"
+        f"A run's score on a set is that of {rule_label(analysis).removeprefix('as published: ')}"
         f"{', as published' if c.published else ''}. An algorithm's score is the mean over its {repeated(analysis)}s.",
     ]
     if published and not c.published:

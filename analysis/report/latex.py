@@ -302,7 +302,9 @@ def _test_name(comparison: RankTests) -> str:
 
 def provenance(analysis: Analysis) -> str:
     """Study, rule and number of runs, for captions."""
-    return escape(f"{analysis.title}; rule {analysis.rule.name}: {analysis.rule.label}; {analysis.runs_sentence}")
+    return escape(
+        f"{analysis.title}; rule {analysis.rule.name}: {words.rule_label(analysis)}; {analysis.runs_sentence}"
+    )
 
 
 def tabular(

@@ -222,7 +222,17 @@ def power_sentence(comparison: RankTests) -> str:
 
 def rule_sentence(analysis: Analysis) -> str:
     """The selection rule by name and in words."""
-    return f"{analysis.rule.name} ({analysis.rule.label})"
+    return f"{analysis.rule.name} ({rule_label(analysis)})"
+
+
+def rule_label(analysis: Analysis) -> str:
+    """The selection rule in words; what is monitored in each cell, where they validate on images of their own."""
+    label, monitors = analysis.rule.label, sorted({cell.protocol.monitor for cell in analysis.collection.cells})
+    own = next((monitor for monitor in monitors if monitor in label), "")
+    if len(monitors) == 1 or not own:
+        return label
+    kinds = {monitor.rpartition("/")[0] for monitor in monitors}
+    return label.replace(own, f"{kinds.pop()} of its cell" if len(kinds) == 1 else " or ".join(monitors))
 
 
 DAGGER_SENTENCE = "the algorithm trained on data of the maker of this set"

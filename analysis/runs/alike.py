@@ -67,15 +67,11 @@ def _with_tested(runs: list[Run], hashes: Mapping[str, str]) -> tuple[list[Run],
 
 
 def _refuse_namesakes(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> None:
-    """Failure where cells have data sets of one name that are not the same: other records, or other images."""
+    """Failure where cells have data sets of one name that are not the same, or versions of one."""
     each = {(run.cell, run.protocol, run.tested): run for run in reversed(runs)}.values()
-    found = namesakes([TestedOn(run.id, run.cell, protocols[run.protocol], run.tested) for run in reversed(each)])
-    if found:
-        name, one, other = found
-        raise Failure(
-            f"two data sets of one table are called '{name}' (runs {one.run} and {other.run}): "
-            "call one of them otherwise, or give each a study of its own"
-        )
+    tests = [TestedOn(run.id, run.cell, protocols[run.protocol], run.tested) for run in reversed(each)]
+    if reason := namesakes(tests):
+        raise Failure(reason)
 
 
 def apart(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:

@@ -251,6 +251,7 @@ class SetRecord:
     aliases: tuple[str, ...] = field(default=(), metadata=LATER)  # other names of its domain, or if it has none, of it
     labels: Mapping[str, int] = field(default_factory=dict, metadata=LATER)  # of images with several: label -> images
     counts: bool = field(default=True, metadata=LATER)  # whether it is a column of tables; else rules alone look at it
+    version_of: str = field(default="", metadata=LATER)  # of several data sets with the same images; no table has two
     by_cell: bool = field(default=False, metadata=LATER)  # how many images it has is its cell's affair, as a severity's
 
 

@@ -47,8 +47,9 @@ def test_the_last_relu_of_a_network_is_replaced(backbone: str) -> None:
 
 def test_a_network_without_such_a_place_is_refused() -> None:
     for function in (surgery.middle, lambda net: surgery.replace_last_activation(net, torch.nn.Tanh())):
-        with pytest.raises(UsageError, match="is no ResNet"):
-            function(torch.nn.Linear(3, 2))
+        for network in (torch.nn.Linear(3, 2), build("bagnet18", 3, image_size=32).backbone):
+            with pytest.raises(UsageError, match="is no ResNet"):
+                function(network)
 
 
 @pytest.mark.parametrize(

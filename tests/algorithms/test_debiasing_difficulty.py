@@ -164,7 +164,11 @@ BAD: dict[str, tuple[list[str], int, str]] = {
     ),
     "stages that leave nothing": (
         ["biasensemble", "--hparams.share", "0.2"],
-        *(2, "the stages before 'main' leave nothing of the training to it"),
+        *(2, "the stages before 'main' leave nothing of the training to it: they take 1 of it"),
+    ),
+    "a batch too small for the dependence": (
+        ["rebias", "--batch_size", "3"],
+        *(2, "rebias takes 4 images or more in a step, and the first one has 3: give a larger batch_size"),
     ),
     "nothing that all are sure of": (
         ["biasensemble", "--hparams.models", "1", "--hparams.agreement", "1", "--hparams.threshold", "0.999999"],

@@ -166,6 +166,17 @@ def test_two_processes_look_at_all_that_a_pass_names() -> None:
     assert seen == [list(range(rank, len(TRAIN) + len(lent(SEED)), 2)) for rank in range(2)]
 
 
+@pytest.mark.parametrize("held_out", ["validation", 0.5])
+def test_a_class_that_nothing_conflicts_in_can_t_be_fitted_to(held_out: float | str) -> None:
+    """Else the last layer would be fitted to aligned images alone, without a word."""
+    algorithm: Any = make("dfr", {"held_out": held_out}, backbone="simple_conv_1x1", num_classes=3)
+    algorithm.on_train_data(TrainData(24, 3, 1, 3))
+    y = torch.arange(3).repeat_interleave(8)
+    bias = torch.where((torch.arange(24) % 2 == 0) & (y > 0), (y + 1) % 3, y)
+    with pytest.raises(Failure, match=r"dfr: 0 of the .* of class 0 that conflict"):
+        algorithm.hold_out({"y": y, "bias": bias})
+
+
 def test_a_group_of_one_image_can_t_be_fitted_to() -> None:
     algorithm: Any = make("dfr", {"held_out": "validation"}, backbone="simple_conv_1x1", num_classes=3)
     algorithm.on_train_data(TrainData(40, 3, 1, 3))

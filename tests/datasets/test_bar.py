@@ -69,13 +69,15 @@ def test_severities_stand_in_one_table_though_one_tests_fewer_images(
     words += ["--train", "bar_ac", "--data.severity", "1,20", "--dry_run", "true"]
     assert cli.main(words) == 0
     assert "erm-bar_ac-20-seed0" in capsys.readouterr().out
+    assert cli.main([*words, "--train", "bar,bar_ac", "--data.severity", "auto"]) == 2
+    assert "'bar' and 'bar_ac' are versions of the same images (runs " in capsys.readouterr().err
     few, many = (opened(data_dir, "bar_ac", **{"data.severity": s}).sets[0].record() for s in ("1", "20"))
     tests = [
         namesakes.TestedOn(cell, cell, record.Protocol("debiasing", (own,), ("bar_ac",), (), "val/loss/x"), "")
         for cell, own in (("1", few), ("20", many), ("renamed", replace(many, groups={"other": 1})))
     ]
-    assert namesakes.namesakes(tests[:2]) is None
-    assert namesakes.namesakes(tests) == ("bar_ac", tests[0], tests[2])
+    assert not namesakes.namesakes(tests[:2])
+    assert namesakes.namesakes(tests).startswith("two data sets of one table are called 'bar_ac' (runs 1 and renamed)")
 
 
 def test_the_division_follows_from_the_data_s_seed(data_dir: Path) -> None:

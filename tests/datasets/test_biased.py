@@ -14,7 +14,7 @@ from PIL import Image
 
 from biasbed import cli, suites
 from biasbed.data.source import Source
-from biasbed.datasets import biased, tables
+from biasbed.datasets import biased, tables, textures
 from biasbed.datasets.biased import Division, Wanted
 from biasbed.datasets.colored_mnist import MEANS, ColoredMNIST10, _divided, colored
 from biasbed.datasets.figures import Figures
@@ -35,6 +35,14 @@ def conflicts(parts: Division) -> list[int]:
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def test_small_figures_have_textures_of_numbers() -> None:
+    """In eight pixels a grid may pass between all of them: a texture without any contrast."""
+    grid = np.full(400, list(textures.FAMILIES).index("grid"))
+    shown = textures.patterns(np.random.default_rng(0), textures.FAMILIES, grid, 8)
+    assert np.isfinite(shown).all()
+    assert (shown.std((1, 2)) == 0).any()
 
 
 def test_figures() -> None:
@@ -198,22 +206,36 @@ def test_validation_images_are_halved_by_group() -> None:
 
 def test_a_part_without_conflicting_images_is_refused(tmp_path: Path) -> None:
     make_table(tmp_path / "pets", [row for row in ROWS if not row.startswith(("val/cat_dog", "val/dog_cat"))])
-    with pytest.raises(UsageError, match="none of the 2 images of 'pets_validation' is conflicting"):
+    with pytest.raises(UsageError, match=r"none of the 2 images of 'pets_validation' is conflicting: .* takes both"):
         opened(tmp_path, "pets")
 
 
 def test_a_class_without_conflicting_images_is_said(tmp_path: Path) -> None:
     make_table(tmp_path / "pets", [row for row in ROWS if not row.startswith("val/cat_dog")])
-    suite = opened(tmp_path, "pets")
-    message = "'pets_validation' has no conflicting image of cat: scores of both kinds rest on other classes"
-    assert suite.remarks == (message,)
+    make_table(tmp_path / "plain", [row for row in ROWS if not row.startswith(("train/cat_dog", "train/dog_cat"))])
+    of_validation = "'pets_validation' has no conflicting image of cat: scores of both kinds rest on other classes"
+    assert opened(tmp_path, "pets").remarks == (of_validation,)
+    of_training = "'plain' has no conflicting image of cat, dog: no training image tells the two apart there"
+    assert opened(tmp_path, "plain").remarks == (of_training,)
+
+
+def test_a_batch_that_is_never_full_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "--suite", "debiasing", "--batch_size", "3000", "--tracking", "offline"]) == 2
+    message = "2200 training images are too few for batch_size=3000, as a batch that is not full is left out"
+    assert message in capsys.readouterr().err
+
+
+def test_a_class_that_nothing_trains_is_refused(tmp_path: Path) -> None:
+    make_table(tmp_path / "pets", [row for row in ROWS if not row.startswith("train/cat")])
+    with pytest.raises(UsageError, match=r"metadata.csv has no image of cat with the split 'train'"):
+        opened(tmp_path, "pets")
 
 
 def test_unknown_data_sets_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"train=figuers: .* has no such data set; did you mean 'figures'\?"):
         opened(tmp_path, "figuers")
     (tmp_path / "bare").mkdir()
-    with pytest.raises(UsageError, match="'bare' is not in"):
+    with pytest.raises(UsageError, match=r"bare has no metadata.csv, the table with the columns image, class"):
         opened(tmp_path, "bare")
 
 

@@ -174,7 +174,7 @@ def test_cells_of_unlike_data_sets_of_one_name_are_refused(
     """In one table they would be one block."""
     make_domains(tmp_path / "Toy", ("ink", "wax"), images=2, size=16)
     more = {"train": "Toy", "data_dir": str(tmp_path), "test_domains": "each"}
-    with pytest.raises(UsageError, match=r"^fast-toy-art and fast-more-ink have unlike data sets called 'toy': rename"):
+    with pytest.raises(UsageError, match=r"^two data sets .* 'toy' \(runs fast-toy-art and fast-more-ink\): rename"):
         planned(table(cells={**CELLS, "more": more}, settings={**QUICK, "data_dir": str(data)}), tmp_path)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from biasbed.algorithms.erm import ERM
-from biasbed.algorithms.presets import IMAGENET_CROPS, SGD, STEPS, epochs
+from biasbed.algorithms.presets import IMAGENET, epochs
 from biasbed.algorithms.requests import StreamRequest, View
 from biasbed.batch import MAIN, Batch, at_least_fp32
 from biasbed.settings import setting
@@ -55,18 +55,10 @@ class AugMix(ERM):
     overlaps: ClassVar[Mapping[str, str]] = dict.fromkeys(("brightness", "contrast", "saturate"), "all_ops")
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "authors": {
-            "backbone": "resnet50",
+            **IMAGENET,
             "init": "scratch",
-            **IMAGENET_CROPS,
             **epochs(90),
-            "batch_size": 256,
-            **SGD,
-            "optim.lr": 0.1,
-            "optim.lr_batch": 256,
-            "optim.weight_decay": 1e-4,
-            **STEPS,
             "optim.milestones": (1 / 3, 2 / 3),
-            "precision": "fp32",
             "hparams.jsd": True,
             "hparams.jsd_weight": 12.0,
             "hparams.severity": 1.0,

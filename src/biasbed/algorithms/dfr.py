@@ -123,7 +123,7 @@ class DFR(ERM):
             self.kept[self.drawn(group.cpu().numpy(), part)] = False
 
     def refuse_few(self, group: Tensor) -> None:
-        for number, images in zip(*(found.tolist() for found in group.unique(return_counts=True)), strict=True):
+        for number, images in self.sizes(group):
             if images < LEAST:
                 raise Failure(
                     f"dfr: {images} of the validation images that are not to select is {self.named(number)}, and a "
@@ -133,7 +133,7 @@ class DFR(ERM):
     def drawn(self, group: np.ndarray, part: float) -> np.ndarray:
         """Rows of this part of each group's images."""
         generator, rows = self.draw_generator(), []
-        for number, images in zip(*(found.tolist() for found in np.unique(group, return_counts=True)), strict=True):
+        for number, images in self.sizes(torch.from_numpy(group)):
             taken = round(part * images)
             if not LEAST <= taken < images:
                 raise Failure(
@@ -184,6 +184,12 @@ class DFR(ERM):
         """The group [N] of images with these labels."""
         y, bias = found["y"], found["bias"]
         return group_of(y, bias, self.num_biases) if self.hparams.by == "bias" else group_of(y, (bias != y).long(), 2)
+
+    def sizes(self, group: Tensor) -> list[tuple[int, int]]:
+        """(group, images of it): every group that there is, and of each class the conflicting ones, be there none."""
+        is_by_alignment = self.hparams.by == "alignment"
+        counts = torch.bincount(group, minlength=2 * self.num_classes if is_by_alignment else 0).tolist()
+        return [(number, images) for number, images in enumerate(counts) if images or (is_by_alignment and number % 2)]
 
     def named(self, group: int) -> str:
         """A group in words."""

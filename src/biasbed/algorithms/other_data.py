@@ -16,27 +16,13 @@ from biasbed.algorithms.presets import (
     BIASBED_CODE,
     BIASBED_PAPER,
     DEEPAUGMENT_AUTHORS,
-    IMAGENET_CROPS,
+    IMAGENET,
     IMAGENET_WEIGHTS,
-    SGD,
-    STEPS,
     epochs,
 )
 
 # Of both models of Geirhos et al., but for its length: appendix A.5, and the page of their released models.
-GEIRHOS: Mapping[str, Any] = {
-    "backbone": "resnet50",
-    "init": IMAGENET_WEIGHTS,
-    **IMAGENET_CROPS,
-    "batch_size": 256,
-    **SGD,
-    "optim.lr": 0.1,
-    "optim.lr_batch": 256,
-    "optim.weight_decay": 1e-4,
-    **STEPS,
-    "optim.milestones": (1 / 3, 2 / 3),
-    "precision": "fp32",
-}
+GEIRHOS: Mapping[str, Any] = {**IMAGENET, "init": IMAGENET_WEIGHTS, "optim.milestones": (1 / 3, 2 / 3)}
 
 
 class StylizedERM(ERM):

@@ -12,7 +12,7 @@ from torch import Tensor
 from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import Drawn, HostDraws, with_draws
 from biasbed.algorithms.erm import ERM
-from biasbed.algorithms.presets import BIASBED_CODE, BIASBED_PAPER, IMAGENET_CROPS, SGD, STEPS, epochs
+from biasbed.algorithms.presets import BIASBED_CODE, BIASBED_PAPER, IMAGENET, epochs
 from biasbed.batch import at_least_fp32
 from biasbed.networks import surgery
 from biasbed.settings import setting
@@ -71,18 +71,10 @@ class PAdaIN(ERM):
         "biasbed_code": {**BIASBED_CODE, "optim.lr": 0.2, "hparams.p": 0.01, "hparams.eps": 1e-5},
         # ImageNet, ResNet-50.
         "authors": {
-            "backbone": "resnet50",
+            **IMAGENET,
             "init": "scratch",
-            **IMAGENET_CROPS,
             **epochs(300),
-            "batch_size": 256,
-            **SGD,
-            "optim.lr": 0.1,
-            "optim.lr_batch": 256,
-            "optim.weight_decay": 1e-4,
-            **STEPS,
             "optim.milestones": (0.25, 0.5, 0.75),
-            "precision": "fp32",
             "hparams.p": 0.01,
             "hparams.eps": 1e-5,
         },

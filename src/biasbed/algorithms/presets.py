@@ -38,6 +38,18 @@ IMAGENET_CROPS: Recipe = {
     "augment.crop_ratio": (3 / 4, 4 / 3),
     "augment.flip": True,
 }
+# What programs for ResNet-50 on ImageNet have in common, but for its first weights, its length and the steps' places.
+IMAGENET: Recipe = {
+    "backbone": "resnet50",
+    **IMAGENET_CROPS,
+    "batch_size": 256,
+    **SGD,
+    "optim.lr": 0.1,
+    "optim.lr_batch": 256,
+    "optim.weight_decay": 1e-4,
+    **STEPS,
+    "precision": "fp32",
+}
 # torch's Adam at its usual rate, as programs for Biased-MNIST have it.
 ADAM: Recipe = {
     "optim.name": "adam",

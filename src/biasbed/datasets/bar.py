@@ -33,6 +33,7 @@ class Bar(OnDisk, BiasedData):
     """
 
     name = "bar"
+    version_of = "bar"
     bias_type = "place"
     images = 2_595
     places = ("BAR", "bar/BAR")

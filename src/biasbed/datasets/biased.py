@@ -105,13 +105,14 @@ class BiasedData:
 
     defaults: settings that go with its images, by dotted name. bias_type: what kind of thing its bias is.
     is_coloured: whether its images are given their colours here, with noise. tested_by_severity: whether the severity
-    says how many images are left to test on.
+    says how many images are left to test on. version_of: of which images there are several such data sets.
     """
 
     name: str
     bias_type: str
     is_coloured: ClassVar[bool] = False
     tested_by_severity: ClassVar[bool] = False
+    version_of: ClassVar[str] = ""
     defaults: ClassVar[Mapping[str, Any]] = {}
 
     def parts(self, data_dir: Path, wanted: Wanted) -> Division:
@@ -213,8 +214,11 @@ def counted(source: Source) -> str:
     )
 
 
-def one_sided(source: Source) -> str:
-    """What a user should know of classes that have aligned or conflicting images only; empty where there are none."""
+def one_sided(source: Source, so: str = "scores of both kinds rest on other classes") -> str:
+    """What a user should know of classes that have aligned or conflicting images only; empty where there are none.
+
+    so: what follows.
+    """
     if source.bias is None:
         return ""
     kinds = {ALIGNED: source.bias == source.y, CONFLICTING: source.bias != source.y}
@@ -223,7 +227,7 @@ def one_sided(source: Source) -> str:
         for word, images in kinds.items()
         if (own := [name for label, name in enumerate(source.classes) if not images[source.y == label].any()])
     ]
-    return f"'{source.name}' has {' and '.join(lacking)}: scores of both kinds rest on other classes" if lacking else ""
+    return f"'{source.name}' has {' and '.join(lacking)}: {so}" if lacking else ""
 
 
 def grouped(source: S) -> S:
@@ -235,7 +239,10 @@ def grouped(source: S) -> S:
     is_aligned = source.bias == source.y
     for word, images in ((ALIGNED, is_aligned.sum()), (CONFLICTING, (~is_aligned).sum())):
         if not images:
-            raise UsageError(f"none of the {len(source)} images of '{source.name}' is {word}: there is no AC score")
+            raise UsageError(
+                f"none of the {len(source)} images of '{source.name}' is {word}: there is no AC score, which takes "
+                "both kinds to validate and to test"
+            )
     try:
         slugs = list(record.slugs(source.classes).values())
     except ValueError as error:

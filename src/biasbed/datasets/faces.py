@@ -45,6 +45,7 @@ class BFFHQ(OnDisk, BiasedData):
     """
 
     name = "bffhq"
+    version_of = "bffhq"
     bias_type = "gender"
     images = 0  # how many severities somebody has is open
     places = ("bffhq", "BFFHQ/bffhq")
@@ -130,6 +131,7 @@ class ComposedBFFHQ(OnDisk, BiasedData):
     """
 
     name = "bffhq_ac"
+    version_of = "bffhq"
     bias_type = "gender"
     images = 0  # only those of the ages are used
     places = ("ffhq", "FFHQ/images1024x1024", "ffhq-dataset")

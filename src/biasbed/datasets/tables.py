@@ -107,7 +107,12 @@ class TableData(OnDisk, BiasedData):
     def _divided(self, folder: Path) -> list[TableSource]:
         """The images that train, validate and test; UsageError where the table doesn't fit."""
         rows = self._checked(folder)
-        return [self._part(folder, rows, part) for part in (TRAIN, VALIDATION, TEST)]
+        parts = [self._part(folder, rows, part) for part in (TRAIN, VALIDATION, TEST)]
+        missing = sorted(set(range(len(parts[0].classes))) - set(parts[0].y.tolist()))
+        if missing:
+            names = some([parts[0].classes[label] for label in missing])
+            raise UsageError(f"{folder / self.file} has no image of {names} with the split '{TRAIN}'")
+        return parts
 
     def _part(self, folder: Path, rows: Sequence[Row], part: str = "") -> TableSource:
         """The images of one part, or all, in the order of the rows; UsageError where the table doesn't fit."""
@@ -205,6 +210,9 @@ class OwnTable(TableData):
     def find(self, data_dir: Path) -> Path | None:
         return self._folder if self._is_in(self._folder) else None
 
+    def missing(self, data_dir: Path) -> str:
+        return f"{self._folder} has no {self.file}, the table with the columns {', '.join(self.columns)}"
+
 
 class Waterbirds(TableData):
     """Birds of land and water in front of either (Sagawa, Koh, Hashimoto and Liang 2020), in the version released.
@@ -213,6 +221,7 @@ class Waterbirds(TableData):
     """
 
     name = "waterbirds"
+    version_of = "waterbirds"
     bias_type = "background"
     images = 11_788
     columns = ("img_filename", "y", "split", "place")

@@ -147,12 +147,13 @@ def paint(rng: Generator, n: int, size: int) -> Floats:
 
 
 def patterns(rng: Generator, families: Mapping[str, Family], which: Integers, size: int) -> Floats:
-    """Textures [n,size,size] of the families `which` [n]: mean 0, deviation 1, either polarity."""
+    """Textures [n,size,size] of the families `which` [n]: mean 0, deviation 1, either polarity; 0 of an even one."""
     out = np.empty((len(which), size, size))
     for index, family in enumerate(families.values()):
         rows = np.flatnonzero(which == index)
         if len(rows):
             out[rows] = family(rng, len(rows), size)
     out -= out.mean((1, 2), keepdims=True)
-    out *= (rng.choice((-1.0, 1.0), len(out)) / out.std((1, 2)))[:, None, None]
+    deviation = out.std((1, 2))  # a grid may pass between all of eight pixels a side
+    out *= (rng.choice((-1.0, 1.0), len(out)) / np.where(deviation > 0, deviation, 1))[:, None, None]
     return np.clip(out, -2, 2, out=out)

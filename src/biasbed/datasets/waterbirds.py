@@ -26,6 +26,7 @@ class ComposedWaterbirds(Waterbirds):
     """Composed of CUB-200-2011's birds and Places365's places, for one severity and one seed at a time."""
 
     name = "waterbirds_ac"
+    version_of = "waterbirds"
     images = 0  # how many compositions somebody has is open
     kind = "folders by severity and seed"
     places = ("waterbirds_ac",)

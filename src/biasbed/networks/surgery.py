@@ -224,10 +224,11 @@ def middle(backbone: nn.Module) -> Middle:
     UsageError for any other network.
     """
     layers = getattr(backbone, "layers", None)
-    if isinstance(layers, nn.Sequential):
-        activations = [number for number, layer in enumerate(layers) if isinstance(layer, nn.ReLU)]
+    own = layers if isinstance(layers, nn.Sequential) else nn.Sequential()
+    activations = [number for number, layer in enumerate(own) if isinstance(layer, nn.ReLU)]
+    if activations:
         cut = activations[(len(activations) + 1) // 2 - 1] + 1
-        before, after = list(layers[:cut]), layers[cut]
+        before, after = list(own[:cut]), own[cut]
     else:  # a deep stem is in conv1
         first, second, after, _ = stages(backbone)
         before = [*(backbone.get_submodule(name) for name in ("conv1", "bn1", "maxpool")), first, second]

@@ -143,9 +143,8 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
             left_out += refusals
     ordered = tuple(run for *_, run in sorted(runs, key=lambda entry: entry[:2]))
     _refuse_equal(ordered)
-    if found := namesakes(tests):
-        name, one, other = found
-        raise UsageError(f"{one.run} and {other.run} have unlike data sets called '{name}': rename the folder of one")
+    if reason := namesakes(tests):
+        raise UsageError(reason)
     homes = {str(home(config)) for config in configs}
     if len(homes) > 1 or len({config.tracking for config in configs}) > 1:
         raise UsageError("output_dir and tracking are the whole study's: give them in its general settings")

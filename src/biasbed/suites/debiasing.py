@@ -145,7 +145,7 @@ class Debiasing(Suite[DebiasingSettings]):
             bias_type=data.bias_type,
             usual=StreamRequest(drop_last=True),
             selection_rules=RULES if monitor == AC_SCORE else tuple(name for name in RULES if name not in OF_BIASES),
-            remarks=(*parts.remarks, *filter(None, map(biased.one_sided, (validation.source, test.source)))),
+            remarks=(*parts.remarks, *_one_sided(train, validation, test)),
             files={IMAGES_FILE: parts.listing()} if parts.is_drawn else {},
         )
 
@@ -158,8 +158,15 @@ class Debiasing(Suite[DebiasingSettings]):
             measures=MEASURES if is_labelled else (*MULTI_CLASS.measures, "worst_class_accuracy"),
             preprocessing=f"resized to {self.config.image_size} x {self.config.image_size}, bilinear",
             block=self.data_set.name,
+            version_of=self.data_set.version_of,
             by_cell=self.data_set.tested_by_severity,
         )
+
+
+def _one_sided(train: Source, *sets: EvaluationSet) -> Iterator[str]:
+    """What a user should know of classes with images of one kind alone, in training and in what is tested."""
+    untold = biased.one_sided(train, "no training image tells the two apart there")
+    yield from filter(None, (untold, *(biased.one_sided(entry.source) for entry in sets)))
 
 
 def _lent(half: Source | None) -> Source:

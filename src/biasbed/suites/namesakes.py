@@ -20,14 +20,19 @@ class TestedOn:
     images: str  # hash of all that it is tested on, images too; empty where a run from before doesn't say
 
 
-def namesakes(tests: Iterable[TestedOn]) -> tuple[str, TestedOn, TestedOn] | None:
-    """The first name under which two cells have unlike data sets, and two tests that have them; None without one.
+def namesakes(tests: Iterable[TestedOn]) -> str:
+    """Why these can't stand in one table: the first name under which two cells have unlike data sets; empty if none.
 
-    Of unlike records, or of other images where all else is alike. Within a cell runs are held against each other as
-    rows are.
+    Of unlike records, or of other images where all else is alike; or versions of the same images under two names.
+    Within a cell runs are held against each other as rows are.
     """
     seen: dict[str, TestedOn] = {}
+    versions: dict[str, tuple[str, TestedOn]] = {}
     for one in tests:
+        for entry in one.protocol.sets:
+            name, other = versions.setdefault(entry.version_of or entry.name, (entry.block, one))
+            if entry.version_of and name != entry.block:
+                return f"'{name}' and '{entry.block}' are versions of the same images ({_runs(other, one)}): {_APART}"
         for name, data in _data_sets(one.protocol).items():
             other = seen.setdefault(name, one)
             if other.cell == one.cell:
@@ -35,8 +40,18 @@ def namesakes(tests: Iterable[TestedOn]) -> tuple[str, TestedOn, TestedOn] | Non
             alike = one.protocol.tested == other.protocol.tested
             other_images = alike and one.images and other.images and one.images != other.images
             if other_images or (not alike and data != _data_sets(other.protocol)[name]):
-                return name, other, one
-    return None
+                return (
+                    f"two data sets of one table are called '{name}' ({_runs(other, one)}): "
+                    f"rename the folder of one, or {_APART}"
+                )
+    return ""
+
+
+_APART = "give each a study of its own"
+
+
+def _runs(one: TestedOn, other: TestedOn) -> str:
+    return f"runs {one.run} and {other.run}"
 
 
 def _data_sets(protocol: record.Protocol) -> dict[str, list[Any]]:

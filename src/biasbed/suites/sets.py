@@ -36,6 +36,7 @@ class EvaluationSet:
     cadence: int | Literal["end"] = 1  # tested at every so many-th evaluation, or on best and last weights
     counts: bool = True  # whether it is a column of tables; else selection rules alone look at it
     aliases: tuple[str, ...] = ()  # other names of its domain, or if it has none, of it
+    version_of: str = ""  # of several data sets with the same images; no table has two
     by_cell: bool = False  # how many images it has hangs on what is trained on, as on a severity
 
     @property
@@ -79,6 +80,7 @@ class EvaluationSet:
             roles={name: role for name, role in source.roles.items() if name in groups},
             aliases=self.aliases,
             counts=self.counts,
+            version_of=self.version_of,
             by_cell=self.by_cell,
             labels=dict(zip(self.labels, (source.y > 0).sum(axis=0).tolist(), strict=True)) if self.labels else {},
         )

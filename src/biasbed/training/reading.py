@@ -63,13 +63,27 @@ class Reader:
             refuse_parts(self.config, self.job.suite, self._requests(stage), self.group.world)
             plan = self.plan(stage, 0)
             if not plan.usable(0):
-                count = sum(map(len, sources_of({MAIN: plan.streams[MAIN]})))
-                raise UsageError(f"{count} training images are too few for the processes and parts that are asked for")
+                raise UsageError(self._too_few(plan))
             steps = self.steps(stage, plan)
             if stage is not stages[-1] and steps > whole:
                 raise UsageError(f"the stage '{stage.name}' takes {steps} steps, longer than the training's {whole}")
         if takes_what_is_left and self.left(phases) <= 0:
-            raise UsageError(f"the stages before '{names[-1]}' leave nothing of the training to it")
+            raise UsageError(
+                f"the stages before '{names[-1]}' leave nothing of the training to it: they take "
+                f"{1 - self.left(phases):g} of it, which is to be less than 1"
+            )
+
+    def _too_few(self, plan: BatchPlan) -> str:
+        """In words why the first step of a stage has no batch, and what gives it one."""
+        main, parts = plan.streams[MAIN], self.group.world * self.config.accumulate
+        images, first = sum(map(len, sources_of({MAIN: main}))), sum(plan.sizes(0))
+        text = f"{images} training images are too few for batch_size={self.config.batch_size}"
+        if min(plan.sizes(0)) >= plan.at_least:
+            return f"{text}, as a batch that is not full is left out: give a smaller one"
+        of = f" for each of {parts} parts (processes x accumulate)" if parts > 1 else ""
+        needed = f"{self.config.algorithm} takes {self.algorithm.at_least} images or more in a step{of}"
+        hint = "more training images" if first < main.batch_size else "a larger batch_size"
+        return f"{needed}, and the first one has {first}: give {hint}" + (", or fewer of these" if parts > 1 else "")
 
     @staticmethod
     def left(phases: Sequence[Phase]) -> float:

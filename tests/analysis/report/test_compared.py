@@ -223,6 +223,21 @@ def test_choices_name_every_run_under_every_rule(cells: Analysis, files: Path) -
     assert (own["first_step"] == 3).all()
 
 
+@pytest.mark.parametrize(
+    ("monitor", "label"),
+    [
+        ("val/accuracy/val", "the epoch with the best val/accuracy/val"),
+        ("val/accuracy/pens_val", "the epoch with the best val/accuracy of its cell"),
+        ("val/ac_score/val", "the epoch with the best val/ac_score/val or val/accuracy/val"),
+    ],
+)
+def test_what_is_monitored_is_named_of_all_cells(cells: Analysis, monitor: str, label: str) -> None:
+    first, *others = cells.collection.cells
+    other = dataclasses.replace(first, protocol=dataclasses.replace(first.protocol, monitor=monitor))
+    collection = dataclasses.replace(cells.collection, cells=(first, other, *others[1:]))
+    assert words.rule_label(dataclasses.replace(cells, collection=collection)) == label
+
+
 def test_cells_say_what_they_train_on_and_hold_out(cells: Analysis) -> None:
     found = {cell.name: (data, out, columns) for cell, data, out, columns in compared.cells(cells)}
     assert found["pacs-art"] == ("pacs: photo", "art", ("pacs-art",))
