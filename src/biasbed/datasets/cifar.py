@@ -133,7 +133,7 @@ class CIFAR10(Batches):
     name = "cifar10"
     classes_of = "cifar10"
     images = 10_000
-    parts = ("test_batch",)
+    parts: tuple[str, ...] = ("test_batch",)
     key = "labels"
     places = ("cifar-10-batches-py", "cifar10/cifar-10-batches-py", "cifar-10/cifar-10-batches-py")
     archives = ("cifar-10-python.tar.gz",)
@@ -153,7 +153,7 @@ class CIFAR100(Batches):
     name = "cifar100"
     classes_of = "cifar100"
     images = 10_000
-    parts = ("test",)
+    parts: tuple[str, ...] = ("test",)
     key = "fine_labels"
     places = ("cifar-100-python", "cifar100/cifar-100-python", "cifar-100/cifar-100-python")
     archives = ("cifar-100-python.tar.gz",)
