@@ -181,6 +181,7 @@ def test_small_and_extra_sets_are_there_by_name_and_have_no_mce(tree: Path, as_r
     assert not {own.measure for own in suite.derivations} & {"mce", "relative_mce"}
     for name in names:
         assert "AlexNet's errors are those on all of the released" in refusal(tree, sets=[name], corruption_error="mce")
+    assert opened(tree, corruption_error="mce").sets[0].headline == "mce"
     assert "'imagenet', which is not tested" in refusal(tree, sets=["imagenet_c"], corruption_error="relative_mce")
 
 

@@ -22,6 +22,7 @@ from biasbed.datasets.base import Contents, OnDisk, likely_cause, some
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.corruption_names import BAR, BENCHMARK, EXTRAS, GROUPS, IN_3D, SEVERITIES, conditions
 from biasbed.datasets.imagenet import VAL
+from biasbed.errors import CorruptImage
 
 SIDE = 224  # pixels of released images
 SMALL = 10  # images of each class, the first by name, in small sets
@@ -166,7 +167,10 @@ class Corrupted(OnDisk):
     def _refuse_sizes(self, folder: Path, ids: Sequence[str]) -> None:
         """UsageError where one of these images is of another size: a whole condition then is, or all are."""
         for name in ids:
-            picture = open_file(folder / name)
+            try:
+                picture = open_file(folder / name)
+            except CorruptImage:  # reported when it is tested on, or passed over if that is wanted
+                continue
             if (picture.height, picture.width) != (SIDE, SIDE):
                 self.refuse(folder, f"{name} is {picture.width} x {picture.height} pixels, not {SIDE} x {SIDE}")
 

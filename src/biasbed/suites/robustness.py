@@ -13,7 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from biasbed.config import Auto
+from biasbed.config import Auto, Preprocess
 from biasbed.data import transforms
 from biasbed.data.source import Source
 from biasbed.datasets import cifar, corrupted, imagenet
@@ -156,7 +156,7 @@ class Robustness(FileSuite[RobustnessSettings]):
             training={**suite.training, **copies},
             left_out=left_out,
             derivations=tuple(_derived(list(tests.values()))),
-            remarks=_remarks(tests),
+            remarks=(*_remarks(tests), *self._clean_remark(tests)),
         )
 
     # --- sets ---
@@ -203,8 +203,11 @@ class Robustness(FileSuite[RobustnessSettings]):
         )
         if not entry.clean:
             return found
+        wanted = self.config.corruption_error
+        if name != "imagenet_c" and name not in self.config.sets:  # not asked for by name: it has what it can have
+            wanted = "auto"
         headline = corruption_errors.headline(
-            self.config.corruption_error, name, _why_no_mce(data, source), entry.clean in there, entry.clean
+            wanted, name, _why_no_mce(data, source), entry.clean in there, entry.clean
         )
         if isinstance(data, Corrupted):
             words = f"{corrupted.SIDE} x {corrupted.SIDE} as released"
@@ -239,6 +242,13 @@ class Robustness(FileSuite[RobustnessSettings]):
         if self.family == "imagenet":
             return imagenet_classes()
         return next(iter(tests.values())).source.classes
+
+    def _clean_remark(self, tests: Mapping[str, EvaluationSet]) -> list[str]:
+        """A line where the clean images come otherwise than those that were corrupted."""
+        how, made = self._usual[1], transforms.natural(corrupted.SIDE, Preprocess())[1]
+        if how == made or not {"imagenet", "imagenet_c"} <= tests.keys():
+            return []
+        return [f"relative_mce takes the accuracy on imagenet at {how}; ImageNet-C was made of {made}"]
 
     @property
     def _usual(self) -> tuple[transforms.Transform, str]:
