@@ -273,6 +273,9 @@ def test_cifar_is_trained_and_tested_on_by_itself(tmp_path: Path) -> None:
 
 def test_what_is_not_whole_is_refused_in_a_line(copy: Path) -> None:
     folder = copy / "ImageNet-C"
+    (folder / "manifest.json").touch()
+    assert "made by `prepare`, and never stand for those that were released" in refusal(copy)
+    (folder / "manifest.json").unlink()
     image = images_of()[1]
     (folder / "frost/3" / image).rename(folder / "frost/3" / image.replace("val_", "other_"))
     said = refusal(copy)

@@ -17,6 +17,7 @@ from biasbed.data.decoding import open_file
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import images_below, reading, scan
 from biasbed.data.names import Names
+from biasbed.data.prepared import MANIFEST
 from biasbed.data.source import Source
 from biasbed.datasets.base import Contents, OnDisk, likely_cause, some
 from biasbed.datasets.classes import imagenet_classes
@@ -54,10 +55,13 @@ class Corrupted(OnDisk):
     def open(self, data_dir: Path) -> FolderSource:
         """All images, condition by condition.
 
-        UsageError where the data set is not there, lacks a condition, where conditions have unlike images, or where the
-        first image of one is not of 224 x 224 pixels. Fewer images, or classes, than the release's are no error here.
+        UsageError where the data set is not there, is not what was released, lacks a condition, where conditions have
+        unlike images, or where the first image of one is not of 224 x 224 pixels. Fewer images, or classes, than the
+        release's are no error here.
         """
         folder = self.folder(data_dir)
+        if (folder / MANIFEST).is_file():
+            self.refuse(folder, "its images are made by `prepare`, and never stand for those that were released")
         with reading():
             images = self._listed(folder)
         names = self._alike(folder, images)
