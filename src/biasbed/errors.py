@@ -53,3 +53,7 @@ def shown(text: str, most: int = 300) -> str:
 
 class CorruptImage(Failure):
     """An image that can't be decoded; the message holds its path and the reason."""
+
+
+class UnfitImage(CorruptImage):
+    """An image of another size than its data set's: an error of the data, which `corrupt=skip` doesn't pass over."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 CALIBRATION_BINS = 15  # Guo et al. 2017, section 4
+RMS_BIN = 100  # images of a bin of RMS calibration error (Hendrycks et al., Natural Adversarial Examples, 2021)
 FRACTION = "%"  # the unit of what is stored as a fraction and shown in percent
 HEADLINE = "as the headline"  # the unit of what is said about a set's headline
 
@@ -33,11 +34,28 @@ MEASURES: Mapping[str, Measure] = {
     "map": Measure("mean of the average precisions of the labels that some image has"),
     "ap": Measure("average precision of the label after the colon, over all images of the set"),
     "accuracy_by_condition": Measure("the same among the images that are shown under a condition"),
+    "mean_error": Measure("mean of the errors under all conditions of a set", higher_is_better=False),
+    "mce": Measure(
+        "mean over corruptions of the error summed over severities, by AlexNet's (CE); of released ImageNet-C alone",
+        higher_is_better=False,
+    ),
+    "relative_mce": Measure(
+        "the same of what is lost against the images as they are, by what AlexNet loses", higher_is_better=False
+    ),
+    "gap_r": Measure("accuracy on ImageNet's images of ImageNet-R's classes less that on ImageNet-R", FRACTION, False),
     "accuracy_full": Measure("fraction of images for which the best of all the model's outputs belongs to the label"),
     "ece": Measure(
         "expected calibration error of the decision's confidence among the set's classes, 15 equal bins",
         higher_is_better=False,
     ),
+    "rms": Measure(
+        "RMS calibration error of the same confidence, in bins of 100 images by rising confidence",
+        higher_is_better=False,
+    ),
+    "rms_reference": Measure(
+        "the same without the bin of the most confident images, as its authors' program has it", higher_is_better=False
+    ),
+    "aurra": Measure("mean over k of the accuracy among the k images of most confidence"),
     "aligned_accuracy": Measure("accuracy among the images whose bias is that of their class", of_biases=True),
     "conflicting_accuracy": Measure("accuracy among the images whose bias is that of another class", of_biases=True),
     "worst_group_accuracy": Measure("least accuracy among groups of images of one class and one bias", of_biases=True),
@@ -138,6 +156,14 @@ def _error_ratio(values: Sequence[float], references: Sequence[float], higher_is
     return math.fsum(1 - value for value in values) / math.fsum(references)
 
 
+def _relative_error_ratio(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
+    (clean, *others), (clean_reference, *reference_errors) = values, references
+    if len(others) != len(reference_errors):
+        raise ValueError("as many references as values")
+    lost = math.fsum(clean - value for value in others)
+    return lost / math.fsum(error - clean_reference for error in reference_errors)
+
+
 def _mean_ratio(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
     ratios = [one / other for one, other in zip(values[::2], values[1::2], strict=True) if other]
     return math.fsum(ratios) / len(ratios)
@@ -164,6 +190,8 @@ FUNCTIONS: Mapping[str, Callable[[Sequence[float], Sequence[float], bool], float
     "weighted_mean": _weighted_mean,  # of each value before its weight
     "remainder": _remainder,  # of the mean of all images and that of a part, that of the rest; numbers of rest and part
     "error_ratio": _error_ratio,  # errors of accuracies, summed, by those of a reference model, one for each (CE)
+    # The same of how far accuracies are below the first, by how far errors of the reference are above its first.
+    "relative_error_ratio": _relative_error_ratio,
 }
 OF_ONE_KIND = ("mean", "harmonic_mean", "worst")  # functions whose values have the unit and direction of all inputs
 

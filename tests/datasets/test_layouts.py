@@ -86,7 +86,7 @@ def test_every_data_set_says_what_a_user_must_know(data_set: DataSet, tmp_path: 
 
 def test_names_are_told_apart() -> None:
     names = [data_set.name for data_set in ALL]
-    assert len(set(names)) == len(names) == 14
+    assert len(set(names)) == len(names) == 22
 
 
 # --- folders by WordNet id --------------------------------------------------------------------------------------------

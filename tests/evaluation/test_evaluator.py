@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,28 @@ def test_batch_size_does_not_matter(model: nn.Module) -> None:
             assert np.array_equal(found[name].decision, reference[name].decision)
             for column in ("top", "rank", "bias_rank"):
                 assert np.array_equal(getattr(found[name], column), getattr(reference[name], column)), column
+
+
+def test_any_of_several_right_labels_counts(model: nn.Module, tmp_path: Path) -> None:
+    plain = replace(make_set(64), measures=("accuracy", "ece"))
+    before = decide(model, [plain], 7)["set"]
+    number = {name: code for code, name in enumerate(plain.source.classes)}
+    accepted = np.zeros((64, 4), dtype=bool)
+    accepted[np.arange(64), plain.source.y] = True
+    accepted[:20, 2] = True
+    entry = replace(plain, source=replace(plain.source, accepted=accepted))
+    found = decide(model, [entry], 7)["set"]
+    assert np.array_equal(found.decision, before.decision)
+    expected = [accepted[row, number[decision]] for row, decision in enumerate(before.decision.tolist())]
+    assert found.right.tolist() == expected
+    assert sum(expected) > before.right.sum()
+    write_predictions(tmp_path / "real.parquet", found, 0)
+    (again,) = read([tmp_path / "real.parquet"])
+    assert again.right.tolist() == expected
+    assert (
+        entry.source.subset(np.arange(30), "part").fingerprint()
+        != plain.source.subset(np.arange(30), "part").fingerprint()
+    )
 
 
 @pytest.mark.parametrize("world", [2, 3])

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from biasbed.data.names import Names
 from biasbed.data.source import Picture, Source
 from biasbed.errors import UsageError
 
+S = TypeVar("S", bound=Source)
 _opened: ContextVar[dict[Any, FolderSource] | None] = ContextVar("_opened", default=None)
 
 
@@ -124,9 +125,7 @@ def open_flat(folder: Path, name: str) -> FolderSource:
     return FolderSource(name=name, classes=(name,), y=np.zeros(len(ids), dtype=np.int64), ids=ids, root=folder)
 
 
-def split(
-    source: FolderSource, fraction: float, seed: int, names: tuple[str, str]
-) -> tuple[FolderSource, FolderSource]:
+def split(source: S, fraction: float, seed: int, names: tuple[str, str]) -> tuple[S, S]:
     """(rest, held out): the given fraction of every class, drawn by the seed, at least one image on each side.
 
     Of images with several labels, the fraction of every label as nearly as can be, the rarest first (Sechidis et al.
@@ -139,13 +138,14 @@ def split(
         total, already = int(members.sum()), int((members & is_held).sum())
         wanted = min(max(1, round(fraction * total)), total - 1)
         if wanted < 1 and label is not None:
-            raise UsageError(f"class '{label}' of {source.root} has one image: too few to hold one out")
+            where = getattr(source, "root", source.name)
+            raise UsageError(f"class '{label}' of {where} has one image: too few to hold one out")
         is_held[rows[: max(0, wanted - already)]] = True
         is_drawn[rows] = True
     return source.subset(np.flatnonzero(~is_held), names[0]), source.subset(np.flatnonzero(is_held), names[1])
 
 
-def _members(source: FolderSource) -> Iterator[tuple[np.ndarray, str | None]]:
+def _members(source: Source) -> Iterator[tuple[np.ndarray, str | None]]:
     """(bool [N], name) of each class, or of each label that some image has; last those with no label, under no name."""
     if source.y.ndim == 1:
         yield from ((source.y == number, name) for number, name in enumerate(source.classes))

@@ -57,8 +57,9 @@ class Source:
     and `bias` are [N] int64 columns or None; `bias` holds the class that the shortcut (texture, background) suggests.
     `group` [N] holds the name of each image's reporting group, or is None; `roles` says of groups what they stand for
     (`record.SetRecord.roles`). `condition` [N] int64 is under which of `conditions` an image is shown (corrupted how,
-    seen from where), or None. `origin` is the fingerprint of what a seed draws these images from, or makes them of;
-    empty where no seed does.
+    seen from where), or None. `accepted` [N,K] bool are the labels that are right, where an image of one class may be
+    put into several; `y` is then one of them. `origin` is the fingerprint of what a seed draws these images from, or
+    makes them of; empty where no seed does.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Source:
     roles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     condition: np.ndarray | None = None
     conditions: tuple[str, ...] = ()
+    accepted: np.ndarray | None = None
     origin: str = ""
 
     def __post_init__(self) -> None:
@@ -132,7 +134,7 @@ class Source:
 
     def _columns(self) -> tuple[str, ...]:
         """Names of what has a row for every image, besides the ids."""
-        return "y", "domain", "bias", "group", "condition"
+        return "y", "domain", "bias", "group", "condition", "accepted"
 
     def _digest(self, *parts: bytes) -> str:
         """Hash of labels, ids and the given bytes."""
@@ -140,7 +142,8 @@ class Source:
         sha = hashlib.sha256("\n".join(self.classes).encode())
         if len(self.ids):
             sha.update(b"\n" * bool(self.classes) + self.ids.joined("\n"))
-        for part in (self.y.tobytes(), *parts):
+        several = [] if self.accepted is None else [np.packbits(self.accepted).tobytes()]
+        for part in (self.y.tobytes(), *several, *parts):
             sha.update(part)
         return sha.hexdigest()[:16]
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from biasbed.config import Augment, Interpolation, Preprocess, StimuliPreprocess
-from biasbed.data.source import Picture
+from biasbed.data.source import Decoded, Picture
 from biasbed.data.views import Jitter
-from biasbed.errors import UsageError
+from biasbed.errors import UnfitImage, UsageError
 
 Transform = Callable[[Picture], Tensor]
 USUAL = 224 / 256  # share of the short side that is left after a centre crop
@@ -65,6 +65,26 @@ class Fitted:
     def __call__(self, picture: Picture) -> Tensor:
         image = picture.pixels(_shrink(min(picture.height, picture.width), MARGIN * self.size))
         return _resized(image, [self.size, self.size], self.interpolation)
+
+
+class Exact:
+    """For images that have their size and must keep it: any other is an `UnfitImage`, and nothing is resized."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __call__(self, picture: Picture) -> Tensor:
+        if (picture.height, picture.width) != (self.size, self.size):
+            where = getattr(picture, "path", "an image")
+            should = f"{self.size} x {self.size}"
+            raise UnfitImage(f"{where} is {picture.width} x {picture.height} pixels, and its data set's are {should}")
+        return picture.pixels()
+
+
+def example(transform: Transform, channels: int) -> Picture:
+    """A grey picture that the transform takes."""
+    height, width = (transform.size, transform.size) if isinstance(transform, Exact) else (300, 400)
+    return Decoded(torch.full((channels, height, width), 128, dtype=torch.uint8))
 
 
 def training(size: int, augment: Augment) -> Training:

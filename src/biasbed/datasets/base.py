@@ -36,6 +36,7 @@ class Contents:
     are_images: bool = True  # whether each of the files is one
     differences: tuple[str, ...] = ()  # from the release, in words
     remarks: tuple[str, ...] = ()  # what else is to be said
+    side: int | None = None  # pixels that every image has per side, where they are all alike
 
 
 class OnDisk:

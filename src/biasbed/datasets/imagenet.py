@@ -5,8 +5,18 @@ All are class folders named by WordNet id; a label is the id's position in the s
 
 from __future__ import annotations
 
-from biasbed.datasets.base import DataSet
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from biasbed.data.folders import FolderSource
+from biasbed.data.listing import labelled, reading, scan
+from biasbed.datasets.base import DataSet, likely_cause, some
 from biasbed.datasets.classes import imagenet_classes
+from biasbed.errors import UsageError
 
 _NON_COMMERCIAL = "ImageNet's: non-commercial research"
 _KAGGLE = ("imagenet/ILSVRC/Data/CLS-LOC", "ILSVRC/Data/CLS-LOC")
@@ -136,3 +146,187 @@ class DeepAugEDSRTrain(WordNetFolders):
     places = (*_in(("deepaug_edsr", "DeepAugment/EDSR", "EDSR"), "train"), "DeepAugment/EDSR", "EDSR")
     archives = ("EDSR.tar", "EDSR.tar.gz", "EDSR.zip")
     source = DeepAugCAETrain.source
+
+
+# --- ImageNet's classes elsewhere, or its validation images with other labels -----------------------------------------
+
+
+class ImageNet200(ImageNet):
+    """ImageNet's validation images of ImageNet-R's classes, to be told from these alone (Hendrycks et al. 2021)."""
+
+    name = "imagenet_200"
+    images = 10_000
+    subset = "r"
+
+    def open(self, data_dir: Path) -> FolderSource:
+        whole = ImageNet().open(data_dir)
+        number = np.full(len(whole.classes), -1)
+        number[[whole.classes.index(wnid) for wnid in self.classes]] = np.arange(len(self.classes))
+        found = whole.subset(np.flatnonzero(number[whole.y] >= 0), self.name)
+        return replace(found, classes=self.classes, y=number[found.y])
+
+
+def _of_v2(*names: str) -> tuple[str, ...]:
+    return tuple(f"{root}{name}" for name in names for root in ("", "imagenetv2/", "imagenet-v2/"))
+
+
+class ImageNetV2(WordNetFolders):
+    """New images, chosen as ImageNet's validation images were: as often for their class (Recht et al. 2019).
+
+    Its folders are the numbers of the classes, which as words would be sorted 0, 1, 10, 100.
+    """
+
+    name = "imagenet_v2"
+    images = 10_000
+    kind = "class folders by number"
+    licence = "MIT; images from the web"
+    source = "https://huggingface.co/datasets/vaishaal/ImageNetV2"
+
+    places = _of_v2("imagenetv2-matched-frequency-format-val", "imagenetv2-matched-frequency")
+    archives = ("imagenetv2-matched-frequency.tar.gz",)
+
+    def layout(self, folder: Path) -> str:
+        return self.kind if self._is_numbered(folder) else WordNetFolders.kind
+
+    def listing(self, folder: Path) -> tuple[list[str], np.ndarray]:
+        if not self._is_numbered(folder):
+            return super().listing(folder)
+        ids, labels, empty = labelled(folder, [str(number) for number in range(self.num_classes)])
+        if empty:
+            self.refuse(folder, f"no images in {some(empty)}")
+        return ids, labels
+
+    def _is_numbered(self, folder: Path) -> bool:
+        return set(scan(folder)[0]) == {str(number) for number in range(self.num_classes)}
+
+
+class ImageNetV2Threshold(ImageNetV2):
+    """Those that at least 70 % of people would put into their class."""
+
+    name = "imagenet_v2_threshold"
+    places = _of_v2("imagenetv2-threshold0.7-format-val", "imagenetv2-threshold0.7")
+    archives = ("imagenetv2-threshold0.7.tar.gz",)
+
+
+class ImageNetV2Top(ImageNetV2):
+    """Those that most people would put into their class."""
+
+    name = "imagenet_v2_top"
+    places = _of_v2("imagenetv2-topimages-format-val", "imagenetv2-top-images-format-val", "imagenetv2-top-images")
+    archives = ("imagenetv2-top-images.tar.gz",)
+
+
+class ImageNetSketch(WordNetFolders):
+    """Black and white sketches of ImageNet's classes (Wang et al. 2019)."""
+
+    name = "imagenet_sketch"
+    images = 50_889
+    places = ("imagenet-sketch", "imagenet-sketch/sketch", "imagenet/imagenet-sketch")
+    archives = ("ImageNet-Sketch.zip",)
+    licence = "unclear: drawings from the web, repository MIT"
+    source = "https://github.com/HaohanWang/ImageNet-Sketch"
+
+
+class RealBlurry(WordNetFolders):
+    """Photographs that are blurry by themselves, of 100 of ImageNet's classes, to be told from all 1000.
+
+    Hendrycks et al. 2021, section 3. Which classes these are is seen by the folders.
+    """
+
+    name = "real_blurry"
+    images = 1_000
+    places = ("blurry_images", "real-blurry-images", "real-blurry", "imagenet/blurry_images")
+    archives = ("blurry_images.tar",)
+    licence = "unclear: images from the web"
+    source = "https://github.com/hendrycks/imagenet-r"
+
+    @property
+    def num_classes(self) -> int:
+        return 100
+
+    def open(self, data_dir: Path) -> FolderSource:
+        folder = self.folder(data_dir)
+        with reading():
+            found = scan(folder)[0]
+            unknown = sorted(set(found) - set(imagenet_classes()))
+            if unknown or not found:
+                reason = f"unknown class folders {some(unknown)}" if unknown else "no class folders"
+                self.refuse(folder, "; ".join([reason, *likely_cause(found, imagenet_classes())]))
+            ids, labels, empty = labelled(folder, found)
+        if empty:
+            self.refuse(folder, f"no images in {some(empty)}")
+        classes = self._told_apart(found)
+        number = np.array([classes.index(wnid) for wnid in found])
+        return FolderSource(name=self.name, classes=classes, y=number[labels], ids=ids, root=folder)
+
+    def _told_apart(self, found: list[str]) -> tuple[str, ...]:
+        """From which classes an image's is told."""
+        return imagenet_classes()
+
+
+class RealBlurry100(RealBlurry):
+    """The same, to be told from the classes that there are."""
+
+    name = "real_blurry_100"
+
+    def _told_apart(self, found: list[str]) -> tuple[str, ...]:
+        return tuple(found)
+
+
+class ImageNetReaL(ImageNet):
+    """ImageNet's validation images with labels that were assessed anew (Beyer et al. 2020).
+
+    An image may have several, each of which is right, or none: then it is left out.
+    """
+
+    name = "imagenet_real"
+    images = 46_837
+    kind = "class folders by WordNet id, real.json"
+    licence = f"{ImageNet.licence}; labels Apache-2.0"
+    source = "https://github.com/google-research/reassessed-imagenet, real.json"
+    files = ("real.json", "imagenet/real.json", "imagenet/val/real.json", "reassessed-imagenet/real.json")
+
+    def find(self, data_dir: Path) -> Path | None:
+        return super().find(data_dir) if self._labels_in(data_dir) else None
+
+    def missing(self, data_dir: Path) -> str:
+        if ImageNet().find(data_dir) is None:
+            return ImageNet().missing(data_dir).replace(f"'{ImageNet.name}'", f"'{self.name}'", 1)
+        return f"'{self.name}' is not in {data_dir}: {self.files[0]} is missing; where to get it: {self.source}"
+
+    def open(self, data_dir: Path) -> FolderSource:
+        path = self._labels_in(data_dir)
+        if path is None:
+            raise UsageError(self.missing(data_dir))
+        labels = self._labels(path)
+        whole = ImageNet().open(data_dir)
+        numbers = [self._number(name, len(labels), whole.root) for name in whole.ids]
+        accepted = np.zeros((len(whole), len(whole.classes)), dtype=bool)
+        for row, number in enumerate(numbers):
+            accepted[row, labels[number]] = True
+        first = np.array([(labels[number] or [0])[0] for number in numbers], dtype=np.int64)
+        found = replace(whole, accepted=accepted, y=first)
+        return found.subset(np.flatnonzero(accepted.any(axis=1)), self.name)
+
+    def _labels_in(self, data_dir: Path) -> Path | None:
+        return next((data_dir / name for name in self.files if (data_dir / name).is_file()), None)
+
+    def _labels(self, path: Path) -> list[list[int]]:
+        """Of each validation image, by its number, the labels; UsageError where the file doesn't have them."""
+        try:
+            found = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "it is no JSON"
+            raise UsageError(f"can't read {path}: {reason}; get it again") from None
+        lists = isinstance(found, list) and all(isinstance(own, list) for own in found)
+        known = range(len(imagenet_classes()))
+        if not lists or not all(isinstance(label, int) and label in known for own in found for label in own):
+            raise UsageError(f"{path}: expected a list with the labels, 0 to {known[-1]}, of each validation image")
+        return found
+
+    def _number(self, name: str, count: int, folder: Path) -> int:
+        """The place of a validation image in the list."""
+        found = re.search(r"_val_(\d{8})\.", name)
+        if found is None or not 1 <= int(found[1]) <= count:
+            self.refuse(folder, f"'{name}' is none of the {count:,} images ILSVRC2012_val_<number> that have labels")
+        return int(found[1]) - 1

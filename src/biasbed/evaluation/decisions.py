@@ -20,6 +20,7 @@ from biasbed.data.names import Coded, Names
 from biasbed.datasets.classes import image_name
 from biasbed.errors import UsageError
 from biasbed.evaluation import shape_bias
+from biasbed.evaluation.calibration import aurra, rms, rms_reference
 from biasbed.system.files import whole
 
 PEOPLE, MODELS = "people", "models"
@@ -117,6 +118,21 @@ def _calibration(one: Decisions) -> float:
     return NAN if one.confidence is None else calibration(one.confidence, one.right)
 
 
+def _of_confidence(function: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[Decisions], float]:
+    """Of confidences and of what is right, ties in the order of the images' ids; NaN where there are too few."""
+
+    def measure(one: Decisions) -> float:
+        if one.confidence is None:
+            return NAN
+        order = np.argsort(np.array(list(one.images), dtype=object), kind="stable")
+        try:
+            return function(one.confidence[order], one.right[order])
+        except ValueError:
+            return NAN
+
+    return measure
+
+
 def average_precisions(one: Decisions) -> list[float]:
     """Of each label (area under precision by recall, in steps); NaN for one that no image has."""
     if one.targets is None or one.scores is None:
@@ -181,6 +197,9 @@ MEASURES: Mapping[str, Callable[[Decisions], float]] = {
     "map": _mean_average_precision,
     "accuracy_full": _accuracy_full,
     "ece": _calibration,
+    "rms": _of_confidence(rms),
+    "rms_reference": _of_confidence(rms_reference),
+    "aurra": _of_confidence(aurra),
     "aligned_accuracy": _of_alignment(True),
     "conflicting_accuracy": _of_alignment(False),
     "worst_group_accuracy": _of_pairs(min),

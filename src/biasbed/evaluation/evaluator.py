@@ -22,7 +22,7 @@ from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.loading import as_it_is, loader_options
 from biasbed.data.transforms import draws, keeps, keyed_randomness
-from biasbed.errors import CorruptImage, Failure
+from biasbed.errors import CorruptImage, Failure, UnfitImage
 from biasbed.evaluation.decisions import (
     MEASURES,
     Decisions,
@@ -36,7 +36,7 @@ from biasbed.suites.label_maps import LabelMap
 from biasbed.suites.sets import EvaluationSet
 
 TOP = 5
-_Batch = tuple[int, Tensor, Tensor, list[str]]  # piece, rows, images, and the messages of files that can't be decoded
+_Batch = tuple[int, Tensor, Tensor, list[CorruptImage]]  # piece, rows, images, and files that can't be decoded
 
 
 def measure(evaluation_set: EvaluationSet, decisions: Decisions, phase: str) -> Iterator[tuple[str, float]]:
@@ -137,17 +137,18 @@ class Evaluator:
         """Piece by piece what is decided, nothing where no image can be read; on rank 0, None elsewhere."""
         ahead = itertools.groupby(self.loader, key=lambda batch: batch[0])
         coming = next(ahead, None)
+        refused: set[str] = set()
         for number, piece in self.shard.chosen():
             parts: list[Columns] = []
             if coming is not None and coming[0] == number:  # this rank may have no image of a small piece
                 for _, rows, images, errors in coming[1]:
-                    self.skipped |= set(errors)
+                    self.skipped |= set(map(str, errors))
+                    refused |= {str(one) for one in errors if isinstance(one, UnfitImage) or not self.skip_corrupt}
                     if len(rows):
                         parts.append(self._decide(self.sets[piece.set], rows, images, predict))
                     tick(len(rows))
                 coming = next(ahead, None)
-            if not self.skip_corrupt:
-                refuse_corrupt(self.group, self.skipped)
+            refuse_corrupt(self.group, refused)
             gathered = self.group.gather_objects(joined(parts))
             yield piece, None if gathered is None else joined([part for part in gathered if part])
 
@@ -163,6 +164,9 @@ class Evaluator:
         shown = label_map.probabilities(scores, task)
         outputs, classes = (np.min_scalar_type(of.shape[1]) for of in (logits, scores))
         decided, rank = task.decided(scores), functools.partial(_ranks, logits, label_map)
+        if entry.source.accepted is not None:  # of several labels that are right, the one that it is decided for counts
+            is_right = self._column(entry.source.accepted, rows).gather(1, decided.unsqueeze(1)).squeeze(1)
+            y = torch.where(is_right, decided, y)
         found = {"row": rows.int(), "loss": torch.full((len(rows),), torch.nan)}
         if label_map.is_logits:
             found["loss"] = task.loss(scores, y, reduction="none")
@@ -170,6 +174,8 @@ class Evaluator:
             return {**_arrays(found), "decision": decided.cpu().numpy(), **_arrays({"scores": shown})}
         found["confidence"] = shown.gather(1, decided.unsqueeze(1)).squeeze(1)
         numbers, ranks = {"decision": decided}, {"rank": rank(y)}
+        if entry.source.accepted is not None:
+            numbers["label"] = y
         if has_few(entry.source):
             # Not topk: its order among ties is undefined, and the first class must win.
             numbers["top"] = scores.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, shown.shape[1])]
@@ -220,7 +226,7 @@ class _Images(Dataset[Any]):
             return piece, rows, source.load_all(rows.numpy()), []
         return _together([self._one(key) for key in keys])
 
-    def _one(self, key: tuple[int, int]) -> tuple[int, int, Tensor | str]:
+    def _one(self, key: tuple[int, int]) -> tuple[int, int, Tensor | CorruptImage]:
         entry = self.sets[key[0]]
         # By its place, so that one that is changed at random is the same in every evaluation.
         drawn = keyed_randomness(key[1]) if draws(entry.transform) else contextlib.nullcontext()
@@ -228,7 +234,7 @@ class _Images(Dataset[Any]):
             with drawn:
                 return *key, entry.transform(entry.source.open(key[1]))
         except CorruptImage as error:
-            return *key, str(error)
+            return *key, error
 
 
 class _Shard(Sampler[list[tuple[int, int]]]):
@@ -254,8 +260,8 @@ class _Shard(Sampler[list[tuple[int, int]]]):
         return range(self.rank, len(piece.rows), self.batch_size * self.world)
 
 
-def _together(items: Sequence[tuple[int, int, Tensor | str]]) -> _Batch:
+def _together(items: Sequence[tuple[int, int, Tensor | CorruptImage]]) -> _Batch:
     good = [(row, image) for _, row, image in items if isinstance(image, Tensor)]
-    errors = [image for _, _, image in items if isinstance(image, str)]
+    errors = [image for _, _, image in items if isinstance(image, CorruptImage)]
     images = stacked([image for _, image in good]) if good else torch.empty(0)
     return items[0][0], torch.tensor([row for row, _ in good], dtype=torch.long), images, errors

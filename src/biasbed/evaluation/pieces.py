@@ -83,7 +83,7 @@ def decisions_of(entry: EvaluationSet, found: Columns, observer: str) -> Decisio
         observer=observer,
         set=entry.name,
         images=source.names if is_whole else Names(source.ids[row] for row in rows.tolist()),
-        label=named(entry, source.y if is_whole else source.y[rows]),
+        label=named(entry, found["label"] if "label" in found else source.y if is_whole else source.y[rows]),
         decision=named(entry, found["decision"]),
         classes=source.classes,
         bias=coded(own(source.bias)),

@@ -17,7 +17,7 @@ from biasbed.compute.distributed import Group, failures_named, process_group
 from biasbed.compute.precision import Precision
 from biasbed.config import Aggregation, Config, preset_names
 from biasbed.data.loading import auto_workers
-from biasbed.data.source import Decoded
+from biasbed.data.transforms import example
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.evaluation import models, recorded, report
@@ -129,8 +129,8 @@ def _aggregation(options: EvaluateOptions, config: Config) -> Aggregation:
 
 def _check_sizes(model: models.TestedModel, sets: Sequence[EvaluationSet]) -> None:
     """UsageError where the network doesn't take images of the size that a set's are brought to."""
-    grey = {n: Decoded(torch.full((n, 300, 400), 128, dtype=torch.uint8)) for n in (e.source.channels for e in sets)}
-    sizes = {tuple(entry.transform(grey[entry.source.channels]).shape): entry.name for entry in sets}
+    grey = {entry.name: example(entry.transform, entry.source.channels) for entry in sets}
+    sizes = {tuple(entry.transform(grey[entry.name]).shape): entry.name for entry in sets}
     for shape, name in sizes.items():
         try:
             with torch.inference_mode():

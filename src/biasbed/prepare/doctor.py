@@ -120,7 +120,7 @@ def _looks(contents: Contents, whole: bool) -> Iterator[tuple[str, _Look]]:
     """Each file in its order, looked at in threads: reading and decoding let go of Python's lock."""
     look: Callable[[Path], _Look] = functools.partial(_read, whole=whole)
     if contents.are_images:
-        look = _decode if whole else _open
+        look = functools.partial(_decode if whole else _open, side=contents.side)
     threads = os.cpu_count() or 1 if whole else THREADS
     with ThreadPoolExecutor(threads) as pool:
         for start in range(0, len(contents.files), CHUNK):
@@ -137,26 +137,33 @@ def _read(path: Path, whole: bool) -> _Look:
         return _Look(problem=_reason(error))
 
 
-def _open(path: Path) -> _Look:
-    """Size and header."""
+def _open(path: Path, side: int | None = None) -> _Look:
+    """Size and header. side: pixels of a square image, where only that fits."""
     size = 0
     try:
         with reading_file(path) as file:
             size = os.fstat(file.fileno()).st_size
-            deep = bool(size) and Image.open(file).mode.startswith(DEEP)
-        return _Look(size, problem=TOO_DEEP if deep else "" if size else "is empty")
+            if not size:
+                return _Look(problem="is empty")
+            image = Image.open(file)
+        return _Look(size, problem=TOO_DEEP if image.mode.startswith(DEEP) else _misfit(*image.size, side))
     except PROBLEMS as error:
         return _Look(size, problem=_reason(error))
 
 
-def _decode(path: Path) -> _Look:
+def _misfit(width: int, height: int, side: int | None) -> str:
+    """What is wrong with the size of an image, if it should have so many pixels per side."""
+    return "" if side is None or width == height == side else f"is {width} x {height} pixels, not {side} x {side}"
+
+
+def _decode(path: Path, side: int | None = None) -> _Look:
     """The whole content, decoded to pixels."""
     content = b""
     try:
         with reading_file(path) as file:
             content = file.read()
-        open_file(path).pixels()
-        return _Look(len(content), content)
+        height, width = open_file(path).pixels().shape[-2:]
+        return _Look(len(content), content, _misfit(width, height, side))
     except CorruptImage as error:
         reason = str(error).removeprefix(f"can't read the image {path}: ")
         return _Look(len(content), content, reason.removeprefix("it "))

@@ -23,6 +23,7 @@ REGISTRY = Registry(
         "domainbed": "biasbed.suites.domainbed:DomainBed",
         "debiasing": "biasbed.suites.debiasing:Debiasing",
         "biasbed": "biasbed.suites.biasbed:BiasBed",
+        "robustness": "biasbed.suites.robustness:Robustness",
     },
     base="biasbed.suites.suite:Suite",
 )

@@ -121,7 +121,7 @@ class BiasBed(FileSuite[BiasBedSettings]):
         transform, words = _preprocessing(config, whole is not None and whole.name == "imagenet")
         held_out = partial(EvaluationSet, "val", transform=transform, preprocessing=words)
         suite = self.of_files(imagenet_classes(), tuple(tests.values()), whole, held_out)
-        training = {**suite.training, **_published_copies(root, suite.training)}
+        training = {**suite.training, **published_copies(root, suite.training)}
         return replace(suite, training=training, left_out=left_out, remarks=_incomplete(tests, whole))
 
     def _tests(self, root: Path) -> tuple[dict[str, EvaluationSet], dict[str, str]]:
@@ -165,7 +165,7 @@ def _training_images(config: BiasBedSettings, root: Path) -> FolderSource | None
     return replace(TRAINING[name].open(root), name=name)
 
 
-def _published_copies(root: Path, training: Mapping[str, Callable[[], Source]]) -> dict[str, Callable[[], Source]]:
+def published_copies(root: Path, training: Mapping[str, Callable[[], Source]]) -> dict[str, Callable[[], Source]]:
     """What is there of `COPIES`, for the images that are trained on."""
     copies: dict[str, Callable[[], Source]] = {}
     for whole, originals in training.items():

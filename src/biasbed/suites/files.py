@@ -13,7 +13,6 @@ from biasbed.settings import nearest, setting
 from biasbed.suites.suite import OpenSuite, Suite
 
 if TYPE_CHECKING:
-    from biasbed.data.folders import FolderSource
     from biasbed.data.source import Source
     from biasbed.suites.sets import EvaluationSet
 
@@ -42,7 +41,7 @@ class FileSuite(Suite[F]):
         self,
         classes: tuple[str, ...],
         sets: Sequence[EvaluationSet],
-        whole: FolderSource | None,
+        whole: Source | None,
         held_out: Callable[[Source], EvaluationSet],
     ) -> OpenSuite:
         """The opened suite. whole: all images to train on; None: the suite is for testing a model.
@@ -71,8 +70,8 @@ class FileSuite(Suite[F]):
         )
 
     def _trained_on(
-        self, sets: Sequence[EvaluationSet], whole: FolderSource, held_out: Callable[[Source], EvaluationSet]
-    ) -> tuple[FolderSource, EvaluationSet]:
+        self, sets: Sequence[EvaluationSet], whole: Source, held_out: Callable[[Source], EvaluationSet]
+    ) -> tuple[Source, EvaluationSet]:
         """(training images, validation)."""
         from biasbed.data import folders
 

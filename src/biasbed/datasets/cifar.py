@@ -1,0 +1,325 @@
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009), and their test images under corruptions (Hendrycks & Dietterich 2019).
+
+The former are Python's batches, the latter arrays: `<corruption>.npy` has the images of severity 1, then of 2, up to 5.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from biasbed.data.decoding import reading_file
+from biasbed.data.listing import reading
+from biasbed.data.source import Decoded, MemorySource, Picture, Source
+from biasbed.datasets.base import Contents, OnDisk, some
+from biasbed.datasets.corruption_names import BENCHMARK, SEVERITIES, conditions
+from biasbed.errors import UsageError
+
+SIDE = 32  # pixels
+SAMPLED = 997  # every so many-th image of an array enters its fingerprint
+_FINE = """
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
+caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant flatfish
+forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle
+mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine
+possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar
+sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle wardrobe whale
+willow_tree wolf woman worm
+"""
+CLASSES: Mapping[str, tuple[str, ...]] = {
+    "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    "cifar100": tuple(_FINE.split()),
+}
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+class Batches(OnDisk):
+    """One part of CIFAR, in Python's batches."""
+
+    classes_of: str  # of `CLASSES`
+    parts: tuple[str, ...]  # files
+    key: str  # of the labels in a file
+    kind = "Python batches"
+    licence = "unclear: images from the web"
+    source = "https://www.cs.toronto.edu/~kriz/cifar.html"
+
+    @property
+    def num_classes(self) -> int:
+        return len(CLASSES[self.classes_of])
+
+    def open(self, data_dir: Path) -> MemorySource:
+        """The images; UsageError where a file is missing or is no such batch."""
+        folder = self.folder(data_dir)
+        missing = [name for name in self.parts if not (folder / name).is_file()]
+        if missing:
+            self.refuse(folder, f"{some(missing)} missing")
+        with reading():
+            states = [(folder / name).stat() for name in self.parts]
+        return _batches(self, folder, tuple((state.st_size, state.st_mtime_ns) for state in states))
+
+    def contents(self, data_dir: Path) -> Contents:
+        source = self.open(data_dir)
+        return Contents(
+            self.folder(data_dir),
+            self.parts,
+            len(source),
+            source.num_labels,
+            source.fingerprint,
+            are_images=False,
+            differences=_differences(source, self.images),
+        )
+
+    def _is_in(self, folder: Path) -> bool:
+        return any((folder / name).is_file() for name in self.parts)
+
+
+@functools.lru_cache(maxsize=2)
+def _batches(data: Batches, folder: Path, states: tuple[tuple[int, int], ...]) -> MemorySource:
+    """All parts, one after the other; read once as long as the files are so."""
+    images, labels, ids = [], [], []
+    for name in data.parts:
+        own, y = _batch(folder / name, data.key, data.num_classes)
+        images.append(own)
+        labels.append(y)
+        ids += [f"{name}/{row:05}" for row in range(len(y))]
+    classes = CLASSES[data.classes_of]
+    return MemorySource(
+        name=data.name, classes=classes, y=np.concatenate(labels), ids=ids, images=np.concatenate(images)
+    )
+
+
+def _batch(path: Path, key: str, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """(images [n,3,32,32] uint8, labels [n] int64) of a file; UsageError where it is no such batch."""
+    try:
+        with reading_file(path) as file:
+            found = _Batch(file, encoding="latin1").load()
+        images, labels = np.asarray(found["data"]), np.asarray(found[key], dtype=np.int64)
+    except Exception as error:  # of what is no pickle, nearly anything is raised
+        raise UsageError(f"{path} is no batch of CIFAR, or is cut off: {type(error).__name__}; get it again") from None
+    fits = images.dtype == np.uint8 and images.shape == (len(labels), 3 * SIDE * SIDE) and len(labels)
+    if not fits or not 0 <= labels.min() <= labels.max() < classes:
+        raise UsageError(f"{path} is no batch of CIFAR: images of {3 * SIDE * SIDE} bytes and labels below {classes}")
+    return images.reshape(-1, 3, SIDE, SIDE), labels
+
+
+class _Batch(pickle.Unpickler):
+    """Reads arrays, numbers and words, and nothing that could run: a pickle from the web is a program."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        is_numpy = re.fullmatch(r"numpy(\._?core\.multiarray)?", module) and name in (
+            "_reconstruct",
+            "ndarray",
+            "dtype",
+        )
+        if is_numpy or (module, name) == ("_codecs", "encode"):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name}")
+
+
+class CIFAR10(Batches):
+    """The 10,000 test images of CIFAR-10."""
+
+    name = "cifar10"
+    classes_of = "cifar10"
+    images = 10_000
+    parts: tuple[str, ...] = ("test_batch",)
+    key = "labels"
+    places = ("cifar-10-batches-py", "cifar10/cifar-10-batches-py", "cifar-10/cifar-10-batches-py")
+    archives = ("cifar-10-python.tar.gz",)
+
+
+class CIFAR10Train(CIFAR10):
+    """The 50,000 training images of CIFAR-10."""
+
+    name = "cifar10_train"
+    images = 50_000
+    parts = tuple(f"data_batch_{number}" for number in range(1, 6))
+
+
+class CIFAR100(Batches):
+    """The 10,000 test images of CIFAR-100, by their fine labels."""
+
+    name = "cifar100"
+    classes_of = "cifar100"
+    images = 10_000
+    parts: tuple[str, ...] = ("test",)
+    key = "fine_labels"
+    places = ("cifar-100-python", "cifar100/cifar-100-python", "cifar-100/cifar-100-python")
+    archives = ("cifar-100-python.tar.gz",)
+
+
+class CIFAR100Train(CIFAR100):
+    """The 50,000 training images of CIFAR-100."""
+
+    name = "cifar100_train"
+    images = 50_000
+    parts = ("train",)
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ArraySource(Source):
+    """Images in .npy files [n,32,32,3] that are all of one length, of which a row is read when it is asked for.
+
+    `place` [N] int64: of each image its number, counted through all files.
+    """
+
+    files: tuple[Path, ...]
+    each: int  # images of a file
+    place: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return 3, SIDE, SIDE
+
+    def load_all(self, rows: np.ndarray) -> Tensor:
+        places = self.place[rows]
+        found = np.empty((len(rows), SIDE, SIDE, 3), np.uint8)
+        for number in np.unique(places // self.each).tolist():
+            own = places // self.each == number
+            found[own] = _array(self.files[number])[places[own] % self.each]
+        return torch.from_numpy(found).permute(0, 3, 1, 2).contiguous()
+
+    def open(self, row: int) -> Picture:
+        return Decoded(self.load_all(np.array([row]))[0])
+
+    def fingerprint(self) -> str:
+        """Of names, labels and some images of each file: all would be gigabytes to read for every run."""
+        return self._digest(*(np.ascontiguousarray(_array(path)[::SAMPLED]).tobytes() for path in self.files))
+
+    def _columns(self) -> tuple[str, ...]:
+        return *super()._columns(), "place"
+
+
+@functools.lru_cache(maxsize=64)
+def _array(path: Path) -> np.ndarray:
+    """A file's array, of which what is asked for is read."""
+    found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    return found
+
+
+class CorruptedArrays(OnDisk):
+    """CIFAR's test images under each of `corruptions`, in five severities."""
+
+    classes_of: str
+    corruptions = BENCHMARK
+    images = len(BENCHMARK) * 50_000
+    kind = "<corruption>.npy"
+    licence = "CC BY 4.0"
+
+    @property
+    def num_classes(self) -> int:
+        return len(CLASSES[self.classes_of])
+
+    def open(self, data_dir: Path) -> ArraySource:
+        """All images, condition by condition; UsageError where a file is missing, damaged or not of these images."""
+        folder = self.folder(data_dir)
+        names = [*(f"{name}.npy" for name in self.corruptions), "labels.npy"]
+        missing = [name for name in names if not (folder / name).is_file()]
+        if missing:
+            here = len(names) - len(missing)
+            self.refuse(folder, f"{here} of {len(names)} files are there, {some(missing)} missing")
+        y = self._labels(folder)
+        files = tuple(folder / f"{name}.npy" for name in self.corruptions)
+        for path in files:
+            self._refuse_shape(path, len(y))
+        each = len(y) // len(SEVERITIES)
+        ids = [f"{name}/{row:05}" for name in (c.replace("-", "/") for c in self._conditions) for row in range(each)]
+        return ArraySource(
+            name=self.name,
+            classes=CLASSES[self.classes_of],
+            y=np.tile(y, len(files)),
+            ids=ids,
+            condition=np.repeat(np.arange(len(self._conditions), dtype=np.uint8), each),
+            conditions=self._conditions,
+            files=files,
+            each=len(y),
+            place=np.arange(len(ids)),
+        )
+
+    def contents(self, data_dir: Path) -> Contents:
+        source, folder = self.open(data_dir), self.folder(data_dir)
+        files = [*(path.name for path in source.files), "labels.npy"]
+        return Contents(
+            folder,
+            files,
+            len(source),
+            source.num_labels,
+            source.fingerprint,
+            are_images=False,
+            differences=_differences(source, self.images),
+        )
+
+    @property
+    def _conditions(self) -> tuple[str, ...]:
+        return conditions(self.corruptions)
+
+    def _is_in(self, folder: Path) -> bool:
+        return any((folder / f"{name}.npy").is_file() for name in self.corruptions)
+
+    def _labels(self, folder: Path) -> np.ndarray:
+        """[5 n] int64, the same for every severity."""
+        path = folder / "labels.npy"
+        labels = _opened(path)
+        if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or len(labels) % len(SEVERITIES):
+            raise UsageError(f"{path} is {labels.dtype} {list(labels.shape)}: expected labels of five times n images")
+        by_severity = np.asarray(labels).reshape(len(SEVERITIES), -1)
+        if (by_severity != by_severity[0]).any():
+            raise UsageError(f"{path}: the five severities have other labels, so that they are not of the same images")
+        if not 0 <= by_severity.min() <= by_severity.max() < self.num_classes:
+            raise UsageError(f"{path}: labels are {by_severity.min()} to {by_severity.max()}, of {self.num_classes}")
+        return np.asarray(labels, dtype=np.int64)
+
+    def _refuse_shape(self, path: Path, images: int) -> None:
+        array, wanted = _opened(path), (images, SIDE, SIDE, 3)
+        if array.shape != wanted or array.dtype != np.uint8:
+            here, there = (" x ".join(map(str, shape)) for shape in (array.shape, wanted))
+            raise UsageError(f"{path} is {array.dtype} {here}, and by labels.npy it should be uint8 {there}")
+
+
+def _opened(path: Path) -> np.ndarray:
+    """As `_array`, afresh; UsageError where it is no such file."""
+    try:
+        found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or "it is no array, or is cut off"
+        raise UsageError(f"can't read {path}: {reason}; get it again") from None
+    return found
+
+
+class CIFAR10C(CorruptedArrays):
+    """CIFAR-10-C."""
+
+    name = "cifar10_c"
+    classes_of = "cifar10"
+    places = ("CIFAR-10-C", "cifar10/CIFAR-10-C", "cifar-10/CIFAR-10-C")
+    archives = ("CIFAR-10-C.tar",)
+    source = "https://zenodo.org/records/2535967"
+
+
+class CIFAR100C(CorruptedArrays):
+    """CIFAR-100-C."""
+
+    name = "cifar100_c"
+    classes_of = "cifar100"
+    places = ("CIFAR-100-C", "cifar100/CIFAR-100-C", "cifar-100/CIFAR-100-C")
+    archives = ("CIFAR-100-C.tar",)
+    source = "https://zenodo.org/records/3555552"
+
+
+def _differences(source: Source, released: int) -> tuple[str, ...]:
+    known = len(source) == released
+    return () if known else (f"{len(source):,} images; the release has {released:,}",)
