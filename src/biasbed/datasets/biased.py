@@ -165,14 +165,12 @@ def number_of_conflicting(severity: float, images: int) -> int:
     return math.ceil(round(severity * images / 100, 9))  # what is whole but for the last digits is whole
 
 
-def refuse_tiny(train: Source, severity: float) -> None:
-    """UsageError for a severity of less than half an image of a class: one is there, and so much more than is said."""
-    assert train.bias is not None
-    share = 100 * float((train.bias != train.y).mean())
-    if share > 2 * severity:
+def refuse_tiny(name: str, severity: float, images: int) -> None:
+    """UsageError for a severity of less than half an image of a class: one is drawn, which is much more than is said."""
+    if severity * images < 50:
         raise UsageError(
-            f"data.severity={severity:g}: one conflicting image of each class of '{train.name}' is {share:.2g} % "
-            "already, and none would leave nothing to learn from: give that or more"
+            f"data.severity={severity:g}: '{name}' has {images} training images of a class, one of which is "
+            f"{100 / images:.2g} %, and without one that conflicts there is nothing to learn from: give that or more"
         )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from biasbed import record
 from biasbed.data.source import MemorySource
 from biasbed.datasets.base import Contents
-from biasbed.datasets.biased import BiasedData, Division, Wanted, counted, drawn_biases
+from biasbed.datasets.biased import BiasedData, Division, Wanted, counted, drawn_biases, refuse_tiny
 from biasbed.datasets.mnist import SIZE, Digits, MNISTFiles, pooled
 from biasbed.errors import UsageError
 
@@ -65,7 +65,9 @@ class ColoredMNIST10(MNISTFiles, BiasedData):
         share = wanted.severity_or(SEVERITY)
         size = SIZE if SIZE % wanted.image_size else wanted.image_size
         made = functools.partial(_images, self.digits(data_dir), wanted.seed, size, wanted.colour_noise)
-        return Division(made("train", share), made("val", share), made("test", None), share)
+        train = made("train", share)
+        refuse_tiny(self.name, share, len(train) // len(CLASSES))
+        return Division(train, made("val", share), made("test", None), share)
 
     def contents(self, data_dir: Path) -> Contents:
         found = self.of_files(data_dir, lambda digits: record.digest(digits.sha256))

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from biasbed.data.source import MemorySource
-from biasbed.datasets.biased import BiasedData, Division, Wanted, drawn_biases
+from biasbed.datasets.biased import BiasedData, Division, Wanted, drawn_biases, refuse_tiny
 from biasbed.datasets.digits import CLASSES, bitmaps, generator, textured
 
 SEVERITY = 5.0  # percent, unless told otherwise
@@ -38,6 +38,7 @@ class Figures(BiasedData):
     def parts(self, data_dir: Path, wanted: Wanted) -> Division:
         share = wanted.severity_or(SEVERITY)
         train, validation = (_images(part, share, wanted.seed, wanted.image_size) for part in ("train", "val"))
+        refuse_tiny(self.name, share, len(train) // len(CLASSES))
         return Division(train, validation, _images("test", None, wanted.seed, wanted.image_size), share)
 
 

@@ -123,8 +123,6 @@ class Debiasing(Suite[DebiasingSettings]):
         parts = data.parts(root, Wanted(severity, config.data.seed, config.image_size, noise, self.store.hint))
         if config.data.halve_validation:
             parts = biased.halved(parts, config.data.seed)
-        if severity is not None and parts.train.bias is not None:
-            biased.refuse_tiny(parts.train, severity)
         train, names = parts.train, (f"{data.name}_val", f"{data.name}_test")
         validation, test = map(self._set, names, (parts.validation, parts.test))
         choose([test.name], config.sets)
