@@ -160,6 +160,10 @@ def test_threads_that_wait_leave_their_core_to_others(chosen: dict[str, str], ex
         (["evaluate", "--model", "torchvision:resnet50"], "IMAGENET1K_V2"),
         (["analyze", "--selektion", "last_n"], "did you mean 'selection'?"),
         (["import", "--source", "biasbet"], "did you mean 'biasbed'?"),
+        (
+            ["train", "--epochs", "2", "--optim.warmup", "2"],
+            "optim.warmup=2: a training of 2 epoch(s) ends before its rate has risen to optim.lr",
+        ),
     ],
 )
 def test_wrong_commands_are_refused_in_one_line(

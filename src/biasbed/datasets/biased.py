@@ -166,7 +166,7 @@ def number_of_conflicting(severity: float, images: int) -> int:
 
 
 def refuse_tiny(name: str, severity: float, images: int) -> None:
-    """UsageError for a severity of less than half an image of a class: one is drawn, which is much more than is said."""
+    """UsageError for a severity of less than half an image of a class: one is drawn, much more than is said."""
     if severity * images < 50:
         raise UsageError(
             f"data.severity={severity:g}: '{name}' has {images} training images of a class, one of which is "
