@@ -48,7 +48,7 @@ def signed_rank(differences: Array, rope: float) -> Posterior:
     half to each side). Deterministic: the draws are seeded, and the order of sets does not matter.
     """
     d = np.append(0.0, differences[np.lexsort((differences, np.abs(differences)))])
-    weights = _weights(len(d))
+    weights = _weights(len(d), SAMPLES)
     means = (d[:, None] + d) / 2
     above = _share(weights, _heaviside(means - rope))
     below = _share(weights, _heaviside(-means - rope))
@@ -84,11 +84,11 @@ def verdict(posterior: Posterior, alpha: float) -> str:
 
 
 @cache
-def _weights(size: int) -> Array:
+def _weights(size: int, samples: int) -> Array:
     """Draws x sets; the first is the pseudo-set."""
     strength = np.ones(size)
     strength[0] = PRIOR_STRENGTH
-    return np.random.default_rng(SEED).dirichlet(strength, SAMPLES)
+    return np.random.default_rng(SEED).dirichlet(strength, samples)
 
 
 def _share(weights: Array, indicator: Array) -> Array:

@@ -81,18 +81,18 @@ def _kruskal(runs: Mapping[str, pd.DataFrame], dataset: str) -> tuple[str, int, 
         return (*size, math.nan, math.nan, math.nan)
     ranks = stats.rankdata(np.concatenate(list(samples.values())))
     sizes = tuple(map(len, samples.values()))
-    null = _null_distribution(tuple(np.sort(ranks).tolist()), sizes)
+    null = _null_distribution(tuple(np.sort(ranks).tolist()), sizes, PERMUTATIONS)
     spread = float(_between(ranks[None], sizes)[0])
-    p = (1 + int((null >= spread - 1e-9 * spread).sum())) / (1 + PERMUTATIONS)
+    p = (1 + int((null >= spread - 1e-9 * spread).sum())) / (1 + len(null))
     approximate = stats.kruskal(*samples.values())
     return (*size, float(approximate.statistic), p, float(approximate.pvalue))
 
 
 @cache
-def _null_distribution(ranks: tuple[float, ...], sizes: tuple[int, ...]) -> Array:
+def _null_distribution(ranks: tuple[float, ...], sizes: tuple[int, ...], number: int) -> Array:
     """What `_between` is if every order of the runs is as likely, drawn; the same for all sets without ties."""
     generator = np.random.default_rng(SEED)
-    return _between(generator.permuted(np.tile(ranks, (PERMUTATIONS, 1)), axis=1), sizes)
+    return _between(generator.permuted(np.tile(ranks, (number, 1)), axis=1), sizes)
 
 
 def _between(ranks: Array, sizes: tuple[int, ...]) -> Array:

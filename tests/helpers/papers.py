@@ -58,7 +58,7 @@ training_sets: [imagenet]
 columns:
   imagenet_r: {complement: true, classes: 200, images: 30000}
   imagenet_a: {classes: 200, aliases: [natural_adversarial]}
-  gap_r: {measure: gap_r, unit: points, higher_is_better: false}
+  gap_r: {measure: lost_on_r, unit: points, higher_is_better: false}
   imagenet_c: {measure: mce, unit: "%", higher_is_better: false}
 rows:
   deepaug: {algorithm: deepaug_cae, training_data: {imagenet: 0.5, deepaug_cae: 0.5}}

@@ -82,6 +82,7 @@ SUITES: Mapping[str, Mapping[str, Any]] = {
         "categories": "prob_mean",
         "optim.warmup": 5.0,
     },
+    "robustness": {**BELOW, **FILES, "val_fraction": 0.02, "optim.warmup": 5.0},
     "folders": {
         **BELOW,
         **FILES,

@@ -66,7 +66,7 @@ def test_rows_have_unlike_sets_measures_and_units() -> None:
     assert runs["deepaug"].metrics(paper.protocol)["test/mce/imagenet_c"] == 0.6
     sets = {entry.name: entry for entry in paper.protocol.sets}
     assert [(e.headline, e.unit, e.higher_is_better) for e in sets.values()] == [
-        *[("accuracy", "", True)] * 2, ("gap_r", "points", False), ("mce", "%", False),
+        *[("accuracy", "", True)] * 2, ("lost_on_r", "points", False), ("mce", "%", False),
     ]  # fmt: skip
     assert sets["imagenet_a"].aliases == ("natural_adversarial",)
     assert (sets["imagenet_a"].chance, sets["imagenet_c"].chance) == (1 / 200, 0)
