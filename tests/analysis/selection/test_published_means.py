@@ -175,7 +175,7 @@ def test_the_command_writes_everything(beside: Recorder) -> None:
     text = (outcome.output_dir / "summary.txt").read_text(encoding="utf-8")
     assert "as_published (as published)" in text
     runs = pd.read_csv(outcome.output_dir / "runs.csv").set_index(["algorithm", "dataset"])
-    assert runs.loc["deepaug", "gap_r"][["score", "gap_r", "rounding"]].tolist() == [50.3, 50.3, 0.05]
+    assert runs.loc["deepaug", "gap_r"][["score", "lost_on_r", "rounding"]].tolist() == [50.3, 50.3, 0.05]
     assert runs.loc["deepaug", "imagenet_c"][["score", "mce", "rounding"]].tolist() == [60.0, 60.0, 0.5]
 
 
