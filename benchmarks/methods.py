@@ -65,6 +65,7 @@ SIDES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "augmix": ("augmix", {}),
     "random_erasing": ("random_erasing", {}),
     "speckle": ("speckle", {}),
+    "fast_adversarial": ("fast_adversarial", {}),
     **OF_DOMAINS,
 }
 CONTRASTIVE = ("biascon", "softcon")

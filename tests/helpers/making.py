@@ -41,7 +41,7 @@ LIKE: Mapping[str, str] = {
     **{"vrex": "irm", "group_dro": "irm", "mixup": "erm", "mmd": "coral", "cdann": "dann"},
     **{"end": "coral", "biascon": "coral", "softcon": "coral", "hex": "coral", "rebias": "coral", "lnl": "dann"},
     **{"jtt": "helpers.toys:Staged", "dfr": "erm"},
-    **{"speckle": "noise2net", "random_erasing": "noise2net"},
+    **dict.fromkeys(("speckle", "random_erasing", "fast_adversarial"), "noise2net"),
     **{"disent": "lff", "biasensemble": "lff", "helpers.variants:Picky": "lff"},
 }
 # Networks in place of prepared ones: the same layout, narrow, at random weights.

@@ -103,6 +103,7 @@ CASES: Mapping[str, Case] = {
     "augmix_alone": Case("augmix", {"jsd": False}),
     "random_erasing": Case("random_erasing", {"p": 0.8}),
     "random_erasing_noise": Case("random_erasing", {"p": 0.8, "value": "random"}),
+    "fast_adversarial": Case("fast_adversarial", {"eps": 0.1, "step": 0.7}),
     "mldg_ring": Case("mldg", {"pairing": "ring"}),
     "erm_in_parts": Case("erm", optim=Optim(**SGD, nesterov=True, schedule="cosine"), accumulate=3),
     "erm_restarts": Case(

@@ -97,6 +97,31 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
+        "src/biasbed/algorithms/fast_adversarial.py",
+        "algorithms/test_fast_adversarial.py",
+        (
+            "fast_adversarial: what is cut off counts",
+            "self.logits((batch.x + noise).clamp(0, 1))",
+            "self.logits(batch.x + noise)",
+            "the attack would leave [0,1]",
+            "::test_the_attack_stays_within_its_bounds_and_raises_the_loss",
+        ),
+        (
+            "fast_adversarial: down the slope",
+            "eps * slope.sign()",
+            "eps * -slope.sign()",
+            "the attack would help",
+            "::test_the_attack_stays_within_its_bounds_and_raises_the_loss",
+        ),
+        (
+            "fast_adversarial: each phase has the whole course",
+            "course=(end - stretch.part, end)",
+            "course=(0.0, 1.0)",
+            "the rate would restart",
+            "::test_phases_follow_one_course",
+        ),
+    ),
+    *of(
         "src/biasbed/algorithms/speckle.py",
         TESTS,
         (

@@ -247,6 +247,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "random_erasing": {"p": 0.5, "scale": (0.02, 0.33), "ratio": (0.3, 3.3), "value": "mean"},
     "speckle": {"share": 0.5, "sigmas": (0.15, 0.2, 0.35, 0.45, 0.6)},
     "style_transfer": {},
+    "fast_adversarial": {"eps": 4 / 255, "step": 1.25, "phases": ()},
 }
 # The same of methods' own settings.
 LATER_OWN: Mapping[str, Mapping[str, Any]] = {

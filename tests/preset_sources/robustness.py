@@ -6,6 +6,7 @@ from preset_sources.lines import UNREAD_BY_SGD, Recipe, crops, leaves, own, says
 
 PROGRAM = "augmix, imagenet.py"
 NOISE = "Rusak et al. 2020, as their released model was trained"
+FAST = "fast_adversarial, configs_fast_phase1 to 3_eps4.yml"
 ROBUSTNESS = (
     Recipe(
         "authors",
@@ -66,6 +67,42 @@ ROBUSTNESS = (
                 (f"{NOISE}: p_clean 0.5", {"share": 0.5}),
                 (f"{NOISE}: one of five strengths for each image", {"sigmas": (0.15, 0.2, 0.35, 0.45, 0.6)}),
             ),
+        ),
+    ),
+    Recipe(
+        "authors",
+        ("fast_adversarial",),
+        "The authors of fast adversarial training, ImageNet (`fast_adversarial`)",
+        (
+            *says(f"{FAST}: arch", backbone="resnet50"),
+            *says(f"{FAST}: pretrained false", init="scratch"),
+            *crops(f"{FAST}: RandomResizedCrop, RandomHorizontalFlip; tested at 224 by Hendrycks et al. 2021"),
+            *says(f"{FAST}: end_epoch of the third phase", epochs=15, steps=None),
+            *leaves("each phase has its own", "batch_size"),
+            *says(f"{FAST}: torch.optim.SGD, momentum", optim__name="sgd", optim__momentum=0.9),
+            *says("torch's default", optim__nesterov=False),
+            *UNREAD_BY_SGD,
+            *says(f"{FAST}: lr_values, whatever the batch", optim__lr=0.4, optim__lr_batch=None),
+            *says(f"{FAST}: weight_decay, none for batch norm", optim__weight_decay=1e-4, optim__decay_norms=False),
+            *says(
+                f"{FAST}: lr_values at lr_epochs, in straight lines",
+                optim__schedule="piecewise",
+                optim__points=(0.0, 1 / 15, 6 / 15, 12 / 15, 1.0),
+                optim__factors=(0.0, 1.0, 0.1, 0.01, 0.001),
+            ),
+            *leaves("of the schedule in steps; lines do not read it", "optim.milestones", "optim.gamma"),
+            *says(f"{FAST}: the first line is the warm-up", optim__warmup=0.0, optim__restarts=()),
+            *says(f"{FAST}: half", precision="fp16"),
+            *own(
+                "fast_adversarial",
+                (f"{FAST}: clip_eps", {"eps": 4 / 255}),
+                (f"{FAST}: fgsm_step, 5 / 255", {"step": 1.25}),
+                (f"{FAST}: crop_size, batch_size, end_epoch", {"phases": ("128:512:6", "224:224:6", "288:128:3")}),
+            ),
+        ),
+        (
+            "their images were stored with short sides of 160, 352 and in full for the three phases; ours are read in "
+            "full",
         ),
     ),
 )

@@ -48,6 +48,7 @@ REGISTRY = Registry(
         "trivialaugment": "biasbed.algorithms.trivialaugment:TrivialAugment",
         "random_erasing": "biasbed.algorithms.random_erasing:RandomErasing",
         "speckle": "biasbed.algorithms.speckle:Speckle",
+        "fast_adversarial": "biasbed.algorithms.fast_adversarial:FastAdversarial",
         "style_transfer": "biasbed.algorithms.other_data:CleanAndStylized",
     },
     base="biasbed.algorithms.base:Algorithm",

@@ -88,6 +88,7 @@ class Stage:
     begin, end: called once, before its first step and after its last one, on every process alike.
     streams: what is read in it (None: the method's `streams`).
     rate: factor of the initial learning rate by the part of the stage that is done, in place of the configured course.
+    course: where on the configured course of the rate it begins and ends, which several stages may follow together.
     validate: what it trains is validated after every epoch, by `predict` or, if given, by this function; recorded under
     the stage's name. Only the last stage is tested, and its validation decides what is best.
     best: name of a module that has, once the stage is over, the weights with which most validation images were decided
@@ -103,8 +104,15 @@ class Stage:
     end: Callable[[], None] = _nothing
     streams: Mapping[str, StreamRequest] | None = None
     rate: Callable[[float], float] | None = None
+    course: tuple[float, float] = (0.0, 1.0)
     validate: bool | Callable[[Tensor], Tensor] = False
     best: str = ""
+
+    def along(self, total: int) -> tuple[float, float]:
+        """(steps before the first of its `total`, all steps) of the configured course, at this stage's pace."""
+        begin, end = self.course
+        whole = total / (end - begin)
+        return begin * whole, whole
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from biasbed.config import Optim
 
 
-def rate_factor(optim: Optim, step: int, total: int, steps_per_epoch: int) -> float:
+def rate_factor(optim: Optim, step: float, total: float, steps_per_epoch: int) -> float:
     """Factor of the initial rate at a step of `total`: linear warm-up, then the schedule, over the whole training.
 
     With `optim.restarts` over each stretch between two of them, as if it were a training of its own.
@@ -25,17 +25,17 @@ def rate_factor(optim: Optim, step: int, total: int, steps_per_epoch: int) -> fl
     return _factor(optim, step - starts[number], end - starts[number], steps_per_epoch)
 
 
-def restart_steps(optim: Optim, total: int) -> list[int]:
+def restart_steps(optim: Optim, total: float) -> list[int]:
     """The steps, of `total`, at which the schedule begins anew."""
     return [round(part * total) for part in optim.restarts]
 
 
-def begins_anew(optim: Optim, step: int, following: int, total: int) -> bool:
+def begins_anew(optim: Optim, step: float, following: float, total: float) -> bool:
     """Whether the schedule begins anew after a step and no later than before the one that follows."""
     return any(step < start <= following for start in restart_steps(optim, total))
 
 
-def _factor(optim: Optim, step: int, total: int, steps_per_epoch: int) -> float:
+def _factor(optim: Optim, step: float, total: float, steps_per_epoch: int) -> float:
     if optim.schedule == "piecewise":  # each step at the rate of its end, as warm-up is
         return float(np.interp((step + 1) / total, optim.points, optim.factors))
     warm = round(optim.warmup * steps_per_epoch)

@@ -125,7 +125,8 @@ class Engine:
                 self._update(stage, step, total, batch)
                 if self.is_last:
                     self.average.add(step + 1)
-                if stage.rate is None and begins_anew(self.config.optim, step, following, total):
+                first, whole = stage.along(total)
+                if stage.rate is None and begins_anew(self.config.optim, first + step, first + following, whole):
                     self.algorithm.reset_optimizers()
                 bar.tick(following - step)
                 self.state.step = following
@@ -166,7 +167,8 @@ class Engine:
         weight = self.plan.weight(step)
         epochs = max(1, -(-total // self.steps_per_epoch))
         self.algorithm.progress = Progress(stage.name, epoch, epochs, within, self.steps_per_epoch, weight, total)
-        usual = rate_factor(self.config.optim, step, total, self.steps_per_epoch)
+        first, whole = stage.along(total)
+        usual = rate_factor(self.config.optim, first + step, whole, self.steps_per_epoch)
         self.algorithm.set_rate(usual if stage.rate is None else stage.rate(step / total))
         batch = prepare(batch, self.algorithm.columns(self.algorithm.hparams), self.group.device)
         self.tally.add(stage.update(batch), len(batch), self.algorithm.take_correct(), self.algorithm.take_notes())

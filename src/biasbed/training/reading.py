@@ -65,7 +65,7 @@ class Reader:
             if not plan.usable(0):
                 raise UsageError(self._too_few(plan))
             steps = self.steps(stage, plan)
-            if stage is not stages[-1] and steps > whole:
+            if stage is not stages[-1] and stage.share is None and steps > whole:
                 raise UsageError(f"the stage '{stage.name}' takes {steps} steps, longer than the training's {whole}")
         if takes_what_is_left and self.left(phases) <= 0:
             raise UsageError(

@@ -1,0 +1,133 @@
+"""Training on attacked images, and its phases: images, batches and a rate of their own, one optimizer."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from biasbed import cli
+from biasbed.algorithms.fast_adversarial import FastAdversarial
+from biasbed.algorithms.requests import Stage
+from biasbed.batch import Batch
+from biasbed.compute.optim import rate_factor
+from biasbed.config import Optim
+from helpers import children
+from helpers.commands import small_training
+from helpers.making import make
+from helpers.runs import assert_equal, history, run_folders, weights
+
+COURSE = ("--optim.schedule", "piecewise", "--optim.points", "0,0.5,1", "--optim.factors", "0,1,0.1")
+PHASED = ("--hparams.phases", "16:6:1,32:12:1", "--optim.warmup", "0", *COURSE)
+
+
+def images() -> Batch:
+    """Some of their values are at the ends of [0,1]."""
+    generator = torch.Generator().manual_seed(1)
+    x = (1.4 * torch.rand(12, 3, 24, 24, generator=generator) - 0.2).clamp(0, 1)
+    return Batch(x, torch.arange(12) % 5)
+
+
+def test_the_attack_stays_within_its_bounds_and_raises_the_loss() -> None:
+    method, batch = make("fast_adversarial", {"eps": 0.05, "step": 1.25}), images()
+    assert isinstance(method, FastAdversarial)
+    first = method.noise(batch.x)
+    assert (first.abs() <= 0.05).all()
+    assert first.std() == pytest.approx(0.05 / np.sqrt(3), rel=0.05)
+    method.noise = lambda x: first.clone()  # type: ignore[method-assign]
+    found = method.attack(batch)
+    assert found.abs().max() == pytest.approx(0.05)
+    moved = found - first
+    outside = (batch.x + first < 0) | (batch.x + first > 1)
+    assert outside.float().mean() > 0.05
+    assert (moved[outside] == 0).all(), "what is cut off has no slope"
+    assert (moved[~outside] != 0).float().mean() > 0.9
+    losses = [method.task.loss(method.logits((batch.x + noise).clamp(0, 1)), batch.y) for noise in (first, found)]
+    assert losses[1] > losses[0] * 1.01
+
+
+def test_the_attack_gives_no_weight_a_gradient_and_moves_the_statistics() -> None:
+    method, batch = make("fast_adversarial"), images()
+    assert isinstance(method, FastAdversarial)
+    noise = method.attack(batch)
+    assert not noise.requires_grad
+    assert all(parameter.grad is None for parameter in method.parameters())
+    counts = [value for name, value in method.named_buffers() if name.endswith("num_batches_tracked")]
+    before = [int(value) for value in counts]
+    method.losses(batch)
+    assert [int(value) - past for value, past in zip(counts, before, strict=True)] == [2] * len(counts)
+
+
+def test_phases_follow_one_course() -> None:
+    """Each at its own number of steps, as if the whole training had been at that number."""
+    method = make("fast_adversarial", {"phases": ("16:6:6", "24:8:6", "32:12:3")})
+    stages: list[Any] = list(method.stages())
+    assert [stage.name for stage in stages] == ["phase_1", "phase_2", "main"]
+    assert [stage.share for stage in stages] == [pytest.approx(0.4), pytest.approx(0.4), None]
+    assert [(s.streams["main"].image_size, s.streams["main"].size) for s in stages] == [(16, 6), (24, 8), (32, 12)]
+    course = Optim(schedule="piecewise", warmup=0.0, points=(0, 0.1, 0.4, 0.8, 1), factors=(0, 1, 0.1, 0.01, 0.001))
+    for stage, steps, begin, end in zip(stages, (60, 45, 15), (0, 0.4, 0.8), (0.4, 0.8, 1), strict=True):
+        first, whole = stage.along(steps)
+        found = [rate_factor(course, first + step, whole, 1) for step in range(steps)]
+        parts = begin + (end - begin) * (np.arange(steps) + 1) / steps
+        np.testing.assert_allclose(found, np.interp(parts, course.points, course.factors), rtol=1e-9)
+
+
+def test_a_stage_that_says_nothing_has_the_whole_course() -> None:
+    assert [Stage("main", lambda batch: {}).along(total) for total in (1, 7)] == [(0, 1), (0, 7)]
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_training_in_phases(image_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 42 images, an epoch in sixes at 16 pixels, then one in twelves at 32; momentum goes on."""
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
+    assert cli.main(small_training(image_root, "fast_adversarial", *PHASED)) == 0
+    (folder,) = run_folders(tmp_path / "home")
+    first, last = records(folder)
+    assert (first["stage"], first["step"], first["metrics"]["phase_1/lr"]) == ("phase_1", 1, pytest.approx(0.05))
+    assert "phase_1/accuracy/val" in first["metrics"]
+    assert (last["step"], last["metrics"]["train/lr"]) == (1, pytest.approx(0.05 * 0.1))
+    assert last["metrics"]["train/attacked_at_random"] > 0
+    assert {"test/accuracy/ink", "val/accuracy/val"} <= last["metrics"].keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [3, 7, 9])  # within the first phase, at its end, within the second
+def test_killed_in_any_phase_and_resumed_equals_uninterrupted(count: int, image_root: Path, tmp_path: Path) -> None:
+    words, folders = small_training(image_root, "fast_adversarial", *PHASED), []
+    for name in ("killed", "whole"):
+        home = {"BIASBED_HOME": str(tmp_path / name)}
+        if name == "killed":
+            assert children.run(words, env=home, kill=("step", count, "SIGKILL")).returncode == -signal.SIGKILL
+        done = children.run(words, env=home)
+        assert done.returncode == 0, done.stderr
+        folders += run_folders(tmp_path / name)
+    assert_equal(weights(folders[0]), weights(folders[1]))
+    assert history(folders[0]) == history(folders[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("phases", "128:512", "hparams.phases=128:512: should be <pixels>:<batch size>:<length> for each"),
+        ("phases", "128:512:6,224:224:0", "should be <pixels>:<batch size>:<length>"),
+        ("phases", "4:512:6", "should be <pixels>:<batch size>:<length>"),
+        ("eps", "0", "hparams.eps=0: .*greater than 0"),
+    ],
+)
+def test_wrong_settings_are_one_line(
+    name: str, value: str, message: str, image_root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(small_training(image_root, "fast_adversarial", f"--hparams.{name}", value)) == 2
+    error = capsys.readouterr().err.strip()
+    assert len(error.splitlines()) == 1
+    assert re.search(message, error)
