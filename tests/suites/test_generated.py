@@ -171,7 +171,7 @@ def test_imagenet_c_made_here_is_a_column_of_its_own_without_mce(imagenet: dict[
     suite = open_suite(resolve(words))
     protocol = suite.protocol(resolve(words))
     made = protocol.columns[-1]
-    assert (made.name, made.block, made.headline) == ("imagenet_c_generated", "imagenet_c_generated", "mean_error")
+    assert (made.name, made.block, made.headline) == ("imagenet_c_generated", "", "mean_error")
     assert made.source_images == protocol.columns[0].source_images == "imagenet_val"
     assert not {own.measure for own in suite.derivations} & {"mce", "relative_mce"}
     source = suite.sets[-1].source
