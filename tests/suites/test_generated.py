@@ -207,6 +207,7 @@ def test_extra_corruptions_of_held_out_training_images_may_validate(imagenet: di
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 @pytest.mark.skipif(not SAMPLE.exists(), reason="the sample photographs are not in ../shared")
 @needs_frost
 def test_files_and_what_is_made_give_the_same_decisions_with_one_and_two_processes(tmp_path: Path) -> None:
@@ -227,7 +228,7 @@ def test_files_and_what_is_made_give_the_same_decisions_with_one_and_two_process
             done = children.run(["prepare", *(f"--{n}={v}" for n, v in flags.items())], home)
             assert done.returncode == 0, done.stderr
         flags = {**words, "workers": workers}
-        done = children.run(["evaluate", *(f"--{n}={v}" for n, v in flags.items())], home, processes=processes)
+        done = children.run(["evaluate", *(f"--{n}={v}" for n, v in flags.items())], home, processes=processes, timeout=600)
         assert done.returncode == 0, done.stderr
         (folder,) = run_folders(tmp_path / name)
         found += read([folder / f"predictions/val{SUFFIX}/last.parquet"])
