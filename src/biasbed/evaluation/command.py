@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from biasbed import suites
@@ -12,6 +11,7 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import recorded
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.settings import as_flags, build, specs
+from biasbed.system import files
 
 OWN = tuple(specs(EvaluateOptions))
 FILES = ("model", "weights", "label_map")  # settings that may name a file
@@ -23,9 +23,8 @@ def settings(suite: str) -> tuple[str, ...]:
 
 
 def settled(name: str, value: str) -> str:
-    """A setting's value with a file's whole path, so that it means the same in any folder."""
-    path = Path(value).expanduser()
-    return str(path.resolve()) if name in FILES and path.is_file() else value
+    """A setting's value, of those that may name a file with its whole path."""
+    return files.settled(value) if name in FILES else value
 
 
 def read(flags: Mapping[str, Any]) -> tuple[EvaluateOptions, dict[str, Any]]:
@@ -41,9 +40,9 @@ def evaluate(flags: Mapping[str, Any]) -> dict[str, float] | int:
         raise UsageError(
             "say what to test: model=<checkpoint, run id, torchvision:<name>, timm:<name> or decisions.csv>"
         )
-    files = recorded.files(options.model)
-    if files:
-        return recorded.evaluate_recorded(options, given, files)
+    decisions = recorded.files(options.model)
+    if decisions:
+        return recorded.evaluate_recorded(options, given, decisions)
     from biasbed.compute.device import run_torchrun, settle_device
     from biasbed.evaluation.tested import evaluate_model, load, plan
     from biasbed.system.processes import in_torchrun

@@ -22,6 +22,7 @@ from biasbed.errors import UsageError
 from biasbed.networks import library
 from biasbed.networks.lineage import content_hash
 from biasbed.networks.weights import is_run_id
+from biasbed.system import files
 from biasbed.tasks import Task
 
 # What an exported network needs. Said, since MLflow would find it out in a process of its own, for ten seconds.
@@ -96,8 +97,8 @@ def find(model: str, weights: str = "none", named: str = "auto") -> TestedModel:
     (`torchvision:<name>:<weights>`, `timm:<name>.<tag>`). named: the method of a checkpoint, where it is the user's
     own. Raises UsageError for anything else, Failure where published weights can't be fetched.
     """
-    path = Path(model).expanduser()
-    if path.is_file():
+    path = files.named(model, "model")
+    if path is not None:
         return _ours(path, named)
     if model.startswith(("torchvision:", "timm:")):
         if named != "auto":
@@ -127,8 +128,8 @@ def _library_model(model: str, weights: str) -> TestedModel:
         raise UsageError(f"model={model} and weights={weights} both name weights: give one of them")
     model, word = f"{source}:{name}", weights if named == "none" else named
     networks.check_name(model)
-    path = Path(word).expanduser()
-    if path.is_file():
+    path = files.named(word, "weights")
+    if path is not None:
         found = library.from_file(model, path)
     else:
         word = _weights(model, word)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import hashlib
 import io
 import json
 import math
@@ -31,6 +30,7 @@ from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
 from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
 from biasbed.options import EvaluateOptions
 from biasbed.settings import build, flatten
+from biasbed.system.files import sha256
 from biasbed.tracking.folder import home
 from biasbed.tracking.tracker import Tracker, take_run_id
 
@@ -312,7 +312,7 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
         settings=flatten(options),
         what={},
         protocol=protocol,
-        data=record.digest([hashlib.sha256(path.read_bytes()).hexdigest() for path in files]),
+        data=record.digest([sha256(path) for path in files]),
         row=name if config.row == "auto" else config.row,
         cell=cell,
         tested=protocol.tested,

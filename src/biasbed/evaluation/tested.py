@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +32,7 @@ from biasbed.suites import derived, label_maps
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
+from biasbed.system.files import sha256
 from biasbed.system.processes import interruptible
 from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder, home
@@ -332,7 +332,7 @@ def _run(options: EvaluateOptions, config: Config, model: models.TestedModel, su
 
 
 def _content(file: str) -> str:
-    return file if file == "none" else hashlib.sha256(Path(file).expanduser().read_bytes()).hexdigest()
+    return file if file == "none" else sha256(Path(file).expanduser())
 
 
 # --- its numbers ------------------------------------------------------------------------------------------------------

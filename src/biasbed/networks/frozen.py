@@ -18,6 +18,7 @@ from biasbed.compute import checkpoint
 from biasbed.errors import Failure, UsageError, shown
 from biasbed.networks.weights import read_file
 from biasbed.registry import Registry
+from biasbed.system.files import sha256
 
 REGISTRY = Registry(
     "network",
@@ -122,12 +123,3 @@ def _is_plain(value: Any) -> bool:
     """Whether it is a tensor with all its numbers in a row, in a type that NumPy has: what networks are saved as."""
     kinds = (torch.float16, torch.float32, torch.float64, torch.int64)  # the last: what batch norm counts
     return isinstance(value, Tensor) and value.layout == torch.strided and value.dtype in kinds and not value.is_meta
-
-
-def sha256(path: Path) -> str:
-    """Of a file's bytes, in hexadecimal."""
-    sha = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            sha.update(block)
-    return sha.hexdigest()

@@ -16,8 +16,7 @@ from biasbed.errors import Failure, UsageError, first_line
 from biasbed.networks import heads
 from biasbed.networks.backbones import AUXILIARY, Architecture, resolve, timm_tags
 from biasbed.settings import nearest
-from biasbed.system import places
-from biasbed.system.files import whole
+from biasbed.system import files, places
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +47,13 @@ def check_init(name: str, init: str) -> None:
 
 
 def weights_file(init: str) -> Path:
-    """The file of `init`: the one it names, or the best checkpoint of the tracked run that it names.
+    """The file of `init`: the one it names (`system.files.named`), or the best checkpoint of the tracked run it names.
 
-    That is fetched once and kept on this machine. Raises UsageError where there is neither file nor run, Failure where
-    the run has no checkpoint or the tracking server can't be used.
+    That is fetched once and kept on this machine. Raises UsageError where there is neither file nor run, or a file with
+    another checksum, Failure where the run has no checkpoint or the tracking server can't be used.
     """
-    path = Path(init).expanduser()
-    if path.is_file():
+    path = files.named(init, "init")
+    if path is not None:
         return path
     if not is_run_id(init):
         raise UsageError(f"init={init}: no such file; valid: scratch, named:<weights>, a weights file, a run's id")
@@ -63,7 +62,7 @@ def weights_file(init: str) -> Path:
     kept = places.home(resolve_uri()) / "weights" / f"{init}.ckpt"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
-        with whole(kept) as temporary, tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+        with files.whole(kept) as temporary, tempfile.TemporaryDirectory(dir=kept.parent) as folder:
             try:
                 download_checkpoint(init, Path(folder)).replace(temporary)
             except UsageError as error:

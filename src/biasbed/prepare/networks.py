@@ -19,6 +19,7 @@ from biasbed.networks.frozen import PreparedNetwork
 from biasbed.prepare.fit import FitOptions, Tick
 from biasbed.prepare.maker import KeptMaker, KeptOptions
 from biasbed.settings import build, setting
+from biasbed.system.files import sha256
 from biasbed.system.terminal import ProgressBar
 
 
@@ -116,7 +117,7 @@ class NetworkMaker(KeptMaker[N]):
     def _asked(self) -> dict[str, Any]:
         """What the options say of the network, files by their checksums; empty where they say nothing."""
         names = ("width", "steps", "batch_size", *(self.of_itself if self._is_asked_for else ()))
-        return self._said(*names) | {name: frozen.sha256(path) for name, path in self.files.items()}
+        return self._said(*names) | {name: sha256(path) for name, path in self.files.items()}
 
     def _made(self, partial: Path) -> tuple[PreparedNetwork, dict[str, Any]]:
         """(network, where it comes from): the authors' from the files given, else trained."""

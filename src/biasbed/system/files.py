@@ -1,11 +1,17 @@
-"""Files that are there wholly or not at all."""
+"""Files that are there wholly or not at all, and files that are the ones that were meant."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from biasbed.errors import UsageError
+
+CHECKSUM = "#sha256="  # after a file's name: what its bytes should have, as pip writes it
 
 
 @contextlib.contextmanager
@@ -53,3 +59,32 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sha256(path: Path) -> str:
+    """Of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def named(word: str, option: str) -> Path | None:
+    """The file that a setting names, as `<file>` or `<file>#sha256=<its checksum>`; None where it names no file.
+
+    Raises UsageError where the checksum is none, or where the file has another.
+    """
+    text, mark, checksum = word.partition(CHECKSUM)
+    path = Path(text).expanduser()
+    if not path.is_file():
+        return None
+    if mark and not re.fullmatch("[0-9a-fA-F]{64}", checksum):
+        raise UsageError(f"{option}={word}: after {CHECKSUM} should be the 64 hex digits that `sha256sum` prints")
+    if mark and (found := sha256(path)) != checksum.lower():
+        raise UsageError(f"{option}={path}: its SHA-256 is {found}, not {checksum}: it is another file, or damaged")
+    return path
+
+
+def settled(word: str) -> str:
+    """What a setting says, with a file's whole path, so that it means the same in any folder."""
+    text, mark, checksum = word.partition(CHECKSUM)
+    path = Path(text).expanduser()
+    return f"{path.resolve()}{mark}{checksum}" if path.is_file() else word

@@ -1,0 +1,57 @@
+"""Files that are the ones that were meant."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from biasbed.errors import UsageError
+from biasbed.evaluation import models
+from biasbed.networks.weights import weights_file
+from biasbed.system import files
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "augmix.pth"
+    path.write_bytes(b"what the authors published")
+    return path
+
+
+def test_a_file_with_its_checksum_is_that_file(weights: Path) -> None:
+    checksum = hashlib.sha256(weights.read_bytes()).hexdigest()
+    word = f"augmix.pth#sha256={checksum}"
+    assert files.named(word, "init") == files.named("augmix.pth", "init") == Path("augmix.pth")
+    assert files.named(word.replace(checksum, checksum.upper()), "init") == Path("augmix.pth")
+    assert weights_file(word) == Path("augmix.pth")
+    assert files.settled(word) == f"{weights}#sha256={checksum}"
+
+
+def test_what_names_no_file_is_left_alone(weights: Path) -> None:
+    assert files.named("IMAGENET1K_V1", "weights") is None
+    assert files.settled("IMAGENET1K_V1") == "IMAGENET1K_V1"
+
+
+READERS: dict[str, Callable[[str], object]] = {
+    "init": weights_file,
+    "model": models.find,
+    "weights": partial(models.find, "torchvision:resnet18"),
+}
+
+
+@pytest.mark.parametrize("option", READERS)
+def test_another_file_of_that_name_is_refused(weights: Path, option: str) -> None:
+    message = rf"{option}=augmix\.pth: its SHA-256 is [0-9a-f]{{64}}, not 0000.*another file"
+    with pytest.raises(UsageError, match=message):
+        READERS[option](f"augmix.pth#sha256={'0' * 64}")
+
+
+def test_a_checksum_that_is_none_is_refused(weights: Path) -> None:
+    with pytest.raises(UsageError, match="64 hex digits"):
+        files.named("augmix.pth#sha256=12ab", "weights")
