@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.analysis import normalised
 from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.runs.alike import TESTED, columns_of
 from biasbed.analysis.runs.collect import collect, read_run
 from biasbed.analysis.runs.counts import ImageCounts
 from biasbed.analysis.runs.run import Collection
-from biasbed.analysis.selection import completeness, names, published
+from biasbed.analysis.selection import completeness, names, normalised, published
 from biasbed.analysis.selection.pools import History, pools_of
 from biasbed.analysis.selection.published import PublishedStudy
 from biasbed.analysis.selection.rules import AsPublished, AsTested, Rule

@@ -228,7 +228,9 @@ def test_files_and_what_is_made_give_the_same_decisions_with_one_and_two_process
             done = children.run(["prepare", *(f"--{n}={v}" for n, v in flags.items())], home)
             assert done.returncode == 0, done.stderr
         flags = {**words, "workers": workers}
-        done = children.run(["evaluate", *(f"--{n}={v}" for n, v in flags.items())], home, processes=processes, timeout=600)
+        done = children.run(
+            ["evaluate", *(f"--{n}={v}" for n, v in flags.items())], home, processes=processes, timeout=600
+        )
         assert done.returncode == 0, done.stderr
         (folder,) = run_folders(tmp_path / name)
         found += read([folder / f"predictions/val{SUFFIX}/last.parquet"])

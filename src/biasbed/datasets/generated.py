@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -95,7 +96,9 @@ def generated(
     count = len(shown)
     places = [f"{corruption}/{severity}" for corruption in corruptions for severity in SEVERITIES]
     columns = {own: getattr(originals, own) for own in ("y", "domain", "bias", "group", "accepted")}
-    tiled = {own: None if part is None else np.concatenate([part] * count) for own, part in columns.items()}
+    tiled: dict[str, Any] = {
+        own: None if part is None else np.concatenate([part] * count) for own, part in columns.items()
+    }
     made = GeneratedSource(
         name=name,
         classes=originals.classes,

@@ -11,17 +11,14 @@ import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from biasbed import record
 from biasbed.analysis.columns import Column
 from biasbed.analysis.runs.run import Collection
 from biasbed.analysis.selection.pools import History, pools_of
+from biasbed.analysis.selection.select import Rules, select
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
-
-if TYPE_CHECKING:
-    from biasbed.analysis.selection.select import Rules
 
 OPTION = "corruption_errors_of"
 BASE = "mean_error"  # what sets of corruptions have, derived of their accuracies under each condition
@@ -38,7 +35,7 @@ def by_row(
     """
     if row not in collection.algorithms:
         raise UsageError(f"{OPTION}={row}: no compared algorithm has this name{nearest(row, collection.algorithms)}")
-    inputs = {column.name: found for column in columns if (found := _conditions(collection, column))}
+    inputs = {column.name: own for column in columns if (own := _conditions(collection, column))}
     if not inputs:
         raise UsageError(f"{OPTION}={row}: none of the sets {', '.join(c.name for c in columns)} is of corruptions")
     errors = _errors(collection, columns, rules, histories, row, inputs)
@@ -46,8 +43,8 @@ def by_row(
     found = dict(histories)
     for run in (*collection.runs, *collection.evidence, *collection.duplicates):
         cells = run.among(column.cell for column in columns)
-        own = [one for column in columns if column.cell in cells for one in declared.get(column.name, ())]
-        found[run.id] = histories[run.id].with_derived(own, run.held_out)
+        values = [one for column in columns if column.cell in cells for one in declared.get(column.name, ())]
+        found[run.id] = histories[run.id].with_derived(values, run.held_out)
     shown = tuple(_shown(c, declared[c.name][-1]) if c.name in declared else c for c in columns)
     note = f"{', '.join(declared)}: errors under each corruption by those of {row}, mean over corruptions; {row} is 100"
     return shown, found, note
@@ -69,8 +66,6 @@ def _errors(
     inputs: Mapping[str, Sequence[str]],
 ) -> dict[str, Errors]:
     """By column the row's errors. Failure where it has none there."""
-    from biasbed.analysis.selection.select import select
-
     own = [run for run in collection.runs if run.algorithm == row]
     pools = pools_of(own, histories, columns, collection.protocols, collection.evidence)
     of_runs: dict[str, list[Errors]] = defaultdict(list)
