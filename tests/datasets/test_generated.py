@@ -147,12 +147,12 @@ def test_another_seed_draws_otherwise_and_is_another_source(noise: Path) -> None
 
 
 def test_files_count_where_they_are_of_these_images_and_this_seed(noise: Path) -> None:
-    folder, names = prepared(noise, ("contrast",)), ("contrast", "brightness")
+    folder, names = prepared(noise, ("shot_noise",)), ("shot_noise", "brightness")
     expected = pixels(made_of(noise / "photo", names))
-    (folder / "contrast/2/a/1.JPEG").unlink()  # whatever is not there, as all of brightness, is made
+    (folder / "shot_noise/2/a/1.JPEG").unlink()  # whatever is not there, as all of brightness, is made
     assert np.array_equal(pixels(made_of(noise / "photo", names, prepared=folder)), expected)
     black = np.zeros((224, 224, 3), np.uint8)
-    Image.fromarray(black).save(folder / "contrast/3/a/1.JPEG")
+    Image.fromarray(black).save(folder / "shot_noise/3/a/1.JPEG")
     assert not made_of(noise / "photo", names, prepared=folder).load(8).any()  # so files are read
     assert made_of(noise / "photo", names, seed=1, prepared=folder).files is None
     manifest = ImagesManifest.read(folder)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from biasbed.data.corruptions import BENCHMARK, EXTRAS
+from biasbed.data import corruptions
+from biasbed.data.corruptions import BENCHMARK, EXTRAS, frost
 from biasbed.data.transforms import Exact
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.corruption_names import conditions
@@ -29,16 +30,19 @@ from helpers.runs import run_folders
 
 SHARED = ROOT.parent / "shared" / "data"
 SAMPLE, FROST = SHARED / "imagenet-sample", SHARED / "frost"
-needs_frost = pytest.mark.skipif(not FROST.exists(), reason="the photographs of frost are not in ../shared")
+STAND_INS = Path("/stand-ins/frost")  # for the photographs of frost, where no pixel matters
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
+    made = tuple(np.zeros((*shape, 3), np.uint8) for shape in frost.SHAPES)
+    real = corruptions.photographs
+    monkeypatch.setattr(corruptions, "photographs", lambda folder: made if folder == STAND_INS else real(folder))
 
 
 def opened(**values: Any) -> OpenSuite:
-    return open_suite(resolve({"corrupted.frost": str(FROST), **values}))
+    return open_suite(resolve({"corrupted.frost": str(STAND_INS), **values}))
 
 
 def refusal(**values: Any) -> str:
@@ -71,9 +75,8 @@ def imagenet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 # --- any set ----------------------------------------------------------------------------------------------------------
 
 
-@needs_frost
 def test_own_photographs_are_tested_under_75_conditions_by_their_mean_error(photos: dict[str, Any]) -> None:
-    config = resolve({**photos, "corrupted.sets": "photo", "corrupted.frost": str(FROST)})
+    config = resolve({**photos, "corrupted.sets": "photo", "corrupted.frost": str(STAND_INS)})
     suite = open_suite(config)
     protocol = suite.protocol(config)
     assert [column.name for column in protocol.columns] == ["paint", "photo", "photo_c_generated"]
@@ -102,12 +105,11 @@ def _seeded(seed: int) -> dict[str, Any]:
 
 
 def _tested(**values: Any) -> str:
-    config = resolve({**values, "corrupted.frost": str(FROST)})
+    config = resolve({**values, "corrupted.frost": str(STAND_INS)})
     suite = open_suite(config)
     return suite.tested_hash(suite.protocol(config))
 
 
-@needs_frost
 def test_what_was_prepared_is_read_and_tested_alike(photos: dict[str, Any], tmp_path: Path) -> None:
     words = {**photos, "corrupted.sets": "photo"}
     before = _tested(**words)
@@ -117,21 +119,19 @@ def test_what_was_prepared_is_read_and_tested_alike(photos: dict[str, Any], tmp_
     assert _tested(**words) == before
 
 
-@needs_frost
 def test_domains_in_corrupted_form_are_tested_where_they_are_held_out(tmp_path: Path) -> None:
     make_domains(tmp_path / "data" / "own", images=5)
     words = {"train": "own", "data_dir": str(tmp_path / "data"), "image_size": 224, "init": "scratch"}
     for suite in ("domainbed", "domains"):
         config = resolve(
             {"suite": suite, **words, "test_domains": "art", "corrupted.sets": "own-art,own-photo"}
-            | {"corrupted.frost": str(FROST)}
+            | {"corrupted.frost": str(STAND_INS)}
         )
         found = open_suite(config)
         assert [e.name for e in found.testing if e.name.endswith(SUFFIX)] == [f"own-art{SUFFIX}"]
         assert {c.block for c in found.protocol(config).columns if c.name.endswith(SUFFIX)} == {f"own{SUFFIX}"}
 
 
-@needs_frost
 @pytest.mark.parametrize("suite", ["biasbed", "robustness"])
 def test_natural_adversarial_examples_can_be_corrupted_in_either_suite(imagenet: dict[str, Any], suite: str) -> None:
     found = opened(**{**imagenet, "suite": suite, "sets": "imagenet,imagenet_a", "corrupted.sets": "imagenet_a"})
@@ -164,10 +164,9 @@ def test_sets_that_can_t_be_corrupted_are_refused_in_a_line(photos: dict[str, An
 # --- robustness -------------------------------------------------------------------------------------------------------
 
 
-@needs_frost
 def test_imagenet_c_made_here_is_a_column_of_its_own_without_mce(imagenet: dict[str, Any]) -> None:
     assert {entry.name for entry in opened(**imagenet).sets} == {"imagenet", "imagenet_200", "imagenet_a"}
-    words = {**imagenet, "sets": "imagenet,imagenet_c_generated", "corrupted.frost": str(FROST)}
+    words = {**imagenet, "sets": "imagenet,imagenet_c_generated", "corrupted.frost": str(STAND_INS)}
     suite = open_suite(resolve(words))
     protocol = suite.protocol(resolve(words))
     made = protocol.columns[-1]
@@ -209,7 +208,7 @@ def test_extra_corruptions_of_held_out_training_images_may_validate(imagenet: di
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.skipif(not SAMPLE.exists(), reason="the sample photographs are not in ../shared")
-@needs_frost
+@pytest.mark.skipif(not FROST.exists(), reason="the photographs of frost are not in ../shared")
 def test_files_and_what_is_made_give_the_same_decisions_with_one_and_two_processes(tmp_path: Path) -> None:
     """All 120 photographs under 75 conditions, by the commands."""
     import torch
