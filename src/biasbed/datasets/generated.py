@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from biasbed.data.source import Decoded, Picture, Source
 from biasbed.datasets.corrupted import below_each
 from biasbed.datasets.corruption_names import SEVERITIES, conditions
 
-HELD = 512  # clean images of 150 kB that a process keeps: it is asked for all of them under each condition in turn
+HELD = 256  # clean images of 150 kB that a process keeps: it is asked for all of them under each condition in turn
 PREPARED = "corruptions"  # as which `prepare` keeps the files
 
 
@@ -115,9 +115,7 @@ def generated(
         row=np.tile(np.arange(len(names), dtype=np.int32), count),
         **tiled,
     )
-    if originals.origin:
-        object.__setattr__(made, "origin", made._made_of(originals.origin))
-    return made
+    return replace(made, origin=made._made_of(originals.origin)) if originals.origin else made
 
 
 @functools.lru_cache(maxsize=64)
