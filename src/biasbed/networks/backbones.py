@@ -1,20 +1,22 @@
 """Backbones by name: torchvision's, timm's, small ResNets made of torchvision's own classes, and small networks.
 
 `resnet18` and `torchvision:resnet18` are the same; timm's are `timm:resnet50` or, with the tag of a set of weights,
-`timm:resnet50.a1_in1k`. The libraries take seconds to import and are imported when a name asks for them.
+`timm:resnet50.a1_in1k`. `resnet50+se` and `resnet50+cbam` have gates in their blocks (`attention`). The libraries take
+seconds to import and are imported when a name asks for them.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from torch import nn
 
 from biasbed.errors import UsageError, first_line
-from biasbed.networks import small
+from biasbed.networks import attention, small
+from biasbed.networks.attention import GATES
 from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD
 from biasbed.settings import nearest
 
@@ -98,15 +100,21 @@ AUXILIARY = ("aux1", "aux2", "AuxLogits")
 
 @dataclass(frozen=True)
 class Architecture:
-    """A resolved name; `tag` names a set of timm weights."""
+    """A resolved name; `tag` names a set of timm weights, `gates` what is inserted into a ResNet's blocks."""
 
     library: Library
     name: str
     tag: str = ""
+    gates: str = ""
 
     @property
     def tagged(self) -> str:
         return f"{self.name}.{self.tag}" if self.tag else self.name
+
+    @property
+    def gated(self) -> str:
+        """The name with that of the gates, if there are any."""
+        return f"{self.name}+{self.gates}" if self.gates else self.name
 
 
 def check_name(name: str, resnet: bool = False) -> None:
@@ -124,6 +132,9 @@ def check_name(name: str, resnet: bool = False) -> None:
 
 def resolve(name: str) -> Architecture:
     """The architecture that a name stands for; UsageError as in `check_name`."""
+    plain, mark, gates = name.partition("+")
+    if mark:
+        return _with_gates(resolve(plain), gates, name)
     if name in OWN:
         return Architecture("own", name)
     library, _, rest = name.rpartition(":")
@@ -136,8 +147,23 @@ def resolve(name: str) -> Architecture:
     return Architecture("torchvision", rest)
 
 
+def _with_gates(architecture: Architecture, gates: str, name: str) -> Architecture:
+    if gates not in GATES:
+        raise UsageError(f"backbone={name}: there are no gates '{gates}'{nearest(gates, GATES)}")
+    if not _is_resnet(architecture):
+        raise UsageError(f"backbone={name}: gates go into ResNets of basic or bottleneck blocks, as resnet50+{gates}")
+    return replace(architecture, gates=gates)
+
+
 def create(architecture: Architecture, form: Form) -> Backbone:
     """A freshly initialised backbone; UsageError where the architecture does not come in that form."""
+    found = _create(architecture, form)
+    if architecture.gates:
+        attention.insert(found.module, architecture.gates)
+    return found
+
+
+def _create(architecture: Architecture, form: Form) -> Backbone:
     if architecture.library == "own":
         return OWN[architecture.name](form)
     if form.width != 1:

@@ -28,8 +28,10 @@ class Published:
 
 
 def published_weights(name: str) -> tuple[str, ...]:
-    """The names of the weights that a library has for a model, none for one of our own."""
+    """The names of the weights that a library has for a model, none for one of our own or with gates of our own."""
     architecture = resolve(name)
+    if architecture.gates:
+        return ()
     if architecture.library == "timm":
         return tuple([architecture.tag] if architecture.tag else timm_tags(architecture.name))
     if architecture.library == "own":

@@ -67,7 +67,7 @@ def origin(name: str, init: str) -> dict[str, Any]:
         "start": start(name, init),
         "library": architecture.library,
         "library_version": importlib.metadata.version(package),
-        "architecture": architecture.name,
+        "architecture": architecture.gated,
     }
     if init == "scratch":
         return found

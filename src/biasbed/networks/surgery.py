@@ -5,7 +5,8 @@ state-dict keys, `parameters()` and the library's own tools see an untouched Res
 would rename keys, a subclass would have to be written for every kind of convolution in timm, and a child module breaks
 the `nn.Sequential` that timm uses for stems. Hooks run inside DDP, autocast and torch.export like the forward they
 belong to. A callable is an object, never a closure: `deepcopy` and pickle then copy it together with its module,
-whereas a closure would go on acting on the original. What is attached owns no parameters and no buffers.
+whereas a closure would go on acting on the original. What is attached owns no parameters and no buffers, or is a
+module that the block it belongs to owns (`insert_gates`).
 
 **Where**: torchvision's and timm's ResNets share the names conv1, bn1, maxpool, layer1..4 and, in blocks, conv1..3,
 bn1..3 and downsample. Activations have no common name, and torchvision calls one ReLU module several times per block;
@@ -171,6 +172,22 @@ class SplitNorm:
 
     def forget(self) -> None:
         self.draw = None
+
+
+def insert_gates(resnet: nn.Module, name: str, make: Callable[[int], nn.Module]) -> None:
+    """Pass what every block's last norm gives, before the shortcut is added, through a gate that the block then owns.
+
+    name: of the gate within its block. make: a gate for so many channels. timm's blocks have a place for one called
+    `se` themselves. UsageError for a ResNet that has such gates already, and for what is no ResNet.
+    """
+    for block in [block for layer in stages(resnet) for block in layer]:
+        if getattr(block, name, None) is not None:
+            raise UsageError(f"{type(resnet).__name__} has gates called '{name}' already")
+        norm = block.get_submodule(f"bn{len(_convs(block))}")
+        gate = make(len(cast(Tensor, norm.weight)))
+        if not hasattr(block, name):
+            insert_after(norm, gate)
+        setattr(block, name, gate)
 
 
 def split_norms(resnet: nn.Module) -> tuple[nn.ModuleList, list[SplitNorm]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.networks import heads
+from biasbed.networks import attention, heads
 from biasbed.networks.backbones import AUXILIARY, Architecture, resolve, timm_tags
 from biasbed.settings import nearest
 from biasbed.system import files, places
@@ -87,12 +88,12 @@ def exact(architecture: Architecture, init: str) -> Architecture:
         import timm
 
         if word != "default":
-            return Architecture("timm", architecture.name, word)
+            return replace(architecture, tag=word)
         usual = timm.models.get_pretrained_cfg(architecture.tagged)
-        return Architecture("timm", architecture.name, usual.tag or "" if usual else "")
+        return replace(architecture, tag=usual.tag or "" if usual else "")
     from torchvision import models
 
-    return Architecture("torchvision", architecture.name, models.get_model_weights(architecture.name)[word].name)
+    return replace(architecture, tag=models.get_model_weights(architecture.name)[word].name)
 
 
 def read_weights(architecture: Architecture, init: str) -> dict[str, Tensor]:
@@ -109,13 +110,15 @@ def read_weights(architecture: Architecture, init: str) -> dict[str, Tensor]:
 def load_weights(backbone: nn.Module, tensors: Mapping[str, Tensor], source: str, name: str) -> None:
     """Load every tensor, or raise UsageError with some of the keys that don't fit.
 
-    The last linear layer stays as it is when it differs in the number of classes only, or is not there.
+    The last linear layer stays as it is when it differs in the number of classes only, or is not there; so do a
+    backbone's gates (`attention`) when none of them is there.
     """
     own = backbone.state_dict()
     given = {key: value for key, value in tensors.items() if key in own or key.partition(".")[0] not in AUXILIARY}
     fresh = _other_classes(backbone, own, given)
-    for key in fresh:
-        given[key] = own[key]
+    gates = [key for key in own if attention.is_gates(key)]
+    fresh_gates = [] if given.keys() & set(gates) else gates
+    given |= {key: own[key] for key in (*fresh, *fresh_gates)}
     # Files from before torch counted batches lack the counters, which matter only without momentum.
     counters = {key: value for key, value in own.items() if key.endswith("num_batches_tracked") and key not in given}
     given |= counters
@@ -126,12 +129,20 @@ def load_weights(backbone: nn.Module, tensors: Mapping[str, Tensor], source: str
     }
     found = [f"{_some(keys)} {what}" for what, keys in problems.items() if keys]
     if found:
-        raise UsageError(f"{source}: not the weights of {name}: {'; '.join(found)}")
+        raise UsageError(f"{source}: not the weights of {name}: {'; '.join(found)}{_gates_hint(given, gates, name)}")
     backbone.load_state_dict(given)
+    if fresh_gates:
+        log.warning("%s has no gates: those of %s keep their fresh initialisation", source, name)
     if fresh:
         there, here = tensors.get(fresh[0]), own[fresh[0]].shape[0]
         what = "no classifier" if there is None else f"{len(there)} classes, not {here}"
         log.warning("%s has %s: the classifier keeps its fresh initialisation", source, what)
+
+
+def _gates_hint(given: Iterable[str], gates: Sequence[str], name: str) -> str:
+    """What a backbone without gates should be called where the weights have some."""
+    kinds = {attention.is_gates(key) for key in given} - {""}
+    return "" if gates or not kinds else f"; they have gates: did you mean backbone={name}+{min(kinds)}?"
 
 
 def _named_weights(architecture: Architecture) -> list[str]:
