@@ -13,14 +13,13 @@ from biasbed.analysis.runs.alike import TESTED, columns_of
 from biasbed.analysis.runs.collect import collect, read_run
 from biasbed.analysis.runs.counts import ImageCounts
 from biasbed.analysis.runs.run import Collection
-from biasbed.analysis.selection import completeness, names, published
+from biasbed.analysis.selection import completeness, names, normalised, published
 from biasbed.analysis.selection.pools import History, pools_of
 from biasbed.analysis.selection.published import PublishedStudy
 from biasbed.analysis.selection.rules import AsPublished, AsTested, Rule
 from biasbed.analysis.selection.select import Rules, make_rule, rules_of
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
-from biasbed.suites import derived
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -62,6 +61,9 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
         histories |= study.in_own_words(histories)
     if options.with_published:
         collection = dataclasses.replace(collection, runs=published.runs_under(collection, rule.name))
+    if options.corruption_errors_of != "none":
+        sets, histories, note = normalised.by_row(collection, sets, rules, histories, options.corruption_errors_of)
+        collection = dataclasses.replace(collection, notes=(*collection.notes, note))
     _check_control(collection, options.control)
     if rules:
         pools = pools_of(collection.own, histories, sets, collection.protocols, collection.evidence)
@@ -113,22 +115,8 @@ def read_histories(
         protocol = protocols.get(run.protocol)
         known = {} if protocol is None else counts.of(run, protocol)
         history = History(f"{run.name} ({run.id})", rows, run.kind in SETTLED, known)
-        found[run_id] = history if protocol is None else _with_derived(history, protocol, run.held_out)
+        found[run_id] = history if protocol is None else history.with_derived(protocol.derived, run.held_out)
     return found
-
-
-def _with_derived(history: History, protocol: record.Protocol, test_domains: Sequence[str]) -> History:
-    """The history with all that can be derived of it and was not logged."""
-    absent = [entry for entry in protocol.derived if not history.curve(entry.metric)]
-    curves: dict[str, dict[int, float]] = {}
-    for entry in absent:
-        names = [name for name in entry.inputs_without(test_domains) if name not in history.counts]
-        inputs = {name: {**history.curve(name), **curves.get(name, {})} for name in names}
-        for step in set.intersection(*map(set, inputs.values())) if inputs else ():
-            at = {name: curve[step] for name, curve in inputs.items()}
-            for metric, value in derived.values([entry], at, test_domains, history.counts).items():
-                curves.setdefault(metric, {})[step] = value
-    return history.with_curves(curves) if curves else history
 
 
 def _check_control(collection: Collection, control: str) -> None:

@@ -33,6 +33,9 @@ class AnalyzeOptions:
     alpha: float = setting(0.05, "significance level", gt=0, lt=1)
     sets: Literal["all"] | tuple[str, ...] = setting("all", "evaluation sets that count")
     measure: str = setting("headline", "what is compared: a measure that all sets have (headline: each set's own)")
+    corruption_errors_of: str = setting(
+        "none", "show sets of corruptions by the errors of this algorithm, which is then at 100 (none: as they are)"
+    )
     algorithms: Literal["all"] | tuple[str, ...] = setting("all", "algorithms to compare")
     seeds: Literal["all"] | tuple[str, ...] = setting("all", "seeds whose runs count")
     with_published: bool = setting(False, "published results too, beside your own and marked")
@@ -80,6 +83,11 @@ class AnalyzeOptions:
         for name in () if isinstance(self.tables, str) else self.tables:
             if name not in TABLES:
                 raise ValueError(f"tables={name}: there is no such table{nearest(name, TABLES)}")
+        if self.corruption_errors_of != "none" and (self.with_published or self.compare != "none"):
+            raise ValueError(
+                f"corruption_errors_of={self.corruption_errors_of}: published rows have no errors to divide: leave "
+                "with_published and compare out"
+            )
         for option in ("sets", "algorithms", "seeds", "order", "set_order", "tables"):
             if not getattr(self, option):
                 raise ValueError(f"{option}=: name at least one, or all")

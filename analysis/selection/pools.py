@@ -10,6 +10,7 @@ from types import MappingProxyType
 from biasbed import record
 from biasbed.analysis.columns import Column
 from biasbed.analysis.runs.run import Run
+from biasbed.suites import derived
 
 
 class History:
@@ -46,6 +47,20 @@ class History:
         found = History(self.run, (), self.is_settled, self.counts)
         found._curves = {**self._curves, **{name: dict(sorted(curve.items())) for name, curve in curves.items()}}
         return found
+
+    def with_derived(self, declared: Iterable[record.Derived], test_domains: Sequence[str]) -> History:
+        """The same history with all of this that can be derived of it and was not logged."""
+        curves: dict[str, dict[int, float]] = {}
+        for entry in declared:
+            if self.curve(entry.metric):
+                continue
+            names = [name for name in entry.inputs_without(test_domains) if name not in self.counts]
+            inputs = {name: {**self.curve(name), **curves.get(name, {})} for name in names}
+            for step in set.intersection(*map(set, inputs.values())) if inputs else ():
+                at = {name: curve[step] for name, curve in inputs.items()}
+                for metric, value in derived.values([entry], at, test_domains, self.counts).items():
+                    curves.setdefault(metric, {})[step] = value
+        return self.with_curves(curves) if curves else self
 
     def on(self, cell: str) -> History:
         """The history as it counts on a cell. A published row stands in every cell, with other curves in each."""

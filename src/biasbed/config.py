@@ -177,6 +177,20 @@ def _refuse_sides(settings: Any, group: str, *names: str) -> None:
 
 
 @dataclass(frozen=True)
+class InCorruptedForm:
+    """Evaluation sets in corrupted form, made on the fly (docs/robustness.md)."""
+
+    # Like `Config.sets`, it is in the protocol.
+    sets: tuple[str, ...] = setting(
+        (), "evaluation sets that are also tested under 75 corruptions, each as <set>_c_generated", identity=False
+    )
+    seed: int = setting(0, "of what corruptions draw, the same for all trainings", ge=0, le=2**31 - 1, later=True)
+    frost: str | Auto = setting(
+        "auto", "folder of the five photographs of frost (auto: frost below data_dir)", identity=False
+    )
+
+
+@dataclass(frozen=True)
 class Config:
     """One run. Names are the command line's flags."""
 
@@ -196,6 +210,7 @@ class Config:
     sets: tuple[str, ...] | Literal["auto", "all"] = setting(
         "auto", "evaluation sets; auto: those that are there, all: every one or an error", identity=False
     )
+    corrupted: InCorruptedForm = InCorruptedForm()
     image_size: int = setting(224, "pixels per side", ge=8, le=LARGEST_SIDE)
     augment: Augment = Augment()
     backbone: str = setting("resnet50", "classifier of torchvision or timm, or a small one: resnet18, timm:..., mlp")

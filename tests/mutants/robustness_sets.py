@@ -112,4 +112,44 @@ MUTANTS: list[Mutant] = [
             "::test_the_reference_leaves_out_the_most_confident",
         ),
     ),
+    *of(
+        "src/biasbed/datasets/generated.py",
+        "datasets/test_generated.py",
+        (
+            "generated: drawn by the released file's name",
+            "self.seed, self.originals.ids[original])",
+            "self.seed, self.ids[row])",
+            "images made on the fly would be others than those that were prepared",
+            "::test_files_count_where_they_are_of_these_images_and_this_seed",
+        ),
+        (
+            "generated: files of another seed",
+            "manifest.settings != wanted or ",
+            "",
+            "images would depend on what happens to lie on the disk",
+            "::test_files_count_where_they_are_of_these_images_and_this_seed",
+        ),
+    ),
+    *of(
+        "src/biasbed/suites/generated.py",
+        "suites/test_generated.py",
+        (
+            "generated: a set and its corrupted form are independent",
+            "source_images=e.source_images or e.name",
+            "source_images=e.source_images",
+            "tests would take the same photographs for two data sets",
+            "::test_own_photographs_are_tested_under_75_conditions_by_their_mean_error",
+        ),
+    ),
+    *of(
+        "analysis/selection/normalised.py",
+        "analysis/selection/test_normalised.py",
+        (
+            "normalised: by the last run of the row",
+            "math.fsum(one[metric] for one in found) / len(found)",
+            "found[-1][metric]",
+            "the named row would not be at 100",
+            "::test_the_named_row_is_at_100_and_others_at_the_mean_of_their_ratios",
+        ),
+    ),
 ]

@@ -77,7 +77,7 @@ class Corrupted(OnDisk):
             name=self.name,
             classes=classes,
             y=np.tile(y, len(places)),
-            ids=_below_each(places, names),
+            ids=below_each(places, names),
             root=folder,
             condition=np.repeat(codes, len(names)),
             conditions=conditions(self.corruptions),
@@ -185,7 +185,7 @@ def _first_of_each(names: Sequence[str], count: int) -> list[str]:
     return [name for _, own in per_class for name in itertools.islice(own, count)]
 
 
-def _below_each(places: Sequence[str], names: Sequence[str]) -> Names:
+def below_each(places: Sequence[str], names: Sequence[str]) -> Names:
     """Every name below every place: millions, of which no list is made."""
     encoded = [name.encode() for name in names]
     lengths = np.array([len(name) for name in encoded])

@@ -12,13 +12,13 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 
 from biasbed import suites
 from biasbed.data.corruptions import BENCHMARK, CORRUPTIONS, EXTRAS, SEVERITIES, corrupt, find
-from biasbed.data.corruptions.released import QUALITY, as_released, clean
+from biasbed.data.corruptions.released import FORMAT, QUALITY, as_released, clean, released_name, released_names
 from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
 from biasbed.errors import CorruptImage, UsageError
@@ -27,7 +27,6 @@ from biasbed.prepare.maker import KeptMaker, KeptOptions
 from biasbed.settings import nearest, setting
 from biasbed.system.files import whole
 
-FORMAT = "JPEG"  # also the end of every file's name
 BLOCK = 4096  # bytes of a disk that no two files share
 SAMPLE = 3  # images that are corrupted to see how large files get
 WORDS = {"benchmark": BENCHMARK, "extra": EXTRAS, "all": (*BENCHMARK, *EXTRAS)}
@@ -76,7 +75,7 @@ class Corrupting:
         return itertools.product(self.corruptions, SEVERITIES)
 
     def path(self, row: int, corruption: str, severity: int) -> Path:
-        return self.folder / corruption / str(severity) / _released_name(self.source.ids[row])
+        return self.folder / corruption / str(severity) / released_name(self.source.ids[row])
 
     def maker(self) -> Callable[[int], None]:
         make = self.files()
@@ -111,7 +110,7 @@ class CorruptionsMaker(KeptMaker[CorruptionsOptions]):
         """Write the files that are not there; returns their folder. UsageError where the disk is too small."""
         folder, source = self.store.images(self.source, self.name), self.source
         work = Corrupting(source, folder, self.options.names(), self.config.seed, self._frost())
-        _refuse_namesakes(source)
+        released_names(source.ids, source.name)  # refuses namesakes
         settings = {"seed": self.config.seed, "quality": QUALITY}
         manifest = ImagesManifest(self.name, source.name, source.fingerprint(), len(source), FORMAT, settings)
         existing = same_settings(folder, manifest, self.options.overwrite, ", prepared_dir= elsewhere")
@@ -149,19 +148,3 @@ def refuse_full_disk(work: Corrupting, free: int) -> None:
             f"{files:,} files of corrupted images take about {needed / 2**30:.1f} GiB, and {work.folder} has "
             f"{free / 2**30:.1f} GiB left: prepared_dir= elsewhere, or fewer corruptions="
         )
-
-
-def _released_name(image: str) -> PurePosixPath:
-    """An image's path with the release's ending."""
-    return PurePosixPath(image).with_suffix(f".{FORMAT}")
-
-
-def _refuse_namesakes(source: Source) -> None:
-    """UsageError for two images that would become one file."""
-    seen: dict[PurePosixPath, str] = {}
-    for image in source.ids:
-        other = seen.setdefault(_released_name(image), image)
-        if other != image:
-            raise UsageError(
-                f"{other} and {image} of '{source.name}' would both be {_released_name(image)}: rename one"
-            )

@@ -56,4 +56,8 @@ def of(config: Config) -> Suite[Any]:
 def open_suite(config: Config) -> OpenSuite:
     """The suite with its images; UsageError where they are missing or don't fit."""
     suite = of(config).open()
+    if config.corrupted.sets:
+        from biasbed.suites.generated import with_corrupted
+
+        suite = with_corrupted(suite, config)
     return suite.with_cadences(config.test_every) if config.test_every else suite

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from biasbed import record
 from biasbed.config import Auto, Config, Preprocess
@@ -33,9 +33,13 @@ F = TypeVar("F", bound=FileSettings)
 
 
 class FileSuite(Suite[F]):
-    """A suite of images in files."""
+    """A suite of images in files.
+
+    held_out_words: what `validation` may be besides a set's name: held-out training images, in one form or another.
+    """
 
     Settings = FileSettings
+    held_out_words: ClassVar[tuple[str, ...]] = ("auto",)
 
     def of_files(
         self,
@@ -76,10 +80,10 @@ class FileSuite(Suite[F]):
         from biasbed.data import folders
 
         config, own = self.config, {entry.name: entry for entry in sets}
-        if config.validation == "auto":
+        if config.validation in self.held_out_words:
             train, rest = folders.split(whole, config.val_fraction, config.seed, (whole.name, "held-out"))
             return train, held_out(rest)
         if config.validation not in own:
-            hint = nearest(config.validation, ["auto", *own])
+            hint = nearest(config.validation, [*self.held_out_words, *own])
             raise UsageError(f"validation={config.validation}: there is no such evaluation set{hint}")
         return whole, own[config.validation]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -20,7 +20,7 @@ from biasbed.datasets import cifar, corrupted, imagenet
 from biasbed.datasets.base import OnDisk
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.corrupted import Corrupted
-from biasbed.datasets.corruption_names import BENCHMARK
+from biasbed.datasets.corruption_names import BENCHMARK, EXTRAS
 from biasbed.errors import UsageError
 from biasbed.measures import RMS_BIN
 from biasbed.record import Derived, MetricName
@@ -29,6 +29,7 @@ from biasbed.suites import corruption_errors
 from biasbed.suites.biasbed import published_copies
 from biasbed.suites.corruption_errors import CorruptionError
 from biasbed.suites.files import FileSettings, FileSuite
+from biasbed.suites.generated import corrupted_set
 from biasbed.suites.label_maps import IDENTITY, imagenet_subset
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, choose
@@ -49,6 +50,7 @@ class RobustSet:
     measures: tuple[str, ...] = ()  # the same
     clean: str = ""  # of corrupted images, the set that shows them as they are
     cadence: int | Literal["end"] = 1
+    made_here: tuple[str, ...] = ()  # corruptions of the images of `data`, made on the fly
 
 
 def _corrupted(data: OnDisk, classes: str = "imagenet", **values: Any) -> RobustSet:
@@ -70,6 +72,7 @@ SETS: Mapping[str, RobustSet] = {
     "imagenet_c": _corrupted(corrupted.ImageNetC()),
     "imagenet_c_small": _corrupted(corrupted.ImageNetCSmall(), is_usual=False, block="imagenet_c", cadence=1),
     "imagenet_c_extra": _corrupted(corrupted.ImageNetCExtra(), is_usual=False, block="imagenet_c", cadence=1),
+    "imagenet_c_generated": _corrupted(imagenet.ImageNet(), is_usual=False, made_here=BENCHMARK),
     "imagenet_c_bar": _corrupted(corrupted.ImageNetCBar()),
     "imagenet_3dcc": _corrupted(corrupted.ImageNet3DCC()),
     "imagenet_a": RobustSet(imagenet.ImageNetA(), measures=(*MULTI_CLASS.measures, "rms", "rms_reference", "aurra")),
@@ -81,8 +84,11 @@ SETS: Mapping[str, RobustSet] = {
     "cifar100": RobustSet(cifar.CIFAR100(), "cifar100", source_images="cifar100_val"),
     "cifar100_c": _corrupted(cifar.CIFAR100C(), "cifar100"),
 }
-PARTS = ("imagenet_200", "imagenet_c_small", "real_blurry_100")  # other ways to look at a set beside them
-MAY_VALIDATE = ("imagenet", "imagenet_c_extra")  # of evaluation sets; the 15 corruptions are for the test alone
+# Other ways to look at a set beside them.
+PARTS = ("imagenet_200", "imagenet_c_small", "imagenet_c_generated", "real_blurry_100")
+TRAIN_EXTRA = "train_extra"  # held-out training images under the four extra corruptions
+# Besides held-out training images as they are; the 15 corruptions are for the test alone.
+MAY_VALIDATE = ("imagenet", "imagenet_c_extra", TRAIN_EXTRA)
 TRAINING: Mapping[str, Any] = {
     "imagenet": imagenet.ImageNetTrain(),
     "cifar10": cifar.CIFAR10Train(),
@@ -113,6 +119,7 @@ class Robustness(FileSuite[RobustnessSettings]):
     """The suite with the images that are under `data_dir`."""
 
     Settings = RobustnessSettings
+    held_out_words = ("auto", TRAIN_EXTRA)
     defaults: ClassVar[Mapping[str, Any]] = {
         "val_fraction": 0.02,
         "optim.warmup": 5.0,
@@ -147,9 +154,7 @@ class Robustness(FileSuite[RobustnessSettings]):
         self._refuse_validation()
         tests, left_out = self._tests(root)
         whole = None if config.train == "none" else replace(TRAINING[self.family].open(root), name=self.family)
-        transform, words = self._usual
-        held_out = partial(EvaluationSet, "val", transform=transform, preprocessing=words)
-        suite = self.of_files(self._classes(tests), self._with_validation(root, tests), whole, held_out)
+        suite = self.of_files(self._classes(tests), self._with_validation(root, tests), whole, self._held_out)
         copies = published_copies(root, suite.training) if self.family == "imagenet" else {}
         return replace(
             suite,
@@ -201,18 +206,29 @@ class Robustness(FileSuite[RobustnessSettings]):
             block=entry.block,
             cadence=entry.cadence,
         )
+        if entry.made_here:
+            found = corrupted_set(found, self.config, self.store, entry.made_here, name)
         if not entry.clean:
             return found
         wanted = self.config.corruption_error
         if name != "imagenet_c" and name not in self.config.sets:  # not asked for by name: it has what it can have
             wanted = "auto"
         headline = corruption_errors.headline(
-            wanted, name, _why_no_mce(data, source), entry.clean in there, entry.clean
+            wanted, name, _why_no_mce(entry, source), entry.clean in there, entry.clean
         )
         if isinstance(data, Corrupted):
             words = f"{corrupted.SIDE} x {corrupted.SIDE} as released"
             found = replace(found, transform=transforms.Exact(corrupted.SIDE), preprocessing=words)
         return replace(found, headline=headline)
+
+    def _held_out(self, source: Source) -> EvaluationSet:
+        """Training images that are for validation."""
+        transform, words = self._usual
+        found = EvaluationSet("val", source, transform, preprocessing=words)
+        if self.config.validation != TRAIN_EXTRA:
+            return found
+        made = corrupted_set(found, self.config, self.store, EXTRAS, TRAIN_EXTRA)
+        return replace(made, headline="", cadence=1)
 
     def _label_map(self, name: str, source: Source) -> Any:
         """From the classes of what trains to the set's."""
@@ -230,11 +246,16 @@ class Robustness(FileSuite[RobustnessSettings]):
                 f"validation={name}: the suite '{self.name}' is validated on held-out training images (auto), or on "
                 f"{' or '.join(MAY_VALIDATE)}{nearest(name, MAY_VALIDATE)}; all other sets are for the test alone"
             )
+        if name == TRAIN_EXTRA and self.family != "imagenet":
+            raise UsageError(
+                f"validation={name}: corruptions are defined for images of {corrupted.SIDE} x {corrupted.SIDE} pixels, "
+                f"and those of {self.family} have {cifar.SIDE} x {cifar.SIDE}"
+            )
 
     def _with_validation(self, root: Path, tests: Mapping[str, EvaluationSet]) -> Sequence[EvaluationSet]:
         """The sets, and that on which a run is validated if it is none of them."""
         name, known = self.config.validation, list(tests.values())
-        if name == "auto" or name in tests or self.config.train == "none":
+        if name in self.held_out_words or name in tests or self.config.train == "none":
             return known
         return [*known, replace(self._set(name, SETS[name].data.open(root), {*tests}), counts=False, headline="")]
 
@@ -271,8 +292,11 @@ def _defined(measures: Sequence[str], images: int) -> tuple[str, ...]:
     return tuple(name for name in measures if name != "rms_reference" or images >= RMS_BIN)
 
 
-def _why_no_mce(data: Any, source: Source) -> str:
+def _why_no_mce(entry: RobustSet, source: Source) -> str:
     """Why AlexNet's errors don't apply to a set of corruptions, in words; empty where they do."""
+    data = entry.data
+    if entry.made_here:
+        return "is made here"
     if not isinstance(data, Corrupted) or data.corruptions != BENCHMARK:
         return "is another set"
     if data.small:
@@ -289,8 +313,9 @@ def _derived(sets: Sequence[EvaluationSet]) -> list[Derived]:
         own = SETS[entry.name]
         if own.clean:
             clean = own.clean if own.clean in names else None
-            is_released = not _why_no_mce(own.data, entry.source)
-            found += corruption_errors.derivations(entry.name, own.data.corruptions, clean, is_released)
+            is_released = not _why_no_mce(own, entry.source)
+            corruptions = own.made_here or own.data.corruptions
+            found += corruption_errors.derivations(entry.name, corruptions, clean, is_released)
     if {"imagenet_200", "imagenet_r"} <= names:
         both = [str(MetricName("test", MULTI_CLASS.measures[0], name)) for name in ("imagenet_200", "imagenet_r")]
         found.append(Derived("test", GAP, "imagenet_r", "difference", tuple(both), higher_is_better=False))
@@ -306,6 +331,9 @@ def _remarks(tests: Mapping[str, EvaluationSet]) -> tuple[str, ...]:
             words = "; ".join(data.differences(source))
             lost = "" if data.corruptions != BENCHMARK or data.small else ": no mCE"
             found += [f"{name} has {words}{lost}"] if words else []
-        elif data.images not in (0, len(source)):
-            found.append(f"{name} has {len(source):,} images, its release {data.images:,}")
+            continue
+        images = len(source) // (len(source.conditions) if SETS[name].made_here else 1)
+        if data.images not in (0, images):
+            each = " under each condition" if SETS[name].made_here else ""
+            found.append(f"{name} has {images:,} images{each}, its release {data.images:,}")
     return tuple(found)

@@ -6,6 +6,8 @@ Everything here is Pillow's: other decoders, resizers and encoders give other pi
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
+from pathlib import PurePosixPath
 
 import numpy as np
 from PIL import Image
@@ -13,9 +15,11 @@ from PIL import Image
 from biasbed.data.corruptions.corruption import SIDE
 from biasbed.data.decoding import as_pillow_decodes
 from biasbed.data.source import Picture
+from biasbed.errors import UsageError
 
 SHORT = 256  # what the short side is resized to before the crop
 QUALITY = 85
+FORMAT = "JPEG"  # also the end of every file's name
 
 
 def clean(picture: Picture) -> np.ndarray:
@@ -40,7 +44,7 @@ def as_released(image: np.ndarray) -> bytes:
 def encoded(image: np.ndarray, quality: int, optimize: bool = False) -> bytes:
     """A JPEG file of uint8 [H,W,3]. optimize: makes it smaller, and changes no pixel."""
     held = io.BytesIO()
-    Image.fromarray(image).save(held, "JPEG", quality=quality, optimize=optimize)
+    Image.fromarray(image).save(held, FORMAT, quality=quality, optimize=optimize)
     return held.getvalue()
 
 
@@ -52,3 +56,19 @@ def decoded(content: bytes) -> np.ndarray:
 def round_trip(image: np.ndarray) -> np.ndarray:
     """What is left of a corrupted image once it was a released file."""
     return decoded(encoded(image, QUALITY))
+
+
+def released_name(image: str) -> str:
+    """An image's path with the release's ending."""
+    return str(PurePosixPath(image).with_suffix(f".{FORMAT}"))
+
+
+def released_names(images: Iterable[str], source: str) -> list[str]:
+    """Of all images of a source; UsageError for two that would become one file."""
+    seen: dict[str, str] = {}
+    for image in images:
+        name = released_name(image)
+        other = seen.setdefault(name, image)
+        if other != image:
+            raise UsageError(f"{other} and {image} of '{source}' would both be {name}: rename one")
+    return list(seen)
