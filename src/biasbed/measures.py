@@ -92,6 +92,7 @@ MEASURES: Mapping[str, Measure] = {
     ),
 }
 SUMMARY = ("std_over_runs", "num_runs", "rounding")  # what stands beside a published mean in place of its runs
+RATIOS = ("mce", "relative_mce")  # of two models' errors: shown in percent, and may be more than 100
 UNKNOWN = Measure("a measure of somebody else's, taken for a fraction of which more is better")
 
 

@@ -57,6 +57,9 @@ class PaperOfCells(Paper):
                 others[record.MetricName("test", measure, column)] = cell["value"]
                 beside = {name: cell[name] for name in measures.SUMMARY if name in cell}
                 others |= {record.MetricName("test", name, column, measure): value for name, value in beside.items()}
+        for column, known in self._derived(cells).items():
+            for measure, value in known.items():
+                further[measure][column] = value
         return PublishedRun(
             rule=selection if rule is None else rule.rule or selection,
             n=0 if rule is None else rule.n,
@@ -70,6 +73,19 @@ class PaperOfCells(Paper):
             needs=() if words is None else words.needs,
             provides=tuple({need for each in self.description.rows.values() for need in each.needs}),
         )
+
+    def _derived(self, cells: Mapping[ColumnMeasure, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+        """What stands beside columns whose own measure is a mean of others, which is rounded no more than these."""
+        found = {}
+        for name, words in self.description.columns.items():
+            own = self.description.follows(name).get(words.measure)
+            inputs = [cells[name, measure] for measure in own.of if (name, measure) in cells] if own else []
+            if own and own.function == "mean" and len(inputs) == len(own.of):
+                found[name] = {
+                    "num_runs": min(cell["num_runs"] for cell in inputs),
+                    "rounding": max(cell["rounding"] for cell in inputs),
+                }
+        return found
 
 
 def names() -> tuple[str, ...]:
@@ -132,7 +148,7 @@ def _lines(text: str, file: str, said: Description) -> Iterator[tuple[int, dict[
     try:
         head = next(reader, [])
         rules, spread = ["selection"] * bool(said.rules), ["spread"] * (said.paper.spread != "none")
-        usual = [*rules, "row", "column", *["measure"] * bool(said.paper.further), "value", *spread]
+        usual = [*rules, "row", "column", *["measure"] * said.has_measures, "value", *spread]
         allowed = [usual] if said.paper.runs != "none" else [usual, [*usual, "n"]]
         if head not in allowed:
             expected = " or ".join(",".join(names) for names in allowed)
@@ -151,7 +167,7 @@ def _check_place(line: Mapping[str, str], said: Description) -> None:
         if what in line and line[what] not in known:
             raise ValueError(f"there is no {what} '{line[what]}'{nearest(line[what], known)}")
     if "measure" in line:
-        printed = (said.columns[line["column"]].measure, *said.paper.further)
+        printed = said.printed(line["column"])
         if line["measure"] not in printed:
             raise ValueError(f"there is no measure '{line['measure']}'{nearest(line['measure'], printed)}")
     if line["row"] != record.slug(line["row"]):

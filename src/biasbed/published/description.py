@@ -63,6 +63,7 @@ class ColumnWords:
     made_by: str | None = setting(None, "training data set whose maker made this set too")
     source_images: str | None = setting(None, "columns with the same show the same images")
     groups: Mapping[str, int] | None = setting(None, "group of images -> how many the set has")
+    further: tuple[str, ...] = setting((), "other measures of this set alone, of the same unit")
 
     def __post_init__(self) -> None:
         known = measures.MEASURES.get(self.measure)
@@ -90,7 +91,8 @@ class ColumnWords:
 
     def stored(self, printed: float) -> float:
         """A printed value as it is stored. ValueError where there can be none."""
-        if self.is_fraction and self.measure in measures.MEASURES and not 0 <= printed <= 100:
+        is_share = self.is_fraction and self.measure in measures.MEASURES and self.measure not in measures.RATIOS
+        if is_share and not 0 <= printed <= 100:
             raise ValueError(f"{printed:g} is no percentage")
         return round((100 - printed if self.complement else printed) / self.scale, 9)
 
@@ -129,7 +131,10 @@ class DerivedWords:
     """What follows of each column from the measures that were printed."""
 
     function: str = setting("", "how: of measures.FUNCTIONS")
-    of: tuple[str, ...] = setting((), "measures that it follows from; derived ones stand before")
+    of: tuple[str, ...] = setting(
+        (), "measures that it follows from, <measure>/<column> of another column; derived ones stand before"
+    )
+    columns: tuple[str, ...] = setting((), "of which columns (none: of each)")
     groups: tuple[str, ...] = setting((), "groups whose numbers of images it takes")
     higher_is_better: bool = setting(True, "direction of the measure")
 
@@ -144,7 +149,7 @@ class DerivedWords:
             measure=measure,
             name=column,
             function=self.function,
-            inputs=tuple(str(record.MetricName("test", name, column)) for name in self.of),
+            inputs=tuple(str(record.MetricName("test", *_place(name, column))) for name in self.of),
             references=tuple(float(groups[name]) for name in self.groups),
             unit=measures.of(measure).unit,
             higher_is_better=self.higher_is_better,
@@ -169,13 +174,30 @@ class Description:
     rules: Mapping[str, RuleWords]  # as the CSV calls them; none where the paper tells of none
     derived: Mapping[str, DerivedWords]  # measure -> how it follows
 
+    def printed(self, column: str) -> tuple[str, ...]:
+        """The measures of a column of which there are numbers, its own first unless that is derived."""
+        words = self.columns[column]
+        own = () if words.measure in self.follows(column) else (words.measure,)
+        return (*own, *self.paper.further, *words.further)
+
+    def follows(self, column: str) -> dict[str, DerivedWords]:
+        """What is derived of a column, by measure."""
+        return {name: words for name, words in self.derived.items() if not words.columns or column in words.columns}
+
+    @property
+    def has_measures(self) -> bool:
+        """Whether a number must say which measure it is of."""
+        return bool(self.paper.further) or any(words.further for words in self.columns.values())
+
     @property
     def protocol(self) -> record.Protocol:
         """As far as the paper tells it."""
         rules = tuple(words.rule or name for name, words in self.rules.items())
         return record.Protocol(
             suite=self.paper.suite,
-            sets=tuple(words.entry(name, (*self.paper.further, *self.derived)) for name, words in self.columns.items()),
+            sets=tuple(
+                words.entry(name, (*self.printed(name), *self.follows(name))) for name, words in self.columns.items()
+            ),
             training_sets=self.paper.training_sets,
             validation_sets=(),
             monitor="",
@@ -184,7 +206,7 @@ class Description:
             derived=tuple(
                 words.entry(measure, name, column.groups or {})
                 for name, column in self.columns.items()
-                for measure, words in self.derived.items()
+                for measure, words in self.follows(name).items()
             ),
         )
 
@@ -222,14 +244,25 @@ def _description(content: Any) -> Description:
 
 
 def _check_derived(said: Description) -> None:
-    """ValueError where a value can't be derived of what is printed of a column."""
+    """ValueError where a value can't be derived of what is printed of the columns."""
+    known = {name: [*said.printed(name)] for name in said.columns}
     for name, column in said.columns.items():
-        known = [column.measure, *said.paper.further]
-        for measure, words in said.derived.items():
-            for what, wanted, there in (("measure", words.of, known), ("group", words.groups, column.groups or {})):
-                if lost := [one for one in wanted if one not in there]:
-                    raise ValueError(f"derived.{measure}: columns.{name} has no {what} '{lost[0]}'")
-            known.append(measure)
+        for measure, words in said.follows(name).items():
+            for what, of in (_place(one, name) for one in words.of):
+                if what not in known.get(of, ()):
+                    raise ValueError(f"derived.{measure}: columns.{of} has no measure '{what}'")
+            if lost := [one for one in words.groups if one not in (column.groups or {})]:
+                raise ValueError(f"derived.{measure}: columns.{name} has no group '{lost[0]}'")
+            known[name].append(measure)
+    for measure, words in said.derived.items():
+        if lost := [name for name in words.columns if name not in said.columns]:
+            raise ValueError(f"derived.{measure}: there is no column '{lost[0]}'{nearest(lost[0], said.columns)}")
+
+
+def _place(name: str, column: str) -> tuple[str, str]:
+    """(measure, column) of `<measure>`, of this column, or of `<measure>/<column>`."""
+    measure, _, other = name.partition("/")
+    return measure, other or column
 
 
 def _each(kind: type[T], part: str, content: Mapping[str, Any]) -> dict[str, T]:
