@@ -32,6 +32,9 @@ MEASURES: Mapping[str, Measure] = {
     ),
     "accuracy": Measure("fraction of images whose decision is the label; of several labels, of which none is wrong"),
     "map": Measure("mean of the average precisions of the labels that some image has"),
+    "map_reference": Measure(
+        "the same by trapezoids, labels weighted by how many images have them (Hendrycks et al. 2021, their program)"
+    ),
     "ap": Measure("average precision of the label after the colon, over all images of the set"),
     "accuracy_by_condition": Measure("the same among the images that are shown under a condition"),
     "mean_error": Measure("mean of the errors under all conditions of a set", higher_is_better=False),

@@ -83,6 +83,13 @@ SUITES: Mapping[str, Mapping[str, Any]] = {
         "optim.warmup": 5.0,
     },
     "robustness": {**BELOW, **FILES, "val_fraction": 0.02, "optim.warmup": 5.0},
+    "deepfashion": {
+        **BELOW,
+        **FILES,
+        **{"val_fraction": 0.02, "init": "named:IMAGENET1K_V1", "image_size": 256, "augment.crop_scale": 0.5},
+        **{"epochs": 80, "batch_size": 100, "optim.name": "adam", "optim.lr": 1e-5, "optim.lr_batch": None},
+        **{"optim.head_factor": 10.0, "optim.weight_decay": 0.0, "optim.schedule": "constant"},
+    },
     "folders": {
         **BELOW,
         **FILES,

@@ -13,12 +13,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from biasbed.algorithms.base import Phase
 from biasbed.algorithms.draws import uniform
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import IMAGENET_CROPS, SGD, epochs
 from biasbed.algorithms.recipes import OPEN
-from biasbed.algorithms.requests import Stage, StreamRequest
+from biasbed.algorithms.requests import Phase, Stage, StreamRequest
 from biasbed.batch import MAIN, Batch
 from biasbed.settings import setting
 

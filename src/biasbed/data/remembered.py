@@ -19,7 +19,7 @@ import os
 import random
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,6 +33,7 @@ LEAST = 1000  # images, below which a tree is listed faster than remembered
 SETTLED = 2.0  # seconds since the last change of a folder: a later one within a clock's tick would not show
 ASKED = 128  # sizes that are asked for at every opening: where 5 % of the files changed, it shows with 99.9 %
 _END = "\0"  # no file's name has it
+_STAMP = "stamp"  # of a table's folder
 
 Stamp = tuple[int, int, int]  # of a folder; the last changes whenever its content does, whatever the second is set to
 
@@ -96,10 +97,34 @@ def remember_sizes(root: Path, images: Names, found: np.ndarray) -> None:
         _write(root, replace(known, sizes=found))
 
 
+def table(folder: Path, read: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[str, np.ndarray]:
+    """What is read of all files in a folder, kept as long as none of them is added, removed or renamed.
+
+    For files by the hundred thousand that say how images are labelled. A file that is overwritten in place does not
+    show.
+    """
+    try:
+        now, place = stamp(os.stat(folder)), _place(folder).with_suffix(".npz")
+    except RuntimeError:  # there is no home
+        return read()
+    with contextlib.suppress(Exception), np.load(place) as kept:  # of what is no such file, nearly anything is raised
+        if kept[_STAMP].tolist() == list(now):
+            return {name: kept[name] for name in kept.files if name != _STAMP}
+    found = read()
+    if now[2] < (time.time() - SETTLED) * 1e9:
+        with contextlib.suppress(OSError):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with whole(place, durable=False) as temporary, temporary.open("wb") as file:
+                np.savez(file, allow_pickle=False, **{_STAMP: np.array(now), **found})
+    return found
+
+
 def forget(root: Path) -> None:
-    """Have a folder listed, and all its files asked for their sizes, when it is opened next."""
-    with contextlib.suppress(OSError, RuntimeError):
-        _place(root).unlink()
+    """Have a folder listed, all its files asked for their sizes, and its table read, when it is opened next."""
+    with contextlib.suppress(RuntimeError):
+        for path in (_place(root), _place(root).with_suffix(".npz")):
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 # --- on disk ----------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from biasbed import measures
 from biasbed.data.names import Coded, Names
 from biasbed.datasets.classes import image_name
 from biasbed.errors import UsageError
-from biasbed.evaluation import shape_bias
+from biasbed.evaluation import precision, shape_bias
 from biasbed.evaluation.calibration import aurra, rms, rms_reference
 from biasbed.system.files import whole
 
@@ -135,17 +135,16 @@ def _of_confidence(function: Callable[[np.ndarray, np.ndarray], float]) -> Calla
 
 def average_precisions(one: Decisions) -> list[float]:
     """Of each label (area under precision by recall, in steps); NaN for one that no image has."""
-    if one.targets is None or one.scores is None:
-        return []
-    from sklearn.metrics import average_precision_score
-
-    pairs = zip(one.targets.T, one.scores.T, strict=True)
-    return [float(average_precision_score(has, score)) if has.any() else NAN for has, score in pairs]
+    return [] if one.targets is None or one.scores is None else precision.averages(one.targets, one.scores)
 
 
-def _mean_average_precision(one: Decisions) -> float:
-    known = [value for value in average_precisions(one) if not math.isnan(value)]
-    return math.fsum(known) / len(known) if known else NAN
+def _of_scores(function: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[Decisions], float]:
+    """Of which labels images have, and of their scores."""
+
+    def measure(one: Decisions) -> float:
+        return NAN if one.targets is None or one.scores is None else function(one.targets, one.scores)
+
+    return measure
 
 
 def _accuracy_full(one: Decisions) -> float:
@@ -194,7 +193,8 @@ def _of_cues(name: str) -> Callable[[Decisions], float]:
 # NaN where the decisions don't tell.
 MEASURES: Mapping[str, Callable[[Decisions], float]] = {
     "accuracy": accuracy,
-    "map": _mean_average_precision,
+    "map": _of_scores(precision.mean),
+    "map_reference": _of_scores(precision.mean_by_trapezoids),
     "accuracy_full": _accuracy_full,
     "ece": _calibration,
     "rms": _of_confidence(rms),

@@ -24,6 +24,7 @@ REGISTRY = Registry(
         "debiasing": "biasbed.suites.debiasing:Debiasing",
         "biasbed": "biasbed.suites.biasbed:BiasBed",
         "robustness": "biasbed.suites.robustness:Robustness",
+        "deepfashion": "biasbed.suites.deepfashion:DeepFashion",
     },
     base="biasbed.suites.suite:Suite",
 )

@@ -11,10 +11,12 @@ from biasbed.config import Auto, Config, Preprocess
 from biasbed.errors import UsageError
 from biasbed.settings import nearest, setting
 from biasbed.suites.suite import OpenSuite, Suite
+from biasbed.tasks import MULTI_CLASS
 
 if TYPE_CHECKING:
     from biasbed.data.source import Source
     from biasbed.suites.sets import EvaluationSet
+    from biasbed.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class FileSuite(Suite[F]):
         sets: Sequence[EvaluationSet],
         whole: Source | None,
         held_out: Callable[[Source], EvaluationSet],
+        task: Task = MULTI_CLASS,
     ) -> OpenSuite:
         """The opened suite. whole: all images to train on; None: the suite is for testing a model.
 
@@ -54,20 +57,19 @@ class FileSuite(Suite[F]):
         or on one of the suite's own sets, if `validation` names one: then all training images train.
         """
         from biasbed.data import transforms
-        from biasbed.tasks import MultiClass
 
         config = self.config
         train, validation = (None, None) if whole is None else self._trained_on(sets, whole, held_out)
         return OpenSuite(
             name=self.name,
             classes=classes,
-            task=MultiClass(),
+            task=task,
             training={} if train is None else {train.name: lambda: train},
             train_name="none" if whole is None else whole.name,
             train_transform=transforms.training(config.image_size, config.augment),
             validation=() if validation is None else (validation,),
             sets=tuple(sets),
-            monitor="" if validation is None else str(record.MetricName("val", "accuracy", validation.name)),
+            monitor="" if validation is None else str(record.MetricName("val", task.measures[0], validation.name)),
             fingerprint=record.digest([s.fingerprint() for s in (whole, *(e.source for e in sets)) if s is not None]),
             whole=None if whole is None else lambda: whole,
             store=self.store,

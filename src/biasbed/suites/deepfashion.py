@@ -1,0 +1,94 @@
+"""Which kinds of garment does an image show? DeepFashion Remixed (Hendrycks et al. 2021, The Many Faces of Robustness).
+
+Several labels per image, nine splits: one like the training images, and eight that differ from it in one attribute. The
+eight are one block of any test: they are parts of one data set, and share images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+from biasbed.algorithms.requests import StreamRequest
+from biasbed.data import transforms
+from biasbed.datasets.deepfashion import CLASSES, SHIFTS, DeepFashionRemixed
+from biasbed.errors import UsageError
+from biasbed.record import Derived, MetricName
+from biasbed.settings import setting
+from biasbed.suites.files import FileSettings, FileSuite
+from biasbed.suites.sets import EvaluationSet
+from biasbed.suites.suite import OpenSuite, choose
+from biasbed.tasks import TASKS
+
+TASK = TASKS["multi_label"]
+OOD = "ood"
+DATA = DeepFashionRemixed()
+
+
+@dataclass(frozen=True)
+class DeepFashionSettings(FileSettings):
+    """What this suite alone can be told."""
+
+    # Like `sets`, both are in the protocol.
+    headline: Literal["map", "map_reference"] = setting(
+        "map", "what stands for a set: mean average precision, or as the authors' program has it", identity=False
+    )
+    joined: bool = setting(
+        False, "the eight shifts have training images too, of which no garment trains (authors: all)", identity=False
+    )
+
+
+class DeepFashion(FileSuite[DeepFashionSettings]):
+    """The suite with the images that are under `data_dir`."""
+
+    Settings = DeepFashionSettings
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "init": "named:IMAGENET1K_V1",
+        "image_size": 256,
+        "augment.crop_scale": 0.5,
+        "epochs": 80,
+        "batch_size": 100,
+        "optim.name": "adam",
+        "optim.lr": 1e-5,
+        "optim.lr_batch": None,
+        "optim.head_factor": 10.0,
+        "optim.weight_decay": 0.0,
+        "optim.schedule": "constant",
+        "val_fraction": 0.02,
+    }
+
+    def data_sets(self) -> tuple[DeepFashionRemixed, ...]:
+        return (DATA,)
+
+    def open(self) -> OpenSuite:
+        """UsageError where DeepFashion2's files are missing or don't fit."""
+        config, folder = self.config, DATA.folder(self.data_root)
+        if config.train not in ("auto", "none", DATA.name):
+            raise UsageError(f"train={config.train}: the suite '{self.name}' trains on {DATA.name}")
+        there = DATA.tests(folder, config.joined)
+        size = config.image_size
+        test = partial(
+            EvaluationSet,
+            transform=transforms.Fitted(size),
+            preprocessing=f"resized to {size} x {size}, whatever the shape, bilinear",
+            task=TASK,
+            measures=(*TASK.measures, "map_reference"),
+            headline=config.headline,
+        )
+        sets = [
+            test(name, there[name], block=OOD if name in SHIFTS else "", source_images="deepfashion_validation")
+            for name in choose(there, config.sets)
+        ]
+        whole = None if config.train == "none" else DATA.train(folder)
+        found = self.of_files(CLASSES, sets, whole, partial(test, "val"), TASK)
+        derivations = self._mean({entry.name for entry in sets})
+        return replace(found, derivations=tuple(derivations), usual=StreamRequest(drop_last=True))
+
+    def _mean(self, names: set[str]) -> list[Derived]:
+        """The plain mean of the eight shifts, where all of them are tested."""
+        if not set(SHIFTS) <= names:
+            return []
+        each = tuple(str(MetricName("test", self.config.headline, name)) for name in SHIFTS)
+        return [Derived("test", self.config.headline, f"{OOD}_mean", "mean", each, block=OOD)]
