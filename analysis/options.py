@@ -36,6 +36,12 @@ class AnalyzeOptions:
     corruption_errors_of: str = setting(
         "none", "show sets of corruptions by the errors of this algorithm, which is then at 100 (none: as they are)"
     )
+    effective: Literal["none"] | tuple[str, ...] = setting(
+        "none", "effective robustness: <reference set>:<shifted set>, ..., as imagenet_200:imagenet_r", identity=False
+    )
+    plain: Literal["none"] | tuple[str, ...] = setting(
+        "none", "of effective robustness: rows that nothing was done to, through which its line goes", identity=False
+    )
     algorithms: Literal["all"] | tuple[str, ...] = setting("all", "algorithms to compare")
     seeds: Literal["all"] | tuple[str, ...] = setting("all", "seeds whose runs count")
     with_published: bool = setting(False, "published results too, beside your own and marked")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from biasbed import measures
-from biasbed.analysis import criteria, grain, regret, scores, spread
+from biasbed.analysis import criteria, effective, grain, regret, scores, spread
 from biasbed.analysis.columns import Column, blocks, layout
 from biasbed.analysis.inputs import AnalysisInputs, gather
 from biasbed.analysis.runs.run import Collection, Run
@@ -125,6 +125,7 @@ class Analysis:
     labels: pd.DataFrame  # regret.bought: what rules that take more labels choose better
     grain: pd.DataFrame  # grain.table: intervals of selected scores, and what one image is worth
     spread: pd.DataFrame  # spread.table: deviations over runs and epochs, of last_n; else empty
+    effective: pd.DataFrame  # effective.table: accuracy on shifted sets above what that elsewhere predicts
     reproduction: pd.DataFrame | None  # reproduction.cards: ours beside the published numbers, where asked for
     curves: pd.DataFrame  # columns algorithm, run_id, dataset, step, score; the headline of each set
     tracking_uri: str  # without password
@@ -273,6 +274,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         evidence=found,
         **_of_rules(rules, histories, collection, sets, options),
         spread=spread.table(collection.runs, histories, sets, material.rules, options.n),
+        effective=effective.table(scores.mean_matrix(table), sets, options),
         reproduction=_reproduction(material, runs, options),
         curves=_curves(histories, collection.own or collection.runs, sets),
         tracking_uri=places.public_uri(store.uri),

@@ -178,7 +178,7 @@ def _row(analysis: Analysis, runs: Sequence[Run]) -> dict[str, object]:
         "preprocessing": listed(entry.preprocessing for protocol in protocols for entry in protocol.sets),
         "parameters": max(run.parameters for run in runs) / 1e6 or math.nan,
         "images_per_second": statistics.fmean(speeds) if speeds else math.nan,
-        "num_runs": replicates(analysis)[runs[0].algorithm] if runs[0].summary else len(runs),
+        "num_runs": replicates(analysis).get(runs[0].algorithm, 0) if runs[0].summary else len(runs),
     }
 
 

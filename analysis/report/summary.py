@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from biasbed.analysis.columns import layout
-from biasbed.analysis.report import doubts, findings, groups, paper_tables, words
+from biasbed.analysis.report import doubts, effective, findings, groups, paper_tables, words
 from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
 from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import Rule
@@ -35,6 +35,8 @@ def render(analysis: Analysis) -> str:
     if len(analysis.duplicates):
         parts.append("Finished runs that do not count\n" + _duplicates(analysis))
     parts += [_scores(analysis), *_averages(analysis)]
+    above = effective.sentences(analysis)
+    parts += ["Effective robustness\n" + _wrapped(above)] if above else []
     parts += _reproduction(analysis) + _regret(analysis) + _criteria(analysis) + _paper_tables(analysis)
     parts += [_comparison(analysis, comparison) for comparison in analysis.comparisons]
     plan = doubts.planned(analysis)

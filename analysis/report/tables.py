@@ -73,6 +73,9 @@ def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
     if len(analysis.spread):
         about = "deviations over runs, over epochs, and over both as Kalischek et al. (2023) give them"
         tables["spread.csv"] = (analysis.spread, about)
+    if len(analysis.effective):
+        about = "accuracy on shifted sets above the line through plain rows, on probit axes"
+        tables["effective_robustness.csv"] = (analysis.effective.round(SCORE_DIGITS), about)
     if analysis.reproduction is not None:
         tables["reproduction.csv"] = (analysis.reproduction, "one's own numbers beside the published ones")
     tables |= {name: entry for name, entry in _evidence(analysis).items() if len(entry[0])}

@@ -10,7 +10,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from biasbed.analysis.report import words
-from biasbed.analysis.report.figures import effects, ranks, scores, style
+from biasbed.analysis.report.effective import figure_name
+from biasbed.analysis.report.figures import effective, effects, ranks, scores, style
 from biasbed.analysis.report.verdicts import verdicts
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
@@ -52,6 +53,9 @@ def _all(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
     if len(points):
         description = "shape bias against validation accuracy, one point per run"
         yield "shape_bias", scores.shape_bias(analysis, points), description
+    for (reference, dataset), own in analysis.effective.groupby(["reference", "dataset"], sort=False):
+        description = f"accuracy on {dataset} by that on {reference}, and the line through plain rows"
+        yield figure_name(str(reference), str(dataset)), effective.scatter(own), description
     gaps = scores.gap_rows(analysis)
     if len(gaps):
         yield (

@@ -1,0 +1,63 @@
+"""Accuracy on a shifted set by accuracy elsewhere, on probit axes, with the line through plain rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from biasbed.analysis.report.figures.style import COLOURS, GREY, LIGHT
+
+FEW = 10  # rows whose names do not lie over each other
+TICKS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 99, 99.5, 99.9)  # percent
+
+
+def scatter(own: pd.DataFrame) -> Figure:
+    """One pair of sets, rows of `effective.table`. Named are those outside the band, all of them if they are few."""
+    from scipy import stats
+
+    figure = Figure(figsize=(6.0, 4.4), layout="constrained")
+    axes = figure.add_subplot()
+    x, y = (stats.norm.ppf(own[name].to_numpy() / 100) for name in ("reference_accuracy", "accuracy"))
+    ends = np.array([x.min(), x.max()])
+    first = own.iloc[0]
+    axes.plot(ends, first["intercept"] + first["slope"] * ends, color=GREY, lw=1, zorder=1, label="through plain rows")
+    order = np.argsort(x)
+    band = (stats.norm.ppf((own["accuracy"] - own[end]).to_numpy() / 100)[order] for end in ("high", "low"))
+    axes.fill_between(x[order], *band, color=LIGHT, lw=0, zorder=0, label="one more of them")
+    for kind, colour, chosen in (
+        ("plain", COLOURS[6], own["plain"].to_numpy(dtype=bool)),
+        ("other", COLOURS[0], ~(own["plain"] | own["extrapolated"]).to_numpy(dtype=bool)),
+        ("extrapolated", COLOURS[1], (own["extrapolated"] & ~own["plain"]).to_numpy(dtype=bool)),
+    ):
+        face = "white" if kind == "extrapolated" else colour
+        axes.plot(x[chosen], y[chosen], "o", ms=5, color=colour, markerfacecolor=face, label=kind, zorder=2)
+    named = (own["low"] > 0) | (own["high"] < 0) | own["extrapolated"] | (len(own) <= FEW)
+    for name, a, b in zip(own["algorithm"][named], x[named], y[named], strict=True):
+        axes.annotate(str(name), (a, b), (4, 3), textcoords="offset points", fontsize=7, color="#444444")
+    _probit(axes, "x", x)
+    _probit(axes, "y", y)
+    axes.set_xlabel(f"accuracy on {first['reference']}, percent (probit scale)")
+    axes.set_ylabel(f"accuracy on {first['dataset']}, percent (probit scale)")
+    figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+    return figure
+
+
+def _probit(axes: Axes, which: str, values: np.ndarray) -> None:
+    """Ticks in percent."""
+    from scipy import stats
+
+    margin = 0.08 * max(float(np.ptp(values)), 0.1)
+    low, high = values.min() - margin, values.max() + margin
+    marks = [tick for tick in TICKS if low <= stats.norm.ppf(tick / 100) <= high]
+    places = [float(stats.norm.ppf(tick / 100)) for tick in marks]
+    labels = [f"{tick:g}" for tick in marks]
+    if which == "x":
+        axes.set_xlim(low, high + 2 * margin)  # room for names
+        axes.set_xticks(places, labels)
+    else:
+        axes.set_ylim(low, high)
+        axes.set_yticks(places, labels)
+    axes.grid(color="#ececec", lw=0.7)
+    axes.set_axisbelow(True)
