@@ -32,7 +32,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Line:
+class ProbitLine:
     """Least squares of y on x, both probits of accuracies."""
 
     x: np.ndarray  # [n] of the plain rows
@@ -41,7 +41,7 @@ class Line:
     intercept: float
 
     @classmethod
-    def through(cls, x: np.ndarray, y: np.ndarray) -> Line:
+    def through(cls, x: np.ndarray, y: np.ndarray) -> ProbitLine:
         """ValueError where all x are equal."""
         from scipy import stats
 
@@ -52,8 +52,13 @@ class Line:
         return self.intercept + self.slope * x
 
     @property
+    def _left(self) -> np.ndarray:
+        """Of the plain rows' y."""
+        return self.y - (self.intercept + self.slope * self.x)
+
+    @property
     def r2(self) -> float:
-        left = self.y - self.at(self.x)
+        left = self._left
         total = float(((self.y - self.y.mean()) ** 2).sum())
         return 1 - float((left**2).sum()) / total if total else math.nan
 
@@ -61,7 +66,7 @@ class Line:
         """Half the width of the prediction interval for one further plain row at x (t, n - 2 degrees of freedom)."""
         from scipy import stats
 
-        n, left = len(self.x), self.y - self.at(self.x)
+        n, left = len(self.x), self._left
         scatter = math.sqrt(float((left**2).sum()) / (n - 2))
         spread = float(((self.x - self.x.mean()) ** 2).sum())
         distance = 1 + 1 / n + (x - float(self.x.mean())) ** 2 / spread
@@ -101,19 +106,19 @@ def _named(pair: str, sets: Sequence[Column]) -> tuple[str, str]:
 def _pair(means: pd.DataFrame, reference: str, shifted: str, options: AnalyzeOptions) -> pd.DataFrame:
     from scipy import stats
 
-    x, y = (pd.Series(stats.norm.ppf(means.loc[name] / 100), means.columns) for name in (reference, shifted))
+    accuracies = {name: means.loc[name].astype(float) for name in (reference, shifted)}
+    x, y = (pd.Series(stats.norm.ppf(values / 100), means.columns) for values in accuracies.values())
     there = [str(name) for name in means.columns if np.isfinite(x[name]) and np.isfinite(y[name])]
     plain = _plain(options, [str(name) for name in means.columns], there, f"{reference}:{shifted}")
-    line = Line.through(x[plain].to_numpy(), y[plain].to_numpy())
+    line = ProbitLine.through(x[plain].to_numpy(), y[plain].to_numpy())
     about = (line.slope, line.intercept, line.r2)
     rows = []
     for name in there:
         middle, reach = line.at(x[name]), line.reach(x[name], options.alpha)
-        predicted, low, high = (
-            100 * float(stats.norm.cdf(value)) for value in (middle, middle - reach, middle + reach)
-        )
-        found = float(means.loc[shifted, name])
-        numbers = (float(means.loc[reference, name]), found, predicted, found - predicted, found - high, found - low)
+        places = (middle, middle - reach, middle + reach)
+        predicted, low, high = (100 * float(stats.norm.cdf(place)) for place in places)
+        on_reference, found = (values.to_dict()[name] for values in accuracies.values())
+        numbers = (on_reference, found, predicted, found - predicted, found - high, found - low)
         rows.append((reference, shifted, name, name in plain, *numbers, line.is_far(x[name]), *about))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 

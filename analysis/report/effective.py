@@ -28,7 +28,7 @@ def tables(analysis: Analysis, links: Links) -> list[tuple[str, ReportTable]]:
             f"({100 * (1 - analysis.alpha):g} %). Extrapolated: farther outside the plain rows' range than that is "
             "wide; the line tells nothing there."
         )
-        head = ("", "", reference, dataset, "predicted", "above the line")
+        head = ("", "", str(reference), str(dataset), "predicted", "above the line")
         table = ReportTable(caption, head, tuple(rows), analysis.rule.oracle, "effective_robustness.csv")
         found.append((figure_name(str(reference), str(dataset)), table))
     return found

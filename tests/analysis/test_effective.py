@@ -78,13 +78,13 @@ def test_the_interval_holds_a_further_plain_row_as_often_as_it_says() -> None:
     x = np.array([0.2, 0.5, 0.8, 1.1, 1.4, 0.9])
     for _ in range(times):
         y = 1.3 * x - 1 + generator.normal(0, 0.1, len(x))
-        line = effective.Line.through(x[:5], y[:5])
+        line = effective.ProbitLine.through(x[:5], y[:5])
         inside += abs(y[5] - line.at(x[5])) <= line.reach(x[5], 0.1)
     assert inside / times == pytest.approx(0.9, abs=0.02)
 
 
 def test_far_is_farther_than_the_range_is_wide() -> None:
-    line = effective.Line.through(np.array([1.0, 1.5, 2.0, 1.2]), np.array([0.1, 0.4, 0.9, 0.3]))
+    line = effective.ProbitLine.through(np.array([1.0, 1.5, 2.0, 1.2]), np.array([0.1, 0.4, 0.9, 0.3]))
     assert [line.is_far(x) for x in (-0.01, 0.0, 1.7, 3.0, 3.01)] == [True, False, False, False, True]
 
 

@@ -59,7 +59,7 @@ FLOORS = (
     ("report",),
     ("result",),
     ("regret",),
-    ("criteria", "inputs", "measured", "scores", "spread", "grain", "versions"),
+    ("criteria", "inputs", "measured", "scores", "spread", "grain", "effective", "versions"),
     ("selection",),
     ("runs",),
     ("columns",),

@@ -24,8 +24,8 @@ def scatter(own: pd.DataFrame) -> Figure:
     first = own.iloc[0]
     axes.plot(ends, first["intercept"] + first["slope"] * ends, color=GREY, lw=1, zorder=1, label="through plain rows")
     order = np.argsort(x)
-    band = (stats.norm.ppf((own["accuracy"] - own[end]).to_numpy() / 100)[order] for end in ("high", "low"))
-    axes.fill_between(x[order], *band, color=LIGHT, lw=0, zorder=0, label="one more of them")
+    low, high = (stats.norm.ppf((own["accuracy"] - own[end]).to_numpy() / 100)[order] for end in ("high", "low"))
+    axes.fill_between(x[order], low, high, color=LIGHT, lw=0, zorder=0, label="one more of them")
     for kind, colour, chosen in (
         ("plain", COLOURS[6], own["plain"].to_numpy(dtype=bool)),
         ("other", COLOURS[0], ~(own["plain"] | own["extrapolated"]).to_numpy(dtype=bool)),
