@@ -20,7 +20,7 @@ from biasbed.algorithms.nglcm import NGLCM, grey_levels
 from biasbed.algorithms.softcon import NOISE, unlikeness
 from biasbed.batch import Batch
 from biasbed.errors import UsageError
-from biasbed.networks import build, surgery
+from biasbed.networks import build, hooks, surgery
 from helpers.commands import ROOT
 from helpers.making import batch_for, images, make, steps
 
@@ -59,7 +59,7 @@ def test_the_middle_of_a_network(backbone: str, channels: int) -> None:
     network = build(backbone, 3, image_size=32)
     middle = surgery.middle(network.backbone)
     seen: list[torch.Tensor] = []
-    surgery.observe_input(middle.after, seen.append)
+    hooks.observe_input(middle.after, seen.append)
     network(images(4))
     assert (seen[0].shape[1], middle.channels) == (channels, channels)
     early = {id(p) for module in middle.before for p in module.parameters()}

@@ -254,8 +254,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "noise2net: distorted before normalisation",
-            'surgery.insert_after(self.network.get_submodule("normalise"), self.distortion)',
-            'surgery.insert_before(self.network.get_submodule("normalise"), self.distortion)',
+            'hooks.insert_after(self.network.get_submodule("normalise"), self.distortion)',
+            'hooks.insert_before(self.network.get_submodule("normalise"), self.distortion)',
             "strengths are of normalised values",
             "::test_the_first_images_are_distorted_after_normalisation",
         ),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from biasbed.config import NetworkSettings
 from biasbed.errors import UsageError
-from biasbed.networks import Network, build, heads, surgery
+from biasbed.networks import Network, build, heads, hooks, surgery
 from biasbed.networks.backbones import OWN
 
 # Of each way in which a library ends its classifiers: name -> features. At 32 pixels.
@@ -95,7 +95,7 @@ class Doubled:
 def test_what_is_inserted_before_the_head_acts_once() -> None:
     network = small("resnet10").eval()
     plain = network.features(images())
-    surgery.insert_before(network.backbone.fc, Doubled())
+    hooks.insert_before(network.backbone.fc, Doubled())
     torch.testing.assert_close(network.features(images()), 2 * plain)
     torch.testing.assert_close(network.classify(network.features(images())), network(images()))
 

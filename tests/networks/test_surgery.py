@@ -12,7 +12,7 @@ import torchvision
 from torch import Tensor, nn
 
 from biasbed.errors import UsageError
-from biasbed.networks import build, surgery
+from biasbed.networks import build, hooks, surgery
 from biasbed.networks.surgery import Window
 
 # name -> convolutions of the main path
@@ -67,7 +67,7 @@ def test_what_is_inserted_acts_before_the_norm(name: str) -> None:
     x = torch.rand(2, 3, 64, 64)
     adds = [Add(0.5) for _ in surgery.main_path_convs(backbone)]
     for conv, add in zip(surgery.main_path_convs(backbone), adds, strict=True):
-        surgery.insert_after(conv, add)
+        hooks.insert_after(conv, add)
     torch.testing.assert_close(backbone.train()(x), plain.train()(x), rtol=1e-2, atol=1e-3)
     assert all(len(add.shapes) == 1 for add in adds)
     assert not torch.allclose(backbone.eval()(x), plain.eval()(x), atol=1e-3)
@@ -77,7 +77,7 @@ def test_keys_and_weights_stay_torchvisions() -> None:
     reference = torchvision.models.resnet18(num_classes=3).eval()
     network = build("resnet18", 3).eval()
     for conv in surgery.main_path_convs(network.backbone):
-        surgery.insert_after(conv, Add())
+        hooks.insert_after(conv, Add())
     network.backbone.load_state_dict(reference.state_dict())
     assert list(network.backbone.state_dict()) == list(reference.state_dict())
     x = torch.rand(2, 3, 64, 64)
@@ -87,7 +87,7 @@ def test_keys_and_weights_stay_torchvisions() -> None:
 def test_copies_carry_their_own_insertions() -> None:
     network = build("resnet10", 3).eval()
     add = Add()
-    surgery.insert_after(surgery.main_path_convs(network.backbone)[0], add)
+    hooks.insert_after(surgery.main_path_convs(network.backbone)[0], add)
     x = torch.rand(1, 3, 32, 32)
     before = network(x)
     for twin in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):

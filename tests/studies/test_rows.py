@@ -120,6 +120,13 @@ def test_a_row_that_is_tested_is_told_which_images_there_are_and_no_more(
     assert re.fullmatch("net-toy-art-[0-9a-f]{8}", run.base.name)
 
 
+def test_a_study_that_trains_nothing_needs_no_seeds(table: Callable[..., Path], data: Path) -> None:
+    path = str(table(rows={"net": rows(data)["net"]}, seeds=None))
+    assert read_table(path).methods == {}
+    with pytest.raises(UsageError, match="'seeds' is missing or empty"):
+        read_table(str(table(seeds=None)))
+
+
 def test_the_short_form_makes_the_runs_that_it_always_made(
     table: Callable[..., Path], tracking: str, data: Path
 ) -> None:

@@ -15,7 +15,7 @@ from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.groups import group_of
 from biasbed.algorithms.presets import ADAM, BIASED_MNIST, STEPS, epochs
 from biasbed.batch import Batch, at_least_fp32
-from biasbed.networks import surgery
+from biasbed.networks import hooks, surgery
 from biasbed.networks.heads import without_head
 from biasbed.settings import setting
 
@@ -98,7 +98,7 @@ class EnD(ERM):
             raise without_head(backbone)
         if hparams.tanh:
             surgery.replace_last_activation(backbone, nn.Tanh())
-        surgery.insert_before(self.network.head, Unit())
+        hooks.insert_before(self.network.head, Unit())
 
     def on_train_data(self, data: TrainData) -> None:
         self.shape = (data.num_classes, data.num_biases)

@@ -24,7 +24,7 @@ from biasbed.algorithms.presets import (
 )
 from biasbed.algorithms.recipes import OPEN, TRAINING
 from biasbed.batch import at_least_fp32
-from biasbed.networks import surgery
+from biasbed.networks import hooks, surgery
 from biasbed.networks.surgery import Site, Window
 from biasbed.settings import setting
 
@@ -264,8 +264,8 @@ def insert_masks(resnet: torch.nn.Module, hparams: InfoDrop.HParams) -> list[Mas
         sites += surgery.first_block_sites(resnet, stage)
     masks = [Mask(site, hparams) for site in sites]
     for site, mask in zip(sites, masks, strict=True):
-        surgery.observe_input(site.source, mask.observe)
-        surgery.insert_after(site.target, mask.change)
+        hooks.observe_input(site.source, mask.observe)
+        hooks.insert_after(site.target, mask.change)
     return masks
 
 

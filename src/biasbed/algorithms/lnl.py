@@ -15,7 +15,7 @@ from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import SGD, STEPS, epochs
 from biasbed.algorithms.recipes import OPEN
 from biasbed.batch import Batch, at_least_fp32
-from biasbed.networks import surgery
+from biasbed.networks import hooks, surgery
 from biasbed.settings import setting
 
 
@@ -109,7 +109,7 @@ class LNL(ERM):
         self.is_early = [parameter in early for parameter in self.network.parameters()]
         self.is_residual = hasattr(backbone, "layer1")
         self.keeper = Keeper()
-        surgery.observe_input(middle.after, self.keeper)
+        hooks.observe_input(middle.after, self.keeper)
 
     def on_train_data(self, data: TrainData) -> None:
         self.predictor = Predictor(self.channels, data.num_biases, hidden=not self.is_residual)

@@ -15,7 +15,7 @@ from biasbed.algorithms.draws import Drawn, HostDraws, uniform, with_draws
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import BIASBED_PAPER, DEEPAUGMENT_AUTHORS
 from biasbed.batch import at_least_fp32
-from biasbed.networks import surgery
+from biasbed.networks import hooks
 from biasbed.settings import setting
 
 NUM_BLOCKS = 4
@@ -208,7 +208,7 @@ class Noise2Net(ERM):
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
         self.distortion = NoiseDistortion()
-        surgery.insert_after(self.network.get_submodule("normalise"), self.distortion)
+        hooks.insert_after(self.network.get_submodule("normalise"), self.distortion)
         self._host = HostDraws(setup.group)
 
     def logits(self, x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from biasbed.algorithms.draws import Drawn, HostDraws, with_draws
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import BIASBED_CODE, BIASBED_PAPER, IMAGENET, epochs
 from biasbed.batch import at_least_fp32
-from biasbed.networks import surgery
+from biasbed.networks import hooks, surgery
 from biasbed.settings import setting
 
 
@@ -109,5 +109,5 @@ def insert_swaps(resnet: torch.nn.Module, eps: float) -> list[Swap]:
     swaps = []
     for conv in surgery.main_path_convs(resnet):
         swaps.append(Swap(eps))
-        surgery.insert_after(conv, swaps[-1])
+        hooks.insert_after(conv, swaps[-1])
     return swaps

@@ -13,7 +13,7 @@ from torch import Tensor
 from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import Drawn, normal, uniform, with_draws
 from biasbed.algorithms.erm import ERM
-from biasbed.networks import surgery
+from biasbed.networks import hooks
 from biasbed.settings import setting
 
 TRIES = 10  # for a rectangle that fits (torchvision)
@@ -84,7 +84,7 @@ class RandomErasing(ERM):
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
         self.erasure = Erasure()
-        surgery.insert_after(self.network.get_submodule("normalise"), self.erasure)
+        hooks.insert_after(self.network.get_submodule("normalise"), self.erasure)
 
     def logits(self, x: Tensor) -> Tensor:
         with with_draws([self.erasure], [self._draw(x)]):

@@ -21,7 +21,7 @@ from biasbed.algorithms.presets import (
 )
 from biasbed.batch import Batch, at_least_fp32
 from biasbed.errors import UsageError
-from biasbed.networks import surgery
+from biasbed.networks import anatomy, hooks, surgery
 from biasbed.settings import setting
 
 # --- the mathematics as functions of its draws ------------------------------------------------------------------------
@@ -184,17 +184,17 @@ class SagNet(Algorithm):
         super().__init__(hparams, setup)
         self.network = setup.network()
         backbone = self.network.get_submodule("backbone")
-        stages = surgery.stages(backbone)
+        stages = anatomy.stages(backbone)
         # A second network of the same origin, fresh or pre-trained like the first.
         self.style_net = surgery.tail(setup.network().get_submodule("backbone"), hparams.style_stage)
         self.encoder_norms = surgery.norm_parameters(backbone, hparams.style_stage)
         if not self.encoder_norms:
             raise UsageError("sagnet trains its encoder through the parameters of norms: this backbone has none")
         self.randomisation = Randomisation(hparams.eps)
-        surgery.insert_before(stages[hparams.style_stage - 1], self.randomisation)
+        hooks.insert_before(stages[hparams.style_stage - 1], self.randomisation)
         self.dropouts = [Dropout(), Dropout()]
         for dropout, head in zip(self.dropouts, (backbone, self.style_net), strict=True):
-            surgery.insert_before(head.get_submodule("fc"), dropout)
+            hooks.insert_before(head.get_submodule("fc"), dropout)
 
     def optimizers(self) -> dict[str, Optimizer]:
         """The encoder's norms have two optimizers, each with a momentum and a weight decay of its own, as in the

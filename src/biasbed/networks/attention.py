@@ -12,7 +12,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from biasbed.networks import surgery
+from biasbed.errors import UsageError
+from biasbed.networks import anatomy, hooks
 
 REDUCTION = 16  # channels to hidden units, in both papers
 
@@ -93,8 +94,19 @@ GATES: Mapping[str, Callable[[int], nn.Module]] = {"se": SE, "cbam": CBAM}
 
 
 def insert(resnet: nn.Module, kind: str) -> None:
-    """Give every residual block of a ResNet a gate of one of `GATES`, called so; UsageError where that can't be."""
-    surgery.insert_gates(resnet, kind, GATES[kind])
+    """Give every residual block of a ResNet a gate of one of `GATES`, called so, which the block then owns.
+
+    timm's blocks have a place for one called `se` themselves. UsageError for a ResNet that has such gates already, and
+    for what is no ResNet.
+    """
+    for block in [block for layer in anatomy.stages(resnet) for block in layer]:
+        if getattr(block, kind, None) is not None:
+            raise UsageError(f"{type(resnet).__name__} has gates called '{kind}' already")
+        norm = block.get_submodule(f"bn{len(anatomy.convs(block))}")
+        gate = GATES[kind](len(cast(Tensor, norm.weight)))
+        if not hasattr(block, kind):
+            hooks.insert_after(norm, gate)
+        setattr(block, kind, gate)
 
 
 def is_gates(key: str) -> str:

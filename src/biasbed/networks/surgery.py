@@ -1,23 +1,13 @@
-"""The one place that reaches into a ResNet: where methods attach, and how.
+"""The one place where methods reach into a ResNet: where they attach, and to what.
 
-**How: forward hooks whose callables are plain objects.** A hook leaves the module tree as the library built it, so
-state-dict keys, `parameters()` and the library's own tools see an untouched ResNet; a wrapper around a convolution
-would rename keys, a subclass would have to be written for every kind of convolution in timm, and a child module breaks
-the `nn.Sequential` that timm uses for stems. Hooks run inside DDP, autocast and torch.export like the forward they
-belong to. A callable is an object, never a closure: `deepcopy` and pickle then copy it together with its module,
-whereas a closure would go on acting on the original. What is attached owns no parameters and no buffers, or is a
-module that the block it belongs to owns (`insert_gates`).
-
-**Where**: torchvision's and timm's ResNets share the names conv1, bn1, maxpool, layer1..4 and, in blocks, conv1..3,
-bn1..3 and downsample. Activations have no common name, and torchvision calls one ReLU module several times per block;
-so a mask that belongs after an activation is applied after the norm before it, which is the same for a mask of zeros
-and ones and an activation with f(0) = 0.
+How is said in `hooks`, by what names in `anatomy`. Activations have no common name, and torchvision calls one ReLU
+module several times per block; so a mask that belongs after an activation is applied after the norm before it, which is
+the same for a mask of zeros and ones and an activation with f(0) = 0.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -25,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.errors import UsageError
+from biasbed.networks import anatomy
 
-Change = Callable[[Tensor], Tensor]
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
 
 
@@ -61,48 +51,21 @@ class Site:
     pool: Window | None = None
 
 
-def insert_after(module: nn.Module, change: Change) -> None:
-    """Pass the output of `module` through `change`, which must be an object or a method of one (see above)."""
-    module.register_forward_hook(_After(change))
-
-
-def insert_before(module: nn.Module, change: Change) -> None:
-    """Pass the input of `module` through `change`, an object as in `insert_after`."""
-    module.register_forward_pre_hook(_Instead(change))
-
-
-def observe_input(module: nn.Module, observe: Callable[[Tensor], None]) -> None:
-    """Show the input of `module` to `observe` before it is used."""
-    module.register_forward_pre_hook(_Before(observe))
-
-
-def stages(resnet: nn.Module) -> list[nn.Sequential]:
-    """layer1 to layer4; UsageError when the network is no ResNet of basic or bottleneck blocks."""
-    names = ("layer1", "layer2", "layer3", "layer4")
-    found = [getattr(resnet, name, None) for name in names]
-    layers = [layer for layer in found if isinstance(layer, nn.Sequential)]
-    blocks = [block for layer in layers for block in layer]
-    stem = all(isinstance(getattr(resnet, name, None), nn.Module) for name in ("conv1", "bn1", "maxpool"))
-    if len(layers) != len(names) or not stem or not all(_is_residual(block) for block in blocks):
-        raise UsageError(f"{type(resnet).__name__} is no ResNet of basic or bottleneck blocks: this method needs one")
-    return layers
-
-
 def main_path_convs(resnet: nn.Module) -> list[nn.Conv2d]:
     """Every convolution of the stem and of the blocks' main paths, in the order of the forward pass.
 
     17 in a ResNet-18, 49 in a ResNet-50. Shortcut (`downsample`) and attention convolutions are not among them; those
     of deep stems, and of a stem that has a convolution in place of its max-pooling, are.
     """
-    layers = stages(resnet)
+    layers = anatomy.stages(resnet)
     stem_parts = [resnet.get_submodule(name) for name in ("conv1", "maxpool")]
     stem = [layer for part in stem_parts for layer in part.modules() if isinstance(layer, nn.Conv2d)]
-    return stem + [conv for layer in layers for block in layer for conv in _convs(block)]
+    return stem + [conv for layer in layers for block in layer for conv in anatomy.convs(block)]
 
 
 def stem_site(resnet: nn.Module) -> Site:
     """The stem: from the network's input to the output of its max-pooling."""
-    stages(resnet)
+    anatomy.stages(resnet)
     conv, pool = resnet.get_submodule("conv1"), resnet.get_submodule("maxpool")
     return Site(conv, pool, _window(conv), _window(pool))
 
@@ -113,8 +76,8 @@ def first_block_sites(resnet: nn.Module, stage: int) -> list[Site]:
     Basic block: after the first activation, and the block's output if its shortcut is the identity. Bottleneck: after
     the first two activations.
     """
-    block: Any = stages(resnet)[stage - 1][0]
-    convs = _convs(block)
+    block: Any = anatomy.stages(resnet)[stage - 1][0]
+    convs = anatomy.convs(block)
     sites = [Site(convs[0], block.bn1, _window(convs[0]))]
     if len(convs) == 3:
         sites.append(Site(convs[1], block.bn2, _window(convs[1])))
@@ -140,7 +103,7 @@ def tail(resnet: nn.Module, stage: int) -> Tail:
     pool = "avgpool" if hasattr(resnet, "avgpool") else "global_pool"  # torchvision's name, timm's name
     fc = resnet.get_submodule("fc")
     assert isinstance(fc, nn.Linear)
-    return Tail(stages(resnet)[stage - 1 :], resnet.get_submodule(pool), fc)
+    return Tail(anatomy.stages(resnet)[stage - 1 :], resnet.get_submodule(pool), fc)
 
 
 def norm_parameters(resnet: nn.Module, groups: int) -> list[nn.Parameter]:
@@ -149,7 +112,7 @@ def norm_parameters(resnet: nn.Module, groups: int) -> list[nn.Parameter]:
     48 in a ResNet-50 up to layer2. A deep stem has several norms, all of them in the first group.
     """
     stem = nn.ModuleList(resnet.get_submodule(name) for name in ("conv1", "bn1", "maxpool"))
-    norms = [m for part in [stem, *stages(resnet)][:groups] for m in part.modules() if isinstance(m, NORMS)]
+    norms = [m for part in [stem, *anatomy.stages(resnet)][:groups] for m in part.modules() if isinstance(m, NORMS)]
     return [parameter for norm in norms for parameter in norm.parameters(recurse=False)]
 
 
@@ -172,22 +135,6 @@ class SplitNorm:
 
     def forget(self) -> None:
         self.draw = None
-
-
-def insert_gates(resnet: nn.Module, name: str, make: Callable[[int], nn.Module]) -> None:
-    """Pass what every block's last norm gives, before the shortcut is added, through a gate that the block then owns.
-
-    name: of the gate within its block. make: a gate for so many channels. timm's blocks have a place for one called
-    `se` themselves. UsageError for a ResNet that has such gates already, and for what is no ResNet.
-    """
-    for block in [block for layer in stages(resnet) for block in layer]:
-        if getattr(block, name, None) is not None:
-            raise UsageError(f"{type(resnet).__name__} has gates called '{name}' already")
-        norm = block.get_submodule(f"bn{len(_convs(block))}")
-        gate = make(len(cast(Tensor, norm.weight)))
-        if not hasattr(block, name):
-            insert_after(norm, gate)
-        setattr(block, name, gate)
 
 
 def split_norms(resnet: nn.Module) -> tuple[nn.ModuleList, list[SplitNorm]]:
@@ -215,7 +162,7 @@ def replace_last_activation(backbone: nn.Module, activation: nn.Module) -> None:
     if isinstance(layers, nn.Sequential) and isinstance(layers[-1], nn.ReLU):
         layers[-1] = activation
         return
-    block = stages(backbone)[-1][-1]
+    block = anatomy.stages(backbone)[-1][-1]
     names = [name for name, module in block.named_children() if isinstance(module, nn.ReLU)]
     if not names:
         raise UsageError(f"{type(backbone).__name__} has no ReLU at its end that could be another activation")
@@ -247,45 +194,10 @@ def middle(backbone: nn.Module) -> Middle:
         cut = activations[(len(activations) + 1) // 2 - 1] + 1
         before, after = list(own[:cut]), own[cut]
     else:  # a deep stem is in conv1
-        first, second, after, _ = stages(backbone)
+        first, second, after, _ = anatomy.stages(backbone)
         before = [*(backbone.get_submodule(name) for name in ("conv1", "bn1", "maxpool")), first, second]
     *_, last = (parameter for module in before for parameter in module.parameters())
     return Middle(before, after, len(last))
-
-
-@dataclass(frozen=True)
-class _After:
-    change: Change
-
-    def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        return self.change(output)
-
-
-@dataclass(frozen=True)
-class _Instead:
-    change: Change
-
-    def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
-        return self.change(inputs[0])
-
-
-@dataclass(frozen=True)
-class _Before:
-    observe: Callable[[Tensor], None]
-
-    def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        self.observe(inputs[0])
-
-
-def _convs(block: Any) -> list[nn.Conv2d]:
-    """conv1, conv2 and, in a bottleneck, conv3."""
-    return [getattr(block, name) for name in ("conv1", "conv2", "conv3") if hasattr(block, name)]
-
-
-def _is_residual(block: nn.Module) -> bool:
-    convs, norms = _convs(block), [name for name in ("bn1", "bn2", "bn3") if hasattr(block, name)]
-    plain = all(isinstance(conv, nn.Conv2d) for conv in convs) and hasattr(block, "downsample")
-    return plain and len(convs) in (2, 3) and len(norms) == len(convs)
 
 
 def _window(module: Any) -> Window:

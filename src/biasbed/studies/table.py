@@ -91,17 +91,23 @@ def _table(content: Mapping[str, Any]) -> StudyTable:
     if {"algorithms", "rows"} <= set(content):
         raise UsageError("'algorithms' and 'rows' are two forms of one thing: give one of them")
     form = "rows" if "rows" in content else "algorithms"
-    for key in ("suite", "study", form, "seeds"):
+    for key in ("suite", "study", form):
         if content.get(key) in (None, "", [], {}):
             raise UsageError(f"'{key}' is missing or empty")
+    rows = _rows(content["rows"]) if form == "rows" else _algorithms(content["algorithms"])
+    seeds = content.get("seeds")
+    if seeds in (None, "", [], {}):
+        if any("algorithm" in own for own in rows.values()):
+            raise UsageError("'seeds' is missing or empty")
+        seeds = 0  # of models that are only tested, which have none
     for key in ("suite", "study"):
         if not isinstance(content[key], str):
             raise UsageError(f"'{key}' should be one word")
     return StudyTable(
         suite=content["suite"],
         study=content["study"],
-        rows=_rows(content["rows"]) if form == "rows" else _algorithms(content["algorithms"]),
-        seeds=parse_seeds(content["seeds"]),
+        rows=rows,
+        seeds=parse_seeds(seeds),
         settings=_words(content.get("settings"), "settings"),
         cells={n: _words(own, f"cells: {n}") for n, own in _named(content.get("cells") or {}, "cells").items()},
         chosen=_chosen(content.get("chosen")),
