@@ -39,7 +39,7 @@ def measured(selected: Selected, columns: Sequence[Column], protocols: Mapping[s
             continue
         candidate = next(one for one in pool.candidates if one.run.id == choice.run)
         about = (pool.algorithm, places[pool.cell, choice.set].name, choice.run)
-        values = [(name, *_taken(candidate.history, column, choice.steps)) for name, column in found.items()]
+        values = [(name, *taken(candidate.history, column, choice.steps)) for name, column in found.items()]
         values += _of_biased(candidate, choice, protocols[candidate.run.protocol])
         rows += [(*about, *value) for value in values if not math.isnan(value[1])]
     return pd.DataFrame(rows, columns=list(COLUMNS)).round(DIGITS)
@@ -67,7 +67,7 @@ def _protocol(pool: Pool, choice: Choice, protocols: Mapping[str, record.Protoco
     return protocols[next(one.run.protocol for one in pool.candidates if one.run.id == choice.run)]
 
 
-def _taken(history: History, column: Column, steps: Sequence[int]) -> tuple[float, float, float]:
+def taken(history: History, column: Column, steps: Sequence[int]) -> tuple[float, float, float]:
     """Its mean over the steps, and of a published mean what stands beside it: the deviation, and of how many runs."""
     std, number = (_first(history, summary_metrics(column, name), steps) for name in ("std_over_runs", "num_runs"))
     scale = column.scale

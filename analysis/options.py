@@ -70,6 +70,9 @@ class AnalyzeOptions:
         f"tables of the Align-Conflict paper: {', '.join(TABLES)} (auto: all that runs on biased data allow)",
         identity=False,
     )
+    report: Literal["none"] | tuple[str, ...] = setting(
+        "none", "tables laid out as a paper's: robustness_1, ..., or your own <file>.yaml, by commas", identity=False
+    )
     plan: bool = setting(False, "also compute how many sets and runs would show a difference")
     difference: float = setting(2.0, "points that the plan is to show", gt=0, le=100)
     duplicates: Literal["first", "last"] = setting("first", "which of several finished runs with one run key counts")
@@ -94,6 +97,6 @@ class AnalyzeOptions:
                 f"corruption_errors_of={self.corruption_errors_of}: published rows have no errors to divide: leave "
                 "with_published and compare out"
             )
-        for option in ("sets", "algorithms", "seeds", "order", "set_order", "tables"):
+        for option in ("sets", "algorithms", "seeds", "order", "set_order", "tables", "report"):
             if not getattr(self, option):
                 raise ValueError(f"{option}=: name at least one, or all")

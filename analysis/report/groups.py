@@ -72,7 +72,7 @@ def above(found: Sequence[ColumnGroup]) -> list[tuple[str, int]]:
 
 
 def caption(analysis: Analysis) -> str:
-    """How the values of data sets are taken, with a blank before it; empty where each is one column."""
+    """How the values of data sets are taken and which columns are errors, with a blank before it; else empty."""
     text = ""
     if any(group.wide for group in groups(analysis)):
         text = (
@@ -82,7 +82,8 @@ def caption(analysis: Analysis) -> str:
     for group in groups(analysis):
         if len(group.counted) < len(group.columns):
             text += f" Of {group.block} the tests take {listing(column.name for column in group.counted)}."
-    return text
+    lower = [column.name for column in analysis.sets if not column.higher_is_better]
+    return text + (f" Less is better: {listing(lower)}." if 0 < len(lower) < len(analysis.sets) else "")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from biasbed.analysis.columns import blocks
-from biasbed.analysis.report import criteria, described, doubts, effective, groups, paper_html, selecting, words
+from biasbed.analysis.report import (
+    criteria,
+    described,
+    doubts,
+    effective,
+    groups,
+    layouts,
+    paper_html,
+    selecting,
+    words,
+)
 from biasbed.analysis.report.cells import Links, ReportTable, TableCell, decimal, interval, p_entry, score, text
 from biasbed.analysis.report.findings import TEST_NAMES, procedure
 from biasbed.analysis.report.verdicts import Verdict, overturned, verdicts
@@ -29,6 +39,7 @@ def whole(analysis: Analysis, links: Links) -> Mapping[str, Any]:
         "deviations": deviations(analysis, links),
         "sets": per_set(analysis),
         "paper": paper_html.section(analysis, links),
+        "layouts": layouts.section(analysis, links),
         "effective": effective.tables(analysis, links),
         "card": card(analysis, links),
         "grain": selecting.grain(analysis),

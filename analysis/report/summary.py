@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from biasbed.analysis.columns import layout
-from biasbed.analysis.report import doubts, effective, findings, groups, paper_tables, words
+from biasbed.analysis.report import doubts, effective, findings, groups, layouts, paper_tables, words
 from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
 from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import Rule
@@ -34,7 +34,7 @@ def render(analysis: Analysis) -> str:
         parts.append("Notes\n" + _wrapped(analysis.notes, bullet="! "))
     if len(analysis.duplicates):
         parts.append("Finished runs that do not count\n" + _duplicates(analysis))
-    parts += [_scores(analysis), *_averages(analysis)]
+    parts += [_scores(analysis), *_averages(analysis), *_laid_out(analysis)]
     above = effective.sentences(analysis)
     parts += ["Effective robustness\n" + _wrapped(above)] if above else []
     parts += _reproduction(analysis) + _regret(analysis) + _criteria(analysis) + _paper_tables(analysis)
@@ -78,6 +78,18 @@ def _averages(analysis: Analysis) -> list[str]:
     ]
     heads = ["", *found.heads, *([groups.AVERAGE] if found.means else [])]
     return [f"Averages of the data sets, {analysis.units}\n" + table(heads, rows)]
+
+
+def _laid_out(analysis: Analysis) -> list[str]:
+    """The tables that are laid out as a paper's, with the rows that are missing."""
+    found = []
+    for one in layouts.of(analysis):
+        heads, *rows = layouts.in_words(one)
+        lines = [one.title, table(heads, rows), _wrapped([one.caption])]
+        found.append(
+            "\n".join([*lines, *(["  Missing rows, and what makes them:"] if one.missing else []), *one.missing])
+        )
+    return found
 
 
 def _reproduction(analysis: Analysis) -> list[str]:

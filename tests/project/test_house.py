@@ -58,7 +58,7 @@ FLOORS = (
     ("command",),
     ("report",),
     ("result",),
-    ("regret",),
+    ("regret", "layouts"),
     ("criteria", "inputs", "measured", "scores", "spread", "grain", "effective", "versions"),
     ("selection",),
     ("runs",),

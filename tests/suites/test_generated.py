@@ -91,7 +91,7 @@ def test_own_photographs_are_tested_under_75_conditions_by_their_mean_error(phot
     found = derived.values(protocol.derived, accuracies)
     assert set(found) == {
         f"test/{name}/{made.name}"
-        for name in ("mean_error", "error_noise", "error_blur", "error_weather", "error_digital")
+        for name in ("mean_error", *(f"error_{own}" for own in ("noise", "blur", "weather", "digital", *BENCHMARK)))
     }
     assert set(found.values()) == {0.75}
     plain = open_suite(resolve(photos))

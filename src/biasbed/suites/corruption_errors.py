@@ -40,6 +40,7 @@ def derivations(
         return value(measure, "error_ratio", cells(names), [1.0] * len(cells(names)))
 
     yield error(MEAN_ERROR, corruptions)
+    yield from (error(f"error_{own}", [own]) for own in corruptions)
     yield from (error(f"error_{group}", own) for group, own in GROUPS.items() if set(own) <= set(corruptions))
     if not is_released:
         return

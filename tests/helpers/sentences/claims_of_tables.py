@@ -27,6 +27,12 @@ def check_dashes(said: str | None, at: Place) -> None:
         check(said.strip(), at)
 
 
+def check_lower(said: str | None, at: Place) -> None:
+    """Which columns are errors, where others are not."""
+    lower = [name for name, sign in at.facts.sign.items() if sign < 0]
+    assert (said or "").replace(" and ", ", ").split(", ") == (lower if 0 < len(lower) < len(at.facts.sign) else [""])
+
+
 HEADINGS = (
     "What was compared|To know before reading the numbers|What can be concluded|On single sets|How sure|"
     "What weakens the tests|What could flip it|What could not have been seen|Scores|Published numbers|Over training|"
@@ -41,7 +47,7 @@ def _(m: re.Match[str], at: Place) -> None:
 
 @sentence(
     rf"(ORACLE )?Mean ± standard deviation between (run|replicate)s \(n - 1\), in {UNITS}\. Bold: best of the column\."
-    rf"({AVERAGES})?(?: Below: where a "
+    rf"({AVERAGES})?(?: Less is better: (?P<lower>[^.]+)\.)?(?: Below: where a "
     r"single model's accuracy lies \(95 %, Wilson\), given how many images the set has\. A number leads to its runs\.)?"
     r"( Underlined†: the algorithm trained on data of the maker of this set\.)?( -: .+\.)? \(scores\.csv(?:, blocks\.csv)?\)"
 )
@@ -50,17 +56,19 @@ def _(m: re.Match[str], at: Place) -> None:
     assert m[2] == at.facts.repeated
     check_units(m[3], at)
     assert bool(m[4]) == (at.facts.noun == "data set")
-    assert bool(m[5]) == bool(at.facts.touched)
-    check_dashes(m[6], at)
+    check_lower(m["lower"], at)
+    assert bool(m[6]) == bool(at.facts.touched)
+    check_dashes(m[7], at)
 
 
 @sentence(
-    rf"(?:ORACLE )?Averages of the data sets, in percent\. Bold: best of the column\.{AVERAGES} Last: the mean over the "
-    r"data sets\.( -: .+\.)? \(blocks\.csv, scores\.csv\)"
+    rf"(?:ORACLE )?Averages of the data sets, in percent\. Bold: best of the column\.{AVERAGES}"
+    r"(?: Less is better: (?P<lower>[^.]+)\.)? Last: the mean over the data sets\.( -: .+\.)? \(blocks\.csv, scores\.csv\)"
 )
 def _(m: re.Match[str], at: Place) -> None:
     assert 1 < len(at.facts.blocks) < len(at.facts.sets)
-    check_dashes(m[1], at)
+    check_lower(m["lower"], at)
+    check_dashes(m[2], at)
 
 
 @sentence(
