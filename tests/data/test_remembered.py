@@ -251,3 +251,32 @@ def test_sixty_thousand_images_open_in_a_fraction(large: Path, tmp_path: Path, m
 
     first = seconds()
     assert min(seconds() for _ in range(3)) < first / 8  # a tenth or less, if nothing else is in the way
+
+
+def test_an_opening_looks_at_every_folder_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was listed a moment ago stands when sizes are asked for; a change since shows at the next opening."""
+    opened(tree)
+    looks: list[int] = []
+    look = remembered.Remembered.is_now
+    monkeypatch.setattr(remembered.Remembered, "is_now", lambda self, root: looks.append(0) or look(self, root))
+    before = open_folder(tree, "x")
+    _replace(tree)
+    before.fingerprint()
+    assert len(looks) == 1
+    after = open_folder(tree, "x")
+    assert len(looks) == 2
+    assert after.fingerprint() == afresh(tree, monkeypatch)[2]
+
+
+def test_stamps_of_any_file_system_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inodes of 64 bits, times before 1970."""
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
+    told = (2**64 - 1, -5, 2**63)
+    (tmp_path / "data" / "a").mkdir(parents=True)
+    monkeypatch.setattr(remembered, "LEAST", 1)
+    monkeypatch.setattr(remembered, "stamp", lambda status: told)
+    remembered.remember(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": (told[0], -5, -5)})
+    assert remembered.listing(tmp_path / "data", ["a"]) is None
+    remembered.remember(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": told[:2] + (-5,)})
+    monkeypatch.setattr(remembered, "stamp", lambda status: told[:2] + (-5,))
+    assert remembered.listing(tmp_path / "data", ["a"]) == [["a/1.png"]]

@@ -19,7 +19,8 @@ import os
 import random
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,7 +33,11 @@ from biasbed.system.places import own_home
 LEAST = 1000  # images, below which a tree is listed faster than remembered
 SETTLED = 2.0  # seconds since the last change of a folder: a later one within a clock's tick would not show
 ASKED = 128  # sizes that are asked for at every opening: where 5 % of the files changed, it shows with 99.9 %
+CHECKED = 30.0  # seconds that a tree that was just opened stands for itself when its sizes are asked for
+THREADS = 16  # for waiting on a slow disk, not for computing
+_PART = 1024  # folders that a thread looks at: a task for each would cost more than its stat
 _END = "\0"  # no file's name has it
+_WORD = 2**64 - 1  # an inode may have all bits, a time may be before 1970
 _STAMP = "stamp"  # of a table's folder
 
 Stamp = tuple[int, int, int]  # of a folder; the last changes whenever its content does, whatever the second is set to
@@ -48,7 +53,8 @@ class Remembered:
 
     names: tuple[str, ...]  # of the sub-folders that were asked for
     counts: tuple[int, ...]  # images below each
-    folders: Mapping[str, Stamp]  # every folder that was listed, by its path relative to the folder
+    folders: tuple[str, ...]  # every folder that was listed: paths relative to the folder
+    stamps: np.ndarray  # [folders, 3] uint64, of each its `Stamp`
     images: bytes  # paths relative to the folder, in order, with _END between them
     sizes: np.ndarray  # [images] bytes, int64; empty where they were not asked for
 
@@ -58,8 +64,23 @@ class Remembered:
         return [images[end - count : end] for end, count in zip(ends, self.counts, strict=True)]
 
     def is_now(self, root: Path) -> bool:
-        """Whether every folder is as it was."""
-        return all(stamp(os.stat(f"{root}/{name}")) == known for name, known in self.folders.items())
+        """Whether every folder is as it was; OSError where one is gone."""
+        starts = range(0, len(self.folders), _PART)
+        with ThreadPoolExecutor(THREADS) as pool:
+            return all(pool.map(lambda start: self._is_now(root, start, start + _PART), starts))
+
+    def _is_now(self, root: Path, start: int, stop: int) -> bool:
+        found = map(os.stat, [f"{root}/{name}" for name in self.folders[start:stop]])
+        return np.array_equal(_words(map(stamp, found)), self.stamps[start:stop])
+
+
+def _words(stamps: Iterable[Stamp]) -> np.ndarray:
+    """[n, 3] uint64."""
+    return np.array([number & _WORD for found in stamps for number in found], dtype=np.uint64).reshape(-1, 3)
+
+
+# Listings that were just found to hold, or written: file -> (stamp of that file, when).
+_held: dict[Path, tuple[Stamp, float]] = {}
 
 
 def listing(root: Path, names: Sequence[str]) -> list[list[str]] | None:
@@ -75,12 +96,16 @@ def remember(root: Path, names: Sequence[str], found: Sequence[Sequence[str]], l
     if sum(counts) < LEAST or latest > (time.time() - SETTLED) * 1e9:
         return
     images = _END.join(name for own in found for name in own).encode()
-    _write(root, Remembered(tuple(names), counts, listed, images, np.empty(0, dtype=np.int64)))
+    stamps, no_sizes = _words(listed.values()), np.empty(0, dtype=np.int64)
+    _write(root, Remembered(tuple(names), counts, tuple(listed), stamps, images, no_sizes))
 
 
 def sizes(root: Path, images: Names) -> np.ndarray | None:
-    """Bytes of each of the images [N] int64, in order; None where some are not known, or have been changed."""
-    known = _read(root) if len(images) >= LEAST else None
+    """Bytes of each of the images [N] int64, in order; None where some are not known, or have been changed.
+
+    Of a tree that was opened a moment ago folders are not looked at once more.
+    """
+    known = _read(root, CHECKED) if len(images) >= LEAST else None
     if known is None or len(known.sizes) != len(images) or known.images != images.joined(_END):
         return None
     chosen = random.Random().sample(range(len(images)), min(ASKED, len(images)))
@@ -92,7 +117,7 @@ def sizes(root: Path, images: Names) -> np.ndarray | None:
 
 def remember_sizes(root: Path, images: Names, found: np.ndarray) -> None:
     """Keep sizes that were just asked for, if the listing is known."""
-    known = _read(root) if len(images) >= LEAST else None
+    known = _read(root, CHECKED) if len(images) >= LEAST else None
     if known is not None and known.images == images.joined(_END):
         _write(root, replace(known, sizes=found))
 
@@ -136,26 +161,51 @@ def _place(root: Path) -> Path:
     return own_home() / "cache" / "listings" / name
 
 
-def _read(root: Path) -> Remembered | None:
-    """What is kept of a folder, as long as it holds; None for anything else, whatever is in the file."""
+def _read(root: Path, trusted: float = 0.0) -> Remembered | None:
+    """What is kept of a folder, as long as it holds; None for anything else, whatever is in the file.
+
+    trusted: seconds for which folders that were found to be as they were need no second look. A change within them
+    shows at the next opening, which always looks.
+    """
     try:
-        checksum, head, body = _place(root).read_bytes().split(b"\n", 2)
-        if int(checksum, 16) != zlib.crc32(body, zlib.crc32(head)):
+        path = _place(root)
+        file, now = stamp(os.stat(path)), time.monotonic()
+        known = _parsed(path.read_bytes())
+        held, when = _held.get(path, (None, 0.0))
+        if held == file and now - when < trusted:
+            return known
+        if not known.is_now(root):
             return None
-        told = json.loads(head)
-        folders = {name: (inode, modified, changed) for name, (inode, modified, changed) in told["listed"].items()}
-        images, sizes = body[: told["length"]], np.frombuffer(body[told["length"] :], dtype=np.int64)
-        known = Remembered(tuple(told["names"]), tuple(told["counts"]), folders, images, sizes)
-        return known if known.is_now(root) else None
+        _held[path] = file, now
+        return known
     except Exception:  # of what is no such file, nearly anything is raised
         return None
 
 
+def _parsed(content: bytes) -> Remembered:
+    """What a file holds; ValueError, and nearly anything else, where it is no such file."""
+    checksum, head, body = content.split(b"\n", 2)
+    if int(checksum, 16) != zlib.crc32(body, zlib.crc32(head)):
+        raise ValueError
+    told = json.loads(head)
+    images, folders, stamps, sizes = (body[start:end] for start, end in itertools.pairwise((*told["parts"], None)))
+    return Remembered(
+        tuple(told["names"]),
+        tuple(told["counts"]),
+        tuple(folders.decode().split(_END)),
+        np.frombuffer(stamps, dtype=np.uint64).reshape(-1, 3),
+        images,
+        np.frombuffer(sizes, dtype=np.int64),
+    )
+
+
 def _write(root: Path, known: Remembered) -> None:
-    told = {"names": known.names, "counts": known.counts, "listed": known.folders, "length": len(known.images)}
-    head, body = json.dumps(told).encode(), known.images + known.sizes.tobytes()
+    parts = (known.images, _END.join(known.folders).encode(), known.stamps.tobytes(), known.sizes.tobytes())
+    starts = list(itertools.accumulate(map(len, parts[:-1]), initial=0))
+    head, body = json.dumps({"names": known.names, "counts": known.counts, "parts": starts}).encode(), b"".join(parts)
     with contextlib.suppress(OSError, RuntimeError):  # a home that is full, read-only or not there
         path = _place(root)
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole(path, durable=False) as temporary:
             temporary.write_bytes(b"\n".join([b"%08x" % zlib.crc32(body, zlib.crc32(head)), head, body]))
+        _held[path] = stamp(os.stat(path)), time.monotonic()
