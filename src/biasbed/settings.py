@@ -12,7 +12,7 @@ import functools
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from types import NoneType
+from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -39,6 +39,7 @@ def setting(
     identity: whether it is hashed; False where it says where or how a run is carried out, and changes no number.
     later: it was added when runs without it were there already; at its default it is not hashed.
     cell: it tells the runs of one configuration apart: it enters `run_key`, not `config_hash`.
+    The range of a list is that of each of its numbers.
     """
     bounds = {name: bound for name, bound in dict(gt=gt, ge=ge, lt=lt, le=le).items() if bound is not None}
     return dataclasses.field(
@@ -135,9 +136,20 @@ def check(spec: Spec, value: Any, prefix: str = "") -> Any:
 @functools.cache  # a plan of a large study checks the same settings a thousand times
 def _adapter(kind: Any, bounds: tuple[tuple[str, float], ...]) -> TypeAdapter[Any]:
     """What checks values of a type within bounds; no number may be infinite."""
-    finite: dict[str, Any] = {"allow_inf_nan": False} if kind is float else {}
-    annotated: Any = Annotated[kind, Field(**{**dict(bounds), **finite})]
-    return TypeAdapter(annotated)
+    return TypeAdapter(_bounded(kind, dict(bounds)))
+
+
+def _bounded(kind: Any, bounds: Mapping[str, float]) -> Any:
+    """The type with its numbers within bounds, also those in a list, or where it may be a word or none instead."""
+    if kind is float:
+        return Annotated[kind, Field(allow_inf_nan=False, **bounds)]  # type: ignore[arg-type]
+    if kind is int and bounds:
+        return Annotated[kind, Field(**bounds)]  # type: ignore[arg-type]
+    origin = typing.get_origin(kind)
+    if not bounds or origin not in (tuple, typing.Union, UnionType):
+        return kind
+    parts = tuple(part if part is ... else _bounded(part, bounds) for part in typing.get_args(kind))
+    return tuple[parts] if origin is tuple else typing.Union[parts]
 
 
 def flatten(instance: Any, keep: Callable[[dataclasses.Field[Any], Any], bool] | None = None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from torch.nn import functional
 import replays.debiased
 import replays.sagnet
 from biasbed.networks.style import StyleTransfer
+from helpers.commands import ROOT
 from replays import load, walk
 
 FILES = walk.files()
@@ -20,6 +21,13 @@ def test_every_vector_has_a_replay() -> None:
     assert len(FILES) >= 30
     for name in FILES:
         walk.replay_of(name)
+
+
+def test_other_tests_compare_what_no_replay_does() -> None:
+    for name, test in walk.ELSEWHERE.items():
+        text = (ROOT / "tests" / test).read_text()
+        assert name.rpartition("/")[2] in text, f"{test} doesn't read {name}"
+        assert "vectors" in text.lower()
 
 
 @pytest.mark.parametrize("name", FILES)

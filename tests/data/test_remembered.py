@@ -277,6 +277,6 @@ def test_stamps_of_any_file_system_are_kept(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(remembered, "stamp", lambda status: told)
     remembered.remember(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": (told[0], -5, -5)})
     assert remembered.listing(tmp_path / "data", ["a"]) is None
-    remembered.remember(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": told[:2] + (-5,)})
-    monkeypatch.setattr(remembered, "stamp", lambda status: told[:2] + (-5,))
+    remembered.remember(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": (*told[:2], -5)})
+    monkeypatch.setattr(remembered, "stamp", lambda status: (*told[:2], -5))
     assert remembered.listing(tmp_path / "data", ["a"]) == [["a/1.png"]]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import difflib
 import errno
 import json
+import re
 import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -18,7 +21,7 @@ from PIL import Image
 
 from biasbed import cli, config
 from biasbed.errors import UsageError
-from biasbed.settings import build, check, word
+from biasbed.settings import build, check, setting, word
 from biasbed.training.resolve import config_hash, resolve, run_key
 from helpers import children
 from helpers.children import Command
@@ -364,3 +367,31 @@ def test_a_setting_s_range_holds_in_every_layer() -> None:
         build(config.Config, {"optim.lr": -1})
     with pytest.raises(UsageError, match="rising"):
         build(config.Config, {"optim.milestones": "0.9,0.3"})
+
+
+@dataclass(frozen=True)
+class Ranged:
+    each: tuple[float, ...] = setting((1.0,), "x", gt=0)
+    pair: tuple[int, int] | None = setting(None, "x", ge=1)
+    word: Literal["auto"] | float = setting("auto", "x", le=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("each", "1,0.5", (1.0, 0.5)),
+        ("each", "1,0", "each=1,0: input should be greater than 0"),
+        ("each", "1,inf", "each=1,inf: input should be a finite number"),
+        ("pair", "2,3", (2, 3)),
+        ("pair", "none", None),
+        ("pair", "0,3", "pair=0,3: input should be greater than or equal to 1"),
+        ("word", "auto", "auto"),
+        ("word", "3", "word=3: input should be 'auto' or input should be less than or equal to 2"),
+    ],
+)
+def test_the_range_of_a_list_or_a_choice_is_that_of_its_numbers(name: str, value: str, expected: object) -> None:
+    if not isinstance(expected, str) or expected == value:
+        assert getattr(build(Ranged, {name: value}), name) == expected
+        return
+    with pytest.raises(UsageError, match=re.escape(expected)):
+        build(Ranged, {name: value})

@@ -1,4 +1,4 @@
-"""A tree of ImageNet-C's 75,000 class folders, tested by two processes that are killed, and by the same command again."""
+"""A tree of 75,000 class folders, tested by two processes that are killed, and by the same command once more."""
 
 from __future__ import annotations
 
