@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import operator
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -139,17 +140,17 @@ def _adapter(kind: Any, bounds: tuple[tuple[str, float], ...]) -> TypeAdapter[An
     return TypeAdapter(_bounded(kind, dict(bounds)))
 
 
-def _bounded(kind: Any, bounds: Mapping[str, float]) -> Any:
+def _bounded(kind: Any, bounds: Mapping[str, Any]) -> Any:
     """The type with its numbers within bounds, also those in a list, or where it may be a word or none instead."""
     if kind is float:
-        return Annotated[kind, Field(allow_inf_nan=False, **bounds)]  # type: ignore[arg-type]
+        return Annotated[kind, Field(allow_inf_nan=False, **bounds)]
     if kind is int and bounds:
-        return Annotated[kind, Field(**bounds)]  # type: ignore[arg-type]
+        return Annotated[kind, Field(**bounds)]
     origin = typing.get_origin(kind)
     if not bounds or origin not in (tuple, typing.Union, UnionType):
         return kind
     parts = tuple(part if part is ... else _bounded(part, bounds) for part in typing.get_args(kind))
-    return tuple[parts] if origin is tuple else typing.Union[parts]
+    return tuple[parts] if origin is tuple else functools.reduce(operator.or_, parts)
 
 
 def flatten(instance: Any, keep: Callable[[dataclasses.Field[Any], Any], bool] | None = None) -> dict[str, Any]:

@@ -78,8 +78,8 @@ def test_no_choice_brings_a_setting_that_looks_like_a_misspelt_general_one() -> 
         for place in command.chooses.values():
             registry = resolve_name(place)
             for name in registry:
-                for setting in registry.own_settings(name).keys() - general.keys():
-                    assert not difflib.get_close_matches(setting, general, n=1, cutoff=0.8), (name, setting)
+                for own in registry.own_settings(name).keys() - general.keys():
+                    assert not difflib.get_close_matches(own, general, n=1, cutoff=0.8), (name, own)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads what GNU's OpenMP says of itself")
