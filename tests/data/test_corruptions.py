@@ -1,6 +1,6 @@
-"""The corruptions on a picture that a formula makes: what they give, what they depend on, what they refuse.
+"""The corruptions on pictures that a formula makes: what they give, what they depend on, what they refuse.
 
-`corruptions.json` beside this file holds, of all 95, means and some pixels, and a checksum where nothing but single
+`corruptions.json` beside this file holds, of all 95 at 224 and at 32 pixels, means and some pixels, and a checksum where nothing but single
 operations that round alike on every processor lies between draws and pixels. `pytest --renew` writes it.
 """
 
@@ -32,7 +32,8 @@ ALIKE = (
     *("gaussian_noise", "impulse_noise", "speckle_noise", "frost"),
     *("brightness", "contrast", "pixelate", "saturate"),
 )
-GRID = slice(20, 224, 61)
+SIDES = ((224, ""), (32, "-32"))
+GRIDS = {224: slice(20, 224, 61), 32: slice(2, 32, 9)}
 
 
 def formula(height: int, width: int, number: int = 0) -> np.ndarray:
@@ -48,8 +49,8 @@ def formula(height: int, width: int, number: int = 0) -> np.ndarray:
 
 
 @functools.cache
-def picture() -> np.ndarray:
-    made = formula(224, 224)
+def picture(side: int = 224) -> np.ndarray:
+    made = formula(side, side)
     made.flags.writeable = False  # no corruption may write into what it is given
     return made
 
@@ -63,11 +64,11 @@ def of(name: str) -> Corruption:
     return find(name)
 
 
-def summary(name: str, severity: int) -> dict[str, Any]:
-    image = corrupt(picture(), of(name), severity, 3, "n01440764/one")
+def summary(name: str, severity: int, side: int) -> dict[str, Any]:
+    image = corrupt(picture(side), of(name), severity, 3, "n01440764/one")
     found: dict[str, Any] = {
         "mean": image.mean(axis=(0, 1)).round(3).tolist(),
-        "pixels": image[GRID, GRID].reshape(-1).tolist(),
+        "pixels": image[GRIDS[side], GRIDS[side]].reshape(-1).tolist(),
     }
     return found | ({"sha256": hashlib.sha256(np.ascontiguousarray(image)).hexdigest()} if name in ALIKE else {})
 
@@ -75,7 +76,7 @@ def summary(name: str, severity: int) -> dict[str, Any]:
 @pytest.mark.parametrize("name", NAMES)
 def test_golden(name: str, renew: bool) -> None:
     kept = json.loads(FILE.read_text()) if FILE.exists() else {}
-    ours = {f"{name}-{severity}": summary(name, severity) for severity in SEVERITIES}
+    ours = {f"{name}-{severity}{end}": summary(name, severity, side) for severity in SEVERITIES for side, end in SIDES}
     if renew:
         kept |= ours
         FILE.write_text("{\n" + ",\n".join(f'"{key}": {json.dumps(kept[key])}' for key in sorted(kept)) + "\n}\n")
@@ -89,7 +90,7 @@ def test_golden(name: str, renew: bool) -> None:
 
 def test_all_of_the_benchmark_and_the_extra_four_are_there() -> None:
     assert (len(BENCHMARK), len(EXTRAS), len(CORRUPTIONS)) == (15, 4, 19)
-    assert {len(corruption.parameters) for corruption in CORRUPTIONS.values()} == {5}
+    assert {(len(own.parameters), len(own.at_32)) for own in CORRUPTIONS.values()} == {(5, 5)}
     counts = [sum(CORRUPTIONS[name].group == group for name in BENCHMARK) for group in corruptions.GROUPS]
     assert dict(zip(corruptions.GROUPS, counts, strict=True)) == {"noise": 3, "blur": 4, "weather": 4, "digital": 4}
     assert sum(CORRUPTIONS[name].is_random for name in BENCHMARK) == 9
@@ -148,7 +149,7 @@ def test_other_sizes_where_nothing_forbids_them() -> None:
     small = formula(32, 48)
     for name in set(NAMES) - {"frost", "spatter"}:
         corruption = of(name)
-        if not corruption.only_224:
+        if not corruption.is_sized:
             assert corrupt(small, corruption, 2, 0, "x").shape == small.shape, name
 
 
@@ -167,7 +168,7 @@ def test_the_clean_image_is_cut_from_the_middle(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("name", ["glass_blur", "snow", "frost", "fog", "pixelate"])
 def test_another_size_is_refused_where_a_corruption_has_one(name: str) -> None:
-    with pytest.raises(UsageError, match=r"defined for images of 224 x 224 pixels, not of 300 x 256$"):
+    with pytest.raises(UsageError, match=r"defined for images of 224 x 224 and 32 x 32 pixels, not of 300 x 256$"):
         corrupt(formula(256, 300), of(name), 1, 0, "x")
 
 
