@@ -1,7 +1,8 @@
 """The corruptions on pictures that a formula makes: what they give, what they depend on, what they refuse.
 
-`corruptions.json` beside this file holds, of all 95 at 224 and at 32 pixels, means and some pixels, and a checksum where nothing but single
-operations that round alike on every processor lies between draws and pixels. `pytest --renew` writes it.
+`corruptions.json` beside this file holds, of all 95 at 224 and at 32 pixels, means and some pixels, and a checksum where
+nothing but single operations that round alike on every processor lies between draws and pixels. `pytest --renew` writes
+it.
 """
 
 from __future__ import annotations
