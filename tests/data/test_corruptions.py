@@ -1,14 +1,15 @@
 """The corruptions on pictures that a formula makes: what they give, what they depend on, what they refuse.
 
-`corruptions.json` beside this file holds, of all 95 at 224 and at 32 pixels, means and some pixels, and a checksum where
-nothing but single operations that round alike on every processor lies between draws and pixels. `pytest --renew` writes
-it.
+`corruptions.json` beside this file holds, of all 95 at 224 and at 32 pixels, means and some pixels, and a checksum
+where nothing but single operations that round alike on every processor lies between draws and pixels. `pytest --renew`
+writes it.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -203,3 +204,53 @@ def test_without_opencv_spatter_alone_is_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UsageError, match=r"spatter needs OpenCV: install biasbed\[spatter\]"):
         corrupt(picture(), find("spatter"), 1, 0, "x")
     assert corrupt(picture(), find("saturate"), 1, 0, "x").any()
+
+
+# --- images of 32 pixels ----------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def smooth() -> np.ndarray:
+    """uint8 [32,32,3] of middle levels, with waves of some pixels: as photographs are."""
+    y, x = np.mgrid[:32, :32]
+    waves = np.stack([np.sin(x / 3) + np.cos(y / 4), np.sin((x + y) / 5), np.cos((x - y) / 2.5)], axis=2)
+    return (120 + 30 * waves).astype(np.uint8)
+
+
+def test_more_of_what_the_severity_says_is_farther_from_the_image() -> None:
+    """Of corruptions whose constants grow with the severity, by equal draws."""
+    for name in set(NAMES) - {"glass_blur", "snow", "frost", "elastic_transform", "saturate", "spatter"}:
+        off = []
+        for severity in SEVERITIES:
+            draws = of(name).draw(np.random.default_rng(0), severity, (32, 32))
+            off.append(float(np.square(of(name).apply(smooth(), draws, severity).astype(int) - smooth()).mean()))
+        assert all(low < high for low, high in itertools.pairwise(off)), (name, off)
+
+
+def test_constants_of_32_pixels_are_for_images_of_32_x_32_alone() -> None:
+    """So an image of 32 x 48 has the usual ones."""
+    wide = np.concatenate([smooth(), smooth()[:, :16]], axis=1)
+    square, other = (GAUSSIAN.apply(own, np.ones(own.shape), 1).astype(int) - own for own in (smooth(), wide))
+    assert {int(square.min()), int(square.max())} <= {9, 10, 11}  # 0.04 of 255
+    assert {int(other.min()), int(other.max())} <= {19, 20, 21}  # 0.08
+
+
+def test_frost_of_32_pixels_is_cut_from_photographs_of_a_fifth_of_their_size() -> None:
+    opencv = pytest.importorskip("cv2", reason="OpenCV is an extra")
+    photographs = [formula(*shape, number) for number, shape in enumerate(frost.SHAPES)]
+    black = np.zeros((32, 32, 3), np.uint8)
+    for seed in range(30):
+        which, row, column = draws = CORRUPTIONS["frost"].draw(np.random.default_rng(seed), 5, (32, 32))
+        small = opencv.resize(photographs[which], (0, 0), fx=0.2, fy=0.2)
+        part = small[row : row + 32, column : column + 32]
+        assert part.shape == (32, 32, 3)
+        assert np.array_equal(of("frost").apply(black, draws, 5), (0.45 * part).astype(np.uint8))
+
+
+def test_the_mildest_elastic_transform_of_32_pixels_is_an_affine_map() -> None:
+    elastic = CORRUPTIONS["elastic_transform"]
+    corners, *fields = elastic.draw(np.random.default_rng(0), 1, (32, 32))
+    still = elastic.apply(smooth(), (0 * corners, *fields), 1)
+    assert np.abs(still.astype(int) - smooth()).max() <= 1
+    other = elastic.apply(smooth(), (corners, *(-field for field in fields)), 1)
+    assert np.array_equal(elastic.apply(smooth(), (corners, *fields), 1), other)

@@ -137,7 +137,7 @@ def drawn(source: MemorySource, seed: int, part: str, severity: float | None) ->
     bias = np.empty(len(rows), dtype=np.int64)
     for label in range(classes):
         own = generator.permutation(np.flatnonzero(source.y[rows] == label))
-        bias[own] = np.arange(len(own)) % classes
+        bias[own] = (label + np.arange(len(own))) % classes
     return rows, bias
 
 
