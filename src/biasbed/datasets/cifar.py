@@ -66,7 +66,8 @@ class Batches(OnDisk):
             self.refuse(folder, f"{some(missing)} missing")
         with reading():
             states = [(folder / name).stat() for name in self.batches]
-        return _batches(type(self), folder, tuple((state.st_size, state.st_mtime_ns) for state in states))
+        known = tuple((state.st_size, state.st_mtime_ns) for state in states)
+        return _batches(self.name, self.classes_of, self.key, tuple(folder / name for name in self.batches), known)
 
     def contents(self, data_dir: Path) -> Contents:
         source = self.open(data_dir)
@@ -85,18 +86,18 @@ class Batches(OnDisk):
 
 
 @functools.lru_cache(maxsize=2)
-def _batches(data: type[Batches], folder: Path, states: tuple[tuple[int, int], ...]) -> MemorySource:
+def _batches(
+    name: str, classes_of: str, key: str, files: tuple[Path, ...], states: tuple[tuple[int, int], ...]
+) -> MemorySource:
     """All files, one after the other; read once as long as they are so."""
-    classes = CLASSES[data.classes_of]
+    classes = CLASSES[classes_of]
     images, labels, ids = [], [], []
-    for name in data.batches:
-        own, y = _batch(folder / name, data.key, len(classes))
+    for path in files:
+        own, y = _batch(path, key, len(classes))
         images.append(own)
         labels.append(y)
-        ids += [f"{name}/{row:05}" for row in range(len(y))]
-    return MemorySource(
-        name=data.name, classes=classes, y=np.concatenate(labels), ids=ids, images=np.concatenate(images)
-    )
+        ids += [f"{path.name}/{row:05}" for row in range(len(y))]
+    return MemorySource(name=name, classes=classes, y=np.concatenate(labels), ids=ids, images=np.concatenate(images))
 
 
 def _batch(path: Path, key: str, classes: int) -> tuple[np.ndarray, np.ndarray]:
