@@ -151,7 +151,7 @@ def test_the_doctor_knows_it(root: Path, capsys: pytest.CaptureFixture[str]) -> 
     command("prepare", root, "--what", "check", train=TYPE0)
     text = " ".join(capsys.readouterr().out.split())
     assert "at 5 % trains 34 airplane aligned, 2 airplane conflicting" in text
-    assert "training on it needs corrupted.frost=<folder>: frost: " in text
+    assert f"training on it needs more than there is in {root}: frost: " in text
     assert "480 images; the release has 60,000" in text
 
 

@@ -19,10 +19,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from biasbed.data.corruptions import corrupt, find
-from biasbed.data.corruptions.frost import photographs
 from biasbed.data.source import MemorySource
 from biasbed.datasets.base import Contents
-from biasbed.datasets.biased import BiasedData, Division, Wanted, counted, drawn_biases, held_out, refuse_tiny
+from biasbed.datasets.biased import (
+    CORRUPTION,
+    BiasedData,
+    Division,
+    Wanted,
+    counted,
+    drawn_biases,
+    held_out,
+    refuse_tiny,
+)
 from biasbed.datasets.cifar import CIFAR10, SIDE, CIFAR10Train
 from biasbed.errors import UsageError
 
@@ -38,7 +46,7 @@ class Recipe:
     corruptions: tuple[str, ...]
     severity: int
     seed: int
-    frost: Path | None  # where its photographs are; None where they aren't needed
+    frost: Path  # where its photographs are, if that is one of them
 
     def shown(self, source: MemorySource, rows: np.ndarray, bias: np.ndarray) -> np.ndarray:
         """uint8 [n,3,32,32]: these rows [n] of a source, each under the corruption of its bias value [n].
@@ -86,8 +94,7 @@ class CorruptedCIFAR10(CIFAR10, BiasedData):
 
     def parts(self, data_dir: Path, wanted: Wanted) -> Division:
         share, source = wanted.severity_or(SEVERITY), self.open(data_dir)
-        frost = wanted.frost if "frost" in self.corruptions else None
-        recipe = Recipe(self.corruptions, wanted.corruption, wanted.seed, frost)
+        recipe = Recipe(self.corruptions, wanted.corruption, wanted.seed, wanted.frost)
         recipe.try_out()
         refuse_tiny(self.name, share, len(drawn(source, wanted.seed, "train", share)[0]) // self.num_classes)
         made = functools.partial(_images, self.name, source, recipe)
@@ -98,11 +105,10 @@ class CorruptedCIFAR10(CIFAR10, BiasedData):
         rows, bias = drawn(source, 0, "train", SEVERITY)
         train = replace(source.subset(rows, self.name), bias=bias)
         remarks = [f"at {SEVERITY:g} % trains {counted(train)}"]
-        if "frost" in self.corruptions:
-            try:
-                photographs(data_dir / "frost")
-            except UsageError as error:
-                remarks.append(f"training on it needs corrupted.frost=<folder>: {error}")
+        try:
+            Recipe(self.corruptions, CORRUPTION, 0, data_dir / "frost").try_out()
+        except UsageError as error:
+            remarks.append(f"training on it needs more than there is in {data_dir}: {error}")
         return dataclasses.replace(found, remarks=(*found.remarks, *remarks))
 
 
