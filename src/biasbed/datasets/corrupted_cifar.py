@@ -40,7 +40,7 @@ ORIGINAL = "original"  # in place of a corruption: the image as it is
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ByBias:
     """What is done to images: `corruptions` by bias value, how strong they are, and what their draws follow from."""
 
     corruptions: tuple[str, ...]
@@ -94,7 +94,7 @@ class CorruptedCIFAR10(CIFAR10, BiasedData):
 
     def parts(self, data_dir: Path, wanted: Wanted) -> Division:
         share, source = wanted.severity_or(SEVERITY), self.open(data_dir)
-        recipe = Recipe(self.corruptions, wanted.corruption, wanted.seed, wanted.frost)
+        recipe = ByBias(self.corruptions, wanted.corruption, wanted.seed, wanted.frost)
         recipe.try_out()
         refuse_tiny(self.name, share, len(drawn(source, wanted.seed, "train", share)[0]) // self.num_classes)
         made = functools.partial(_images, self.name, source, recipe)
@@ -106,7 +106,7 @@ class CorruptedCIFAR10(CIFAR10, BiasedData):
         train = replace(source.subset(rows, self.name), bias=bias)
         remarks = [f"at {SEVERITY:g} % trains {counted(train)}"]
         try:
-            Recipe(self.corruptions, CORRUPTION, 0, data_dir / "frost").try_out()
+            ByBias(self.corruptions, CORRUPTION, 0, data_dir / "frost").try_out()
         except UsageError as error:
             remarks.append(f"training on it needs more than there is in {data_dir}: {error}")
         return dataclasses.replace(found, remarks=(*found.remarks, *remarks))
@@ -148,7 +148,7 @@ def drawn(source: MemorySource, seed: int, part: str, severity: float | None) ->
 
 
 @functools.lru_cache(maxsize=3)
-def _images(name: str, source: MemorySource, recipe: Recipe, part: str, severity: float | None) -> MemorySource:
+def _images(name: str, source: MemorySource, recipe: ByBias, part: str, severity: float | None) -> MemorySource:
     """One part; without a severity the test."""
     rows, bias = drawn(source, recipe.seed, part, severity)
     y = source.y[rows]
@@ -163,7 +163,7 @@ def _images(name: str, source: MemorySource, recipe: Recipe, part: str, severity
 
 
 @functools.lru_cache(maxsize=2)
-def _aligned(source: MemorySource, recipe: Recipe, part: str) -> np.ndarray:
+def _aligned(source: MemorySource, recipe: ByBias, part: str) -> np.ndarray:
     """uint8 [n,3,32,32]: the images of a part, as if none were conflicting."""
     rows, _ = drawn(source, recipe.seed, part, 0.0)
     return recipe.shown(source, rows, source.y[rows])
