@@ -1,11 +1,12 @@
 """What goes into tables that are laid out as a paper's: values of chosen epochs, and what one row gains over another.
 
-Which rows and columns is said by files (`biasbed.published.layout`); here is what the runs have for them.
+Which rows and columns is said by files (`layout_file`); here is what the runs have for them.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,14 +14,14 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from biasbed import measures, record
+from biasbed.analysis import layout_file
 from biasbed.analysis.columns import Column, measured_by
+from biasbed.analysis.layout_file import TableLayout
 from biasbed.analysis.measured import taken
 from biasbed.analysis.selection.pools import Candidate, Choice
 from biasbed.analysis.selection.select import Selected
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import UsageError
-from biasbed.published import layout
-from biasbed.published.layout import Layout
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -45,14 +46,14 @@ class Gain:
         return bool(self.of) and not self.low <= 0 <= self.high
 
 
-def wanted(options: AnalyzeOptions) -> tuple[Layout, ...]:
+def wanted(options: AnalyzeOptions) -> tuple[TableLayout, ...]:
     """The layouts that are asked for; UsageError for one that is not there or has something wrong."""
     names = () if options.report == "none" else options.report
-    return tuple(layout.read(name) for name in names)
+    return tuple(layout_file.read(name) for name in names)
 
 
 def table(
-    layouts: Sequence[Layout], selected: Selected, sets: Sequence[Column], protocols: Mapping[str, record.Protocol]
+    layouts: Sequence[TableLayout], selected: Selected, sets: Sequence[Column], protocols: Mapping[str, record.Protocol]
 ) -> pd.DataFrame:
     """`COLUMNS`: a row for each layout, its rows and columns, and each run that the rule chose there.
 
@@ -72,7 +73,7 @@ def table(
     return pd.DataFrame(found, columns=list(COLUMNS)).round({"value": DIGITS})
 
 
-def _check(one: Layout, sets: Sequence[Column], rows: Collection[str]) -> None:
+def _check(one: TableLayout, sets: Sequence[Column], rows: Collection[str]) -> None:
     for column in one.columns.values():
         cells = [known.cell for known in sets if known.entry.name == column.set]
         if len(cells) > 1:
@@ -81,17 +82,16 @@ def _check(one: Layout, sets: Sequence[Column], rows: Collection[str]) -> None:
         raise UsageError("\n".join([f"report={one.name}: none of its rows is among the runs:", *missing(one, rows)]))
 
 
-def missing(one: Layout, rows: Collection[str]) -> list[str]:
+def missing(one: TableLayout, rows: Collection[str]) -> list[str]:
     """The rows that the runs lack, each with what would make it."""
     lost = [name for name in one.needed if name not in rows]
-    if lost and one.words.lacking:
-        return [f"  {', '.join(lost)}: {one.words.lacking}"]
     command = f"mlflow run . -e benchmark -P table={one.words.study} -P data_dir=<folder> -P algorithms="
-    return [f"  {name}: {command}{name}" if one.words.study else f"  {name}" for name in lost]
+    ways = {name: one.lacking.get(name, f"{command}{name}" if one.words.study else "") for name in lost}
+    return [f"  {name}: {way}" if way else f"  {name}" for name, way in ways.items()]
 
 
 def _values(
-    one: Layout, candidate: Candidate, choice: Choice, column: Column, protocols: Mapping[str, record.Protocol]
+    one: TableLayout, candidate: Candidate, choice: Choice, column: Column, protocols: Mapping[str, record.Protocol]
 ) -> Iterator[tuple[object, ...]]:
     """`COLUMNS` from `column` on, of the layout's columns that show this set."""
     if candidate.run.study == f"published_{one.words.source}":
@@ -126,7 +126,9 @@ def gain(frame: pd.DataFrame, row: str, over: str, alpha: float) -> Gain | None:
             return Gain(difference)
         from scipy import stats
 
-        between = stats.ttest_ind(*sides, equal_var=False).confidence_interval(1 - alpha)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # that the runs of one side are alike
+            between = stats.ttest_ind(*sides, equal_var=False).confidence_interval(1 - alpha)
         low, high = sorted((sign * float(between.low), sign * float(between.high)))
         return Gain(difference, low, high, RUNS)
     if first["measure"] != "accuracy" or first["images"] < 1:
@@ -136,7 +138,7 @@ def gain(frame: pd.DataFrame, row: str, over: str, alpha: float) -> Gain | None:
     return Gain(difference, low, high, IMAGES)
 
 
-def printed_gain(one: Layout, head: str, row: str, over: str, alpha: float) -> Gain | None:
+def printed_gain(one: TableLayout, head: str, row: str, over: str, alpha: float) -> Gain | None:
     """The same of what the layout's source printed, where nothing is known of runs; None where it lacks one of both."""
     known = one.published()
     if (row, head) not in known or (over, head) not in known:

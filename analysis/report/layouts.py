@@ -10,12 +10,12 @@ from pathlib import Path
 import pandas as pd
 
 from biasbed.analysis import layouts, scores
+from biasbed.analysis.layout_file import PrintedNumber, TableLayout
 from biasbed.analysis.layouts import IMAGES, RUNS, Gain
 from biasbed.analysis.report import latex, words
 from biasbed.analysis.report.cells import Links, ReportTable, TableCell
 from biasbed.analysis.report.cells import text as words_of
 from biasbed.analysis.result import Analysis, number
-from biasbed.published.layout import Layout, PrintedNumber
 
 CSV = "layouts.csv"
 NOTHING = "-"
@@ -41,7 +41,7 @@ class LaidCell:
 class LaidTable:
     """One table."""
 
-    layout: Layout
+    layout: TableLayout
     heads: tuple[str, ...]
     rows: tuple[tuple[str, tuple[LaidCell, ...]], ...]  # name, cells
     caption: str
@@ -57,7 +57,7 @@ def of(analysis: Analysis) -> list[LaidTable]:
     return [_table(analysis, one) for one in layouts.wanted(analysis.options)]
 
 
-def _table(analysis: Analysis, one: Layout) -> LaidTable:
+def _table(analysis: Analysis, one: TableLayout) -> LaidTable:
     frame = analysis.laid_out[analysis.laid_out["layout"] == one.name]
     gaps = tuple(layouts.missing(one, analysis.algorithms))
     heads = tuple(one.columns)
@@ -72,7 +72,7 @@ def _table(analysis: Analysis, one: Layout) -> LaidTable:
 
 def _column(
     analysis: Analysis,
-    one: Layout,
+    one: TableLayout,
     values: pd.DataFrame,
     printed: Mapping[tuple[str, str], PrintedNumber],
     head: str,
@@ -97,7 +97,7 @@ def _column(
     return cells
 
 
-def _gain(analysis: Analysis, one: Layout, frame: pd.DataFrame, name: str, head: str) -> LaidCell:
+def _gain(analysis: Analysis, one: TableLayout, frame: pd.DataFrame, name: str, head: str) -> LaidCell:
     pair = one.hypotheses[name]
     ours = layouts.gain(frame[frame["column"] == head], pair.row, pair.over, analysis.alpha)
     theirs = layouts.printed_gain(one, head, pair.row, pair.over, analysis.alpha)
@@ -112,7 +112,7 @@ def _gain_text(found: Gain) -> tuple[str, str]:
     return value, f"[{low} to {high}]" if found.of else ""
 
 
-def _caption(analysis: Analysis, one: Layout, frame: pd.DataFrame) -> str:
+def _caption(analysis: Analysis, one: TableLayout, frame: pd.DataFrame) -> str:
     said = []
     if len(frame):
         said.append(f"Mean ± {words.error(analysis)} between {words.repeated(analysis)}s; bold: the best of a column.")
@@ -121,7 +121,7 @@ def _caption(analysis: Analysis, one: Layout, frame: pd.DataFrame) -> str:
     return " ".join(said)
 
 
-def _caption_of_gains(analysis: Analysis, one: Layout, frame: pd.DataFrame) -> str:
+def _caption_of_gains(analysis: Analysis, one: TableLayout, frame: pd.DataFrame) -> str:
     level = f"{100 * (1 - analysis.alpha):g} %"
     said = [f"What a row gains over another, in points; above 0 is better, also where errors are shown. {level}:"]
     pairs = [(pair.row, pair.over, head) for pair in one.hypotheses.values() for head in one.columns]

@@ -59,7 +59,7 @@ FLOORS = (
     ("report",),
     ("result",),
     ("regret", "layouts"),
-    ("criteria", "inputs", "measured", "scores", "spread", "grain", "effective", "versions"),
+    ("criteria", "inputs", "measured", "scores", "spread", "grain", "effective", "layout_file", "versions"),
     ("selection",),
     ("runs",),
     ("columns",),

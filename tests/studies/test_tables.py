@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from biasbed import networks
+from biasbed.analysis import layout_file
 from biasbed.errors import UsageError
+from biasbed.evaluation import command
+from biasbed.networks import library
 from biasbed.studies.table import parse_seeds, read_table
 from biasbed.training.resolve import resolve
 from helpers.commands import ROOT
@@ -24,11 +28,24 @@ def test_every_table_can_be_planned(path: Path) -> None:
     """As far as without its data: suite, methods and settings are there and fit."""
     table = read_table(path.stem)
     assert table.seeds == tuple(range(len(table.seeds)))
-    for row, own in table.rows.items():
+    for own in table.rows.values():
         words = {**table.settings, **own, "suite": table.suite, "study": table.study}
+        if "model" in own:
+            assert set(own) <= set(command.settings(table.suite))
+            networks.check_name(own["model"])
+            known = library.published_weights(own["model"])
+            assert own["weights"] in known or own["weights"].startswith("weights/"), own
+            continue
         found = resolve({**words, "nproc": "1"})
-        assert (found.suite, found.study, found.algorithm) == (table.suite, table.study, row)
+        assert (found.suite, found.study, found.algorithm) == (table.suite, table.study, own["algorithm"])
     assert path.read_text().startswith("# "), "says which published table it is for"
+
+
+def test_every_row_of_a_layout_is_in_its_study_or_it_is_said_why_not() -> None:
+    for name in layout_file.names():
+        one = layout_file.read(name)
+        rows = read_table(one.words.study).rows if one.words.study else {}
+        assert set(one.needed) - set(rows) == set(one.lacking), name
 
 
 def test_biasbed_s_protocol_is_the_published_runs() -> None:

@@ -15,7 +15,8 @@ printed:                        # where a paper prints something else than what 
   Gap: {resnet50: 56.0}
 ```
 
-In place of `rows` there may be `hypotheses`, whose cells are what a row gains over another:
+`lacking: {row: why}` says of which rows there can be no runs. In place of `rows` there may be `hypotheses`, whose cells
+are what a row gains over another:
 
 ```yaml
 hypotheses:
@@ -39,9 +40,9 @@ from biasbed.settings import build, nearest, setting
 from biasbed.suites import derived
 from biasbed.system import strict_yaml
 
-FOLDER = importlib.resources.files(__package__) / "layouts"
+FOLDER = importlib.resources.files("biasbed.published") / "layouts"
 T = TypeVar("T")
-PARTS = ("columns", "rows", "hypotheses", "printed")
+PARTS = ("columns", "rows", "hypotheses", "printed", "lacking")
 DIGITS = 1  # of what is printed where nothing tells its rounding
 
 
@@ -53,7 +54,6 @@ class LayoutWords:
     source: str = setting("", "published numbers that stand beside one's own")
     show: Literal["accuracy", "error"] = setting("accuracy", "accuracies as they are, or 100 less them")
     study: str = setting("", "table of sweeps/studies that has the rows")
-    lacking: str = setting("", "why no run can have the rows, where none can")
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class PrintedNumber:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """One table: rows, or hypotheses, x columns by their heads."""
 
     name: str
@@ -102,6 +102,7 @@ class Layout:
     rows: Mapping[str, str]  # row -> what the table calls it
     hypotheses: Mapping[str, Hypothesis] = field(default_factory=dict)
     printed: Mapping[str, Mapping[str, PrintedNumber]] = field(default_factory=dict)  # head -> row -> number
+    lacking: Mapping[str, str] = field(default_factory=dict)  # row -> why no run can be of it
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -164,7 +165,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml")))
 
 
-def read(name: str) -> Layout:
+def read(name: str) -> TableLayout:
     """A layout of ours by its name, or of a user's by its file. UsageError, of one line, for what is wrong with it."""
     if name.endswith((".yaml", ".yml")):
         path = Path(name).expanduser()
@@ -175,31 +176,35 @@ def read(name: str) -> Layout:
     return _layout(name, file, strict_yaml.parse((FOLDER / file).read_text(encoding="utf-8"), file))
 
 
-def _layout(name: str, file: str, content: Any) -> Layout:
+def _layout(name: str, file: str, content: Any) -> TableLayout:
     try:
         return _built(name, _named(content, "the file"))
     except (UsageError, ValueError) as error:
         raise UsageError(f"{file}: {error}") from None
 
 
-def _built(name: str, content: Mapping[str, Any]) -> Layout:
+def _built(name: str, content: Mapping[str, Any]) -> TableLayout:
     words = build(LayoutWords, {key: value for key, value in content.items() if key not in PARTS})
     given = {part: _named(content.get(part), part) for part in PARTS}
     if not given["columns"] or bool(given["rows"]) == bool(given["hypotheses"]):
         raise ValueError("a layout has a title, columns, and rows or hypotheses")
-    found = Layout(
+    found = TableLayout(
         name,
         words,
         {head: _part(LayoutColumn, f"columns.{head}", own) for head, own in given["columns"].items()},
         {row: str(row if label is None else label) for row, label in given["rows"].items()},
         {title: _part(Hypothesis, f"hypotheses.{title}", own) for title, own in given["hypotheses"].items()},
         {head: _numbers(own, f"printed.{head}") for head, own in given["printed"].items()},
+        {row: str(why) for row, why in given["lacking"].items()},
     )
     if words.source and words.source not in cells.names():
         raise ValueError(f"source={words.source}: unknown{nearest(words.source, cells.names())}")
-    for head in found.printed:
-        if head not in found.columns:
-            raise ValueError(f"printed.{head}: there is no such column{nearest(head, found.columns)}")
+    for part, named, known in (("printed", found.printed, found.columns), ("lacking", found.lacking, found.needed)):
+        for name in named:
+            if name not in known:
+                raise ValueError(
+                    f"{part}.{name}: there is no such {'column' if part == 'printed' else 'row'}{nearest(name, known)}"
+                )
     return found
 
 

@@ -1,0 +1,91 @@
+"""Layouts of published tables: every printed number, and what is refused of a user's own file."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from biasbed.analysis import layout_file
+from biasbed.errors import UsageError
+
+# As the tables' file calls a column, and as layouts head it; tables 7 and 10 have errors by corruption elsewhere.
+HEADS = {
+    **{"imagenet_200": "ImageNet-200", "imagenet_r": "ImageNet-R", "gap_r": "Gap", "imagenet": "Clean"},
+    **{"imagenet_a": "ImageNet-A", "real_blurry": "Real Blurry", "imagenet_c_blur_mean": "Mean of blurs"},
+    **{f"imagenet_c_{name}_blur": f"{name.title()} blur" for name in ("defocus", "glass", "motion", "zoom")},
+    **{"svsf_iid": "IID", "svsf_camera_old": "Old camera", "svsf_2017": "Year 2017", "svsf_2018": "Year 2018"},
+    **{"svsf_france": "France", "dfr_iid": "IID", "dfr_ood_mean": "OOD", "dfr_size_small": "Small"},
+    **{"dfr_size_large": "Large", "dfr_occlusion_slight": "Slight occlusion"},
+    **{"dfr_occlusion_heavy": "Heavy occlusion", "dfr_viewpoint_no_wear": "No wear"},
+    **{"dfr_viewpoint_side_back": "Side or back", "dfr_zoom_medium": "Medium zoom", "dfr_zoom_large": "Large zoom"},
+}
+
+
+def tables(shared: Path) -> dict[str, list[dict[str, str]]]:
+    """Table -> its printed numbers."""
+    found: dict[str, list[dict[str, str]]] = {}
+    with (shared / "published" / "robustness_tables.csv").open(newline="") as file:
+        for line in csv.DictReader(file):
+            found.setdefault(line["table"], []).append(line)
+    return found
+
+
+def test_every_number_stands_where_it_is_printed(shared: Path) -> None:
+    for number, lines in tables(shared).items():
+        one = layout_file.read(f"robustness_{number}")
+        printed = {(row, head): f"{cell.value:.{cell.digits}f}" for (row, head), cell in one.published().items()}
+        assert list(one.rows) == list(dict.fromkeys(line["row"] for line in lines))
+        for line in lines:
+            assert printed[line["row"], HEADS[line["column"]]] == line["printed"], line
+
+
+def test_errors_by_corruption_stand_in_tables_7_and_10() -> None:
+    for number, row, heads in (("7", "augmix", ("Gauss", "JPEG")), ("10", "deepaug_cae", ("Fog", "Pixel"))):
+        one = layout_file.read(f"robustness_{number}")
+        assert len(one.columns) == 17
+        printed = one.published()
+        assert all(printed[row, head].digits == 0 for head in heads)
+    assert layout_file.read("robustness_7").published()["augmix", "Gauss"].value == 67
+
+
+@pytest.mark.parametrize("name", layout_file.names())
+def test_every_layout_is_whole(name: str) -> None:
+    one = layout_file.read(name)
+    printed = one.published()
+    assert one.words.title
+    assert {row for row, _ in printed} >= set(one.needed)
+    assert {head for _, head in printed} == set(one.columns)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title: a\n", "a layout has a title, columns, and rows or hypotheses"),
+        ("columns: {A: {set: a}}\nrows: {x: }\nhypotheses: {h: {row: x, over: y}}\n", "rows or hypotheses"),
+        ("columns: {A: {sett: a}}\nrows: {x: }\n", "columns.A: unknown setting 'sett'; did you mean 'set'?"),
+        ("columns: {A: {measure: mce}}\nrows: {x: }\n", "columns.A: says no set"),
+        ("columns: {A: {set: a}}\nhypotheses: {h: {row: x}}\n", "hypotheses.h: should be {row: <row>, over: <row>}"),
+        ("columns: {A: {set: a}}\nrows: {x: }\nprinted: {B: {x: 1}}\n", "printed.B: there is no such column"),
+        ("columns: {A: {set: a}}\nrows: {x: }\nprinted: {A: {x: y}}\n", "printed.A: should be numbers by row"),
+        ("columns: {A: {set: a}}\nrows: {x: }\nsource: robustnes\n", "source=robustnes: unknown; did you mean"),
+        ("columns: {A: {set: a}}\nrows: {x: }\nshow: errors\n", "show=errors"),
+        ("columns: [a]\nrows: {x: }\n", "columns: should be names with values"),
+    ],
+)
+def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as error:
+        layout_file.read(str(path))
+    assert str(error.value).startswith(f"{path}: ")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_name_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="report=robustness_12: there is no such layout; did you mean"):
+        layout_file.read("robustness_12")
+    with pytest.raises(UsageError, match=r"missing\.yaml"):
+        layout_file.read(str(tmp_path / "missing.yaml"))
