@@ -243,8 +243,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     scope = f"-P suite={collection.scope.suite} -P study={collection.scope.study}"
     notes = [*collection.notes, *selected.notes, *untested, *scores.not_applicable_notes(lacking)]
     notes += published.unprinted_notes(unprinted) + published.summary_notes(collection)
-    # Training again would not help a rule of the user's own that names steps which no run has.
-    trainable = not (collection.published or ".py:" in options.selection)
+    trainable = not (collection.published or ".py:" in options.selection)  # a rule of one's own may name no run's steps
     notes += scores.check_complete(table, selected.missing, collection.runs, scope, trainable, exempt)
     notes += scores.notes(table, runs, sets, collection.protocol)
     others = _selected(material, collection.duplicates).values
