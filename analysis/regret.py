@@ -37,6 +37,7 @@ from biasbed.analysis.statistics import bootstrap, friedman
 from biasbed.analysis.statistics.exact import Array
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.analysis.statistics.layout import Layout, rows_of
+from biasbed.analysis.strict import NONE, Overlaps, scores_of, without
 from biasbed.errors import Failure, UsageError
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class RuleScores:
     oracle: bool
     runs: pd.DataFrame | None  # scores.run_table
     scores: pd.DataFrame | None  # scores.score_table
+    reduced: pd.DataFrame | None = None  # strict.without of `runs`
     choices: pd.DataFrame | None = None  # select.choice_table
     winners: criteria.Winners = criteria.NONE
     measured: pd.DataFrame | None = None  # measured.measured
@@ -80,6 +82,7 @@ def under_every_rule(
     sets: Sequence[Column],
     options: AnalyzeOptions,
     exempt: Container[tuple[str, str]] = (),
+    overlaps: Overlaps = NONE,
 ) -> list[RuleScores]:
     """The chosen rule's scores first, then every other rule's that these runs may be selected by.
 
@@ -89,7 +92,7 @@ def under_every_rule(
     """
     names = tuple(collection.published_by_rule) if collection.published else rule_names(collection.protocol)
     others = [name for name in filter(None, names) if chosen.name not in (name, AsTested.name)]
-    return [chosen, *(_under(name, collection, histories, sets, options, exempt) for name in others)]
+    return [chosen, *(_under(name, collection, histories, sets, options, exempt, overlaps) for name in others)]
 
 
 def _under(
@@ -99,6 +102,7 @@ def _under(
     sets: Sequence[Column],
     options: AnalyzeOptions,
     exempt: Container[tuple[str, str]],
+    overlaps: Overlaps,
 ) -> RuleScores:
     runs = published.runs_under(collection, name)
     try:
@@ -110,7 +114,7 @@ def _under(
     except (UsageError, Failure) as error:
         reason = " ".join(line.strip() for line in str(error).splitlines()[:2])  # what it then advises is for this rule
         return RuleScores(name, False, None, None, skipped=reason)
-    return scores_under(rule, selected, runs, sets, collection.protocols, exempt)
+    return scores_under(rule, selected, runs, sets, collection.protocols, exempt, overlaps)
 
 
 def scores_under(
@@ -120,6 +124,7 @@ def scores_under(
     sets: Sequence[Column],
     protocols: Mapping[str, record.Protocol],
     exempt: Container[tuple[str, str]],
+    overlaps: Overlaps = NONE,
 ) -> RuleScores:
     """What a rule has chosen as tables. exempt: (row, column) that can't have a value."""
     table = run_table(selected.values, runs, sets, protocols)
@@ -135,7 +140,8 @@ def scores_under(
     needed = " and ".join(rule.needs)
     values = measured(selected, sets, protocols)
     about = {"labels": needed, "all_labels": rule.labels}
-    return RuleScores(rule.name, rule.oracle, table, scores, choices, winners, values, **about)
+    reduced = without(table, selected, sets, protocols, overlaps)
+    return RuleScores(rule.name, rule.oracle, table, scores, reduced, choices, winners, values, **about)
 
 
 def choices(rules: Sequence[RuleScores]) -> pd.DataFrame:
@@ -157,14 +163,20 @@ def measured_by_rule(rules: Sequence[RuleScores]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)[names] if frames else pd.DataFrame(columns=names)
 
 
-def matrices(rules: Sequence[RuleScores], sets: Sequence[Column]) -> dict[str, pd.DataFrame]:
-    """The block matrices of the rules after the first that have all its algorithms, to see which conclusions flip."""
+def matrices(
+    rules: Sequence[RuleScores], sets: Sequence[Column]
+) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
+    """The block matrices of the rules after the first that have all its algorithms, to see which conclusions flip.
+
+    As they are, and of what counts in the strict setting.
+    """
     algorithms = set() if rules[0].scores is None else set(rules[0].scores["algorithm"])
-    return {
-        rule.name: block_matrix(mean_matrix(rule.scores), sets)
-        for rule in rules[1:]
-        if rule.scores is not None and set(rule.scores["algorithm"]) == algorithms
-    }
+    whole, strict = {}, {}
+    for rule in rules[1:]:
+        if rule.scores is not None and rule.reduced is not None and set(rule.scores["algorithm"]) == algorithms:
+            whole[rule.name] = block_matrix(mean_matrix(rule.scores), sets)
+            strict[rule.name] = block_matrix(mean_matrix(scores_of(rule.reduced, rule.scores)), sets)
+    return whole, strict
 
 
 def table(rules: Sequence[RuleScores], sets: Sequence[Column]) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from biasbed import measures
-from biasbed.analysis import criteria, effective, grain, layouts, regret, scores, spread
+from biasbed.analysis import criteria, effective, grain, layouts, regret, scores, spread, strict
 from biasbed.analysis.columns import Column, blocks, layout
 from biasbed.analysis.inputs import AnalysisInputs, gather
 from biasbed.analysis.runs.run import Collection, Run
@@ -19,7 +19,7 @@ from biasbed.analysis.selection import completeness, published, reproduction
 from biasbed.analysis.selection.pools import History, pools_of
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected, select
-from biasbed.analysis.statistics import evidence, friedman
+from biasbed.analysis.statistics import evidence
 from biasbed.analysis.statistics.evidence import PairwiseResults
 from biasbed.analysis.versions import versions
 from biasbed.errors import UsageError
@@ -119,6 +119,7 @@ class Analysis:
     winners: criteria.Winners  # of a search: what every rule chose, and its test values
     measured: pd.DataFrame  # regret.measured_by_rule: what every rule chose, by the measures of biased data
     daggers: frozenset[tuple[str, str]]  # (algorithm, set)
+    overlaps: strict.Overlaps  # conditions that some row's training resembles
     comparisons: tuple[RankTests, ...]  # on all sets; then the strict setting where it differs
     evidence: PairwiseResults  # effects, further tests, stability and power
     selection: pd.DataFrame  # regret.table: the scores under every selection rule
@@ -242,19 +243,18 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     scope = f"-P suite={collection.scope.suite} -P study={collection.scope.study}"
     notes = [*collection.notes, *selected.notes, *untested, *scores.not_applicable_notes(lacking)]
     notes += published.unprinted_notes(unprinted) + published.summary_notes(collection)
-    # Training again would not help a rule of the user's own that names steps which no run has.
-    trainable = not (collection.published or ".py:" in options.selection)
+    trainable = not (collection.published or ".py:" in options.selection)  # a rule of one's own may name no run's steps
     notes += scores.check_complete(table, selected.missing, collection.runs, scope, trainable, exempt)
-    notes += scores.run_count_note(table) + scores.identical_runs_note(runs)
-    notes += scores.shared_images_note(sets) + scores.validation_note(collection.protocol)
-    duplicates = scores.run_table(
-        _selected(material, collection.duplicates).values, collection.duplicates, sets, collection.protocols
-    )
+    notes += scores.notes(table, runs, sets, collection.protocol)
+    others = _selected(material, collection.duplicates).values
+    duplicates = scores.run_table(others, collection.duplicates, sets, collection.protocols)
     daggers = scores.daggers(collection.runs, sets)
-    comparisons = compare_settings(table, sets, daggers, options.alpha)
-    chosen = regret.scores_under(rule, selected, collection.runs, sets, collection.protocols, exempt)
-    rules = regret.under_every_rule(chosen, collection, histories, sets, options, exempt)
-    found = evidence.gather(comparisons, runs, layout(sets), regret.matrices(rules, sets), options)
+    overlaps = strict.overlapped(collection.runs, sets)
+    chosen = regret.scores_under(rule, selected, collection.runs, sets, collection.protocols, exempt, overlaps)
+    rules = regret.under_every_rule(chosen, collection, histories, sets, options, exempt, overlaps)
+    reduced = strict.without(runs, selected, sets, collection.protocols, overlaps)
+    comparisons = strict.compare_settings(table, reduced, sets, daggers, options.alpha)
+    found = evidence.gather(comparisons, (runs, reduced), layout(sets), regret.matrices(rules, sets), options)
     notes += [found.skipped] if found.skipped else []
     return Analysis(
         options=options,
@@ -271,6 +271,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         not_applicable=lacking,
         absent=absent,
         daggers=daggers,
+        overlaps=overlaps,
         comparisons=comparisons,
         evidence=found,
         **_of_rules(rules, histories, collection, sets, options),
@@ -318,30 +319,6 @@ def _tested(sets: Sequence[Column], selected: Selected) -> tuple[tuple[Column, .
         return tuple(sets), []
     notes = [f"{name} is not applicable under this rule: {reasons[name][0].why}" for name in other]
     return tuple(column for column in sets if column.name not in other), notes
-
-
-def compare_settings(
-    table: pd.DataFrame, sets: Sequence[Column], daggers: frozenset[tuple[str, str]], alpha: float
-) -> tuple[RankTests, ...]:
-    """The tests over blocks, and where some row trained on data of a set's maker, on the other blocks (strict).
-
-    Where some row can't have a block: the tests are on the blocks that all rows have, and of the rows that have all.
-    """
-    matrix = scores.block_matrix(scores.mean_matrix(table), sets)
-    of_block, known = blocks(sets), layout(sets)
-    about: dict[str, Any] = dict(alpha=alpha, lower_is_better=sorted(known.lower_blocks), noun=known.noun)
-    lacking = [str(name) for name in matrix.index[matrix.isna().any(axis=1)]]
-    comparisons = [friedman.compare(matrix, **about, left_out=lacking)]
-    whole = matrix.dropna(axis=1)
-    if lacking and whole.shape[1]:
-        comparisons.append(friedman.compare(whole, **about, setting=friedman.COMPLETE))
-    touched = {name for _, name in daggers}
-    left_out = [name for name, same in of_block.items() if any(column.name in touched for column in same)]
-    left_out = [name for name in left_out if name not in lacking]
-    if left_out:
-        others = [*lacking, *left_out]
-        comparisons.append(friedman.compare(matrix, **about, setting=friedman.STRICT, left_out=others))
-    return tuple(comparisons)
 
 
 def _check_display(options: AnalyzeOptions, collection: Collection, sets: Sequence[Column]) -> None:

@@ -237,6 +237,11 @@ def daggers(runs: Sequence[Run], sets: Sequence[Column]) -> frozenset[tuple[str,
     return frozenset((run.algorithm, name) for run in runs for name, maker in makers if maker in run.training_data)
 
 
+def notes(table: pd.DataFrame, runs: pd.DataFrame, sets: Sequence[Column], protocol: record.Protocol) -> list[str]:
+    """What else is to be read before the numbers of a complete table."""
+    return [*run_count_note(table), *identical_runs_note(runs), *shared_images_note(sets), *validation_note(protocol)]
+
+
 def run_count_note(scores: pd.DataFrame) -> list[str]:
     """A note where means are over unequal numbers of runs."""
     counts = scores.groupby("algorithm", sort=False)["num_runs"].max()

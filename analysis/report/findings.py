@@ -136,7 +136,7 @@ def _survivors(analysis: Analysis, found: Sequence[ClaimedPair]) -> list[str]:
     for strict in _strict(analysis):
         kept.append(pairs & set(_pairs_of(claims(analysis, strict))))
         lines.append(
-            f"Without the sets whose makers also made training data ({strict.size}), {len(kept[-1])} of "
+            f"{words.strict_phrase(analysis, strict)}, {len(kept[-1])} of "
             f"{count(len(pairs), 'such pair')} would be told apart in the same order{_named(analysis, kept[-1])}."
         )
     if len(kept) > 1:
@@ -155,7 +155,7 @@ def _strict(analysis: Analysis) -> list[RankTests]:
 
 def _strict_omnibus(analysis: Analysis) -> list[str]:
     return [
-        f"Without the sets whose makers also made training data ({strict.size}), the algorithms "
+        f"{words.strict_phrase(analysis, strict)}, the algorithms "
         f"{'differ' if strict.significant else 'are not shown to differ'}."
         for strict in _strict(analysis)
     ]

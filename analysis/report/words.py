@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from biasbed import measures
 from biasbed.analysis import scores
+from biasbed.analysis.columns import blocks
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.evidence import Limits
 from biasbed.analysis.statistics.friedman import COMPLETE, STRICT, Friedman, RankTests
@@ -92,9 +93,44 @@ def setting_sentence(analysis: Analysis, comparison: RankTests) -> str:
     lacking = f"{', '.join(whole.left_out)}, on which some algorithm is not applicable {size}"
     if comparison.setting != STRICT:
         return f"Left out: {lacking}." if whole.left_out else ""
-    touched = ", ".join(name for name in comparison.left_out if name not in whole.left_out)
-    others = f"; and {lacking}" if whole.left_out else ""
-    return f"Left out: {touched}, made by the maker of data that some compared algorithm trained on{others}."
+    left_out = [name for name in comparison.left_out if name not in whole.left_out]
+    made = [name for name in left_out if name in made_by_makers(analysis)]
+    parts = [f"{', '.join(made)}, made by the maker of data that some compared algorithm trained on"] if made else []
+    other = [name for name in left_out if name not in made]
+    parts += [f"{', '.join(other)}, of which nothing is left or some algorithm has no numbers"] if other else []
+    parts += [lacking] if whole.left_out else []
+    text = f"Left out: {'; and '.join(parts)}." if parts else ""
+    return " ".join(filter(None, (text, *overlaps(analysis, comparison))))
+
+
+def made_by_makers(analysis: Analysis) -> set[str]:
+    """Blocks with a column whose maker also made training data."""
+    touched = {name for _, name in analysis.daggers}
+    return {block for block, same in blocks(analysis.sets).items() if any(column.name in touched for column in same)}
+
+
+def overlaps(analysis: Analysis, comparison: RankTests) -> list[str]:
+    """Which conditions the strict setting does without, and due to which algorithms."""
+    of_block = {column.name: column.block for column in analysis.sets}
+    found = []
+    for column, kinds in analysis.overlaps.items():
+        if of_block[column] in comparison.sets:
+            by_rows: dict[tuple[str, ...], list[str]] = {}
+            for kind, rows in kinds.items():
+                by_rows.setdefault(rows, []).append(kind)
+            each = [f"{listing(names)}, like which {listing(rows)} trained" for rows, names in by_rows.items()]
+            found.append(f"{column} is of the conditions other than {'; and '.join(each)}.")
+    return found
+
+
+def strict_phrase(analysis: Analysis, strict: RankTests) -> str:
+    """What the strict setting does without, at the beginning of a sentence."""
+    sets = "the sets whose makers also made training data"
+    conditions = "the conditions that some algorithm was trained on the like of"
+    has_sets = any(name in made_by_makers(analysis) for name in strict.left_out)
+    without = [sets] if has_sets or not analysis.overlaps else []
+    without += [conditions] if analysis.overlaps else []
+    return f"Without {' and '.join(without)} ({strict.size})"
 
 
 def setting_of(limits: Limits) -> str:
@@ -248,7 +284,8 @@ TERMS = {
     "Davenport's F, its less conservative form, decides; on fewer, a permutation of the ranks",
     "Nemenyi test": "which pairs differ, all pairs at once; it depends on which algorithms are compared together",
     "critical difference": "average ranks closer than this are not told apart by the Nemenyi test",
-    "strict setting": "the same tests without the sets whose maker also made some algorithm's training data",
+    "strict setting": "the same tests without what some algorithm's training data resemble: sets of their maker, and "
+    "conditions",
     "protocol": "suite, training data, evaluation sets and monitor; runs are compared only within one",
 }
 

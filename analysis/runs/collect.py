@@ -66,6 +66,7 @@ def read_run(run: Any) -> Run:
         skipped_images=tag(record.SKIPPED_IMAGES, ""),
         oracle=tag(record.ORACLE, ""),
         training_data=_mapping(tag(record.TRAINING_DATA, "")),
+        overlaps=_words(tag(record.OVERLAPS, "")),
         weights=tag(record.WEIGHTS, ""),
         init=_mapping(tag(record.INIT, "")),
         parameters=_number(tag(record.PARAMETERS, "")),

@@ -49,6 +49,7 @@ class Run:
     skipped_images: str = ""
     oracle: str = ""  # the metric of test sets by which a sweep chose its hyper-parameters
     training_data: Mapping[str, float] = field(default_factory=dict)
+    overlaps: frozenset[str] = frozenset()  # kinds of condition that training resembles
     weights: str = ""  # of a tested model: hash of its content
     init: Mapping[str, str] = field(default_factory=dict)  # what training started from
     parameters: int = 0  # of the model; 0 where it is not known

@@ -17,7 +17,7 @@ import pandas as pd
 
 from biasbed import measures
 from biasbed.analysis.statistics import bayesian, bootstrap, pairs, per_set, planner, power, simulation, stability
-from biasbed.analysis.statistics.friedman import RankTests, difference, orient
+from biasbed.analysis.statistics.friedman import STRICT, RankTests, difference, orient
 from biasbed.analysis.statistics.layout import NO_SCORES, Layout, RowScores, rows_of
 
 if TYPE_CHECKING:
@@ -69,32 +69,36 @@ class PairwiseResults:
 
 def gather(
     comparisons: Sequence[RankTests],
-    runs: pd.DataFrame,
+    runs: tuple[pd.DataFrame, pd.DataFrame],
     layout: Layout,
-    rules: Mapping[str, pd.DataFrame],
+    rules: tuple[Mapping[str, pd.DataFrame], Mapping[str, pd.DataFrame]],
     options: AnalyzeOptions,
 ) -> PairwiseResults:
-    """All of it, from the run table (`scores.run_table`) and the block matrices of further selection rules."""
+    """All of it, from the run table (`scores.run_table`) and the block matrices of further selection rules.
+
+    Both twice: as they are, and as they count in the strict setting.
+    """
     units = sorted(set(layout.units.values()))
     skipped = ""
     if len(units) > 1:
         noun = f"{layout.noun}s"
         skipped = f"the {noun} are measured in {' and '.join(units)}: differences can't be compared or averaged over "
         skipped += noun
-    rows = dict.fromkeys(comparisons[0].algorithms, NO_SCORES) | rows_of(runs, layout.shown)
+    rows = [dict.fromkeys(comparisons[0].algorithms, NO_SCORES) | rows_of(one, layout.shown) for one in runs]
+    of_settings = [rows[comparison.setting == STRICT] for comparison in comparisons]
     parts = [
-        _Setting(comparison, rows, layout, rules, options)
-        for comparison in comparisons
+        _Setting(comparison, own, layout, rules[comparison.setting == STRICT], options)
+        for comparison, own in zip(comparisons, of_settings, strict=True)
         if not comparison.skipped and not skipped
     ]
-    by_set = per_set.per_set(*_on_columns(comparisons[0], rows, layout, options))
+    by_set = per_set.per_set(*_on_columns(comparisons[0], rows[0], layout, options))
     found = [(part.name, *part.flips()) for part in parts]
     return PairwiseResults(
         skipped=skipped,
         wilcoxon=_stack(parts, _Setting.wilcoxon, [*pairs.TEST_COLUMNS, "omnibus_significant", "significant"]),
         effects=_concat([(part.name, part.effects) for part in parts], EFFECT_COLUMNS),
         bayesian=_stack([p for p in parts if p.in_points], _Setting.bayesian, bayesian.COLUMNS),
-        intervals=_intervals(comparisons, rows, layout, options, over_sets=not skipped),
+        intervals=_intervals(comparisons, of_settings, layout, options, over_sets=not skipped),
         sets=by_set[0],
         set_pairs=by_set[1],
         flips=_concat([(name, flips) for name, flips, _ in found], stability.FLIP_COLUMNS),
@@ -216,14 +220,14 @@ def _of(comparison: RankTests, rows: Mapping[str, RowScores], layout: Layout) ->
 
 def _intervals(
     comparisons: Sequence[RankTests],
-    rows: Mapping[str, RowScores],
+    of_settings: Sequence[Mapping[str, RowScores]],
     layout: Layout,
     options: AnalyzeOptions,
     over_sets: bool,
 ) -> pd.DataFrame:
     """Intervals as scores are shown, so not turned round: means over sets only where all point the same way."""
     frames = []
-    for position, comparison in enumerate(comparisons):
+    for position, (comparison, rows) in enumerate(zip(comparisons, of_settings, strict=True)):
         same_way = len({name in layout.lower_blocks for name in comparison.sets}) == 1
         frame = _intervals_of(*_of(comparison, rows, layout), options)
         is_mean = frame["dataset"] == bootstrap.OVER_SETS

@@ -64,6 +64,9 @@ class EvaluateOptions:
     categories: Aggregation | Auto = setting(
         "auto", "how the scores of 1000 ImageNet classes become those of 16 categories (auto: as the suite has it)"
     )
+    overlaps: Literal["none"] | tuple[str, ...] = setting(
+        "none", "kinds of condition that the model was trained on the like of, as gaussian_noise,shot_noise"
+    )
     resume: Literal["auto", "never", "once"] = setting(
         "auto", "auto: go on with one that was cut off; never: begin anew; once: also leave a finished one alone"
     )

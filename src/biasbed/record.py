@@ -44,6 +44,7 @@ GIT_DIRTY = "biasbed.git_dirty"
 ATTEMPTS = "biasbed.attempts"
 SCHEMA_TAG = "biasbed.schema"
 TRAINING_DATA = "biasbed.training_data"  # JSON object: data set -> share of each batch
+OVERLAPS = "biasbed.overlaps"  # kinds of condition that training resembles, separated by commas
 SELECTION = "biasbed.selection"  # published runs: the rule (see SELECTION_RULES) behind the printed numbers
 SELECTION_N = "biasbed.selection_n"  # published runs under last_n: over how many epochs
 SOURCE = "biasbed.source"  # published runs: the paper
@@ -100,7 +101,7 @@ PREDICTIONS = {
     "bias_rank": "its place among all the model's outputs",
     "group": "group that the image belongs to",
     "condition": "condition that it is shown under",
-    "targets": "where images have several labels: which of the labels this one has",
+    "targets": "of several labels those that this image has",
     "scores": "there: probability of each label",
 }
 
@@ -110,8 +111,7 @@ SHAPE_BIAS_FILE = "shape_bias.csv"
 CONSISTENCY_FILE = "error_consistency.csv"
 EVALUATION_FILES = (EVALUATION_FILE, SHAPE_BIAS_FILE, CONSISTENCY_FILE)
 EXAMPLES_FILE = "examples.parquet"  # what a method believes of each training image
-# What a reproduction concludes: per metric; what else is different; both for a reader.
-REPRODUCTION_FILE = "reproduction.csv"
+REPRODUCTION_FILE = "reproduction.csv"  # what a reproduction concludes, per metric
 DIFFERENCES_FILE = "differences.csv"
 REPRODUCTION_NOTE = "reproduction.md"
 

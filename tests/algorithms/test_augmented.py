@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from torchvision.transforms import v2
 
-from biasbed import algorithms, cli
+from biasbed import algorithms, cli, record
 from biasbed.algorithms.augmix import AugMix, jensen_shannon
 from biasbed.algorithms.random_erasing import RandomErasing, inside, rectangles
 from biasbed.algorithms.speckle import Speckle
@@ -26,6 +26,8 @@ from biasbed.data.streams import BatchPlan, Part, Stream
 from biasbed.data.transforms import keyed_randomness, training
 from biasbed.errors import UsageError
 from biasbed.settings import build
+from biasbed.training import job
+from biasbed.training.resolve import resolve
 from helpers.making import make
 
 SIDE = 24
@@ -341,6 +343,20 @@ def test_what_overlaps_is_said_with_the_switch_that_makes_it_so() -> None:
     assert algorithms.load("augmix").overlaps["brightness"] == "all_ops"
     assert set(algorithms.load("speckle").overlaps) >= {"gaussian_noise", "shot_noise", "impulse_noise"}
     assert not algorithms.load("erm").overlaps
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "own", "tag"),
+    [
+        ("erm", {}, None),
+        ("augmix", {}, None),
+        ("augmix", {"hparams.all_ops": "yes"}, "brightness,contrast,saturate"),
+        ("speckle", {}, "gaussian_noise,impulse_noise,shot_noise,speckle_noise"),
+    ],
+)
+def test_a_run_says_what_it_overlaps(algorithm: str, own: dict[str, str], tag: str | None) -> None:
+    planned = job.plan(resolve({"suite": "demo", "algorithm": algorithm, "nproc": "1", **own}))
+    assert planned.tags().get(record.OVERLAPS) == tag
 
 
 @pytest.mark.parametrize(

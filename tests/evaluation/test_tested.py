@@ -144,7 +144,7 @@ def test_the_command_starts_as_many_processes_as_it_is_told(net: list[str], bias
 def test_a_finished_test_is_left_alone_or_made_anew_as_one_says(
     net: list[str], tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main([*net, "--tracking=offline"]) == 0
+    assert cli.main([*net, "--tracking=offline", "--overlaps=shot_noise,gaussian_noise"]) == 0
     assert cli.main(["sync", "--output_dir", str(tmp_path / "home")]) == 0
     assert cli.main(["sync", "--output_dir", str(tmp_path / "home")]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "nothing to send: the server has it all"
@@ -152,6 +152,7 @@ def test_a_finished_test_is_left_alone_or_made_anew_as_one_says(
     tags = run.data.tags
     assert run.info.run_name == tags[record.ROW] == "net"
     assert (tags[record.NEEDS], tags[record.PROVIDES], tags.get(record.CELL)) == ("", "", None)
+    assert tags[record.OVERLAPS] == "gaussian_noise,shot_noise"
     assert int(tags[record.PARAMETERS]) == 344_867
     assert run.data.metrics["time/images_per_second"] > 0
     assert cli.main([*net, "--resume=once"]) == 0

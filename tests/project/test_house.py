@@ -59,6 +59,7 @@ FLOORS = (
     ("report",),
     ("result",),
     ("regret", "layouts"),
+    ("strict",),
     ("criteria", "inputs", "measured", "scores", "spread", "grain", "effective", "layout_file", "versions"),
     ("selection",),
     ("runs",),

@@ -40,6 +40,7 @@ class EvaluationRun:
     weights: str = ""  # content hash of the tested model
     parameters: int | None = None  # of the tested model
     code: str = ""  # hash of the source behind the numbers
+    overlaps: tuple[str, ...] = ()  # kinds of condition that the model's training resembles
 
     @cached_property
     def config_hash(self) -> str:
@@ -88,6 +89,7 @@ class EvaluationRun:
             record.GIT_COMMIT: commit,
             record.GIT_DIRTY: dirty,
             record.SCHEMA_TAG: record.SCHEMA,
+            **({record.OVERLAPS: ",".join(sorted(self.overlaps))} if self.overlaps else {}),
             **({record.CELL: self.cell} if self.cell else {}),
             **({record.TEST_DOMAINS: ",".join(self.test_domains)} if self.test_domains else {}),
             record.NEEDS: "",

@@ -327,6 +327,7 @@ def _run(options: EvaluateOptions, config: Config, model: models.TestedModel, su
         cell=cell,
         test_domains=suite.test_domains,
         tested=suite.tested_hash(protocol),
+        overlaps=() if options.overlaps == "none" else options.overlaps,
         parameters=sum(parameter.numel() for parameter in model.module.parameters()),
     )
 

@@ -62,6 +62,12 @@ class Job:
         return algorithms.identifier(self.config.algorithm)
 
     @property
+    def overlaps(self) -> list[str]:
+        """The kinds of condition that training resembles, as the method declares them."""
+        hparams, declared = getattr(self.config, "hparams", None), algorithms.load(self.config.algorithm).overlaps
+        return sorted(kind for kind, switch in declared.items() if not switch or getattr(hparams, switch))
+
+    @property
     def base(self) -> Path:
         """The first of the folders that runs with this key have."""
         name = "-".join(filter(None, (self.row, self.cell, f"s{self.config.seed}", self.run_key[:8])))
@@ -87,6 +93,7 @@ class Job:
             record.GIT_DIRTY: dirty,
             record.SCHEMA_TAG: record.SCHEMA,
             record.TRAINING_DATA: record.canonical_json(dict(self.training_data)),
+            **({record.OVERLAPS: ",".join(self.overlaps)} if self.overlaps else {}),
             **({record.CELL: self.cell} if self.cell else {}),
             **({record.TEST_DOMAINS: ",".join(suite.test_domains)} if suite.test_domains else {}),
             record.NEEDS: ",".join(sorted(self.needs)),

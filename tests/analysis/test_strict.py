@@ -1,0 +1,170 @@
+"""The strict setting does without the conditions that some algorithm was trained on the like of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from biasbed import record
+from biasbed.analysis.report import findings, words
+from biasbed.analysis.result import Analysis, compute
+from biasbed.analysis.runs.store import RunStore
+from biasbed.datasets.corruption_names import BENCHMARK, conditions
+from biasbed.suites.corruption_errors import derivations
+from helpers.toy_runs import Recorder
+
+NOISES = ("gaussian_noise", "shot_noise", "impulse_noise")
+NAMES = ("photos", "sketches", "prints", "photos_c", "released_c")
+CORRUPTED = NAMES[3:]
+MONITOR = (0.1, 0.9, 0.2)  # the second epoch is chosen
+
+
+def corrupted(name: str, headline: str) -> record.SetRecord:
+    shown = dict.fromkeys(conditions(BENCHMARK), 100)
+    measures = ("accuracy", "loss")
+    return record.SetRecord(name, headline, 7500, 2, 0.0, measures, higher_is_better=False, conditions=shown)
+
+
+PROTOCOL = record.Protocol(
+    suite="toy",
+    sets=(
+        *(record.SetRecord(name, "accuracy", 100, 2, 0.5) for name in NAMES[:3]),
+        corrupted("photos_c", "mean_error"),
+        corrupted("released_c", "relative_mce"),
+    ),
+    training_sets=("train",),
+    validation_sets=("val",),
+    monitor="val/accuracy/val",
+    derived=(
+        *derivations("photos_c", BENCHMARK),
+        *derivations("released_c", BENCHMARK, clean="photos", is_released=True),
+    ),
+)
+
+
+def accuracies(rng: np.random.Generator) -> dict[str, float]:
+    """By metric, in the chosen epoch."""
+    own = {f"test/accuracy/{name}": float(rng.uniform(0.85, 0.95)) for name in NAMES[:3]}
+    for name in CORRUPTED:
+        own |= {
+            f"test/accuracy_by_condition/{name}:{one}": float(rng.uniform(0.2, 0.7)) for one in conditions(BENCHMARK)
+        }
+    return own
+
+
+def train(recorder: Recorder, row: str, seed: int, own: Mapping[str, float], **tags: Any) -> None:
+    metrics = {name: [0.5, value, 0.5] for name, value in own.items()}
+    recorder.train(row, seed, {}, monitor=MONITOR, protocol=PROTOCOL, study="s", metrics=metrics, **tags)
+
+
+def studied(recorder: Recorder, overlaps: Mapping[str, Sequence[str]], **tags: Any) -> dict[tuple[str, int], Any]:
+    """Three rows of two seeds; (row, seed) -> accuracies."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for row in ("augmix", "erm", "speckle"):
+        for seed in (0, 1):
+            found[row, seed] = accuracies(rng)
+            own = {record.OVERLAPS: ",".join(overlaps[row])} if row in overlaps else {}
+            train(recorder, row, seed, found[row, seed], **own, **(tags if row == "erm" else {}))
+    return found
+
+
+def analysed(recorder: Recorder, **options: Any) -> Analysis:
+    return compute(RunStore(recorder.uri), recorder.options(study="s", bootstrap=200, **options))
+
+
+def mean_error(own: Mapping[str, float], left_out: Sequence[str]) -> float:
+    kept = [c for c in conditions(BENCHMARK) if c.rpartition("-")[0] not in left_out]
+    return 100 * float(np.mean([1 - own[f"test/accuracy_by_condition/photos_c:{c}"] for c in kept]))
+
+
+def test_columns_are_of_the_other_conditions_in_the_strict_setting(recorder: Recorder) -> None:
+    own = studied(recorder, {"speckle": (*NOISES, "speckle_noise"), "augmix": ("brightness",)})
+    analysis = analysed(recorder)
+    whole, strict = analysis.comparisons
+    assert (whole.setting, strict.setting, strict.left_out) == ("all", "strict", ())
+    assert strict.sets == whole.sets == NAMES
+    intervals = analysis.evidence.intervals.set_index(["setting", "algorithm", "dataset"])["mean"]
+    effects = analysis.evidence.effects
+    assert set(effects["setting"]) == {"all", "strict"}
+    # By hand: the same mean without four of the fifteen corruptions, in every row.
+    left_out = (*NOISES, "brightness")
+    for row in ("augmix", "erm", "speckle"):
+        shown = analysis.cells[row, "photos_c"].mean
+        assert shown == pytest.approx(np.mean([mean_error(own[row, seed], ()) for seed in (0, 1)]))
+        assert intervals["all", row, "photos_c"] == pytest.approx(shown)
+    strict_means = {row: np.mean([mean_error(own[row, s], left_out) for s in (0, 1)]) for row in ("augmix", "erm")}
+    ranks = strict.ranks.loc["photos_c"]
+    assert (ranks["erm"] < ranks["augmix"]) == (strict_means["erm"] < strict_means["augmix"])
+
+    said = words.setting_sentence(analysis, strict)
+    alike = (
+        "gaussian_noise, shot_noise and impulse_noise, like which speckle trained; and brightness, like which augmix "
+        "trained"
+    )
+    assert said == " ".join(f"{name} is of the conditions other than {alike}." for name in CORRUPTED)
+    caveats = " ".join(findings.caveats(analysis))
+    assert "Without the conditions that some algorithm was trained on the like of (5 sets)" in caveats
+
+
+def test_values_are_those_of_the_formula_on_what_is_left(recorder: Recorder) -> None:
+    """Relative mCE is not a plain mean: the clean error stays in it, and the mean is over twelve corruptions."""
+    from biasbed.analysis import strict
+    from biasbed.datasets.corruption_names import ALEXNET, ALEXNET_CLEAN
+
+    own = studied(recorder, {"speckle": NOISES})
+    analysis = analysed(recorder, selection="best_validation")
+    column = next(one for one in analysis.sets if one.name == "released_c")
+    declared = strict._declared(column, PROTOCOL, NOISES)
+    found = strict.derived.values(declared, own["erm", 0])[str(column.metric)]
+    kept = [name for name in BENCHMARK if name not in NOISES]
+    clean = 1 - own["erm", 0]["test/accuracy/photos"]
+    errors = {
+        name: [1 - own["erm", 0][f"test/accuracy_by_condition/released_c:{name}-{s}"] for s in range(1, 6)]
+        for name in kept
+    }
+    each = [(sum(e) - 5 * clean) / (5 * (ALEXNET[name] - ALEXNET_CLEAN)) for name, e in errors.items()]
+    assert found == pytest.approx(np.mean(each))
+
+
+def test_nothing_is_left_out_where_nothing_is_alike(recorder: Recorder) -> None:
+    studied(recorder, {"speckle": ("speckle_noise",)})  # of which the sets have none
+    analysis = analysed(recorder)
+    assert [one.setting for one in analysis.comparisons] == ["all"]
+    assert analysis.overlaps == {}
+
+
+def test_a_set_of_which_nothing_is_left_is_left_out(recorder: Recorder) -> None:
+    studied(recorder, {"speckle": BENCHMARK})
+    analysis = analysed(recorder)
+    strict = analysis.comparisons[1]
+    assert strict.left_out == CORRUPTED
+    assert "photos_c, released_c, of which nothing is left or some algorithm has no numbers" in words.setting_sentence(
+        analysis, strict
+    )
+
+
+def test_a_row_without_numbers_by_condition_takes_the_column_out(recorder: Recorder) -> None:
+    """As runs of others may: they have the headline alone."""
+    own = studied(recorder, {"speckle": NOISES})
+    alone = {name: value for name, value in own["erm", 0].items() if "by_condition" not in name}
+    alone |= {"test/mean_error/photos_c": 0.5, "test/relative_mce/released_c": 0.6}
+    train(recorder, "other", 0, alone)
+    strict = analysed(recorder).comparisons[1]
+    assert strict.left_out == CORRUPTED
+
+
+def test_accuracy_is_of_the_other_conditions_too(recorder: Recorder) -> None:
+    own = studied(recorder, {"speckle": NOISES})
+    for row, seed in own:
+        by_condition = [v for name, v in own[row, seed].items() if "/photos_c:" in name]
+        own[row, seed]["test/accuracy/photos_c"] = float(np.mean(by_condition))
+    for (row, seed), values in own.items():
+        train(recorder, f"{row}_2", seed, values, **({record.OVERLAPS: "gaussian_noise"} if row == "speckle" else {}))
+    names = ",".join(f"{row}_2" for row in ("augmix", "erm", "speckle"))
+    analysis = analysed(recorder, algorithms=names, measure="accuracy", sets=",".join(NAMES[:4]))
+    strict = analysis.comparisons[1]
+    assert (strict.setting, strict.left_out) == ("strict", ())
