@@ -149,7 +149,7 @@ def _bounded(kind: Any, bounds: Mapping[str, Any]) -> Any:
     origin = typing.get_origin(kind)
     if not bounds or origin not in (tuple, typing.Union, UnionType):
         return kind
-    parts = tuple(part if part is ... else _bounded(part, bounds) for part in typing.get_args(kind))
+    parts: Any = tuple(part if part is ... else _bounded(part, bounds) for part in typing.get_args(kind))
     return tuple[parts] if origin is tuple else functools.reduce(operator.or_, parts)
 
 
