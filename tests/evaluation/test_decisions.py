@@ -13,13 +13,17 @@ from hypothesis import strategies as st
 
 from biasbed import measures, record
 from biasbed.data.names import Coded, Names
+from biasbed.data.source import MemorySource
+from biasbed.data.transforms import Exact
 from biasbed.datasets.classes import cue_classes, image_name
 from biasbed.errors import UsageError
 from biasbed.evaluation import report
 from biasbed.evaluation.consistency import consistency, matching_set
 from biasbed.evaluation.decisions import SHORTCUT, Decisions, calibration, identified, image_keys, pooled
+from biasbed.evaluation.pieces import of_first_labels
 from biasbed.evaluation.recorded import read
 from biasbed.evaluation.report import ratio_interval
+from biasbed.suites.sets import EvaluationSet
 from helpers.commands import ROOT
 from helpers.decision_files import HEADER, MIXED, conflicts, write_csv
 from replays import load
@@ -321,3 +325,27 @@ def test_decisions_find_the_set_that_they_are_on() -> None:
     assert matching_set(nameless, {"silhouette": ["dog1.png"], "val": ["x.png"]}) == "silhouette"
     with pytest.raises(UsageError, match="no image of any set"):
         matching_set(nameless, {"val": ["x.png"]})
+
+
+def test_of_several_right_labels_any_is_right_for_both_of_two_observers() -> None:
+    """Each is recorded with the label that it hit, and two may hit different ones."""
+    ids, classes = ["a/1.png", "a/2.png", "b/3.png"], ("x", "y", "z")
+    accepted = np.array([[True, True, False], [True, False, False], [False, True, True]])
+    pixels = np.zeros((3, 3, 2, 2), dtype=np.uint8)
+    y = accepted.argmax(axis=1)
+    source = MemorySource(name="several", classes=classes, y=y, ids=ids, accepted=accepted, images=pixels)
+    entry = EvaluationSet("several", source, Exact(2))
+
+    def observer(name: str, label: str, decision: str) -> Decisions:
+        return Decisions(name, "several", Names(ids), Coded.of(label), Coded.of(decision), classes)
+
+    one, two = observer("one", "xxz", "xyz"), observer("two", "yxy", "yxx")
+    with pytest.raises(UsageError, match="is a x for one and y for two"):
+        consistency([one, two])
+    first, second = (of_first_labels(entry, of) for of in (one, two))
+    assert (first.label.tolist(), second.label.tolist()) == (["x", "x", "y"],) * 2
+    assert (first.right.tolist(), second.right.tolist()) == ([True, False, True], [True, True, False])
+    (pair,) = consistency([first, second])
+    assert (pair.both_right, pair.only_a, pair.only_b, pair.both_wrong) == (1, 1, 1, 0)
+    wrong = of_first_labels(entry, observer("three", "zxy", "zxy"))
+    assert wrong.label.tolist() == ["z", "x", "y"], "a label that is none of the image's stays, to be refused"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from biasbed.data.names import Coded, Names
 from biasbed.data.source import Source
+from biasbed.datasets.classes import image_name
 from biasbed.evaluation.decisions import CUES, SHORTCUT, Decisions
 from biasbed.suites.sets import EvaluationSet
 
@@ -109,3 +111,27 @@ def named(entry: EvaluationSet, y: np.ndarray) -> Coded:
         return Coded(y, entry.source.classes)
     kinds, number = np.unique(y > 0, axis=0, return_inverse=True)
     return Coded(number.reshape(-1), ("+".join(itertools.compress(entry.labels, kind)) for kind in kinds))
+
+
+def of_first_labels(entry: EvaluationSet, one: Decisions) -> Decisions:
+    """An observer's decisions on the set's images, each with one label, so that they can be compared with another's.
+
+    Where the set has several right labels, a decision is recorded with that which it hit. Here the first of them stands
+    for all. A label that is none of them stays, as does what is decided on other images.
+    """
+    accepted = entry.source.accepted
+    if accepted is None:
+        return one
+    classes = entry.source.classes
+    rows = {image_name(name): row for row, name in enumerate(entry.source.ids)}
+    number = {name: k for k, name in enumerate(classes)}
+    labels, decisions = list(one.label), list(one.decision)
+    for at, image in enumerate(one.images):
+        row = rows.get(image_name(image))
+        right = () if row is None else np.flatnonzero(accepted[row])
+        if row is None or number.get(labels[at]) not in right:
+            continue
+        labels[at] = classes[entry.source.y[row]]
+        if number.get(decisions[at]) in right:
+            decisions[at] = labels[at]
+    return replace(one, label=Coded.of(labels), decision=Coded.of(decisions))

@@ -24,7 +24,7 @@ from biasbed.evaluation.consistency import ObserverPair, consistency, matching_s
 from biasbed.evaluation.deciding import Decided, Kept, decide
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.evaluator import Evaluator, measure
-from biasbed.evaluation.pieces import named
+from biasbed.evaluation.pieces import named, of_first_labels
 from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.settings import build, flatten, specs
@@ -79,7 +79,7 @@ def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[s
         found = _decide(evaluation, group, folder)
         if tracker is None or found is None:
             return {}
-        pairs = _pairs(found.decisions, evaluation.observers)
+        pairs = _pairs(found.decisions, evaluation.suite.testing, evaluation.observers)
         metrics = _metrics(evaluation, found, pairs)
         report.write(folder.path, found.decisions, pairs)
         finish(tracker, metrics)
@@ -270,7 +270,9 @@ def _by_set(observers: Sequence[Decisions], sets: Sequence[EvaluationSet]) -> di
     for observer in observers:
         found.setdefault(matching_set(observer, ids), []).append(observer)
     for entry in sets:
-        if entry.name in found:  # labels that differ are noticed before the work is done
+        if entry.name in found:
+            found[entry.name] = [of_first_labels(entry, one) for one in found[entry.name]]
+            # Labels that differ are noticed before the work is done.
             labels = named(entry, entry.source.y)
             same = (entry.source.names, labels, labels, entry.source.classes)
             itself = Decisions("the set", entry.name, *same, condition=entry.source.shown)
@@ -278,11 +280,14 @@ def _by_set(observers: Sequence[Decisions], sets: Sequence[EvaluationSet]) -> di
     return found
 
 
-def _pairs(own: Sequence[Decisions], observers: Mapping[str, Sequence[Decisions]]) -> list[ObserverPair]:
+def _pairs(
+    own: Sequence[Decisions], sets: Sequence[EvaluationSet], observers: Mapping[str, Sequence[Decisions]]
+) -> list[ObserverPair]:
     """The model with every other observer."""
-    found = []
+    known, found = {entry.name: entry for entry in sets}, []
     for one in own:
         if one.set in observers:
+            one = of_first_labels(known[one.set], one)
             found += [pair for pair in consistency([one, *observers[one.set]]) if pair.a == one.observer]
     return found
 
