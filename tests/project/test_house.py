@@ -20,6 +20,7 @@ LOOSE = {
     "__init__",
     "__main__",
     "cli",
+    "usage",
     "options",
     "config",
     "registry",
@@ -36,6 +37,7 @@ LOOSE = {
 ROWS = (
     ("__main__",),
     ("cli",),
+    ("usage",),
     ("reproduce", "studies.search"),
     ("studies",),
     ("analysis", "training"),
