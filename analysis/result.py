@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from biasbed import measures
-from biasbed.analysis import criteria, effective, grain, layouts, regret, scores, spread, strict
+from biasbed.analysis import criteria, effective, grain, layouts, regret, scores, single_runs, spread, strict
 from biasbed.analysis.columns import Column, blocks, layout
 from biasbed.analysis.inputs import AnalysisInputs, gather
 from biasbed.analysis.runs.run import Collection, Run
@@ -127,6 +127,7 @@ class Analysis:
     grain: pd.DataFrame  # grain.table: intervals of selected scores, and what one image is worth
     spread: pd.DataFrame  # spread.table: deviations over runs and epochs, of last_n; else empty
     effective: pd.DataFrame  # effective.table: accuracy on shifted sets above what that elsewhere predicts
+    over_images: single_runs.ComparedOverImages  # rows with one run, by their decisions on images
     laid_out: pd.DataFrame  # layouts.table: values of tables that are laid out as a paper's
     reproduction: pd.DataFrame | None  # reproduction.cards: ours beside the published numbers, where asked for
     curves: pd.DataFrame  # columns algorithm, run_id, dataset, step, score; the headline of each set
@@ -277,6 +278,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         **_of_rules(rules, histories, collection, sets, options),
         spread=spread.table(collection.runs, histories, sets, material.rules, options.n),
         effective=effective.table(scores.mean_matrix(table), sets, options),
+        over_images=single_runs.gather(store, collection, sets, selected.values, options),
         laid_out=layouts.table(wanted, selected, sets, collection.protocols),
         reproduction=_reproduction(material, runs, options),
         curves=_curves(histories, collection.own or collection.runs, sets),

@@ -76,6 +76,9 @@ def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
     if len(analysis.effective):
         about = "accuracy on shifted sets above the line through plain rows, on probit axes"
         tables["effective_robustness.csv"] = (analysis.effective.round(SCORE_DIGITS), about)
+    if len(analysis.over_images.table):
+        about = "rows with one run: McNemar's exact test and paired bootstrap over images, from stored decisions"
+        tables[single_runs.CSV] = (analysis.over_images.table, about)
     laid_out = layouts.frame(analysis)
     if len(laid_out):
         tables[layouts.CSV] = (laid_out, "tables laid out as a paper's: ours beside the printed numbers")

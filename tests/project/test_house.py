@@ -60,7 +60,7 @@ FLOORS = (
     ("result",),
     ("regret", "layouts"),
     ("strict",),
-    ("criteria", "inputs", "measured", "scores", "spread", "grain", "effective", "layout_file", "versions"),
+    ("criteria", "inputs", "measured", "scores", "spread", "grain", "effective", "single_runs", "layout_file", "versions"),
     ("selection",),
     ("runs",),
     ("columns",),
