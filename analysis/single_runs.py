@@ -171,10 +171,11 @@ def sentences(compared: ComparedOverImages, alpha: float) -> list[str]:
     if table.empty:
         return ["Rows with one run could not be compared over images.", *compared.left_out]
     tested, told = int(table["p"].notna().sum()), int(table["significant"].sum())
-    lines = [
-        f"Rows with one run, compared over images ({compared.images:,} stored decisions were read): of {tested} exact "
-        f"McNemar tests {told} tell a pair apart at {alpha:g} after Holm's correction over all of them.",
-    ]
+    lines = [f"{compared.images:,} stored decisions of rows, one of each pair with a single run, were compared."]
+    if tested:
+        lines.append(
+            f"Of {tested} exact McNemar tests {told} tell a pair apart at {alpha:g} after Holm's correction over all."
+        )
     views = sorted(set(table.loc[table["p"].isna(), "dataset"]))
     if views:
         lines.append(f"No McNemar test on {', '.join(views)}: {VIEWS}. The interval draws photographs with all views.")

@@ -12,7 +12,7 @@ import pandas as pd
 
 from biasbed.analysis import scores
 from biasbed.analysis.columns import blocks
-from biasbed.analysis.report import compared, groups, layouts, paper_tables, words
+from biasbed.analysis.report import compared, groups, layouts, paper_tables, single_runs, words
 from biasbed.analysis.report.doubts import detectable
 from biasbed.analysis.report.verdicts import main
 from biasbed.analysis.result import Analysis
