@@ -13,7 +13,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from biasbed.analysis.columns import blocks
-from biasbed.analysis.report import cells, compared, doubts, effective, findings, html_tables, provenance, single_runs, words
+from biasbed.analysis.report import (
+    cells,
+    compared,
+    doubts,
+    effective,
+    findings,
+    html_tables,
+    provenance,
+    single_runs,
+    words,
+)
 from biasbed.analysis.report.figures.style import STYLE
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests

@@ -57,7 +57,13 @@ def _table(content: bytes) -> Any:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Failure(f"the stored decisions can't be read ({first_line(error)})") from None
     text, kinds = pa.types.is_string, {name: table.schema.field(name).type for name in names}
-    fits = {"image": text, "label": text, "condition": text, "correct": pa.types.is_boolean, "epoch": pa.types.is_integer}
+    fits = {
+        "image": text,
+        "label": text,
+        "condition": text,
+        "correct": pa.types.is_boolean,
+        "epoch": pa.types.is_integer,
+    }
     spoilt = [name for name in NEEDED if name not in names]
     spoilt += [name for name, kind in kinds.items() if not fits[name](kind) or table[name].null_count]
     if spoilt or not len(table):

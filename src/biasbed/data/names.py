@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import operator
-import os
 from collections.abc import Iterable, Iterator, Sequence
+from os.path import commonpath
 from typing import Any, overload
 
 import numpy as np
@@ -153,7 +153,7 @@ def photographs(images: Iterable[str], conditions: Iterable[str]) -> np.ndarray:
         low, high = ends.get(condition, (image, image))
         ends[condition] = min(low, image), max(high, image)
     # What the first and the last of sorted names begin with, all between them do.
-    depth = min((os.path.commonprefix(pair).count("/") for pair in ends.values()), default=0)
+    depth = min((commonpath(pair).count("/") for pair in ends.values()), default=0)
     numbers: dict[str, int] = {}
     rests = (image.split("/", depth)[-1] for image in images)
     return np.array([numbers.setdefault(rest, len(numbers)) for rest in rests], dtype=np.int32)

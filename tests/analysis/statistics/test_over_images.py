@@ -32,7 +32,8 @@ def test_mcnemar(b: int, c: int, p: float) -> None:
     second = np.array([False] * b + [True] * c + [True] * 4 + [False])
     found = compare(answers(first), answers(second), 0.05, 200)
     assert (found.both, found.only_a, found.only_b, found.neither) == (4, b, c, 1)
-    assert found.p == pytest.approx(p) and found.difference == pytest.approx(100 * (b - c) / (b + c + 5))
+    assert found.p == pytest.approx(p)
+    assert found.difference == pytest.approx(100 * (b - c) / (b + c + 5))
 
 
 def test_the_interval_covers_the_difference_about_as_often_as_it_says() -> None:
@@ -53,7 +54,8 @@ def test_views_of_one_photograph_tell_no_more_than_it() -> None:
     taken_apart = compare(answers(a[of]), answers(b[of]), 0.05, 2000)
     assert (known.low, known.high, known.difference) == pytest.approx((once.low, once.high, once.difference))
     assert known.high - known.low > 2 * (taken_apart.high - taken_apart.low)
-    assert math.isnan(known.p) and not math.isnan(taken_apart.p)
+    assert math.isnan(known.p)
+    assert not math.isnan(taken_apart.p)
     assert (known.images, known.photographs) == (1500, 300)
 
 
@@ -65,4 +67,6 @@ def test_unlike_images_are_refused() -> None:
 
 def test_holm_is_over_the_tests_that_there_are() -> None:
     found = over_images.holm([0.01, math.nan, 0.04, 0.03])
-    assert found[0] == pytest.approx(0.03) and found[2:] == pytest.approx([0.06, 0.06]) and math.isnan(found[1])
+    assert found[0] == pytest.approx(0.03)
+    assert found[2:] == pytest.approx([0.06, 0.06])
+    assert math.isnan(found[1])
