@@ -171,7 +171,7 @@ def sentences(compared: ComparedOverImages, alpha: float) -> list[str]:
     if table.empty:
         return ["Rows with one run could not be compared over images.", *compared.left_out]
     tested, told = int(table["p"].notna().sum()), int(table["significant"].sum())
-    lines = [f"{compared.images:,} stored decisions of rows, one of each pair with a single run, were compared."]
+    lines = [f"{compared.images:,} stored decisions on images were read to compare rows with one run with others."]
     if tested:
         lines.append(
             f"Of {tested} exact McNemar tests {told} tell a pair apart at {alpha:g} after Holm's correction over all."
