@@ -1,13 +1,15 @@
-"""The corruptions on a picture that a formula makes: what they give, what they depend on, what they refuse.
+"""The corruptions on pictures that a formula makes: what they give, what they depend on, what they refuse.
 
-`corruptions.json` beside this file holds, of all 95, means and some pixels, and a checksum where nothing but single
-operations that round alike on every processor lies between draws and pixels. `pytest --renew` writes it.
+`corruptions.json` beside this file holds, of all 95 at 224 and at 32 pixels, means and some pixels, and a checksum
+where nothing but single operations that round alike on every processor lies between draws and pixels. `pytest --renew`
+writes it.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -32,7 +34,8 @@ ALIKE = (
     *("gaussian_noise", "impulse_noise", "speckle_noise", "frost"),
     *("brightness", "contrast", "pixelate", "saturate"),
 )
-GRID = slice(20, 224, 61)
+SIDES = ((224, ""), (32, "-32"))
+GRIDS = {224: slice(20, 224, 61), 32: slice(2, 32, 9)}
 
 
 def formula(height: int, width: int, number: int = 0) -> np.ndarray:
@@ -48,8 +51,8 @@ def formula(height: int, width: int, number: int = 0) -> np.ndarray:
 
 
 @functools.cache
-def picture() -> np.ndarray:
-    made = formula(224, 224)
+def picture(side: int = 224) -> np.ndarray:
+    made = formula(side, side)
     made.flags.writeable = False  # no corruption may write into what it is given
     return made
 
@@ -63,11 +66,11 @@ def of(name: str) -> Corruption:
     return find(name)
 
 
-def summary(name: str, severity: int) -> dict[str, Any]:
-    image = corrupt(picture(), of(name), severity, 3, "n01440764/one")
+def summary(name: str, severity: int, side: int) -> dict[str, Any]:
+    image = corrupt(picture(side), of(name), severity, 3, "n01440764/one")
     found: dict[str, Any] = {
         "mean": image.mean(axis=(0, 1)).round(3).tolist(),
-        "pixels": image[GRID, GRID].reshape(-1).tolist(),
+        "pixels": image[GRIDS[side], GRIDS[side]].reshape(-1).tolist(),
     }
     return found | ({"sha256": hashlib.sha256(np.ascontiguousarray(image)).hexdigest()} if name in ALIKE else {})
 
@@ -75,7 +78,7 @@ def summary(name: str, severity: int) -> dict[str, Any]:
 @pytest.mark.parametrize("name", NAMES)
 def test_golden(name: str, renew: bool) -> None:
     kept = json.loads(FILE.read_text()) if FILE.exists() else {}
-    ours = {f"{name}-{severity}": summary(name, severity) for severity in SEVERITIES}
+    ours = {f"{name}-{severity}{end}": summary(name, severity, side) for severity in SEVERITIES for side, end in SIDES}
     if renew:
         kept |= ours
         FILE.write_text("{\n" + ",\n".join(f'"{key}": {json.dumps(kept[key])}' for key in sorted(kept)) + "\n}\n")
@@ -89,7 +92,7 @@ def test_golden(name: str, renew: bool) -> None:
 
 def test_all_of_the_benchmark_and_the_extra_four_are_there() -> None:
     assert (len(BENCHMARK), len(EXTRAS), len(CORRUPTIONS)) == (15, 4, 19)
-    assert {len(corruption.parameters) for corruption in CORRUPTIONS.values()} == {5}
+    assert {(len(own.parameters), len(own.at_32)) for own in CORRUPTIONS.values()} == {(5, 5)}
     counts = [sum(CORRUPTIONS[name].group == group for name in BENCHMARK) for group in corruptions.GROUPS]
     assert dict(zip(corruptions.GROUPS, counts, strict=True)) == {"noise": 3, "blur": 4, "weather": 4, "digital": 4}
     assert sum(CORRUPTIONS[name].is_random for name in BENCHMARK) == 9
@@ -148,7 +151,7 @@ def test_other_sizes_where_nothing_forbids_them() -> None:
     small = formula(32, 48)
     for name in set(NAMES) - {"frost", "spatter"}:
         corruption = of(name)
-        if not corruption.only_224:
+        if not corruption.is_sized:
             assert corrupt(small, corruption, 2, 0, "x").shape == small.shape, name
 
 
@@ -167,7 +170,7 @@ def test_the_clean_image_is_cut_from_the_middle(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("name", ["glass_blur", "snow", "frost", "fog", "pixelate"])
 def test_another_size_is_refused_where_a_corruption_has_one(name: str) -> None:
-    with pytest.raises(UsageError, match=r"defined for images of 224 x 224 pixels, not of 300 x 256$"):
+    with pytest.raises(UsageError, match=r"defined for images of 224 x 224 and 32 x 32 pixels, not of 300 x 256$"):
         corrupt(formula(256, 300), of(name), 1, 0, "x")
 
 
@@ -201,3 +204,54 @@ def test_without_opencv_spatter_alone_is_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UsageError, match=r"spatter needs OpenCV: install biasbed\[spatter\]"):
         corrupt(picture(), find("spatter"), 1, 0, "x")
     assert corrupt(picture(), find("saturate"), 1, 0, "x").any()
+
+
+# --- images of 32 pixels ----------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def smooth() -> np.ndarray:
+    """uint8 [32,32,3] of middle levels, with waves of some pixels: as photographs are."""
+    y, x = np.mgrid[:32, :32]
+    waves = np.stack([np.sin(x / 3) + np.cos(y / 4), np.sin((x + y) / 5), np.cos((x - y) / 2.5)], axis=2)
+    return (120 + 30 * waves).astype(np.uint8)
+
+
+def test_more_of_what_the_severity_says_is_farther_from_the_image() -> None:
+    """Of corruptions whose constants grow with the severity, by equal draws; a longer tail of motion hardly counts."""
+    for name in set(NAMES) - {"glass_blur", "snow", "frost", "elastic_transform", "saturate", "spatter"}:
+        off = []
+        for severity in SEVERITIES:
+            draws = of(name).draw(np.random.default_rng(0), severity, (32, 32))
+            off.append(float(np.square(of(name).apply(smooth(), draws, severity).astype(int) - smooth()).mean()))
+        assert all(low <= high for low, high in itertools.pairwise(off)), (name, off)
+        assert len(set(off)) == (4 if name == "motion_blur" else 5), (name, off)
+
+
+def test_constants_of_32_pixels_are_for_images_of_32_x_32_alone() -> None:
+    """So an image of 32 x 48 has the usual ones."""
+    wide = np.concatenate([smooth(), smooth()[:, :16]], axis=1)
+    square, other = (GAUSSIAN.apply(own, np.ones(own.shape), 1).astype(int) - own for own in (smooth(), wide))
+    assert {int(square.min()), int(square.max())} <= {9, 10, 11}  # 0.04 of 255
+    assert {int(other.min()), int(other.max())} <= {19, 20, 21}  # 0.08
+
+
+def test_frost_of_32_pixels_is_cut_from_photographs_of_a_fifth_of_their_size() -> None:
+    opencv = pytest.importorskip("cv2", reason="OpenCV is an extra")
+    photographs = [formula(*shape, number) for number, shape in enumerate(frost.SHAPES)]
+    black = np.zeros((32, 32, 3), np.uint8)
+    for seed in range(30):
+        which, row, column = draws = CORRUPTIONS["frost"].draw(np.random.default_rng(seed), 5, (32, 32))
+        small = opencv.resize(photographs[which], (0, 0), fx=0.2, fy=0.2)
+        part = small[row : row + 32, column : column + 32]
+        assert part.shape == (32, 32, 3)
+        assert np.array_equal(of("frost").apply(black, draws, 5), (0.45 * part).astype(np.uint8))
+
+
+def test_the_mildest_elastic_transform_of_32_pixels_is_an_affine_map() -> None:
+    elastic = CORRUPTIONS["elastic_transform"]
+    corners, *fields = elastic.draw(np.random.default_rng(0), 1, (32, 32))
+    still = elastic.apply(smooth(), (0 * corners, *fields), 1)
+    assert np.abs(still.astype(int) - smooth()).max() <= 1
+    other = elastic.apply(smooth(), (corners, *(-field for field in fields)), 1)
+    assert np.array_equal(elastic.apply(smooth(), (corners, *fields), 1), other)

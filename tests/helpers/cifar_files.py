@@ -24,15 +24,15 @@ def pictures(count: int, first: int = 0) -> np.ndarray:
     return ((number * 7 + at[:, None, None] * 3 + at[None, :, None] * 5 + np.arange(3) * 40) % 256).astype(np.uint8)
 
 
-def make_batches(root: Path, name: str) -> tuple[np.ndarray, list[int]]:
-    """The files of CIFAR-10 or CIFAR-100; (all images [n,32,32,3], their labels) in the order of the files."""
+def make_batches(root: Path, name: str, each: int = PER_PART) -> tuple[np.ndarray, list[int]]:
+    """The files of CIFAR-10 or CIFAR-100, of so many images; (all [n,32,32,3], their labels) in the files' order."""
     folder, parts = root / FOLDERS[name], PARTS[name]
     folder.mkdir(parents=True, exist_ok=True)
-    images = pictures(PER_PART * len(parts))
+    images = pictures(each * len(parts))
     labels = [row % len(CLASSES[name]) for row in range(len(images))]
     for number, part in enumerate(parts):
-        own = slice(number * PER_PART, (number + 1) * PER_PART)
-        data = images[own].transpose(0, 3, 1, 2).reshape(PER_PART, -1)
+        own = slice(number * each, (number + 1) * each)
+        data = images[own].transpose(0, 3, 1, 2).reshape(each, -1)
         (folder / part).write_bytes(pickle.dumps({"data": data, KEYS[name]: labels[own]}, protocol=2))
     return images, labels
 

@@ -217,4 +217,33 @@ MUTANTS: list[Mutant] = [
             "::test_conflicting_images_of_a_class",
         ),
     ),
+    *of(
+        "src/biasbed/datasets/corrupted_cifar.py",
+        "datasets/test_corrupted_cifar.py",
+        (
+            "Corrupted CIFAR: conflicting images keep their class's corruption",
+            "recipe.shown(source, rows[conflicting], bias[conflicting])",
+            "recipe.shown(source, rows[conflicting], y[conflicting])",
+            "no image would conflict with the bias, whatever its label says",
+            "::test_an_image_is_its_original_under_the_corruption_that_its_bias_says",
+        ),
+        (
+            "Corrupted CIFAR: every test image is aligned",
+            "bias[own] = (label + np.arange(len(own))) % classes",
+            "bias[own] = label",
+            "the test would be more biased than training",
+            "::test_images_of_each_class_at_the_published_shares",
+        ),
+    ),
+    *of(
+        "src/biasbed/data/corruptions/corruption.py",
+        "data/test_corruptions.py",
+        (
+            "corruptions: 224's constants for small images",
+            "self.at_32 if shape == (SMALL_SIDE, SMALL_SIDE) else self.parameters",
+            "self.parameters",
+            "images of 32 pixels would be destroyed",
+            "::test_constants_of_32_pixels_are_for_images_of_32_x_32_alone",
+        ),
+    ),
 ]

@@ -31,6 +31,8 @@ DATA_SETS = Registry(
     {
         "figures": "biasbed.datasets.figures:Figures",
         "colored_mnist_10": "biasbed.datasets.colored_mnist:ColoredMNIST10",
+        "corrupted_cifar10": "biasbed.datasets.corrupted_cifar:CorruptedCIFAR10",
+        "corrupted_cifar10_type1": "biasbed.datasets.corrupted_cifar:CorruptedCIFAR10Type1",
         "waterbirds": "biasbed.datasets.tables:Waterbirds",
         "waterbirds_ac": "biasbed.datasets.waterbirds:ComposedWaterbirds",
         "celeba": "biasbed.datasets.tables:CelebA",
@@ -42,10 +44,15 @@ DATA_SETS = Registry(
     kind="data set",
 )
 OWN = "biasbed.datasets.tables:OwnTable"  # what a folder of a user's own is
-ALIASES: Mapping[str, str] = {"coloredmnist": "colored_mnist_10"}  # other names, without case and punctuation
+ALIASES: Mapping[str, str] = {  # other names, without case and punctuation
+    **{"coloredmnist": "colored_mnist_10", "corruptedcifar10type0": "corrupted_cifar10"},
+    **{"cifar10c0": "corrupted_cifar10", "cifar10c1": "corrupted_cifar10_type1"},
+}
 ALIGNED, CONFLICTING = "aligned", "conflicting"
 HALF = "validation_half"  # what was taken of the validation images, as training data are called
 COLOUR_NOISE = 0.05
+CORRUPTION = 5  # severity of corruptions: what Nam et al. 2020 count as 4
+HELD_OUT = 10  # one of so many images is for validation, where files have none
 S = TypeVar("S", bound=Source)
 
 
@@ -55,6 +62,7 @@ class Wanted:
 
     severity: percent of conflicting images in training and validation; None: the usual one. seed: of all that is drawn.
     image_size: of images that are made. colour_noise: deviation of the colours of images that are coloured here.
+    corruption: severity of corruptions that go with a class. frost: the folder of frost's photographs, there or not.
     prepare: the command that prepares something of this name for these images.
     """
 
@@ -62,6 +70,8 @@ class Wanted:
     seed: int
     image_size: int
     colour_noise: float = COLOUR_NOISE
+    corruption: int = CORRUPTION
+    frost: Path = Path("frost")
     prepare: Callable[[str], str] = "biasbed prepare --what {}".format
 
     def severity_or(self, usual: float) -> float:
@@ -104,13 +114,15 @@ class BiasedData:
     """A data set with a bias, as a suite opens it; one that is in files is an `OnDisk` besides.
 
     defaults: settings that go with its images, by dotted name. bias_type: what kind of thing its bias is.
-    is_coloured: whether its images are given their colours here, with noise. tested_by_severity: whether the severity
-    says how many images are left to test on. version_of: of which images there are several such data sets.
+    is_coloured: whether its images are given their colours here, with noise. is_corrupted: whether they are corrupted
+    here. tested_by_severity: whether the severity says how many images are left to test on. version_of: of which images
+    there are several such data sets.
     """
 
     name: str
     bias_type: str
     is_coloured: ClassVar[bool] = False
+    is_corrupted: ClassVar[bool] = False
     tested_by_severity: ClassVar[bool] = False
     version_of: ClassVar[str] = ""
     defaults: ClassVar[Mapping[str, Any]] = {}
@@ -186,6 +198,19 @@ def drawn_biases(y: np.ndarray, severity: float, classes: int, generator: np.ran
         rows = own[: number_of_conflicting(severity, len(own))]
         found[rows] = (label + shift[rows]) % classes
     return found
+
+
+def held_out(y: np.ndarray, classes: int, most: int, name: str, generator: np.random.Generator) -> list[np.ndarray]:
+    """The rows that train and those that validate, of as many images of each class as the rarest has, or `most`.
+
+    y: labels [N]; name: of the images. UsageError where a class has too few.
+    """
+    per_class = min(most, int(np.bincount(y, minlength=classes).min()))
+    held = per_class // HELD_OUT
+    if not held:
+        raise UsageError(f"{name} has {per_class} training images of a class here: at least {HELD_OUT} are needed")
+    drawn = np.stack([generator.permutation(np.flatnonzero(y == label))[:per_class] for label in range(classes)])
+    return [drawn[:, held:].ravel(), drawn[:, :held].ravel()]
 
 
 def in_turn(y: np.ndarray, rows: np.ndarray) -> np.ndarray:

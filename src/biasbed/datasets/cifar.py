@@ -45,10 +45,10 @@ CLASSES: Mapping[str, tuple[str, ...]] = {
 
 
 class Batches(OnDisk):
-    """One part of CIFAR, in Python's batches."""
+    """Images of CIFAR, in Python's batches."""
 
     classes_of: str  # of `CLASSES`
-    parts: tuple[str, ...]  # files
+    batches: tuple[str, ...]  # files
     key: str  # of the labels in a file
     kind = "Python batches"
     licence = "unclear: images from the web"
@@ -61,18 +61,19 @@ class Batches(OnDisk):
     def open(self, data_dir: Path) -> MemorySource:
         """The images; UsageError where a file is missing or is no such batch."""
         folder = self.folder(data_dir)
-        missing = [name for name in self.parts if not (folder / name).is_file()]
+        missing = [name for name in self.batches if not (folder / name).is_file()]
         if missing:
             self.refuse(folder, f"{some(missing)} missing")
         with reading():
-            states = [(folder / name).stat() for name in self.parts]
-        return _batches(self, folder, tuple((state.st_size, state.st_mtime_ns) for state in states))
+            states = [(folder / name).stat() for name in self.batches]
+        known = tuple((state.st_size, state.st_mtime_ns) for state in states)
+        return _batches(self.name, self.classes_of, self.key, tuple(folder / name for name in self.batches), known)
 
     def contents(self, data_dir: Path) -> Contents:
         source = self.open(data_dir)
         return Contents(
             self.folder(data_dir),
-            self.parts,
+            self.batches,
             len(source),
             source.num_labels,
             source.fingerprint,
@@ -81,22 +82,22 @@ class Batches(OnDisk):
         )
 
     def _is_in(self, folder: Path) -> bool:
-        return any((folder / name).is_file() for name in self.parts)
+        return any((folder / name).is_file() for name in self.batches)
 
 
 @functools.lru_cache(maxsize=2)
-def _batches(data: Batches, folder: Path, states: tuple[tuple[int, int], ...]) -> MemorySource:
-    """All parts, one after the other; read once as long as the files are so."""
+def _batches(
+    name: str, classes_of: str, key: str, files: tuple[Path, ...], states: tuple[tuple[int, int], ...]
+) -> MemorySource:
+    """All files, one after the other; read once as long as they are so."""
+    classes = CLASSES[classes_of]
     images, labels, ids = [], [], []
-    for name in data.parts:
-        own, y = _batch(folder / name, data.key, data.num_classes)
+    for path in files:
+        own, y = _batch(path, key, len(classes))
         images.append(own)
         labels.append(y)
-        ids += [f"{name}/{row:05}" for row in range(len(y))]
-    classes = CLASSES[data.classes_of]
-    return MemorySource(
-        name=data.name, classes=classes, y=np.concatenate(labels), ids=ids, images=np.concatenate(images)
-    )
+        ids += [f"{path.name}/{row:05}" for row in range(len(y))]
+    return MemorySource(name=name, classes=classes, y=np.concatenate(labels), ids=ids, images=np.concatenate(images))
 
 
 def _batch(path: Path, key: str, classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -133,7 +134,7 @@ class CIFAR10(Batches):
     name = "cifar10"
     classes_of = "cifar10"
     images = 10_000
-    parts: tuple[str, ...] = ("test_batch",)
+    batches: tuple[str, ...] = ("test_batch",)
     key = "labels"
     places = ("cifar-10-batches-py", "cifar10/cifar-10-batches-py", "cifar-10/cifar-10-batches-py")
     archives = ("cifar-10-python.tar.gz",)
@@ -144,7 +145,7 @@ class CIFAR10Train(CIFAR10):
 
     name = "cifar10_train"
     images = 50_000
-    parts = tuple(f"data_batch_{number}" for number in range(1, 6))
+    batches = tuple(f"data_batch_{number}" for number in range(1, 6))
 
 
 class CIFAR100(Batches):
@@ -153,7 +154,7 @@ class CIFAR100(Batches):
     name = "cifar100"
     classes_of = "cifar100"
     images = 10_000
-    parts: tuple[str, ...] = ("test",)
+    batches: tuple[str, ...] = ("test",)
     key = "fine_labels"
     places = ("cifar-100-python", "cifar100/cifar-100-python", "cifar-100/cifar-100-python")
     archives = ("cifar-100-python.tar.gz",)
@@ -164,7 +165,7 @@ class CIFAR100Train(CIFAR100):
 
     name = "cifar100_train"
     images = 50_000
-    parts = ("train",)
+    batches = ("train",)
 
 
 # --- arrays -----------------------------------------------------------------------------------------------------------

@@ -19,14 +19,12 @@ import numpy as np
 from biasbed import record
 from biasbed.data.source import MemorySource
 from biasbed.datasets.base import Contents
-from biasbed.datasets.biased import BiasedData, Division, Wanted, counted, drawn_biases, refuse_tiny
+from biasbed.datasets.biased import BiasedData, Division, Wanted, counted, drawn_biases, held_out, refuse_tiny
 from biasbed.datasets.mnist import SIZE, Digits, MNISTFiles, pooled
-from biasbed.errors import UsageError
 
 CLASSES = tuple(map(str, range(10)))
 SEVERITY = 5.0  # percent, unless told otherwise
 PER_CLASS = 5000  # digits of each class in training and validation together
-HELD_OUT = 10  # one of so many is for validation
 # Mean red, green and blue of each bias value, where full intensity is 1. The usual deviation of the noise around them
 # (biased.COLOUR_NOISE) is the largest of those that they have.
 MEANS = np.array(
@@ -91,19 +89,10 @@ def _images(digits: Digits, seed: int, size: int, noise: float, part: str, sever
 
 
 def _divided(digits: Digits, seed: int) -> dict[str, np.ndarray]:
-    """Numbers of the digits of each part; UsageError where a class has too few.
-
-    Of MNIST itself the seed draws `PER_CLASS` of each class, of fewer digits as many as the rarest class has.
-    """
+    """Numbers of the digits of each part, of which the seed draws two; UsageError where a class has too few."""
     first, generator = digits.parts[0], np.random.default_rng([seed, *b"colored_mnist_10 parts"])
-    labels = digits.labels[:first]
-    per_class = min(PER_CLASS, int(np.bincount(labels, minlength=len(CLASSES)).min()))
-    held = per_class // HELD_OUT
-    if not held:
-        raise UsageError(f"MNIST has {per_class} training digits of a class here: at least {HELD_OUT} are needed")
-    drawn = np.stack([generator.permutation(np.flatnonzero(labels == c))[:per_class] for c in range(len(CLASSES))])
-    rest = np.arange(first, len(digits.labels))
-    return {"train": drawn[:, held:].ravel(), "val": drawn[:, :held].ravel(), "test": rest}
+    train, validation = held_out(digits.labels[:first], len(CLASSES), PER_CLASS, "MNIST", generator)
+    return {"train": train, "val": validation, "test": np.arange(first, len(digits.labels))}
 
 
 def colored(images: np.ndarray, bias: np.ndarray, noise: np.ndarray) -> np.ndarray:

@@ -20,10 +20,11 @@ from biasbed.data import transforms
 from biasbed.data.source import Source
 from biasbed.datasets import biased
 from biasbed.datasets.base import OnDisk
-from biasbed.datasets.biased import ALIGNED, COLOUR_NOISE, CONFLICTING, HALF, BiasedData, Wanted
+from biasbed.datasets.biased import ALIGNED, COLOUR_NOISE, CONFLICTING, CORRUPTION, HALF, BiasedData, Division, Wanted
 from biasbed.errors import UsageError
 from biasbed.record import Derived, MetricName
 from biasbed.settings import setting
+from biasbed.suites.generated import frost_folder
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, Suite, choose
 from biasbed.tasks import MULTI_CLASS
@@ -67,6 +68,9 @@ class DebiasingData:
     seed: int = setting(0, "of all that is drawn of the images, whatever the training's seed", ge=0, le=2**31 - 1)
     colour_noise: float = setting(
         COLOUR_NOISE, "colored_mnist_10: deviation of its colours (authors: to 0.002)", ge=0, le=1, cell=True
+    )
+    corruption_severity: int = setting(
+        CORRUPTION, "corrupted_cifar10: of its corruptions (authors: 2 to 5)", ge=1, le=5, cell=True, later=True
     )
     halve_validation: bool = setting(
         False,
@@ -114,15 +118,7 @@ class Debiasing(Suite[DebiasingSettings]):
     def open(self) -> OpenSuite:
         """UsageError where images are missing, or a part has no aligned or no conflicting ones."""
         config, data = self.config, self.data_set
-        severity = None if config.data.severity == "auto" else float(config.data.severity)
-        root = self.data_root if isinstance(data, OnDisk) else Path()
-        noise = config.data.colour_noise
-        if noise != COLOUR_NOISE and not data.is_coloured:
-            raise UsageError(f"data.colour_noise={noise:g}: the images of '{data.name}' are not coloured here")
-        noisy = "" if noise == COLOUR_NOISE else f"-noise-{noise:g}"
-        parts = data.parts(root, Wanted(severity, config.data.seed, config.image_size, noise, self.store.hint))
-        if config.data.halve_validation:
-            parts = biased.halved(parts, config.data.seed)
+        parts = self._parts()
         train, names = parts.train, (f"{data.name}_val", f"{data.name}_test")
         validation, test = map(self._set, names, (parts.validation, parts.test))
         choose([test.name], config.sets)
@@ -140,7 +136,7 @@ class Debiasing(Suite[DebiasingSettings]):
             monitor=str(MetricName("val", monitor, validation.name)),
             fingerprint=record.digest([source.fingerprint() for source in images if source is not None]),
             store=self.store,
-            cell=record.slug(f"{data.name}-{parts.severity:g}{noisy}"),
+            cell=record.slug(f"{data.name}-{parts.severity:g}{_unusual(config.data)}"),
             derivations=(*_derived("val", validation, is_labelled), *_derived("test", test, is_labelled)),
             counts=_counts(train, validation, test),
             bias_type=data.bias_type,
@@ -149,6 +145,27 @@ class Debiasing(Suite[DebiasingSettings]):
             remarks=(*parts.remarks, *_one_sided(train, validation, test)),
             files={IMAGES_FILE: parts.listing()} if parts.is_drawn else {},
         )
+
+    def _parts(self) -> Division:
+        """The images that the settings say; UsageError for a setting of other data sets than this."""
+        own, data = self.config.data, self.data_set
+        if own.colour_noise != COLOUR_NOISE and not data.is_coloured:
+            noise = f"data.colour_noise={own.colour_noise:g}"
+            raise UsageError(f"{noise}: the images of '{data.name}' are not coloured here")
+        if own.corruption_severity != CORRUPTION and not data.is_corrupted:
+            severity = f"data.corruption_severity={own.corruption_severity}"
+            raise UsageError(f"{severity}: the images of '{data.name}' are not corrupted here")
+        wanted = Wanted(
+            None if own.severity == "auto" else float(own.severity),
+            own.seed,
+            self.config.image_size,
+            own.colour_noise,
+            own.corruption_severity,
+            frost_folder(self.config),
+            self.store.hint,
+        )
+        parts = data.parts(self.data_root if isinstance(data, OnDisk) else Path(), wanted)
+        return biased.halved(parts, own.seed) if own.halve_validation else parts
 
     def _set(self, name: str, source: Source) -> EvaluationSet:
         is_labelled = source.bias is not None
@@ -168,6 +185,12 @@ def _one_sided(train: Source, *sets: EvaluationSet) -> Iterator[str]:
     """What a user should know of classes with images of one kind alone, in training and in what is tested."""
     untold = biased.one_sided(train, "no training image tells the two apart there")
     yield from filter(None, (untold, *(biased.one_sided(entry.source) for entry in sets)))
+
+
+def _unusual(data: DebiasingData) -> str:
+    """What a cell's name says besides data set and severity."""
+    noisy = "" if data.colour_noise == COLOUR_NOISE else f"-noise-{data.colour_noise:g}"
+    return noisy if data.corruption_severity == CORRUPTION else f"{noisy}-corruption-{data.corruption_severity}"
 
 
 def _lent(half: Source | None) -> Source:

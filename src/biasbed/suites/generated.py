@@ -63,7 +63,7 @@ def corrupted_set(
     own = name or f"{entry.name}{SUFFIX}"
     settings, originals = config.corrupted, entry.source
     prepared = store.images(originals, PREPARED)
-    source = generated(originals, own, corruptions, settings.seed, _frost(config), prepared)
+    source = generated(originals, own, corruptions, settings.seed, frost_folder(config), prepared)
     return replace(
         entry,
         name=own,
@@ -78,7 +78,7 @@ def corrupted_set(
     )
 
 
-def _frost(config: Config) -> Path:
+def frost_folder(config: Config) -> Path:
     """The folder of frost's photographs, whether it is there or not."""
     if config.corrupted.frost != "auto":
         return Path(config.corrupted.frost).expanduser()

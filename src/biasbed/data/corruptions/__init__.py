@@ -1,4 +1,4 @@
-"""ImageNet-C's corruptions: the 15 of the benchmark and the 4 extra, each in 5 severities, of images of 224 pixels.
+"""ImageNet-C's corruptions: the 15 of the benchmark and the 4 extra, each in 5 severities.
 
 Hendrycks & Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019.
 Every corruption is a pure function of an image and of draws (`corruption.Corruption`). What is drawn for an image is a

@@ -50,9 +50,9 @@ def defocus_blur(image: np.ndarray, draws: None, parameters: Constants) -> np.nd
 
 
 @cache
-def disk(radius: int, sigma: float) -> np.ndarray:
+def disk(radius: float, sigma: float) -> np.ndarray:
     """Float32 kernel: a disk that sums to 1, then smoothed by a few taps of a Gaussian, mirrored at its border."""
-    reach, taps = (8, 3) if radius <= 8 else (radius, 5)
+    reach, taps = (8, 3) if radius <= 8 else (int(radius), 5)
     y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
     inside = (x * x + y * y <= radius * radius).astype(np.float32)
     inside /= inside.sum()
@@ -62,7 +62,7 @@ def disk(radius: int, sigma: float) -> np.ndarray:
 
 
 @cache
-def _spectrum(radius: int, sigma: float, size: Sides) -> np.ndarray:
+def _spectrum(radius: float, sigma: float, size: Sides) -> np.ndarray:
     return fft.rfft2(disk(radius, sigma).astype(np.float64), size)
 
 
@@ -191,15 +191,37 @@ def _factors(count: int, step: float) -> Constants:
     return tuple(round(1 + i * step, 2) for i in range(count))
 
 
-GAUSSIAN = Corruption("gaussian_blur", GROUP, ((1,), (2,), (3,), (4,), (6,)), gaussian_blur)
-DEFOCUS = Corruption("defocus_blur", GROUP, ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)), defocus_blur)
-GLASS = Corruption(
-    "glass_blur", GROUP, ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)), glass_blur, glass_draws, True
+GAUSSIAN = Corruption(
+    "gaussian_blur", GROUP, ((1,), (2,), (3,), (4,), (6,)), ((0.4,), (0.6,), (0.7,), (0.8,), (1,)), gaussian_blur
 )
-MOTION = Corruption("motion_blur", GROUP, ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)), motion_blur, angle)
+DEFOCUS = Corruption(
+    "defocus_blur",
+    GROUP,
+    ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
+    ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
+    defocus_blur,
+)
+GLASS = Corruption(
+    "glass_blur",
+    GROUP,
+    ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
+    ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
+    glass_blur,
+    glass_draws,
+    True,
+)
+MOTION = Corruption(
+    "motion_blur",
+    GROUP,
+    ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
+    ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
+    motion_blur,
+    angle,
+)
 ZOOM = Corruption(
     "zoom_blur",
     GROUP,
     (_factors(12, 0.01), _factors(16, 0.01), _factors(11, 0.02), _factors(13, 0.02), _factors(11, 0.03)),
+    tuple(tuple(np.arange(1, end, 0.01).tolist()) for end in (1.06, 1.11, 1.16, 1.21, 1.26)),  # 7, 12, 16, 21, 26
     zoom_blur,
 )

@@ -1,7 +1,8 @@
 """What a corruption is: a pure function of an image and of draws, with five severities; and its arithmetic.
 
 Hendrycks & Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019. The
-constants and the order of the draws are those of the code that made the released ImageNet-C.
+constants and the order of the draws are those of the code that made the released ImageNet-C; images of 32 x 32 pixels
+have constants of their own, those of the code that made CIFAR-10-C.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 
 from biasbed.errors import UsageError
 
-SIDE = 224  # pixels for which all constants are meant
+SIDE = 224  # pixels for which a corruption's usual constants are meant
+SMALL_SIDE = 32  # and those of CIFAR's images
 SEVERITIES = (1, 2, 3, 4, 5)
 Rng = np.random.Generator | np.random.RandomState  # the latter's stream never changes: reference outputs come from it
 Sides = tuple[int, int]  # height, width
@@ -30,16 +32,17 @@ class Corruption:
     """One corruption in its five severities.
 
     draws: of (generator, (height, width), parameters), what is random. function: of (image uint8 [H,W,3], draws,
-    parameters), the corrupted image; it changes neither. parameters: of each severity. only_224: whether it is defined
-    for images of 224 x 224 alone.
+    parameters), the corrupted image; it changes neither. parameters: of each severity; at_32: of images of 32 x 32, in
+    their place. is_sized: whether it is defined for images of 224 x 224 and of 32 x 32 alone.
     """
 
     name: str
     group: str
     parameters: tuple[Constants, ...]
+    at_32: tuple[Constants, ...]
     function: Callable[[np.ndarray, Any, Constants], np.ndarray]
     draws: Callable[[Rng, Sides, Constants], Any] = nothing
-    only_224: bool = False
+    is_sized: bool = False
 
     @property
     def is_random(self) -> bool:
@@ -48,24 +51,25 @@ class Corruption:
     def draw(self, rng: Rng, severity: int, shape: Sides = (SIDE, SIDE)) -> Any:
         """What is random of the corruption of one image of this height and width."""
         self._refuse_shape(shape)
-        return self.draws(rng, shape, self._of(severity))
+        return self.draws(rng, shape, self._of(severity, shape))
 
     def apply(self, image: np.ndarray, draws: Any, severity: int) -> np.ndarray:
         """uint8 [H,W,3] to uint8 [H,W,3]; UsageError for another image, severity, or size where one is fixed."""
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
             raise UsageError(f"{self.name} takes images uint8 [H,W,3], not {image.dtype} {list(image.shape)}")
         self._refuse_shape(image.shape[:2])
-        return self.function(image, draws, self._of(severity))
+        return self.function(image, draws, self._of(severity, image.shape[:2]))
 
-    def _of(self, severity: int) -> Constants:
+    def _of(self, severity: int, shape: tuple[int, ...]) -> Constants:
         if severity not in SEVERITIES:
             raise UsageError(f"severity={severity}: corruptions have the severities 1 to 5")
-        return self.parameters[severity - 1]
+        return (self.at_32 if shape == (SMALL_SIDE, SMALL_SIDE) else self.parameters)[severity - 1]
 
     def _refuse_shape(self, shape: tuple[int, ...]) -> None:
-        if self.only_224 and shape != (SIDE, SIDE):
+        if self.is_sized and shape not in ((SIDE, SIDE), (SMALL_SIDE, SMALL_SIDE)):
             size = " x ".join(map(str, reversed(shape)))
-            raise UsageError(f"{self.name} is defined for images of {SIDE} x {SIDE} pixels, not of {size}")
+            defined = " and ".join(f"{side} x {side}" for side in (SIDE, SMALL_SIDE))
+            raise UsageError(f"{self.name} is defined for images of {defined} pixels, not of {size}")
 
 
 def unit(image: np.ndarray, dtype: type[np.floating[Any]] = np.float64) -> np.ndarray:

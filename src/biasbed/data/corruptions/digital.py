@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 from scipy import ndimage
 
-from biasbed.data.corruptions.corruption import SIDE, Constants, Corruption, Rng, Sides, levels, unit
+from biasbed.data.corruptions.corruption import SMALL_SIDE, Constants, Corruption, Rng, Sides, levels, unit
 from biasbed.data.corruptions.released import decoded, encoded
 
 GROUP = "digital"
@@ -59,9 +59,10 @@ def contrast(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarra
 def pixelate(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
     """Down and up again, each pixel a mean of those below it."""
     (share,) = parameters
-    small = int(SIDE * share)
+    side = len(image)
+    small = int(side * share)
     made = Image.fromarray(image).resize((small, small), Image.Resampling.BOX)
-    return np.asarray(made.resize((SIDE, SIDE), Image.Resampling.BOX))
+    return np.asarray(made.resize((side, side), Image.Resampling.BOX))
 
 
 def jpeg_compression(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
@@ -119,7 +120,7 @@ def _smooth(field: np.ndarray, sigma: float) -> np.ndarray:
 @cache
 def _smoothing(side: int, sigma: float) -> np.ndarray:
     """[side,side]: scipy's Gaussian filter, cut off at 3 sigma and reflected at the border, of each unit vector."""
-    return ndimage.gaussian_filter1d(np.eye(side), sigma, axis=0, mode="reflect", truncate=3)
+    return ndimage.gaussian_filter(np.eye(side), (sigma, 0), mode="reflect", truncate=3)
 
 
 _ELASTIC = (
@@ -129,9 +130,39 @@ _ELASTIC = (
     (_MEANT * 0.07, _MEANT * 0.01, _MEANT * 0.02),
     (_MEANT * 0.12, _MEANT * 0.01, _MEANT * 0.02),
 )
-BRIGHTNESS = Corruption("brightness", "weather", ((0.1,), (0.2,), (0.3,), (0.4,), (0.5,)), brightness)
-CONTRAST = Corruption("contrast", GROUP, ((0.4,), (0.3,), (0.2,), (0.1,), (0.05,)), contrast)
-ELASTIC = Corruption("elastic_transform", GROUP, _ELASTIC, elastic_transform, elastic_draws)
-PIXELATE = Corruption("pixelate", GROUP, ((0.6,), (0.5,), (0.4,), (0.3,), (0.25,)), pixelate, only_224=True)
-JPEG = Corruption("jpeg_compression", GROUP, ((25,), (18,), (15,), (10,), (7,)), jpeg_compression)
-SATURATE = Corruption("saturate", GROUP, ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)), saturate)
+_ELASTIC_32 = (
+    (0.0, 0.0, SMALL_SIDE * 0.08),
+    (SMALL_SIDE * 0.05, SMALL_SIDE * 0.2, SMALL_SIDE * 0.07),
+    (SMALL_SIDE * 0.08, SMALL_SIDE * 0.06, SMALL_SIDE * 0.06),
+    (SMALL_SIDE * 0.1, SMALL_SIDE * 0.04, SMALL_SIDE * 0.05),
+    (SMALL_SIDE * 0.1, SMALL_SIDE * 0.03, SMALL_SIDE * 0.03),
+)
+BRIGHTNESS = Corruption(
+    "brightness",
+    "weather",
+    ((0.1,), (0.2,), (0.3,), (0.4,), (0.5,)),
+    ((0.05,), (0.1,), (0.15,), (0.2,), (0.3,)),
+    brightness,
+)
+CONTRAST = Corruption(
+    "contrast", GROUP, ((0.4,), (0.3,), (0.2,), (0.1,), (0.05,)), ((0.75,), (0.5,), (0.4,), (0.3,), (0.15,)), contrast
+)
+ELASTIC = Corruption("elastic_transform", GROUP, _ELASTIC, _ELASTIC_32, elastic_transform, elastic_draws)
+PIXELATE = Corruption(
+    "pixelate",
+    GROUP,
+    ((0.6,), (0.5,), (0.4,), (0.3,), (0.25,)),
+    ((0.95,), (0.9,), (0.85,), (0.75,), (0.65,)),
+    pixelate,
+    is_sized=True,
+)
+JPEG = Corruption(
+    "jpeg_compression", GROUP, ((25,), (18,), (15,), (10,), (7,)), ((80,), (65,), (58,), (50,), (40,)), jpeg_compression
+)
+SATURATE = Corruption(
+    "saturate",
+    GROUP,
+    ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
+    ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
+    saturate,
+)

@@ -57,7 +57,30 @@ def _severities(*values: Any) -> tuple[Constants, ...]:
     return tuple((value,) for value in values)
 
 
-GAUSSIAN = Corruption("gaussian_noise", GROUP, _severities(0.08, 0.12, 0.18, 0.26, 0.38), gaussian_noise, normals)
-SHOT = Corruption("shot_noise", GROUP, _severities(60, 25, 12, 5, 3), shot_noise, stream)
-IMPULSE = Corruption("impulse_noise", GROUP, _severities(0.03, 0.06, 0.09, 0.17, 0.27), impulse_noise, two_uniforms)
-SPECKLE = Corruption("speckle_noise", GROUP, _severities(0.15, 0.2, 0.35, 0.45, 0.6), speckle_noise, normals)
+GAUSSIAN = Corruption(
+    "gaussian_noise",
+    GROUP,
+    _severities(0.08, 0.12, 0.18, 0.26, 0.38),
+    _severities(0.04, 0.06, 0.08, 0.09, 0.1),
+    gaussian_noise,
+    normals,
+)
+SHOT = Corruption(
+    "shot_noise", GROUP, _severities(60, 25, 12, 5, 3), _severities(500, 250, 100, 75, 50), shot_noise, stream
+)
+IMPULSE = Corruption(
+    "impulse_noise",
+    GROUP,
+    _severities(0.03, 0.06, 0.09, 0.17, 0.27),
+    _severities(0.01, 0.02, 0.03, 0.05, 0.07),
+    impulse_noise,
+    two_uniforms,
+)
+SPECKLE = Corruption(
+    "speckle_noise",
+    GROUP,
+    _severities(0.15, 0.2, 0.35, 0.45, 0.6),
+    _severities(0.06, 0.1, 0.12, 0.16, 0.2),
+    speckle_noise,
+    normals,
+)

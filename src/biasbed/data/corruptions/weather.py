@@ -10,6 +10,7 @@ import numpy as np
 from biasbed.data.corruptions.blur import moved, zooming
 from biasbed.data.corruptions.corruption import (
     SIDE,
+    SMALL_SIDE,
     Constants,
     Corruption,
     Rng,
@@ -62,8 +63,8 @@ def zoomed(plane: np.ndarray, factor: float) -> np.ndarray:
 def frost_draws(rng: Rng, shape: Sides, parameters: Constants) -> tuple[int, int, int]:
     """(which photograph, its row and its column where the cut begins)."""
     which = int(integers(rng, 0, len(SHAPES)))
-    height, width = SHAPES[which]
-    return which, int(integers(rng, 0, height - SIDE)), int(integers(rng, 0, width - SIDE))
+    height, width = (len(range(side)[_kept(shape)]) for side in SHAPES[which])
+    return which, int(integers(rng, 0, height - shape[0])), int(integers(rng, 0, width - shape[1]))
 
 
 def frost(
@@ -72,7 +73,9 @@ def frost(
     """Mixed with a part of a photograph of frost; photographs: as `frost.photographs` reads them."""
     kept, added = parameters
     which, row, column = draws
-    part = photographs[which][row : row + SIDE, column : column + SIDE]
+    rows, columns = image.shape[:2]
+    part = photographs[which][_kept((rows, columns))][:, _kept((rows, columns))]
+    part = part[row : row + rows, column : column + columns]
     return whole_levels(np.clip(kept * image + added * part, 0, 255))
 
 
@@ -80,19 +83,29 @@ def without_photographs(image: np.ndarray, draws: tuple[int, int, int], paramete
     raise UsageError("frost needs its five photographs: name the folder that they are in")
 
 
+def _kept(shape: Sides) -> slice:
+    """Of a photograph the rows, and columns, that are used for an image: of every five the middle one for 32 pixels.
+
+    That is bilinear resizing to a fifth without smoothing, as the reference does it: its samples hit pixels exactly.
+    """
+    return slice(2, None, 5) if shape == (SMALL_SIDE, SMALL_SIDE) else slice(None)
+
+
 def frosted(photographs: Sequence[np.ndarray]) -> Corruption:
     """Frost with its photographs, five uint8 [H,W,3] of the released shapes."""
-    return Corruption(FROST.name, GROUP, FROST.parameters, partial(frost, photographs), frost_draws, only_224=True)
+    return Corruption(
+        FROST.name, GROUP, FROST.parameters, FROST.at_32, partial(frost, photographs), frost_draws, is_sized=True
+    )
 
 
 # --- fog --------------------------------------------------------------------------------------------------------------
 
-PLASMA = 256  # side of the map of which fog is a part
+PLASMA = {SIDE: 256, SMALL_SIDE: 32}  # image -> side of the map of which fog is a part
 
 
 def fog_draws(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
-    """[65535] uniform over [0,1)."""
-    return rng.random(PLASMA * PLASMA - 1)
+    """Uniform over [0,1), one of each point of the map but one: [65535], or [1023]."""
+    return rng.random(PLASMA[shape[0]] ** 2 - 1)
 
 
 def fog(image: np.ndarray, uniform: np.ndarray, parameters: Constants) -> np.ndarray:
@@ -100,7 +113,7 @@ def fog(image: np.ndarray, uniform: np.ndarray, parameters: Constants) -> np.nda
     amount, decay = parameters
     x = unit(image)
     brightest = x.max()
-    hazy = x + amount * plasma(PLASMA, decay, uniform)[: image.shape[0], : image.shape[1], None]
+    hazy = x + amount * plasma(PLASMA[len(image)], decay, uniform)[: image.shape[0], : image.shape[1], None]
     return levels(hazy * brightest / (brightest + amount))
 
 
@@ -142,6 +155,15 @@ _SNOW = (
 )
 _FROST = ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))
 _FOG = ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4))
-SNOW = Corruption("snow", GROUP, _SNOW, snow, snow_draws, only_224=True)
-FROST = Corruption("frost", GROUP, _FROST, without_photographs, frost_draws, only_224=True)
-FOG = Corruption("fog", GROUP, _FOG, fog, fog_draws, only_224=True)
+_SNOW_32 = (
+    (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
+    (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
+    (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+    (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
+    (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
+)
+_FROST_32 = ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))
+_FOG_32 = ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75))
+SNOW = Corruption("snow", GROUP, _SNOW, _SNOW_32, snow, snow_draws, is_sized=True)
+FROST = Corruption("frost", GROUP, _FROST, _FROST_32, without_photographs, frost_draws, is_sized=True)
+FOG = Corruption("fog", GROUP, _FOG, _FOG_32, fog, fog_draws, is_sized=True)
