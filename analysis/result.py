@@ -247,8 +247,6 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     trainable = not (collection.published or ".py:" in options.selection)  # a rule of one's own may name no run's steps
     notes += scores.check_complete(table, selected.missing, collection.runs, scope, trainable, exempt)
     notes += scores.notes(table, runs, sets, collection.protocol)
-    others = _selected(material, collection.duplicates).values
-    duplicates = scores.run_table(others, collection.duplicates, sets, collection.protocols)
     daggers = scores.daggers(collection.runs, sets)
     overlaps = strict.overlapped(collection.runs, sets)
     chosen = regret.scores_under(rule, selected, collection.runs, sets, collection.protocols, exempt, overlaps)
@@ -266,7 +264,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         alpha=options.alpha,
         notes=tuple(notes),
         runs=runs,
-        duplicates=duplicates,
+        duplicates=_duplicates(material, sets),
         scores=table,
         blocks=scores.block_scores(runs, scores.mean_matrix(table), sets),
         not_applicable=lacking,
@@ -310,6 +308,12 @@ def _selected(material: AnalysisInputs, runs: Sequence[Run]) -> Selected:
     collection = material.collection
     pools = pools_of(runs, material.histories, material.sets, collection.protocols, collection.evidence)
     return select(material.rules, pools, material.sets, collection.protocols)
+
+
+def _duplicates(material: AnalysisInputs, sets: Sequence[Column]) -> pd.DataFrame:
+    """The run table of the runs that don't count."""
+    runs = material.collection.duplicates
+    return scores.run_table(_selected(material, runs).values, runs, sets, material.collection.protocols)
 
 
 def _tested(sets: Sequence[Column], selected: Selected) -> tuple[tuple[Column, ...], list[str]]:
