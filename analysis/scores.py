@@ -104,7 +104,7 @@ def binomial_interval(mean: float, entry: Column, level: float = 0.95) -> tuple[
     """
     if entry.headline != "accuracy" or entry.images < 1 or math.isnan(mean):
         return math.nan, math.nan
-    images = max(entry.entry.conditions.values(), default=entry.images)
+    images = max(entry.conditions.values(), default=entry.images)
     low, high = measures.wilson(round(mean / 100 * images), images, level)
     return 100 * low, 100 * high
 

@@ -73,7 +73,7 @@ def scores(analysis: Analysis, links: Links) -> ReportTable:
             " Below: where a single model's accuracy lies (95 %, Wilson), given how many images the set has. A number "
             "leads to its runs."
         )
-        if any(column.entry.conditions for column in analysis.sets):
+        if any(column.conditions for column in analysis.sets):
             caption += " The views of one photograph under several conditions count as one image there."
     if analysis.daggers:
         caption += " Underlined†: the algorithm trained on data of the maker of this set."

@@ -214,7 +214,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "aggregate: the views of a photograph as images of their own",
-            "images = max(entry.entry.conditions.values(), default=entry.images)",
+            "images = max(entry.conditions.values(), default=entry.images)",
             "images = entry.images",
             "intervals too short",
             "analysis/test_single_runs.py::test_intervals_of_accuracies_take_the_views_of_a_photograph_for_one",
