@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from biasbed import measures, record
@@ -52,6 +52,10 @@ class Column:
     @property
     def images(self) -> int:
         return self.entry.images
+
+    @property
+    def conditions(self) -> Mapping[str, int]:
+        return self.entry.conditions
 
     @property
     def classes(self) -> int:

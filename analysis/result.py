@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from biasbed import measures
-from biasbed.analysis import criteria, effective, grain, layouts, regret, scores, spread, strict
+from biasbed.analysis import criteria, effective, grain, layouts, regret, scores, single_runs, spread, strict
 from biasbed.analysis.columns import Column, blocks, layout
 from biasbed.analysis.inputs import AnalysisInputs, gather
 from biasbed.analysis.runs.run import Collection, Run
@@ -127,6 +127,7 @@ class Analysis:
     grain: pd.DataFrame  # grain.table: intervals of selected scores, and what one image is worth
     spread: pd.DataFrame  # spread.table: deviations over runs and epochs, of last_n; else empty
     effective: pd.DataFrame  # effective.table: accuracy on shifted sets above what that elsewhere predicts
+    over_images: single_runs.ComparedOverImages  # rows with one run, by their decisions on images
     laid_out: pd.DataFrame  # layouts.table: values of tables that are laid out as a paper's
     reproduction: pd.DataFrame | None  # reproduction.cards: ours beside the published numbers, where asked for
     curves: pd.DataFrame  # columns algorithm, run_id, dataset, step, score; the headline of each set
@@ -246,8 +247,6 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     trainable = not (collection.published or ".py:" in options.selection)  # a rule of one's own may name no run's steps
     notes += scores.check_complete(table, selected.missing, collection.runs, scope, trainable, exempt)
     notes += scores.notes(table, runs, sets, collection.protocol)
-    others = _selected(material, collection.duplicates).values
-    duplicates = scores.run_table(others, collection.duplicates, sets, collection.protocols)
     daggers = scores.daggers(collection.runs, sets)
     overlaps = strict.overlapped(collection.runs, sets)
     chosen = regret.scores_under(rule, selected, collection.runs, sets, collection.protocols, exempt, overlaps)
@@ -265,7 +264,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         alpha=options.alpha,
         notes=tuple(notes),
         runs=runs,
-        duplicates=duplicates,
+        duplicates=_duplicates(material, sets),
         scores=table,
         blocks=scores.block_scores(runs, scores.mean_matrix(table), sets),
         not_applicable=lacking,
@@ -277,6 +276,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         **_of_rules(rules, histories, collection, sets, options),
         spread=spread.table(collection.runs, histories, sets, material.rules, options.n),
         effective=effective.table(scores.mean_matrix(table), sets, options),
+        over_images=single_runs.gather(store, collection, sets, selected.values, options),
         laid_out=layouts.table(wanted, selected, sets, collection.protocols),
         reproduction=_reproduction(material, runs, options),
         curves=_curves(histories, collection.own or collection.runs, sets),
@@ -308,6 +308,12 @@ def _selected(material: AnalysisInputs, runs: Sequence[Run]) -> Selected:
     collection = material.collection
     pools = pools_of(runs, material.histories, material.sets, collection.protocols, collection.evidence)
     return select(material.rules, pools, material.sets, collection.protocols)
+
+
+def _duplicates(material: AnalysisInputs, sets: Sequence[Column]) -> pd.DataFrame:
+    """The run table of the runs that don't count."""
+    runs = material.collection.duplicates
+    return scores.run_table(_selected(material, runs).values, runs, sets, material.collection.protocols)
 
 
 def _tested(sets: Sequence[Column], selected: Selected) -> tuple[tuple[Column, ...], list[str]]:

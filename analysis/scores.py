@@ -98,11 +98,14 @@ def published_means(runs: pd.DataFrame) -> pd.DataFrame:
 def binomial_interval(mean: float, entry: Column, level: float = 0.95) -> tuple[float, float]:
     """Percent between which a model's accuracy on all images of the set's kind lies, by Wilson, had it this mean.
 
-    What the finite set leaves open, whatever the number of runs. NaNs for another measure than accuracy.
+    What the finite set leaves open, whatever the number of runs. The views of one photograph under several conditions
+    count as one image: the design effect 1 + (views - 1) x correlation (Kish 1965, section 5.4) at the correlation 1,
+    as the decisions that would tell it are not here; the interval is never too short. NaNs for another measure.
     """
     if entry.headline != "accuracy" or entry.images < 1 or math.isnan(mean):
         return math.nan, math.nan
-    low, high = measures.wilson(round(mean / 100 * entry.images), entry.images, level)
+    images = max(entry.conditions.values(), default=entry.images)
+    low, high = measures.wilson(round(mean / 100 * images), images, level)
     return 100 * low, 100 * high
 
 

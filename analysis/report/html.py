@@ -13,7 +13,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from biasbed.analysis.columns import blocks
-from biasbed.analysis.report import cells, compared, doubts, effective, findings, html_tables, provenance, words
+from biasbed.analysis.report import (
+    cells,
+    compared,
+    doubts,
+    effective,
+    findings,
+    html_tables,
+    provenance,
+    single_runs,
+    words,
+)
 from biasbed.analysis.report.figures.style import STYLE
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
@@ -47,6 +57,7 @@ def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
         "title": _title(analysis),
         "settings": [_setting(analysis, comparison, links, folder) for comparison in analysis.comparisons],
         "effective": effective.sentences(analysis),
+        "over_images": single_runs.sentences(analysis),
         "on_single_sets": findings.on_single_sets(analysis),
         "weaknesses": doubts.weaknesses(analysis),
         "unseen": [*doubts.unseen(analysis), *doubts.planned(analysis)],

@@ -16,6 +16,7 @@ from biasbed.analysis.report import (
     layouts,
     paper_html,
     selecting,
+    single_runs,
     words,
 )
 from biasbed.analysis.report.cells import Links, ReportTable, TableCell, decimal, interval, p_entry, score, text
@@ -41,6 +42,7 @@ def whole(analysis: Analysis, links: Links) -> Mapping[str, Any]:
         "paper": paper_html.section(analysis, links),
         "layouts": layouts.section(analysis, links),
         "effective": effective.tables(analysis, links),
+        "over_images": single_runs.table(analysis, links),
         "card": card(analysis, links),
         "grain": selecting.grain(analysis),
         "regret": selecting.regret(analysis, links),
@@ -71,6 +73,8 @@ def scores(analysis: Analysis, links: Links) -> ReportTable:
             " Below: where a single model's accuracy lies (95 %, Wilson), given how many images the set has. A number "
             "leads to its runs."
         )
+        if any(column.conditions for column in analysis.sets):
+            caption += " The views of one photograph under several conditions count as one image there."
     if analysis.daggers:
         caption += " Underlined†: the algorithm trained on data of the maker of this set."
     caption += words.not_applicable(analysis)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from biasbed.analysis.columns import layout
-from biasbed.analysis.report import doubts, effective, findings, groups, layouts, paper_tables, words
+from biasbed.analysis.report import doubts, effective, findings, groups, layouts, paper_tables, single_runs, words
 from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
 from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import Rule
@@ -37,6 +37,8 @@ def render(analysis: Analysis) -> str:
     parts += [_scores(analysis), *_averages(analysis), *_laid_out(analysis)]
     above = effective.sentences(analysis)
     parts += ["Effective robustness\n" + _wrapped(above)] if above else []
+    over_images = single_runs.sentences(analysis)
+    parts += ["Rows with one run, over images\n" + _wrapped(over_images)] if over_images else []
     parts += _reproduction(analysis) + _regret(analysis) + _criteria(analysis) + _paper_tables(analysis)
     parts += [_comparison(analysis, comparison) for comparison in analysis.comparisons]
     plan = doubts.planned(analysis)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from biasbed.analysis import scores
 from biasbed.analysis.columns import blocks
-from biasbed.analysis.report import compared, groups, layouts, paper_tables, words
+from biasbed.analysis.report import compared, groups, layouts, paper_tables, single_runs, words
 from biasbed.analysis.report.doubts import detectable
 from biasbed.analysis.report.verdicts import main
 from biasbed.analysis.result import Analysis
@@ -76,6 +76,9 @@ def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
     if len(analysis.effective):
         about = "accuracy on shifted sets above the line through plain rows, on probit axes"
         tables["effective_robustness.csv"] = (analysis.effective.round(SCORE_DIGITS), about)
+    if len(analysis.over_images.table):
+        about = "rows with one run: McNemar's exact test and paired bootstrap over images, from stored decisions"
+        tables[single_runs.CSV] = (analysis.over_images.table, about)
     laid_out = layouts.frame(analysis)
     if len(laid_out):
         tables[layouts.CSV] = (laid_out, "tables laid out as a paper's: ours beside the printed numbers")

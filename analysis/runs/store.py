@@ -23,7 +23,7 @@ from biasbed.system import places
 from biasbed.system.files import whole
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.archive import MetricRow
-from biasbed.tracking.server import artifact_text, database, guarded
+from biasbed.tracking.server import artifact_bytes, artifact_text, database, guarded
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -114,6 +114,10 @@ class RunStore:
     def text(self, run_id: str, path: str) -> str | None:
         """A text artifact, None where the run has none of this name; Failure where it can't be had."""
         return artifact_text(self.uri, run_id, path)
+
+    def file(self, run_id: str, path: str) -> bytes | None:
+        """The same of any artifact."""
+        return artifact_bytes(self.uri, run_id, path)
 
     def histories(self, runs: Sequence[Any]) -> dict[str, MetricRows]:
         """The complete history of every finished run's val and test metrics: run id -> rows metric, step, value.

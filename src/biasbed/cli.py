@@ -14,11 +14,11 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NoReturn
 
-from biasbed import __version__
+from biasbed import __version__, usage
 from biasbed.config import Config
 from biasbed.errors import REFUSALS, Failure, UsageError, os_reason
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, ImportOptions, TestOptions
-from biasbed.settings import Spec, build, is_text, nearest, specs, word
+from biasbed.settings import Spec, build, is_text, nearest, specs
 from biasbed.system.processes import (
     Interrupted,
     end_with_input,
@@ -176,12 +176,12 @@ class _Parser(argparse.ArgumentParser):
 
 def parse(name: str, arguments: Sequence[str]) -> Flags:
     """Dotted names and words of a sub-command's flags; UsageError for one that the command does not have."""
-    command, words = COMMANDS[name], list(arguments)
-    asks = [word for word in words if word in ("-h", "--help")]
+    command = COMMANDS[name]
+    words, is_asked, is_all = usage.asked(arguments)
     known = command.settings()
-    flags, rest = _read(known, [word for word in words if word not in asks])
-    if asks:
-        _print_help(name, command.settings(flags if set(command.chooses) & set(flags) else None))
+    flags, rest = _read(known, words)
+    if is_asked:
+        print(_help(name, flags, rest, is_all))
         raise SystemExit(0)
     unknown = [word for word in rest if word.startswith("--") and not _is_hparam(name, word)]
     if unknown and not _is_typo(unknown[0], command, known, flags):
@@ -231,31 +231,23 @@ def _owner(flag: str, command: EntryPoint, known: Mapping[str, Spec]) -> str:
     return ""
 
 
-def _print_help(name: str, known: Mapping[str, Spec]) -> None:
-    parser = _Parser(f"biasbed {name}", description=COMMANDS[name].help, allow_abbrev=False)
-    for spec in known.values():
-        parser.add_argument(f"--{spec.name}", dest=spec.name, metavar=_metavar(spec), help=_help(spec))
-    choices, notes = " or ".join(f"--{what} <name>" for what in COMMANDS[name].chooses), []
-    if choices:
-        notes.append(f"What {choices} brings with it is listed where it is named: biasbed {name} {choices} --help.")
-    if name in WITH_HPARAMS:
-        notes.append("A method's own settings are --hparams.<name> (docs/methods.md), e.g. --hparams.drop_rate 1.0.")
-    parser.epilog = " ".join(notes)
-    parser.print_help()
-
-
-def _help(spec: Spec) -> str:
-    return f"{spec.help} [{word(spec.default)}]".replace("%", "%%")
-
-
-def _metavar(spec: Spec) -> str:
-    return spec.name.rsplit(".", 1)[-1].upper()
+def _help(name: str, flags: Flags, rest: Sequence[str], is_all: bool) -> str:
+    """What a command takes, as it stands behind its other words."""
+    command = COMMANDS[name]
+    known = command.settings(flags if set(command.chooses) & set(flags) else None)
+    more = dict(zip(rest[::2], rest[1::2], strict=False))
+    given = {**flags, **{word[2:]: value for word, value in more.items() if word.startswith("--")}}
+    names = {what: resolve_name(place) for what, place in command.chooses.items()}
+    if "algorithm" in known or "algorithms" in known:
+        names |= dict.fromkeys(("algorithm", "algorithms"), resolve_name("biasbed.algorithms:REGISTRY"))
+    brought = [one for one in known if one not in command.settings()]
+    return usage.text(name, command.help, known, given, is_all, names, brought)
 
 
 def _overview() -> str:
     lines = [f"biasbed {__version__}: does a training method make an image classifier rely less on texture?", ""]
     lines += [f"  biasbed {name:10} {command.help}" for name, command in COMMANDS.items()]
-    return "\n".join([*lines, "", "biasbed <command> --help lists a command's settings."])
+    return "\n".join([*lines, "", "biasbed <command> --help says what a command takes, --help all every setting."])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

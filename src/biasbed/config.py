@@ -194,7 +194,7 @@ class InCorruptedForm:
 class Config:
     """One run. Names are the command line's flags."""
 
-    suite: str = setting("demo", "protocol: demo, folders, domains, biasbed, or <file>.py:<Class> of your own")
+    suite: str = setting("demo", "protocol, or <file>.py:<Class> of your own")
     algorithm: str = setting("erm", "training method")
     preset: tuple[str, ...] | None = setting(
         None,

@@ -207,10 +207,27 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "aggregate: the interval of ten times the images",
-            "measures.wilson(round(mean / 100 * entry.images), entry.images, level)",
-            "measures.wilson(round(mean / 10 * entry.images), 10 * entry.images, level)",
+            "measures.wilson(round(mean / 100 * images), images, level)",
+            "measures.wilson(round(mean / 10 * images), 10 * images, level)",
             "intervals too short",
             "analysis/statistics/test_friedman.py::test_the_interval_of_a_set_is_wilsons_of_its_images",
+        ),
+        (
+            "aggregate: the views of a photograph as images of their own",
+            "images = max(entry.conditions.values(), default=entry.images)",
+            "images = entry.images",
+            "intervals too short",
+            "analysis/test_single_runs.py::test_intervals_of_accuracies_take_the_views_of_a_photograph_for_one",
+        ),
+    ),
+    *of(
+        f"{ANALYSIS}/statistics/over_images.py",
+        (
+            "over images: every view is drawn by itself",
+            "cluster = np.arange(total) if a.photograph is None else a.photograph",
+            "cluster = np.arange(total)",
+            "intervals too short",
+            "analysis/statistics/test_over_images.py::test_views_of_one_photograph_tell_no_more_than_it",
         ),
     ),
     *of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterable, Iterator, Sequence
+from os.path import commonpath
 from typing import Any, overload
 
 import numpy as np
@@ -138,3 +139,21 @@ class Coded:
         """Name -> at how many places it stands, of those that are chosen (bool), in the order of the numbers."""
         codes = self.codes.reshape(-1) if chosen is None else self.codes[chosen]
         return dict(zip(self.names, np.bincount(codes, minlength=len(self.names)).tolist(), strict=True))
+
+
+def photographs(images: Iterable[str], conditions: Iterable[str]) -> np.ndarray:
+    """[N] int32 number of the photograph that each of N images is a view of; two views of one have the same.
+
+    Views of one photograph have one name below the folders of their conditions (`noise/fog/3/n01440764/a.JPEG`):
+    as many folders are left out as the images of every condition have in common.
+    """
+    images, conditions = list(images), list(conditions)
+    ends: dict[str, tuple[str, str]] = {}
+    for image, condition in zip(images, conditions, strict=True):
+        low, high = ends.get(condition, (image, image))
+        ends[condition] = min(low, image), max(high, image)
+    # What the first and the last of sorted names begin with, all between them do.
+    depth = min((commonpath(pair).count("/") for pair in ends.values()), default=0)
+    numbers: dict[str, int] = {}
+    rests = (image.split("/", depth)[-1] for image in images)
+    return np.array([numbers.setdefault(rest, len(numbers)) for rest in rests], dtype=np.int32)

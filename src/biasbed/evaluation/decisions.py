@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from biasbed import measures
-from biasbed.data.names import Coded, Names
+from biasbed.data.names import Coded, Names, photographs
 from biasbed.datasets.classes import image_name
 from biasbed.errors import UsageError
 from biasbed.evaluation import precision, shape_bias
@@ -79,6 +79,16 @@ class Decisions:
     def image_of_trial(self) -> np.ndarray:
         """[N] number of each trial's image."""
         return np.arange(len(self.label)) if self.image is None else self.image
+
+    @property
+    def photograph_of_trial(self) -> np.ndarray:
+        """[N] number of the photograph that each trial's image is a view of, where a model saw it under conditions.
+
+        Of experiments that others recorded only what each image is called is known: an image is a photograph there.
+        """
+        if self.condition is None or self.label_map == "recorded":
+            return self.image_of_trial
+        return photographs(self.images, self.condition)
 
     @property
     def right(self) -> np.ndarray:

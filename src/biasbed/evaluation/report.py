@@ -54,11 +54,16 @@ def _over_observers(one: Decisions, hit: np.ndarray, counted: np.ndarray, rows: 
 
 
 def _accuracy_interval(one: Decisions, images: int) -> Interval:
-    """Over images: Wilson's where each is answered once, or where all answers are right, or none."""
+    """Over images: Wilson's where each is answered once, or where all answers are right, or none; else bootstrap.
+
+    The views of one photograph under several conditions are drawn together, as several answers to one image are.
+    """
     correct, trials = int(one.right.sum()), len(one.label)
+    cluster = one.photograph_of_trial
+    images = min(images, distinct(cluster))
     if trials == images or correct in (0, trials):
         return measures.wilson(correct * images // trials, images, LEVEL)
-    return ratio_interval(one.right, np.ones(trials, bool), one.image_of_trial)
+    return ratio_interval(one.right, np.ones(trials, bool), cluster)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

@@ -154,16 +154,22 @@ def experiment_created(tracking_uri: str, experiment_id: str) -> int | None:
     return writer(tracking_uri).get_experiment(experiment_id).creation_time
 
 
-def artifact_text(tracking_uri: str, run_id: str, path: str) -> str | None:
-    """A run's text artifact, None where it has none of this name. Failure where the server can't be used.
-
-    A byte that is no text becomes a mark that says so: what the text is good for is the reader's to say.
-    """
+def artifact_bytes(tracking_uri: str, run_id: str, path: str) -> bytes | None:
+    """A run's artifact, None where it has none of this name. Failure where the server can't be used."""
     with guarded(tracking_uri), tempfile.TemporaryDirectory() as folder:
         client = writer(tracking_uri)
         if path not in [entry.path for entry in client.list_artifacts(run_id, os.path.dirname(path) or None)]:
             return None
-        return Path(client.download_artifacts(run_id, path, folder)).read_text(encoding="utf-8", errors="replace")
+        return Path(client.download_artifacts(run_id, path, folder)).read_bytes()
+
+
+def artifact_text(tracking_uri: str, run_id: str, path: str) -> str | None:
+    """The same of a text.
+
+    A byte that is no text becomes a mark that says so: what the text is good for is the reader's to say.
+    """
+    content = artifact_bytes(tracking_uri, run_id, path)
+    return None if content is None else content.decode("utf-8", errors="replace")
 
 
 def mlflow_version(tracking_uri: str) -> str:

@@ -1,0 +1,98 @@
+"""Two models on the same images: do they differ by more than the choice of images explains?
+
+The weights are as they are, and what is drawn anew are images: nothing here says anything about other seeds.
+
+Sources: McNemar 1947, exact as a binomial test of the images on which one of the two is right (Dietterich 1998,
+section 3.1, recommends it where a method can be trained once); paired bootstrap over images (Efron 1979; Koehn 2004,
+section 5), over clusters where several images are views of one photograph (Field and Welsh 2007).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from biasbed.analysis.statistics import exact
+
+SEED = 0
+
+
+@dataclass(frozen=True, eq=False)
+class ImageAnswers:
+    """What one model decided on N images of a set, in the order of their names."""
+
+    images: str  # digest of names, labels and conditions: equal ones are the same images
+    right: np.ndarray  # [N] bool
+    photograph: np.ndarray | None = None  # [N] int of which each image is a view; None: each is one of its own
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """Two models on one set."""
+
+    images: int
+    photographs: int
+    both: int  # images on which both are right
+    only_a: int
+    only_b: int
+    neither: int
+    difference: float  # of accuracies, a - b, in points
+    low: float
+    high: float
+    p: float  # McNemar's; NaN where images are not independent
+
+
+def mcnemar(only_a: int, only_b: int) -> float:
+    """Exact two-sided p: of the images on which one alone is right, either is as likely to be the one."""
+    return exact.sign_test(only_a, only_b)
+
+
+def compare(a: ImageAnswers, b: ImageAnswers, alpha: float, number: int) -> PairedComparison:
+    """Both on the same images; ValueError for unlike ones. number: resamples."""
+    if a.images != b.images or len(a.right) != len(b.right):
+        raise ValueError("they were not tested on the same images")
+    both, only_a = int((a.right & b.right).sum()), int((a.right & ~b.right).sum())
+    only_b, total = int((~a.right & b.right).sum()), len(a.right)
+    apart = a.photograph is None
+    cluster = np.arange(total) if a.photograph is None else a.photograph
+    signs = a.right.astype(np.int64) - b.right
+    low, high = interval(signs, cluster, alpha, number)
+    return PairedComparison(
+        images=total,
+        photographs=len(np.unique(cluster)),
+        both=both,
+        only_a=only_a,
+        only_b=only_b,
+        neither=total - both - only_a - only_b,
+        difference=100 * (only_a - only_b) / total,
+        low=low,
+        high=high,
+        p=mcnemar(only_a, only_b) if apart else math.nan,
+    )
+
+
+def interval(signs: np.ndarray, cluster: np.ndarray, alpha: float, number: int) -> tuple[float, float]:
+    """Percentile interval, in points, of the mean of signs [N] in {-1, 0, 1}; those of one cluster [N] come together.
+
+    A cluster takes part with its sum and its size alone: to draw clusters anew is to draw how many have which.
+    """
+    code = np.unique(cluster, return_inverse=True)[1]
+    sums = np.zeros(int(code.max()) + 1, dtype=np.int64)
+    np.add.at(sums, code, signs)
+    kinds, counts = np.unique(np.stack([sums, np.bincount(code)], axis=1), axis=0, return_counts=True)
+    total = int(counts.sum())
+    drawn = np.random.default_rng(SEED).multinomial(total, counts / total, size=number) @ kinds
+    low, high = np.quantile(drawn[:, 0] / drawn[:, 1], [alpha / 2, 1 - alpha / 2]).tolist()
+    return 100 * low, 100 * high
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's correction over all tests that there are; NaN where there is none."""
+    raw = np.array(p, dtype=np.float64)
+    tested = ~np.isnan(raw)
+    found = np.full(len(raw), math.nan)
+    found[tested] = exact.holm(raw[tested])
+    return [float(value) for value in found]

@@ -1,0 +1,155 @@
+"""What `biasbed <command> --help` prints: what people change first, as the named suite and method would use it.
+
+`--help` has these settings, `--help all` every one, by group. Where a suite, a method or a preset is named, the values
+are those that such a training would have; finding them loads the two. Without, nothing heavy is loaded.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType
+
+from biasbed.errors import UsageError
+from biasbed.settings import Spec, flatten, specs, word
+
+WIDTH = 110
+COLUMN = 28  # where the help begins
+FIRST: Mapping[str, Sequence[str]] = {
+    "main": ("seeds", "output_dir", "workers", "retries", "launcher"),
+    "train": (
+        *("suite", "algorithm", "seed", "data_dir", "train", "epochs"),
+        *("batch_size", "backbone", "optim.lr", "preset"),
+    ),
+    "benchmark": (
+        *("table", "suite", "algorithms", "seeds", "study", "data_dir", "train", "test_domains"),
+        *("epochs", "workers", "dry_run"),
+    ),
+    "sweep": (
+        *("suite", "algorithms", "trials", "repeats", "search", "sampler", "space", "objective", "study"),
+        *("data_dir", "train", "workers", "dry_run"),
+    ),
+    "evaluate": (
+        *("model", "weights", "suite", "data_dir", "sets", "label_map", "row", "study", "compare", "nproc", "resume"),
+    ),
+    "analyze": (
+        *("suite", "study", "selection", "sets", "algorithms", "measure", "control", "with_published", "compare"),
+        *("report", "output_dir"),
+    ),
+}
+DECIDES = ("suite", "algorithm", "preset")  # named with `train --help`, they bring values of their own
+GENERAL = "general"
+GROUPS = {"optim": "optimizer", "augment": "augmentation", "preprocess": "preprocessing", "hparams": "the method's own"}
+
+
+def text(
+    command: str,
+    about: str,
+    known: Mapping[str, Spec],
+    flags: Mapping[str, str],
+    is_all: bool,
+    names: Mapping[str, Iterable[str]],
+    brought: Sequence[str] = (),
+) -> str:
+    """The help of a command. known: its settings; names: of a setting that names something, what there is.
+
+    brought: those of the settings that something named has brought with it, which are always shown.
+
+    UsageError where what is named does not fit.
+    """
+    known, values = dict(known), {name: spec.default for name, spec in known.items()}
+    own: dict[str, Spec] = {}
+    if command == "train" and set(DECIDES) & set(flags):
+        own, found = _resolved(flags)
+        known, values = {**known, **own}, {**values, **found}
+    first = [name for name in FIRST.get(command, ()) if name in known] or list(known)
+    shown = [*first, *brought, *own] if not is_all else [*first, *(name for name in known if name not in first)]
+    lines = [f"biasbed {command}: {about}", ""]
+    for title, members in _groups(shown, first, brought).items():
+        lines += [
+            f"{title}:",
+            *(line for name in members for line in _entry(name, known[name], values[name], names)),
+            "",
+        ]
+    left = len(known) - len(shown)
+    if left:
+        lines.append(f"{left} more settings: biasbed {command} --help all")
+    return "\n".join([*lines, *_notes(command, flags)])
+
+
+def _resolved(flags: Mapping[str, str]) -> tuple[dict[str, Spec], dict[str, object]]:
+    """(the method's own settings, values by name) of a training with these flags."""
+    from biasbed import algorithms
+    from biasbed.training.resolve import resolve
+
+    config = resolve(dict(flags))
+    own = specs(algorithms.load(config.algorithm).HParams)
+    return {f"hparams.{name}": spec for name, spec in own.items()}, flatten(config)
+
+
+def _groups(shown: Sequence[str], first: Sequence[str], brought: Sequence[str]) -> dict[str, list[str]]:
+    """Title -> settings."""
+    found: dict[str, list[str]] = {}
+    for name in shown:
+        prefix = name.partition(".")[0] if "." in name else GENERAL
+        title = "what is changed first" if name in first else GROUPS.get(prefix, prefix)
+        title = "of what is named" if name in brought else title
+        found.setdefault(title, []).append(name)
+    return found if len(found) > 1 else {"settings": list(shown)}
+
+
+def _entry(called: str, spec: Spec, value: object, names: Mapping[str, Iterable[str]]) -> list[str]:
+    choices = list(names.get(called, ()))
+    about = spec.help + (f": {', '.join(choices)}" if choices else "")
+    name = f"--{called} {kind(spec.type)}"
+    if len(name) > COLUMN - 4 and "|" in name:
+        about += f" ({kind(spec.type).replace('|', ', ')})"
+        name = f"--{called} NAME"
+    body = textwrap.wrap(f"{about} [{word(value)}]", WIDTH - COLUMN, break_long_words=False, break_on_hyphens=False)
+    if len(name) > COLUMN - 4:
+        return [f"  {name}", *(" " * COLUMN + line for line in body)]
+    return [f"  {name:{COLUMN - 2}}{body[0]}", *(" " * COLUMN + line for line in body[1:])]
+
+
+def kind(type_: object) -> str:
+    """What may stand for a value: `N`, `X`, `yes|no`, `a|b`, `A,B`."""
+    options = [type_] if typing.get_origin(type_) in (None, tuple, typing.Literal) else list(typing.get_args(type_))
+    return "|".join(dict.fromkeys(_kind(option) for option in options))
+
+
+def _kind(type_: object) -> str:
+    if typing.get_origin(type_) is typing.Literal:
+        return "|".join(map(word, typing.get_args(type_)))
+    if typing.get_origin(type_) is typing.Annotated:
+        return kind(typing.get_args(type_)[0])
+    if typing.get_origin(type_) is tuple:
+        return ",".join([_kind(typing.get_args(type_)[0])] * 2) + ",..."
+    return {int: "N", float: "X", bool: "yes|no", NoneType: "none"}.get(type_, "NAME")  # type: ignore[call-overload]
+
+
+def _notes(command: str, flags: Mapping[str, str]) -> list[str]:
+    if command == "train" and not set(DECIDES) & set(flags):
+        return [
+            "In brackets is what holds where neither suite nor method sets it. What these use, and the method's own",
+            "settings: biasbed train --suite demo --algorithm infodrop --help",
+        ]
+    if command in ("benchmark", "sweep"):
+        return [f"Settings of the trainings: biasbed {command} --help all, and docs/methods.md for methods' own."]
+    return []
+
+
+def asked(words: Sequence[str]) -> tuple[list[str], bool, bool]:
+    """(the other words, whether help is asked for, whether for all settings). UsageError for another word behind it."""
+    rest, is_asked, is_all = [], False, False
+    for place, one in enumerate(words):
+        before = words[place - 1] if place else ""
+        if one in ("-h", "--help"):
+            is_asked = True
+        elif one == "all" and before in ("-h", "--help"):
+            is_all = True
+        else:
+            rest.append(one)
+    if is_asked and rest and not rest[0].startswith("--"):
+        raise UsageError(f"unexpected word '{rest[0]}': --help, or --help all for every setting")
+    return rest, is_asked, is_all

@@ -1,0 +1,86 @@
+"""What --help prints: short, grouped, with choices, and with the values that the named suite and method would use."""
+
+from __future__ import annotations
+
+import pytest
+
+from biasbed import algorithms, cli, suites, usage
+from biasbed.config import Config
+from biasbed.settings import specs
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as end:
+        cli.main([*words])
+    assert end.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_a_training_s_help_is_short_and_begins_with_what_is_changed_first(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "train", "--help")
+    names = [line.split()[0][2:] for line in text.splitlines() if line.startswith("  --")]
+    assert tuple(names) == usage.FIRST["train"]
+    for name in (*algorithms.names(), *suites.REGISTRY):
+        assert f" {name}" in text
+    assert f"{len(specs(Config)) - len(names)} more settings: biasbed train --help all" in text
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_all_settings_are_there_when_all_are_asked_for(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, command, "--help", "all")
+    for name, spec in cli.COMMANDS[command].settings().items():
+        assert f"\n  --{name} " in text, name
+        assert spec.help.split()[0] in text
+    assert "more settings" not in text
+    assert max(map(len, text.splitlines())) <= usage.WIDTH
+
+
+def test_values_are_those_that_suite_and_method_would_use(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(shown(capsys, "train", "--suite", "demo", "--algorithm", "infodrop", "--help").split())
+    assert "passes over the training data [10]" in text
+    assert "or a small one: resnet18, timm:..., mlp [resnet10]" in text
+    assert "--hparams.drop_rate X" in text
+    assert "the method's own:" in text
+    own = shown(capsys, "train", "--algorithm", "infodrop", "--epochs=3", "--hparams.drop_rate", "1.25", "--help")
+    assert "passes over the training data [3]" in " ".join(own.split())
+    assert "[1.25]" in own
+
+
+def test_what_is_named_shows_its_own_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "train", "--suite", "biasbed", "--help")
+    assert "of what is named:" in text
+    assert all(f"--{name} " in text for name in suites.REGISTRY.own_settings("biasbed"))
+    assert "--alpha" in shown(capsys, "prepare", "--what", "stylized", "--help")
+    assert "--slurm." in shown(capsys, "benchmark", "--launcher", "slurm", "--help")
+
+
+def test_choices_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "train", "--help", "all")
+    assert "optimizer (sgd, adam, adamw) [sgd]" in text
+    assert "--device auto|cpu|cuda" in text
+    assert "--augment.flip yes|no" in text
+    assert "optimizer:" in text
+    assert "--seeds" in shown(capsys, "main", "--help").splitlines()[3]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "--algorithm", "infodrob", "--help"], "did you mean 'infodrop'?"),
+        (["train", "--suite", "demo", "--epochs", "x", "--help"], "epochs=x"),
+        (["train", "all", "--help"], "unexpected word 'all'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_help_too(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_kinds_of_values() -> None:
+    kinds = {name: usage.kind(spec.type) for name, spec in specs(Config).items()}
+    assert (kinds["seed"], kinds["optim.lr"], kinds["epochs"]) == ("N", "X", "N|none")
+    assert (kinds["optim.milestones"], kinds["workers"]) == ("X,X,...", "N|auto")
