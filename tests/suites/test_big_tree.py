@@ -86,7 +86,7 @@ def test_a_test_of_75_000_folders_is_killed_and_finished_by_the_same_command(tmp
     """Each condition is decided on once, and all numbers are those of a test that was not cut off."""
     make_tree(tmp_path)
     words = {"model": make_model(tmp_path / "net.ckpt"), "suite": "robustness", "sets": "imagenet_c", "workers": 0}
-    words |= {"data_dir": tmp_path, "device": "cpu", "tracking": "offline", "nproc": 2}
+    words |= {"data_dir": tmp_path, "device": "cpu", "tracking": "offline", "nproc": 2, "eval_batch_size": 50}
     command = ["evaluate", *(f"--{name}={value}" for name, value in words.items())]
     moment = int(np.random.default_rng(20261123).integers(5, 70))
     print(f"killed at condition {moment}: {CONDITIONS[moment]}")
