@@ -182,7 +182,8 @@ def test_decisions_on_the_same_images_give_a_narrower_interval() -> None:
     assert found.is_sure
     assert layouts.gain(frame, "a", "b", 0.05, pd.DataFrame([line])) == layouts.Gain(-2.0, -3.0, -1.0, layouts.PAIRED)
     several = layouts.gain(frame, "b", "a", 0.05, pd.DataFrame([line | {"num_runs_a": 2}]))
-    assert several and several.of == layouts.IMAGES
+    assert several
+    assert several.of == layouts.IMAGES
 
 
 def test_what_has_no_interval_says_so() -> None:
