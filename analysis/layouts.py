@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # value: as the table shows it, so an error where that is wanted.
 COLUMNS = ("layout", "row", "column", "run_id", "measure", "value", "higher_is_better", "images")
-RUNS, IMAGES = "runs", "images"  # what an interval is of
+RUNS, PAIRED, IMAGES = "runs", "paired images", "images"  # what an interval is of
 
 
 @dataclass(frozen=True)
@@ -109,11 +109,12 @@ def _values(
 # --- gains ------------------------------------------------------------------------------------------------------------
 
 
-def gain(frame: pd.DataFrame, row: str, over: str, alpha: float) -> Gain | None:
+def gain(frame: pd.DataFrame, row: str, over: str, alpha: float, paired: pd.DataFrame | None = None) -> Gain | None:
     """What `row` gains over `over`, from the values of one column; None where one of the two has none.
 
-    With two runs of each the interval is Welch's, over runs. With fewer only accuracies have one, over images, as if
-    the two had been tested on different ones: see `independent`.
+    With two runs of each the interval is Welch's, over runs. With fewer only accuracies have one, over images: from the
+    decisions on each (paired: `single_runs.COLUMNS`, of this column), else as if the two had been tested on different
+    images (`independent`).
     """
     sides = [frame.loc[frame["row"] == name, "value"].astype(float).to_numpy() for name in (row, over)]
     if not all(map(len, sides)):
@@ -133,9 +134,22 @@ def gain(frame: pd.DataFrame, row: str, over: str, alpha: float) -> Gain | None:
         return Gain(difference, low, high, RUNS)
     if first["measure"] != "accuracy" or first["images"] < 1:
         return Gain(difference)
+    if (known := _paired(paired, row, over)) is not None:
+        return Gain(difference, *known, PAIRED)  # of accuracies, of which more is better
     low, high = independent(float(sides[0].mean()), float(sides[1].mean()), int(first["images"]), alpha)
     low, high = sorted((sign * low, sign * high))
     return Gain(difference, low, high, IMAGES)
+
+
+def _paired(paired: pd.DataFrame | None, row: str, over: str) -> tuple[float, float] | None:
+    """The interval of the difference of two rows with one run, over the images that both have decided on."""
+    for one in () if paired is None else paired.to_dict("records"):
+        if (one["num_runs_a"], one["num_runs_b"]) == (1, 1):
+            if (one["a"], one["b"]) == (row, over):
+                return one["low"], one["high"]
+            if (one["b"], one["a"]) == (row, over):
+                return -one["high"], -one["low"]
+    return None
 
 
 def printed_gain(one: TableLayout, head: str, row: str, over: str, alpha: float) -> Gain | None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 
 from biasbed.analysis import layouts, scores
-from biasbed.analysis.layout_file import PrintedNumber, TableLayout
-from biasbed.analysis.layouts import IMAGES, RUNS, Gain
+from biasbed.analysis.layout_file import Hypothesis, PrintedNumber, TableLayout
+from biasbed.analysis.layouts import IMAGES, PAIRED, RUNS, Gain
 from biasbed.analysis.report import latex, words
 from biasbed.analysis.report.cells import Links, ReportTable, TableCell
 from biasbed.analysis.report.cells import text as words_of
@@ -21,6 +21,7 @@ CSV = "layouts.csv"
 NOTHING = "-"
 OF = {
     RUNS: "over runs (Welch's t)",
+    PAIRED: "of one run each, over the images that both decided on (bootstrap), which tells nothing of other seeds",
     IMAGES: "over images, taken as if each row were tested on others (Newcombe 1998, method 10), which is too wide",
 }
 
@@ -99,12 +100,19 @@ def _column(
 
 def _gain(analysis: Analysis, one: TableLayout, frame: pd.DataFrame, name: str, head: str) -> LaidCell:
     pair = one.hypotheses[name]
-    ours = layouts.gain(frame[frame["column"] == head], pair.row, pair.over, analysis.alpha)
+    ours = _ours(analysis, one, frame, pair, head)
     theirs = layouts.printed_gain(one, head, pair.row, pair.over, analysis.alpha)
     printed = " ".join(filter(None, _gain_text(theirs))) if theirs else ""
     if ours is None:
         return LaidCell(printed=printed, value=theirs.value if theirs else math.nan)
     return LaidCell(*_gain_text(ours), printed, ours.is_sure, pair.row, ours.value)
+
+
+def _ours(analysis: Analysis, one: TableLayout, frame: pd.DataFrame, pair: Hypothesis, head: str) -> Gain | None:
+    """What one's own runs have gained on a column."""
+    paired = analysis.over_images.table
+    of_set = paired[paired["dataset"] == one.columns[head].set]
+    return layouts.gain(frame[frame["column"] == head], pair.row, pair.over, analysis.alpha, of_set)
 
 
 def _gain_text(found: Gain) -> tuple[str, str]:
@@ -124,9 +132,9 @@ def _caption(analysis: Analysis, one: TableLayout, frame: pd.DataFrame) -> str:
 def _caption_of_gains(analysis: Analysis, one: TableLayout, frame: pd.DataFrame) -> str:
     level = f"{100 * (1 - analysis.alpha):g} %"
     said = [f"What a row gains over another, in points; above 0 is better, also where errors are shown. {level}:"]
-    pairs = [(pair.row, pair.over, head) for pair in one.hypotheses.values() for head in one.columns]
-    ours = [layouts.gain(frame[frame["column"] == head], row, over, analysis.alpha) for row, over, head in pairs]
-    theirs = [layouts.printed_gain(one, head, row, over, analysis.alpha) for row, over, head in pairs]
+    places = [(pair, head) for pair in one.hypotheses.values() for head in one.columns]
+    ours = [_ours(analysis, one, frame, pair, head) for pair, head in places]
+    theirs = [layouts.printed_gain(one, head, pair.row, pair.over, analysis.alpha) for pair, head in places]
     kinds = dict.fromkeys(found.of for found in (*ours, *theirs) if found and found.of)
     said.append("; ".join(OF[kind] for kind in kinds) + "." if kinds else "no interval is known.")
     if any(found and not found.of for found in (*ours, *theirs)):

@@ -174,6 +174,18 @@ def test_gains_of_what_is_better_lower_turn_round() -> None:
         assert higher.low < higher.value < higher.high
 
 
+def test_decisions_on_the_same_images_give_a_narrower_interval() -> None:
+    frame = values(a=[60.0], b=[62.0])
+    line = {"a": "a", "b": "b", "num_runs_a": 1, "num_runs_b": 1, "difference": -2.0, "low": -3.0, "high": -1.0}
+    found = layouts.gain(frame, "b", "a", 0.05, pd.DataFrame([line]))
+    assert found == layouts.Gain(2.0, 1.0, 3.0, layouts.PAIRED)
+    assert found.is_sure
+    assert layouts.gain(frame, "a", "b", 0.05, pd.DataFrame([line])) == layouts.Gain(-2.0, -3.0, -1.0, layouts.PAIRED)
+    several = layouts.gain(frame, "b", "a", 0.05, pd.DataFrame([line | {"num_runs_a": 2}]))
+    assert several
+    assert several.of == layouts.IMAGES
+
+
 def test_what_has_no_interval_says_so() -> None:
     for frame in (values("mce", False, a=[70.0], b=[60.0]), values(a=[60.0, 60.0], b=[70.0, 70.0])):
         found = layouts.gain(frame, "b", "a", 0.05)

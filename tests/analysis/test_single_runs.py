@@ -141,6 +141,14 @@ def test_views_are_known_by_their_names_below_the_folders_of_conditions() -> Non
     names = ["noise/fog/1/n01/a.png", "noise/fog/1/n02/a.png", "blur/glass/1/n01/a.png", "blur/glass/1/n02/a.png"]
     assert photographs(names, ["fog-1", "fog-1", "glass-1", "glass-1"]).tolist() == [0, 1, 0, 1]
     assert photographs(["0", "1", "0"], ["x", "x", "y"]).tolist() == [0, 1, 0]
+    # As ImageNet-C is released: the severity is a folder of its own, and there may be one image under each.
+    places = [f"noise/{kind}/{severity}" for kind in ("shot", "snow") for severity in (1, 2)]
+    images = [f"{place}/{name}" for place in places for name in ("n01/a.JPEG", "n02/b.JPEG")]
+    assert photographs(images, [place for place in places for _ in range(2)]).tolist() == [0, 1] * 4
+    assert photographs(images[::2], places).tolist() == [0] * 4
+    assert (
+        photographs([f"shared/{name}" for name in images], [p for p in places for _ in (0, 1)]).tolist() == [0, 1] * 4
+    )
     assert photographs([], []).tolist() == []
 
 

@@ -153,7 +153,12 @@ def photographs(images: Iterable[str], conditions: Iterable[str]) -> np.ndarray:
         low, high = ends.get(condition, (image, image))
         ends[condition] = min(low, image), max(high, image)
     # What the first and the last of sorted names begin with, all between them do.
-    depth = min((commonpath(pair).count("/") for pair in ends.values()), default=0)
+    depth = min((_folders(*pair) for pair in ends.values()), default=0)
     numbers: dict[str, int] = {}
     rests = (image.split("/", depth)[-1] for image in images)
     return np.array([numbers.setdefault(rest, len(numbers)) for rest in rests], dtype=np.int32)
+
+
+def _folders(first: str, last: str) -> int:
+    """How many folders two names have in common."""
+    return first.count("/") if first == last else len([part for part in commonpath((first, last)).split("/") if part])
