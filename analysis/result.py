@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from biasbed import measures
-from biasbed.analysis import criteria, effective, grain, layouts, regret, scores, single_runs, spread, strict
+from biasbed.analysis import criteria, effective, grain, layouts, regret, scores, single_runs, spread, strict, texture
 from biasbed.analysis.columns import Column, blocks, layout
 from biasbed.analysis.inputs import AnalysisInputs, gather
 from biasbed.analysis.runs.run import Collection, Run
@@ -153,6 +153,11 @@ class Analysis:
     def regret(self) -> pd.DataFrame:
         """What each selection rule costs, as `regret.regret` has it."""
         return regret.regret(self.selection, self.sets)
+
+    @cached_property
+    def texture(self) -> pd.DataFrame:
+        """Shape bias beside the reference's, as `texture.table` has it."""
+        return texture.table(self.runs, self.algorithms, self.options)
 
     @property
     def shown_runs(self) -> tuple[Run, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from biasbed.analysis import texture
 from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import (
     cells,
@@ -52,6 +53,7 @@ def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
         "script": _part("report.js"),
         "policy": _policy(),
         "verdict": findings.verdict(analysis),
+        "texture": texture.sentences(analysis.texture),
         "caveats": findings.caveats(analysis),
         "compared": compared.sentences(analysis),
         "title": _title(analysis),

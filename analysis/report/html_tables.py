@@ -36,6 +36,7 @@ def whole(analysis: Analysis, links: Links) -> Mapping[str, Any]:
         "rows": described.rows(analysis, links),
         "cells": described.cells(analysis),
         "scores": scores(analysis, links),
+        "texture": shape_bias(analysis, links),
         "averages": averages(analysis, links),
         "deviations": deviations(analysis, links),
         "sets": per_set(analysis),
@@ -122,6 +123,32 @@ def _deviation(row: Mapping[Any, Any] | None, digits: int) -> TableCell:
         return decimal(math.nan)
     pooled, between = number(row["std_pooled"], digits), number(row["std_between_runs"], digits)
     return decimal(row["mean"], digits, small=f"±{pooled}", below=f"runs ±{between}")
+
+
+def shape_bias(analysis: Analysis, links: Links) -> ReportTable | None:
+    """Shape bias beside the reference's; None where no run has one."""
+    frame = analysis.texture
+    if frame.empty:
+        return None
+    rows = []
+    for row in frame.to_dict("records"):
+        mean = decimal(row["mean"], small=_spread(row["std"]))
+        difference = interval(row["difference"], row["low"], row["high"])
+        p = p_entry(row["p_holm"], analysis.alpha, bool(row["significant"]))
+        cells = (mean, decimal(row["coverage"]), difference, p, decimal(row["num_runs"], 0))
+        rows.append((links.algorithm(row["algorithm"]), text(row["dataset"]), *cells))
+    reference = next(filter(None, frame["reference"]), "")
+    caption = (
+        "Shape bias: of the decisions for either cue, the percentage for the shape (0: all for the texture); coverage: "
+        "that of all decisions which is for either cue. Mean ± standard deviation over runs (n - 1). "
+    )
+    caption += (
+        f"Against {reference}: the difference with its 95 % interval (Welch's t over runs), p with Holm's correction."
+        if reference
+        else "There is no reference to compare with: control=<algorithm> names one."
+    )
+    head = ("algorithm", "set", "shape bias", "coverage", f"against {reference or '-'}", "p (Holm)", "runs")
+    return ReportTable(caption, head, tuple(rows), analysis.rule.oracle, "shape_bias.csv")
 
 
 def per_set(analysis: Analysis) -> ReportTable | None:

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from biasbed.analysis import texture
 from biasbed.analysis.columns import layout
 from biasbed.analysis.report import doubts, effective, findings, groups, layouts, paper_tables, single_runs, words
 from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
@@ -34,7 +35,10 @@ def render(analysis: Analysis) -> str:
         parts.append("Notes\n" + _wrapped(analysis.notes, bullet="! "))
     if len(analysis.duplicates):
         parts.append("Finished runs that do not count\n" + _duplicates(analysis))
-    parts += [_scores(analysis), *_averages(analysis), *_laid_out(analysis)]
+    parts += [_scores(analysis)]
+    relies = texture.sentences(analysis.texture)
+    parts += ["Texture or shape\n" + _wrapped(relies)] if relies else []
+    parts += [*_averages(analysis), *_laid_out(analysis)]
     above = effective.sentences(analysis)
     parts += ["Effective robustness\n" + _wrapped(above)] if above else []
     over_images = single_runs.sentences(analysis)

@@ -79,6 +79,9 @@ def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
     if len(analysis.over_images.table):
         about = "rows with one run: McNemar's exact test and paired bootstrap over images, from stored decisions"
         tables[single_runs.CSV] = (analysis.over_images.table, about)
+    if len(analysis.texture):
+        about = "shape bias of every algorithm, beside that of the reference"
+        tables["shape_bias.csv"] = (analysis.texture.round(SCORE_DIGITS), about)
     laid_out = layouts.frame(analysis)
     if len(laid_out):
         tables[layouts.CSV] = (laid_out, "tables laid out as a paper's: ours beside the printed numbers")

@@ -40,7 +40,7 @@ def test_all_files_are_written_listed_and_logged(full: tuple[Outcome, Recorder],
     expected |= {"wilcoxon_holm.csv", "effects.csv", "bayesian.csv", "intervals.csv", "selection.csv", "pool.csv"}
     expected |= {"sensitivity.csv", "sensitivity_checks.csv", "per_set.csv", "power.json"}
     expected |= {f"figures/{name}.{kind}" for name in figures for kind in ("png", "pdf")}
-    expected |= {"selection_gap.csv", "regret.csv", "rows.csv", "choices.csv"}
+    expected |= {"selection_gap.csv", "regret.csv", "rows.csv", "choices.csv", "shape_bias.csv"}
     latex = ("scores", "ranks", "runs", "nemenyi", "nemenyi_strict", "pairs", "pairs_strict", "selection_gap")
     expected |= {f"tables/{name}.tex" for name in latex}
     assert written == expected | {"manifest.json"}

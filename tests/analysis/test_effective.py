@@ -112,6 +112,7 @@ def test_what_can_not_be_asked_for(plain: tuple[str, ...], pair: str, message: s
         effective.table(means, SETS, options(plain, pair))
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_the_command_writes_table_and_figure(tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import_runs("robustness")
     words = ["analyze", "--study", "published_robustness", "--sets", "imagenet_200,imagenet_r", "--effective", PAIR]

@@ -18,6 +18,8 @@ from biasbed.errors import UsageError
 from biasbed.published import import_runs
 from helpers.toy_runs import Recorder
 
+pytestmark = pytest.mark.usefixtures("without_evidence")
+
 SETS = tuple(
     record.SetRecord(name, "accuracy", images, 200, 0.005, ("accuracy",))
     for name, images in (("imagenet_200", 10_000), ("imagenet_r", 30_000))

@@ -110,6 +110,7 @@ def test_columns_are_of_the_other_conditions_in_the_strict_setting(recorder: Rec
     assert "Without the conditions that some algorithm was trained on the like of (5 sets)" in caveats
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_values_are_those_of_the_formula_on_what_is_left(recorder: Recorder) -> None:
     """Relative mCE is not a plain mean: the clean error stays in it, and the mean is over twelve corruptions."""
     from biasbed.analysis import strict
@@ -130,6 +131,7 @@ def test_values_are_those_of_the_formula_on_what_is_left(recorder: Recorder) -> 
     assert found == pytest.approx(np.mean(each))
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_nothing_is_left_out_where_nothing_is_alike(recorder: Recorder) -> None:
     studied(recorder, {"speckle": ("speckle_noise",)})  # of which the sets have none
     analysis = analysed(recorder)
@@ -137,6 +139,7 @@ def test_nothing_is_left_out_where_nothing_is_alike(recorder: Recorder) -> None:
     assert analysis.overlaps == {}
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_a_set_of_which_nothing_is_left_is_left_out(recorder: Recorder) -> None:
     studied(recorder, {"speckle": BENCHMARK})
     analysis = analysed(recorder)
@@ -147,6 +150,7 @@ def test_a_set_of_which_nothing_is_left_is_left_out(recorder: Recorder) -> None:
     )
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_a_row_without_numbers_by_condition_takes_the_column_out(recorder: Recorder) -> None:
     """As runs of others may: they have the headline alone."""
     own = studied(recorder, {"speckle": NOISES})
@@ -157,6 +161,7 @@ def test_a_row_without_numbers_by_condition_takes_the_column_out(recorder: Recor
     assert strict.left_out == CORRUPTED
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_accuracy_is_of_the_other_conditions_too(recorder: Recorder) -> None:
     own = studied(recorder, {"speckle": NOISES})
     for row, seed in own:

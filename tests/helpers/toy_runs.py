@@ -101,7 +101,7 @@ class Recorder:
         judged = [entry.name for entry in protocol.judged(test_domains) if entry in protocol.sets]
         values = {"val/accuracy/val": monitor, **(metrics or {}), **_curves(scores, judged, len(monitor))}
         if any(entry.name == "cue_conflict" for entry in protocol.sets):
-            values["test/shape_bias/cue_conflict"] = [0.2 + 0.1 * seed] * len(monitor)
+            values.setdefault("test/shape_bias/cue_conflict", [0.2 + 0.1 * seed] * len(monitor))
         file = None if protocol_file is None else protocol_file or protocol.to_json()
         self._log(run.info.run_id, values, settings, file, status)
         return str(run.info.run_id)

@@ -72,6 +72,7 @@ FLOORS = (
         "effective",
         "single_runs",
         "layout_file",
+        "texture",
         "versions",
     ),
     ("selection",),

@@ -1,0 +1,85 @@
+"""Does a row rely less on texture than the reference? The answer in a sentence, with an interval over runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import pytest
+from scipy import stats
+
+from biasbed.analysis import texture
+from biasbed.analysis.options import AnalyzeOptions
+from helpers.toy_runs import SETS, Recorder
+
+FRAME = {
+    "erm": [20.0, 22.0, 21.0],
+    "infodrop": [40.0, 43.0, 42.0],
+    "padain": [21.0, 24.0, 19.0],
+    "sin": [10.0, 11.0, 9.5],
+}
+
+
+def table(values: Mapping[str, Sequence[float]], control: str = "none") -> pd.DataFrame:
+    lines = [("cue_conflict", name, value, 60.0) for name, own in values.items() for value in own]
+    runs = pd.DataFrame(lines, columns=["dataset", "algorithm", "shape_bias", "cue_coverage"])
+    elsewhere = pd.DataFrame([("sketch", name, None, None) for name in values], columns=runs.columns)
+    return texture.table(pd.concat([runs, elsewhere]), list(values), AnalyzeOptions(control=control))
+
+
+def test_differences_are_welch_s_with_holm_s_correction() -> None:
+    found = table(FRAME).set_index("algorithm")
+    for name in ("infodrop", "padain", "sin"):
+        test = stats.ttest_ind(FRAME[name], FRAME["erm"], equal_var=False)
+        between = test.confidence_interval(0.95)
+        row = found.loc[name]
+        assert (row["low"], row["high"], row["p"]) == pytest.approx((between.low, between.high, test.pvalue))
+    ordered = found["p"].dropna().sort_values()
+    assert found.loc[ordered.index[0], "p_holm"] == pytest.approx(3 * ordered.iloc[0])
+    assert found["significant"].to_dict() == {"erm": False, "infodrop": True, "padain": False, "sin": True}
+    assert set(found["dataset"]) == {"cue_conflict"}
+
+
+def test_the_answer_is_a_sentence() -> None:
+    (said,) = texture.sentences(table(FRAME))
+    assert said.startswith("Relies less on texture than erm: infodrop +20.7 [+")
+    assert "; Relies more on texture than erm: sin -10.8 [-" in said.replace("; relies", "; Relies")
+    assert "not shown for padain +0.3 [-" in said
+    assert said.endswith("(shape bias on cue_conflict in points, over runs, 95 %).")
+
+
+def test_nothing_is_claimed_of_one_run() -> None:
+    (said,) = texture.sentences(table({"erm": [20.0], "infodrop": [90.0]}))
+    assert said.startswith("That any relies less on texture than erm is not shown for infodrop +70.0 [one run]")
+    alike = table({"erm": [20.0, 20.0], "infodrop": [90.0, 90.0]})
+    assert not alike["significant"].any()
+
+
+def test_without_a_reference_values_stand_alone() -> None:
+    (said,) = texture.sentences(table({"a": [20.0, 21.0], "b": [30.0, 31.0]}))
+    assert said == (
+        "Shape bias on cue_conflict, percent: a 20.5, b 30.5; there is no reference to compare it with: control=<row> "
+        "names one."
+    )
+    (said,) = texture.sentences(table({"a": [20.0, 21.0], "b": [40.0, 41.0]}, control="a"))
+    assert said.startswith("Relies less on texture than a: b +20.0")
+
+
+def test_runs_without_cue_conflicts_have_no_answer() -> None:
+    frame = pd.DataFrame([("sketch", "erm", 70.0)], columns=["dataset", "algorithm", "score"])
+    assert texture.table(frame, ["erm"], AnalyzeOptions()).empty
+    assert texture.sentences(texture.table(frame, ["erm"], AnalyzeOptions())) == []
+
+
+@pytest.mark.usefixtures("without_evidence")
+def test_the_answer_stands_in_summary_and_report(recorder: Recorder) -> None:
+    for name, base in (("erm", 0.2), ("infodrop", 0.6)):
+        for seed in range(3):
+            biased = {"test/shape_bias/cue_conflict": [base + 0.01 * seed] * 4}
+            recorder.train(name, seed, (0.5 + 0.01 * seed,) * len(SETS), metrics=biased)
+    folder = recorder.analyze(bootstrap="200").output_dir
+    said = "Relies less on texture than erm: infodrop +40.0"
+    assert said in " ".join((folder / "summary.txt").read_text().split())
+    page = (folder / "report.html").read_text()
+    assert page.index(said) < page.index("What was compared</h2>")
+    assert pd.read_csv(folder / "shape_bias.csv")["mean"].tolist() == pytest.approx([21.0, 61.0])
