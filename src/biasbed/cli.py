@@ -156,6 +156,10 @@ COMMANDS: Mapping[str, EntryPoint] = {
         "train or test a tracked run once more and compare",
         *("biasbed.reproduce.run:reproduce", "biasbed.options:ReproduceOptions"),
     ),
+    "list": EntryPoint(
+        "methods, suites, sets, presets, rules or tables, a line for each",
+        *("biasbed.catalogue:show", "biasbed.options:ListOptions"),
+    ),
     "sync": EntryPoint(
         "send journals that never reached the server", *("biasbed.studies.sync:sync", "biasbed.options:SyncOptions")
     ),

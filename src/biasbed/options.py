@@ -73,6 +73,16 @@ class EvaluateOptions:
 
 
 @dataclass(frozen=True)
+class ListOptions:
+    """What is listed."""
+
+    what: Literal["methods", "suites", "sets", "presets", "rules", "tables"] = setting(
+        "methods", "kind of thing: tables are those of studies, and layouts of published ones"
+    )
+    words: Literal["none"] | tuple[str, ...] = setting("none", "only lines with all of these words, by commas")
+
+
+@dataclass(frozen=True)
 class PrepareOptions:
     """What to prepare; each maker has settings of its own, and other flags are those of `train`."""
 

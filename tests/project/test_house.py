@@ -21,6 +21,7 @@ LOOSE = {
     "__main__",
     "cli",
     "usage",
+    "catalogue",
     "options",
     "config",
     "registry",
@@ -37,7 +38,7 @@ LOOSE = {
 ROWS = (
     ("__main__",),
     ("cli",),
-    ("usage",),
+    ("usage", "catalogue"),
     ("reproduce", "studies.search"),
     ("studies",),
     ("analysis", "training"),

@@ -28,6 +28,7 @@ PROJECT, CONTAINER = ROOT / "MLproject", ROOT / "docker" / "MLproject"
 PROGRAM = "PYTHONPATH=src python -m biasbed "
 ENTRIES = {
     *("main", "train", "benchmark", "sweep", "evaluate", "reproduce", "prepare", "analyze", "import", "export", "sync"),
+    "list",
     "test",
 }
 TYPES = {"string": str, "int": int, "float": float}

@@ -1,0 +1,109 @@
+"""What there is, a line for each: `biasbed list what=methods words=frequency`."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+
+from biasbed.errors import UsageError
+from biasbed.options import ListOptions
+from biasbed.registry import Registry
+
+Lines = Iterator[tuple[str, str]]  # name, what it is
+
+
+def show(options: ListOptions) -> None:
+    """Print the lines that have all of the words. UsageError where none has."""
+    found = list(KINDS[options.what]())
+    words = () if options.words == "none" else tuple(word.lower() for word in options.words)
+    chosen = [(name, about) for name, about in found if all(word in f"{name} {about}".lower() for word in words)]
+    if not chosen:
+        raise UsageError(f"words={','.join(words)}: none of the {len(found)} {options.what} has them in its line")
+    width = max(len(name) for name, _ in chosen)
+    print("\n".join(f"{name:{width}}  {about}" for name, about in chosen))
+
+
+def first_sentence(documented: object) -> str:
+    """Of a docstring, in one line."""
+    return sentence(" ".join((inspect.getdoc(documented) or "").split("\n\n")[0].split()))
+
+
+def sentence(text: str) -> str:
+    """The first one; an abbreviation's point ends none."""
+    return re.split(r"(?<!al)\. (?=[A-Z])", text)[0].removesuffix(".")
+
+
+def _methods() -> Lines:
+    from biasbed import algorithms
+
+    for name in algorithms.names():
+        yield name, first_sentence(algorithms.load(name))
+
+
+def _suites() -> Lines:
+    from biasbed.suites import REGISTRY
+
+    for name in REGISTRY:
+        yield name, first_sentence(inspect.getmodule(REGISTRY.load(name)))
+
+
+def _sets() -> Lines:
+    """The data sets of suites that look for published ones."""
+    from biasbed import suites
+    from biasbed.training.resolve import resolve
+
+    with tempfile.TemporaryDirectory() as nothing:
+        for suite in suites.REGISTRY:
+            with contextlib.suppress(UsageError):  # of one's own folders, which are not named here
+                for data in suites.of(resolve({"suite": suite, "data_dir": nothing})).data_sets():
+                    number = f"{data.images:,} images of " if data.images else ""
+                    yield data.name, f"{suite}: {number}{data.num_classes} classes"
+
+
+def _presets() -> Lines:
+    from biasbed import algorithms
+    from biasbed.suites import REGISTRY
+
+    owners: dict[str, list[str]] = {}
+    for registry, load in ((algorithms.REGISTRY, algorithms.load), (REGISTRY, REGISTRY.load)):
+        for name in registry:
+            for preset in getattr(load(name), "presets", {}):
+                owners.setdefault(preset, []).append(name)
+    for preset, names in sorted(owners.items()):
+        yield preset, f"of {', '.join(names)}"
+
+
+def _rules() -> Lines:
+    from biasbed.analysis.selection.rules import RULES
+
+    yield from _registered(RULES)
+
+
+def _tables() -> Lines:
+    """Of studies, and layouts of published ones."""
+    from biasbed.analysis import layout_file
+    from biasbed.studies.table import TABLES
+
+    for path in sorted(TABLES.glob("*.yaml")):
+        comment = " ".join(line[1:].strip() for line in path.read_text().splitlines() if line.startswith("#"))
+        yield path.stem, f"benchmark table=: {sentence(comment)}"
+    for name in layout_file.names():
+        yield name, f"analyze report=: {layout_file.read(name).words.title}"
+
+
+def _registered(registry: Registry) -> Lines:
+    for name in registry:
+        yield name, first_sentence(registry.load(name))
+
+
+KINDS: Mapping[str, Callable[[], Lines]] = {
+    "methods": _methods,
+    "suites": _suites,
+    "sets": _sets,
+    "presets": _presets,
+    "rules": _rules,
+    "tables": _tables,
+}

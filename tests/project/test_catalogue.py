@@ -1,0 +1,57 @@
+"""`list`: every method, suite, set, preset, rule and table has one line that says what it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from biasbed import algorithms, catalogue, cli, suites
+from biasbed.analysis import layout_file
+from biasbed.analysis.selection.rules import RULES
+from biasbed.studies.table import TABLES
+
+
+def listed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
+    """Name -> what it is."""
+    assert cli.main(["list", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    return {name: about for name, _, about in (line.partition(" ") for line in lines)}
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [
+        ("methods", algorithms.names()),
+        ("suites", list(suites.REGISTRY)),
+        ("rules", list(RULES)),
+        ("tables", [*sorted(path.stem for path in TABLES.glob("*.yaml")), *layout_file.names()]),
+    ],
+)
+def test_everything_is_there_with_a_line_of_its_own(
+    what: str, names: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = listed(capsys, "--what", what)
+    assert list(found) == names
+    assert all(len(about.strip()) > 10 for about in found.values())
+    assert len(set(found.values())) == len(found)
+
+
+def test_sets_and_presets(capsys: pytest.CaptureFixture[str]) -> None:
+    sets = listed(capsys, "--what=sets")
+    assert {"pacs", "imagenet_c", "waterbirds", "cue_conflict", "deepfashion_remixed"} <= set(sets)
+    assert "3,750,000 images of 1000 classes" in sets["imagenet_c"]
+    presets = listed(capsys, "--what=presets")
+    assert "infodrop" in presets["authors"]
+    assert "biasbed" in presets["biasbed_code"]
+
+
+def test_words_choose(capsys: pytest.CaptureFixture[str]) -> None:
+    found = listed(capsys, "--what", "methods", "--words", "Distorted,half")
+    assert {"deepaug_cae", "deepaug_edsr"} <= set(found) < set(algorithms.names())
+    assert cli.main(["list", "--words", "quantum"]) == 2
+    assert f"none of the {len(algorithms.names())} methods" in capsys.readouterr().err
+
+
+def test_abbreviations_end_no_sentence() -> None:
+    assert catalogue.sentence("As Kalischek et al. 2023. And more.") == "As Kalischek et al. 2023"
+    assert catalogue.sentence("By Yang et al. Not more.") == "By Yang et al. Not more"
+    assert catalogue.sentence("Is it so? Yes.") == "Is it so? Yes"
