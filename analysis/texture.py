@@ -98,8 +98,10 @@ def _sentence(own: pd.DataFrame) -> str:
             parts.append(f"{verb} {word} on texture than {reference}: {', '.join(map(_difference, of_sign))}")
     left = [row for row in others if not row["significant"]]
     if left:
-        what = f"not shown for {', '.join(map(_difference, left))}"
-        parts.append(what if parts else f"That any relies less on texture than {reference} is {what}")
+        each = ", ".join(map(_difference, left))
+        parts.append(
+            f"not shown for {each}" if parts else f"No row is shown to rely less on texture than {reference}: {each}"
+        )
     return f"{'; '.join(parts)} (shape bias{where} in points, over runs, 95 %)."
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +32,7 @@ from biasbed.analysis.statistics.friedman import RankTests
 
 TEMPLATES = Path(__file__).parent / "templates"
 REPORT = "report.html"
+NEGATIVE = re.compile(r"-\d[\d.]*(?:e-?\d+)?|\d[\d.]*e-\d+")
 CSS_DPI = 110  # pixels of the page for an inch of a figure: 9 points become about the page's 14 pixels
 
 
@@ -38,7 +40,7 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Writes the report; expects the figures in `folder/figures`."""
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
-    environment.filters["breakable"] = _breakable
+    environment.filters |= {"breakable": _breakable, "unbroken": _unbroken}
     text = environment.get_template(REPORT).render(content(analysis, folder))
     (folder / REPORT).write_text(text, encoding="utf-8")
     return {REPORT: "everything on one page"}
@@ -114,6 +116,11 @@ def _breakable(name: str) -> Markup:
     if len(name) <= 10:
         return escape(name)
     return Markup("_<wbr>").join(escape(part) for part in name.split("_"))
+
+
+def _unbroken(text: str) -> Markup:
+    """The text with numbers that don't break at a minus; what is copied stays a number."""
+    return Markup(NEGATIVE.sub(r'<span class="number">\g<0></span>', str(escape(text))))
 
 
 class _Pictures:

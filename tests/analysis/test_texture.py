@@ -50,7 +50,7 @@ def test_the_answer_is_a_sentence() -> None:
 
 def test_nothing_is_claimed_of_one_run() -> None:
     (said,) = texture.sentences(table({"erm": [20.0], "infodrop": [90.0]}))
-    assert said.startswith("That any relies less on texture than erm is not shown for infodrop +70.0 [one run]")
+    assert said.startswith("No row is shown to rely less on texture than erm: infodrop +70.0 [one run]")
     alike = table({"erm": [20.0, 20.0], "infodrop": [90.0, 90.0]})
     assert not alike["significant"].any()
 

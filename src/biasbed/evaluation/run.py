@@ -92,8 +92,6 @@ class EvaluationRun:
             **({record.OVERLAPS: ",".join(sorted(self.overlaps))} if self.overlaps else {}),
             **({record.CELL: self.cell} if self.cell else {}),
             **({record.TEST_DOMAINS: ",".join(self.test_domains)} if self.test_domains else {}),
-            record.NEEDS: "",
-            record.PROVIDES: "",
             **parameters,
         }
 

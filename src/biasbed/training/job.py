@@ -96,8 +96,8 @@ class Job:
             **({record.OVERLAPS: ",".join(self.overlaps)} if self.overlaps else {}),
             **({record.CELL: self.cell} if self.cell else {}),
             **({record.TEST_DOMAINS: ",".join(suite.test_domains)} if suite.test_domains else {}),
-            record.NEEDS: ",".join(sorted(self.needs)),
-            record.PROVIDES: ",".join(sorted(self.provides)),
+            **({record.NEEDS: ",".join(sorted(self.needs))} if self.needs else {}),
+            **({record.PROVIDES: ",".join(sorted(self.provides))} if self.provides else {}),
             record.INIT: record.canonical_json(networks.origin(config.backbone, config.init)),
             **given_tags(),
         }
