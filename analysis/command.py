@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,13 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from biasbed import record
+from biasbed.analysis import texture
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report import paper_tables, summary
+from biasbed.analysis.report import findings, looks, paper_tables, summary
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import UsageError
 from biasbed.settings import flatten, word
+from biasbed.tracking import notes, study_row
 from biasbed.tracking.comparison import ALIKE, STUDY, Comparison, offer
+from biasbed.tracking.pages import address
 from biasbed.tracking.server import experiment_id, guarded, resolve_uri
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 SUMMARY = "summary.txt"
 MANIFEST = "manifest.json"  # what a folder holds that an analysis has written
 ATTACHED = "MLFLOW_RUN_ID"  # set by `mlflow run`, which has opened a run for this command
-NOTE = "mlflow.note.content"  # the run's description in MLflow's pages
 
 
 def analyze(options: AnalyzeOptions) -> Outcome:
@@ -37,20 +38,19 @@ def analyze(options: AnalyzeOptions) -> Outcome:
     store = RunStore(resolve_uri(options.tracking_uri))
     if options.output_dir != "auto":
         _check_writable(Path(options.output_dir).expanduser().absolute())
-    try:
-        analysis = compute(store, options)
-        paper_tables.check(analysis)
-        text = summary.render(analysis)
-        print(text, end="\n\n", flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            write(analysis, text, Path(folder))
-            output_dir = publish(Path(folder), output_folder(store, options, analysis))
-            print(f"Tables, figures and report: {output_dir}", flush=True)
-            run_id = log(store, options, analysis, text, Path(folder))
-    except Failure as failure:
-        note_failure(store, failure)
-        raise
-    print(f"MLflow run of this analysis: {run_id}", flush=True)
+    analysis = compute(store, options)
+    paper_tables.check(analysis)
+    text = summary.render(analysis)
+    print(text, end="\n\n", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        looks.fetch(store, [run.id for run in analysis.collection.own], analysis.set_names, Path(folder))
+        write(analysis, text, Path(folder))
+        output_dir = publish(Path(folder), output_folder(store, options, analysis))
+        print(f"Tables, figures and report: {output_dir}", flush=True)
+        run_id = log(store, options, analysis, text, Path(folder))
+        pictures = Path(folder) / "figures"
+        study_row.refresh(store.uri, analysis.collection.scope.study, headline(analysis), pictures)
+    print(f"This analysis: {address(store.uri, run_id)}", flush=True)
     offer(store.uri, compared(analysis))
     return Outcome(analysis, output_dir, run_id)
 
@@ -67,6 +67,7 @@ def write(analysis: Analysis, text: str, folder: Path) -> dict[str, str]:
     files |= paper_latex.write(analysis, folder)
     files |= layouts.write(analysis, folder)
     files |= figures.write(analysis, folder)
+    files |= looks.files(folder)
     files |= html.write(analysis, folder)
     (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
     files |= {SUMMARY: "what was printed"}
@@ -117,22 +118,23 @@ def _manifest(folder: Path) -> Mapping[str, str]:
 
 
 def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, text: str, folder: Path) -> str:
-    """Logs options, tests and all files; returns the run's id.
+    """Logs options and all files; returns the run's id.
 
-    Under `mlflow run` that is the run which it opened, and it ends that run itself; else a new run.
+    No metrics: pages would draw bars of them beside those of trainings, and the tests are in files. Under `mlflow run`
+    that is the run which it opened, and it ends that run itself; else a new run.
     """
-    from mlflow.entities import Metric, Param, RunTag
+    from mlflow.entities import Param, RunTag
 
     attached = os.environ.get(ATTACHED)
     with guarded(store.uri):
         run_id = attached or _new_run(store, options, analysis)
         try:
-            tags = [RunTag(name, value) for name, value in _tags(analysis, text).items()]
+            pictures = notes.pictures(run_id, [f"figures/{name}" for name in study_row.SHOWN], folder)
+            note = notes.joined(f"**{headline(analysis)}**", pictures, f"```\n{text[:6000]}\n```")
+            tags = [RunTag(name, value) for name, value in {**_tags(analysis), notes.NOTE: note}.items()]
             prefix = record.CONFIG_PARAMETER
             parameters = [Param(prefix + name, word(value)) for name, value in flatten(options).items()]
-            now = int(time.time() * 1000)
-            metrics = [Metric(name, value, now, 0) for name, value in _metrics(analysis).items()]
-            store.client.log_batch(run_id, metrics=metrics, params=parameters, tags=tags)
+            store.client.log_batch(run_id, params=parameters, tags=tags)
             store.client.log_artifacts(run_id, str(folder))
         except BaseException:
             if not attached:
@@ -171,7 +173,12 @@ def _new_run(store: RunStore, options: AnalyzeOptions, analysis: Analysis) -> st
     return str(store.client.create_run(identifier, run_name=f"analysis-{scope.suite}-{scope.study}").info.run_id)
 
 
-def _tags(analysis: Analysis, text: str) -> dict[str, str]:
+def headline(analysis: Analysis) -> str:
+    """The answer in one or two sentences: who is better, and who relies less on texture."""
+    return " ".join([findings.verdict(analysis), *texture.sentences(analysis.texture)[:1]])
+
+
+def _tags(analysis: Analysis) -> dict[str, str]:
     scope = analysis.collection.scope
     return {
         record.KIND: "analysis",
@@ -180,38 +187,8 @@ def _tags(analysis: Analysis, text: str) -> dict[str, str]:
         record.PROTOCOL_HASH: scope.protocol,
         record.SELECTION: analysis.rule.name,
         record.SCHEMA_TAG: record.SCHEMA,
-        NOTE: f"```\n{text[:7000]}\n```",
+        "mlflow.runName": f"analysis-{scope.suite}-{scope.study}",
     }
-
-
-def _metrics(analysis: Analysis) -> dict[str, float]:
-    """The tests as metrics. Their phase is none of `record.PHASES`, so no analysis takes them for scores."""
-    values: dict[str, float] = {}
-    for comparison in analysis.comparisons:
-        prefix = f"analysis/{comparison.setting}"
-        values[f"{prefix}/num_sets"] = len(comparison.sets)
-        values[f"{prefix}/num_algorithms"] = len(comparison.algorithms)
-        if comparison.friedman:
-            values[f"{prefix}/friedman_chi2"] = comparison.friedman.chi2
-            values[f"{prefix}/iman_davenport_p"] = comparison.friedman.f_p
-            values[f"{prefix}/omnibus_p"] = comparison.friedman.p
-        if comparison.pair:
-            values[f"{prefix}/wilcoxon_p"] = comparison.pair.wilcoxon_p
-        for name, value in comparison.mean_ranks.items() if not comparison.skipped else ():
-            values[f"{prefix}/average_rank/{record.slug(name)}"] = value
-    return values
-
-
-def note_failure(store: RunStore, failure: Failure) -> None:
-    """Leaves the reason on the run that `mlflow run` opened, if there is one and the server still answers."""
-    attached = os.environ.get(ATTACHED)
-    if attached:
-        try:
-            with guarded(store.uri):
-                store.client.set_tag(attached, record.KIND, "analysis")
-                store.client.set_tag(attached, record.ERROR, str(failure)[:8000])
-        except Failure:
-            return
 
 
 @dataclass(frozen=True)

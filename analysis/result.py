@@ -39,7 +39,7 @@ class Cell:
     mean: float
     std: float  # or the standard error, as `scores.spread_of` has it; NaN where it is not known
     num_runs: int
-    best: bool  # no other mean of the set prints better
+    best: bool  # no other mean of the set prints better, and some print worse
     dagger: bool  # the algorithm trained on data of the set's maker
     interval: tuple[float, float] = (math.nan, math.nan)  # scores.binomial_interval
     digits: int = 1  # after the point
@@ -77,17 +77,23 @@ def _cells(
 
     columns: dataset -> how it is measured; absent: places whose runs are missing; error: what ± is.
     """
-    means = table.groupby("dataset")["mean"]
-    best = {str(name): float(m.max() if columns[str(name)].higher_is_better else m.min()) for name, m in means}
+    best = {str(name): _best(own, columns[str(name)]) for name, own in table.groupby("dataset")["mean"]}
     cells = {}
     for algorithm, dataset, mean, std, num_runs in table.itertuples(index=False, name=None):
         digits = columns[dataset].digits
-        is_best = not math.isnan(mean) and number(mean, digits) == number(best[dataset], digits)
+        is_best = not math.isnan(mean) and number(mean, digits) == best[dataset]
         place = algorithm, dataset
         spread = scores.spread_of(float(std), int(num_runs), error)
         cell = Cell(float(mean), spread, int(num_runs), is_best, place in daggers, digits=digits)
         cells[place] = replace(cell, absent=place in absent)
     return cells
+
+
+def _best(means: pd.Series[float], column: Column) -> str:
+    """The best mean of a set as it is printed; empty where all print alike, as none is better then."""
+    printed = {number(float(mean), column.digits) for mean in means.dropna()}
+    best = float(means.max() if column.higher_is_better else means.min())
+    return number(best, column.digits) if len(printed) > 1 else ""
 
 
 def scores_by_run(runs: pd.DataFrame) -> dict[tuple[str, str], float]:

@@ -16,6 +16,7 @@ from biasbed.analysis.runs.collect import PUBLISHED_MARK
 from biasbed.analysis.runs.run import Run, TrainedOn
 from biasbed.analysis.scores import published_means
 
+MOST_UNUSUAL = 3  # algorithms with another number of runs than most that are named
 TESTED = "evaluate"  # kind of the runs of a model that is only tested
 
 
@@ -25,7 +26,7 @@ def sentences(analysis: Analysis) -> list[str]:
     published = len(c.runs) - len(c.own)
     lines = [
         f"{count(len(analysis.algorithms), 'algorithm')} ({listing(analysis.algorithms)}) on {_sets(analysis)}, "
-        f"{_each(analysis)} of each, {_in_all(analysis)}.",
+        f"{of_each(analysis, analysis.algorithms)}, {_in_all(analysis)}.",
         *_replicates(analysis),
         _training_data(analysis),
         *_start(analysis),
@@ -69,10 +70,15 @@ def replicates(analysis: Analysis) -> dict[str, int]:
     return {str(name): int(told.get(name, number)) for name, number in found.items()}
 
 
-def _each(analysis: Analysis) -> str:
-    numbers = replicates(analysis).values()
-    low, high = min(numbers), max(numbers)
-    return count(low, repeated(analysis)) if low == high else f"{low} to {high} {repeated(analysis)}s"
+def of_each(analysis: Analysis, algorithms: Iterable[str]) -> str:
+    """How often each was trained: `10 runs of each algorithm`, `10 runs of each algorithm but 9 of sagnet`."""
+    numbers = {name: number for name, number in replicates(analysis).items() if name in set(algorithms)}
+    usual = statistics.mode(numbers.values())
+    unusual = [f"{number} of {name}" for name, number in numbers.items() if number != usual]
+    if len(unusual) > MOST_UNUSUAL:
+        return f"{min(numbers.values())} to {max(numbers.values())} {repeated(analysis)}s of each algorithm"
+    but = f" but {listing(unusual)}" if unusual else ""
+    return f"{count(usual, repeated(analysis))} of each algorithm{but}"
 
 
 def _replicates(analysis: Analysis) -> list[str]:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from biasbed.analysis import scores
 from biasbed.analysis.report import words
+from biasbed.analysis.report.compared import of_each
 from biasbed.analysis.report.findings import MOST, TEST_NAMES, changes, procedure
 from biasbed.analysis.report.verdicts import Overturned, asked, claims, firm, overturned
 from biasbed.analysis.report.words import count, listing, points
@@ -190,8 +191,8 @@ def detectable(analysis: Analysis, limits: Limits) -> list[str]:
     seen = [entry for entry in limits.detectable if entry.possible]
     blind = [procedure(entry.procedure) for entry in limits.detectable if not entry.possible]
     target = f"{planner.TARGET:.0%}"
-    run, unit = words.repeated(analysis), words.unit(analysis)
-    runs = f"{limits.num_sets} {limits.nemenyi.noun}s and {limits.num_runs:.3g} {run}(s) of each algorithm"
+    unit = words.unit(analysis)
+    runs = f"{limits.num_sets} {limits.nemenyi.noun}s and {of_each(analysis, compared_in(analysis, limits.setting))}"
     if seen:
         needed = " or ".join(f"{entry.difference:.2g} {unit} ({procedure(entry.procedure)})" for entry in seen)
         others = "the other" if limits.num_algorithms == 2 else "all others"
@@ -210,6 +211,11 @@ def detectable(analysis: Analysis, limits: Limits) -> list[str]:
             f"their differences vary over the {limits.nemenyi.noun}s."
         )
     return lines
+
+
+def compared_in(analysis: Analysis, setting: str) -> tuple[str, ...]:
+    """The algorithms that a choice of sets compares."""
+    return next((tuple(one.algorithms) for one in analysis.comparisons if one.setting == setting), analysis.algorithms)
 
 
 def planned(analysis: Analysis) -> list[str]:

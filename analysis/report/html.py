@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from biasbed.analysis.report import (
     effective,
     findings,
     html_tables,
+    looks,
     provenance,
     single_runs,
     words,
@@ -32,6 +34,19 @@ from biasbed.analysis.statistics.friedman import RankTests
 
 TEMPLATES = Path(__file__).parent / "templates"
 REPORT = "report.html"
+FIRST_WORDS = 95  # before the first figure; what is left over stands below it
+# What is read before anything unfolds, 300 words in all: whole sentences of so many words in each section.
+WORDS = {"concluded": 120, "sure": 60, "flips": 60, "unseen": 60}
+CONTENTS = (
+    ("scores", "Scores"),
+    ("concluded", "What can be concluded"),
+    ("sure", "How sure"),
+    ("flip", "What could flip it"),
+    ("unseen", "What could not have been seen"),
+    ("details", "Details"),
+    ("provenance", "Provenance"),
+    ("terms", "Terms"),
+)
 NEGATIVE = re.compile(r"-\d[\d.]*(?:e-?\d+)?|\d[\d.]*e-\d+")
 CSS_DPI = 110  # pixels of the page for an inch of a figure: 9 points become about the page's 14 pixels
 
@@ -49,28 +64,43 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
 def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
     """What the template prints: sentences, tables of text, figures as data URIs."""
     links = cells.Links(analysis)
+    settings = [_setting(analysis, comparison, links, folder) for comparison in analysis.comparisons]
+    tables = html_tables.whole(analysis, links)
+    verdict, relies = findings.verdict(analysis), texture.sentences(analysis.texture)
+    begun = sum(len(sentence.split()) for sentence in (verdict, *relies))
     return {
         "analysis": analysis,
         "style": _part("report.css"),
         "script": _part("report.js"),
         "policy": _policy(),
-        "verdict": findings.verdict(analysis),
-        "texture": texture.sentences(analysis.texture),
-        "caveats": findings.caveats(analysis),
+        "verdict": verdict,
+        "texture": relies,
+        "caveats": told(findings.caveats(analysis), FIRST_WORDS - begun),
+        "notes": analysis.notes,
         "compared": compared.sentences(analysis),
         "title": _title(analysis),
-        "settings": [_setting(analysis, comparison, links, folder) for comparison in analysis.comparisons],
+        "settings": settings,
+        "contents": CONTENTS,
         "effective": effective.sentences(analysis),
         "over_images": single_runs.sentences(analysis),
         "on_single_sets": findings.on_single_sets(analysis),
         "weaknesses": doubts.weaknesses(analysis),
-        "unseen": [*doubts.unseen(analysis), *doubts.planned(analysis)],
+        "unseen": told([*doubts.unseen(analysis), *doubts.planned(analysis)], WORDS["unseen"]),
         "figures": _Pictures(folder),
-        "tables": html_tables.whole(analysis, links),
+        "files": _Files(folder),
+        "looks": looks.shown(folder),
+        "tables": tables,
         "runs": provenance.run_tables(analysis, links),
         "facts": provenance.facts(analysis),
         "terms": words.terms(analysis),
     }
+
+
+def told(sentences: Sequence[str], most: int) -> Mapping[str, list[str]]:
+    """Sentences by whether they stand at once (`lead`) or unfold (`rest`): whole ones, of so many words at most."""
+    words_so_far = list(itertools.accumulate(len(sentence.split()) for sentence in sentences))
+    number = sum(count <= most for count in words_so_far)
+    return {"lead": list(sentences[:number]), "rest": list(sentences[number:])}
 
 
 def _title(analysis: Analysis) -> str:
@@ -88,9 +118,9 @@ def _setting(analysis: Analysis, comparison: RankTests, links: cells.Links, fold
         "title": words.setting_title(comparison),
         "about": words.setting_sentence(analysis, comparison),
         "significant": comparison.significant,
-        "concluded": findings.concluded(analysis, comparison),
-        "sure": findings.sure(analysis, comparison),
-        "flips": [*doubts.flippable(analysis, comparison), *doubts.pool(analysis, comparison)],
+        "concluded": told(findings.concluded(analysis, comparison), WORDS["concluded"]),
+        "sure": told(findings.sure(analysis, comparison), WORDS["sure"]),
+        "flips": told([*doubts.flippable(analysis, comparison), *doubts.pool(analysis, comparison)], WORDS["flips"]),
         "tables": html_tables.of_setting(analysis, comparison, links),
         "figures": {
             name: pictures[f"{name}{comparison.suffix}"]
@@ -138,4 +168,18 @@ class _Pictures:
         width, height = struct.unpack(">II", data[16:24])  # the format's header
         scale = CSS_DPI / STYLE["savefig.dpi"]
         source = "data:image/png;base64," + base64.b64encode(data).decode()
-        return {"source": source, "width": round(width * scale), "height": round(height * scale)}
+        files = [f"figures/{name}.{kind}" for kind in ("pdf", "png") if (self.folder / f"{name}.{kind}").exists()]
+        return {"source": source, "width": round(width * scale), "height": round(height * scale), "files": files}
+
+
+class _Files:
+    """The files beside the page that have what a table has."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def of_table(self, names: str) -> list[str]:
+        """names: as tables have them, by commas. As CSV, and where there is one for a paper as LaTeX."""
+        found = [name.strip() for name in names.split(",") if name.strip()]
+        papers = [f"tables/{Path(name).stem}.tex" for name in found]
+        return [*found, *(name for name in papers if (self.folder / name).exists())]

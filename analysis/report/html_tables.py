@@ -59,12 +59,13 @@ def whole(analysis: Analysis, links: Links) -> Mapping[str, Any]:
 
 def scores(analysis: Analysis, links: Links) -> ReportTable:
     """The score table; every cell leads to the algorithm's runs."""
-    found = groups.groups(analysis)
+    found, relies = groups.groups(analysis), _shape_biases(analysis)
     rows = []
     for algorithm in analysis.algorithms:
         cells = [cell for group in found for cell in group.cells(analysis, algorithm)]
         link = f"#{links.algorithms[algorithm]}"
-        rows.append((links.algorithm(algorithm), *(score(cell, href=link) for cell in cells)))
+        entries = [*_relies(relies, algorithm), *(score(cell, href=link) for cell in cells)]
+        rows.append((links.algorithm(algorithm), *entries))
     run = words.repeated(analysis)
     error = f"{words.error(analysis)} between {run}s ({words.error_by(analysis)})"
     caption = f"Mean ± {error}, in {analysis.units}. Bold: best of the column."
@@ -78,11 +79,28 @@ def scores(analysis: Analysis, links: Links) -> ReportTable:
             caption += " The views of one photograph under several conditions count as one image there."
     if analysis.daggers:
         caption += " Underlined†: the algorithm trained on data of the maker of this set."
+    if relies:
+        caption += " Shape bias: of the decisions for either cue, the percentage for the shape; ± between runs."
     caption += words.not_applicable(analysis)
-    head = ("algorithm", *(name for group in found for name in group.heads))
-    above = (("", 1), *groups.above(found)) if groups.above(found) else ()
+    head = ("algorithm", *relies, *(name for group in found for name in group.heads))
+    above = (("", 1 + len(relies)), *groups.above(found)) if groups.above(found) else ()
     file = "scores.csv, blocks.csv" if above else "scores.csv"
     return ReportTable(caption, head, tuple(rows), analysis.rule.oracle, file, above=above)
+
+
+def _shape_biases(analysis: Analysis) -> dict[str, dict[str, TableCell]]:
+    """Head of a column -> algorithm -> its shape bias, for each set of cue conflicts."""
+    found: dict[str, dict[str, TableCell]] = {}
+    own = analysis.texture.groupby("dataset", sort=False)
+    for dataset, frame in own:
+        head = "shape bias" if own.ngroups == 1 else f"shape bias, {dataset}"
+        cells = {row["algorithm"]: decimal(row["mean"], small=_spread(row["std"])) for row in frame.to_dict("records")}
+        found[head] = {str(name): cell for name, cell in cells.items()}
+    return found
+
+
+def _relies(relies: Mapping[str, Mapping[str, TableCell]], algorithm: str) -> list[TableCell]:
+    return [column.get(algorithm, decimal(math.nan)) for column in relies.values()]
 
 
 def averages(analysis: Analysis, links: Links) -> ReportTable | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import errno
 import os
 import sys
 import traceback
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
@@ -267,18 +268,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _show(*words)
         if words[0] not in COMMANDS:
             raise UsageError(f"unknown command '{words[0]}'{nearest(words[0], COMMANDS)}")
-        flags = parse(words[0], words[1:])
-        end_with_parent()
-        end_with_input()
-        if "MLFLOW_RUN_ID" in os.environ:
-            follow_launcher()
-        code = COMMANDS[words[0]](flags)
+        with _launched(words[0]) as name:
+            flags = parse(words[0], words[1:])
+            end_with_parent()
+            end_with_input()
+            if "MLFLOW_RUN_ID" in os.environ:
+                follow_launcher()
+            name(flags)
+            code = COMMANDS[words[0]](flags)
         if arguments is None and not code:
             ignore_signals()  # all is done: what ends this process now has not ended its work
         return code
     except (UsageError, Failure) as error:
         print(f"biasbed: {error}", file=sys.stderr)
-        _report(error)
         return error.exit_code
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -311,8 +313,13 @@ def _show(flag: str, *more: str) -> int:
     return 0
 
 
-def _report(error: Exception) -> None:
-    if isinstance(error, UsageError) and "MLFLOW_RUN_ID" in os.environ:
-        from biasbed.tracking.tracker import report_usage_error
+@contextlib.contextmanager
+def _launched(command: str) -> Iterator[Callable[[Flags], None]]:
+    """Under `mlflow run`, which has opened a run for this command: what names it; and have it say what goes wrong."""
+    if "MLFLOW_RUN_ID" not in os.environ:
+        yield lambda flags: None
+        return
+    from biasbed.tracking.launched import launched
 
-        report_usage_error(str(error))
+    with launched(command) as name:
+        yield name

@@ -261,6 +261,7 @@ class Config:
     )
     log_every: int = setting(50, "steps between checks of the loss and progress lines", ge=1, identity=False)
     log_model: bool = setting(True, "log the best weights as an MLflow model at the end", identity=False)
+    register: str = setting("none", "register that model in MLflow under this name (none: don't)", identity=False)
     keep: Literal["all", "best_last", "best", "none"] = setting(
         "all",
         "checkpoints of a training that has ended: all, as they are; best_last, best: those weights, without what "
@@ -279,6 +280,9 @@ class Config:
         for name in ("row", "cell"):
             if getattr(self, name) != record.slug(getattr(self, name)):
                 raise ValueError(f"{name}={getattr(self, name)}: should be of a-z, 0-9, _ and -")
+        if self.register != "none" and (not self.log_model or set(self.register) & set("/:")):
+            what = "log_model=false leaves no model to register" if not self.log_model else "no name has / or :"
+            raise ValueError(f"register={self.register}: {what}")
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("give a duration in exactly one unit: epochs or steps")
         parts = self.accumulate * (1 if self.nproc == "auto" else int(self.nproc))

@@ -81,7 +81,6 @@ DATA_FOLDER = "data"  # which images were drawn for what
 COUNTS_FILE = f"{DATA_FOLDER}/counts.json"  # JSON object: metric-like name -> how many images there are of its kind
 CHECKPOINT_FOLDER = "checkpoints"
 BEST_CHECKPOINT = "best.ckpt"
-MODEL_NAME = "model"
 PREDICTION_EPOCHS = ("best", "last")
 NOT_APPLICABLE_FILE = "not_applicable.json"  # of a study: row -> cell -> what the row's method needs and is not there
 

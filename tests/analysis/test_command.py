@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -18,6 +19,8 @@ from biasbed.analysis.result import Analysis
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places
 from biasbed.tracking.comparison import TAG, unpacked
+from biasbed.tracking.launched import launched
+from biasbed.tracking.notes import NOTE
 from helpers.toy_runs import SETS, THREE, Recorder, fill
 
 quick = pytest.mark.usefixtures("without_figures", "few_draws")
@@ -241,10 +244,12 @@ def test_the_analysis_is_a_run_beside_the_runs(full: tuple[Outcome, Recorder]) -
     assert run.data.tags[record.PROTOCOL_HASH] == outcome.analysis.collection.scope.protocol
     assert run.data.params["config/alpha"] == "0.05"
     assert run.data.params["config/sets"] == "all"
-    test = outcome.analysis.comparisons[0].friedman
-    assert test is not None
-    assert run.data.metrics["analysis/all/iman_davenport_p"] == test.p
-    assert all(record.parse_metric(name) is None for name in run.data.metrics)
+    assert not run.data.metrics  # pages would draw bars of its tests beside the curves of trainings
+    note = run.data.tags[NOTE]
+    assert note.startswith(f"**{command.headline(outcome.analysis)}**")
+    pictures = re.findall(r"get-artifact\?path=(\S+)&run_uuid=(\w+)", note)
+    assert {run_id for _, run_id in pictures} == {outcome.run_id}
+    assert {path for path, _ in pictures} == {"figures/scores.png", "figures/critical_difference.png"}
 
 
 @quick
@@ -290,9 +295,11 @@ def test_under_mlflow_run_its_run_is_taken_and_left_open(recorder: Recorder, mon
 def test_under_mlflow_run_a_failure_leaves_its_reason(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = recorder.client.create_run(recorder.experiment).info.run_id
     monkeypatch.setenv("MLFLOW_RUN_ID", opened)
-    with pytest.raises(Failure):
+    with pytest.raises(Failure), launched("analyze"):
         recorder.analyze()
-    assert "nothing to analyse" in recorder.client.get_run(opened).data.tags[record.ERROR]
+    tags = recorder.client.get_run(opened).data.tags
+    assert "nothing to analyse" in tags[record.ERROR]
+    assert (tags["mlflow.runName"], tags[NOTE]) == ("failed: analyze", tags[record.ERROR])
 
 
 @quick

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -81,5 +82,8 @@ def test_the_answer_stands_in_summary_and_report(recorder: Recorder) -> None:
     said = "Relies less on texture than erm: infodrop +40.0"
     assert said in " ".join((folder / "summary.txt").read_text().split())
     page = (folder / "report.html").read_text()
-    assert page.index(said) < page.index("What was compared</h2>")
+    assert page.index(said) < page.index("<figure")
+    head, *rows = re.findall(r"<tr>(.*?)</tr>", page[page.index('id="scores"') :], flags=re.S)[:3]
+    assert re.sub("<[^>]+>", " ", head).split()[:3] == ["algorithm", "shape", "bias"]
+    assert [re.findall(r">([\d.]+)</span>", row)[0] for row in rows] == ["21.0", "61.0"]
     assert pd.read_csv(folder / "shape_bias.csv")["mean"].tolist() == pytest.approx([21.0, 61.0])

@@ -30,8 +30,8 @@ def history(folder: Path) -> dict[int, dict[str, float]]:
 
 
 def timeless(metrics: dict[str, float]) -> dict[str, float]:
-    clocked = ("_seconds", "_per_second", "_mb")
-    return {n: v for n, v in metrics.items() if not n.startswith(("time/", "memory/")) and not n.endswith(clocked)}
+    phases, clocked = ("time/", "memory/", "system/"), ("_seconds", "_per_second", "_mb")
+    return {n: v for n, v in metrics.items() if not n.startswith(phases) and not n.endswith(clocked)}
 
 
 def stored(uri: str, run_id: str) -> dict[int, dict[str, float]]:

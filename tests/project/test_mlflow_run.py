@@ -88,6 +88,7 @@ def test_a_refused_command_says_so_on_the_run_it_was_given(clone: Path, tracking
     assert run.info.status == "FAILED"
     assert "did you mean 'infodrop'" in run.data.tags["biasbed.usage_error"]
     assert "did you mean 'infodrop'" in run.data.tags["mlflow.note.content"]
+    assert run.data.tags["mlflow.runName"] == "refused: train demo infodrob"
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def test_a_model_that_is_owed_is_logged_alone_and_once(
 
     logged = []
 
-    def log(best: Path, run_id: str, uri: str, named: str = "auto") -> None:
+    def log(best: Path, run_id: str, uri: str, named: str = "auto", register: str = "none") -> None:
         if named == "auto":
             raise Failure("the method is not one of biasbed's")
         logged.append((run_id, named))

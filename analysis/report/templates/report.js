@@ -20,3 +20,50 @@ for (const table of document.querySelectorAll("table")) {
     head.addEventListener("keydown", (event) => event.key === "Enter" && sort());
   });
 }
+
+// A table is copied as a spreadsheet takes it: cells between tabs, a line for each row.
+const words = (cell) => cell.innerText.replace(/\s+/g, " ").trim();
+for (const box of document.querySelectorAll(".table")) {
+  const caption = box.querySelector(".caption");
+  const button = document.createElement("button");
+  button.className = "copy";
+  button.textContent = "copy";
+  button.addEventListener("click", async () => {
+    const rows = [...box.querySelectorAll("tr")].map((row) => [...row.cells].map(words).join("\t"));
+    await navigator.clipboard.writeText(rows.join("\n"));
+    button.textContent = "copied";
+    setTimeout(() => (button.textContent = "copy"), 1500);
+  });
+  if (navigator.clipboard) caption.append(button);
+}
+
+// What is wider than the page says so until it has been scrolled.
+for (const box of document.querySelectorAll(".scroll, .wide")) {
+  const hint = document.createElement("span");
+  hint.className = "hint";
+  hint.textContent = "more at the right \u2192";
+  const look = () => (hint.hidden = box.scrollLeft + box.clientWidth >= box.scrollWidth - 2);
+  const place = box.parentElement.querySelector(".caption, figcaption");
+  if (place) place.append(hint);
+  box.addEventListener("scroll", look);
+  new ResizeObserver(look).observe(box);
+}
+
+// A link into something that is folded unfolds it.
+const unfold = () => {
+  const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+  if (target) target.scrollIntoView();
+};
+window.addEventListener("hashchange", unfold);
+unfold();
+
+// On paper there is nothing to unfold: what one would look up stands open while it is printed.
+const PRINTED = ["compared", "weak", "texture", "ranks0", "single", "epochs", "gap", "power"];
+let opened = [];
+window.addEventListener("beforeprint", () => {
+  opened = PRINTED.map((name) => document.getElementById(name)).filter((fold) => fold && !fold.open);
+  opened = opened.concat([...document.querySelectorAll("details.more:not([open]), details.notes:not([open])")]);
+  for (const fold of opened) fold.open = true;
+});
+window.addEventListener("afterprint", () => opened.forEach((fold) => (fold.open = false)));

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -24,6 +24,7 @@ from biasbed.networks.lineage import content_hash
 from biasbed.networks.weights import is_run_id
 from biasbed.system import files
 from biasbed.tasks import Task
+from biasbed.tracking import notes
 
 # What an exported network needs. Said, since MLflow would find it out in a process of its own, for ten seconds.
 TO_SERVE = ("mlflow", "torch", "numpy", "pandas")
@@ -40,10 +41,10 @@ class Predict(nn.Module):
         return self.algorithm.predict(x)
 
 
-def log_model(best: Path, run_id: str, uri: str, named: str = "auto") -> None:
-    """Log a checkpoint's weights to its run as an MLflow model with signature and input example.
+def log_model(best: Path, run_id: str, uri: str, named: str = "auto", register: str = "none") -> None:
+    """Log a checkpoint's weights to its run as an MLflow model with signature, input example and card.
 
-    named: the method, where it is the user's own.
+    named: the method, where it is the user's own. register: a name for MLflow's registry.
 
     Exported by torch.export: no pickled code is needed to load it, and any batch size can be served.
     """
@@ -51,24 +52,46 @@ def log_model(best: Path, run_id: str, uri: str, named: str = "auto") -> None:
     from mlflow.models import ModelSignature
     from mlflow.types import Schema, TensorSpec
 
-    algorithm, config, *_ = from_checkpoint(best, named)
+    algorithm, config, classes, *_ = from_checkpoint(best, named)
     algorithm.to(memory_format=torch.contiguous_format)  # torch.export packs no other order without warning
-    classes, image = algorithm.setup.num_classes, (config.network.channels, config.image_size, config.image_size)
+    outputs, image = algorithm.setup.num_classes, (config.network.channels, config.image_size, config.image_size)
     example = np.random.default_rng(0).random((2, *image), dtype=np.float32)
     signature = ModelSignature(
         Schema([TensorSpec(np.dtype(np.float32), (-1, *image))]),
-        Schema([TensorSpec(np.dtype(np.float32), (-1, classes))]),
+        Schema([TensorSpec(np.dtype(np.float32), (-1, outputs))]),
     )
     mlflow.set_tracking_uri(uri)
     was_active = mlflow.active_run()
-    with mlflow.start_run(run_id=run_id, nested=was_active is not None):
-        mlflow.pytorch.log_model(
+    with mlflow.start_run(run_id=run_id, nested=was_active is not None) as run:
+        info = mlflow.pytorch.log_model(
             Predict(algorithm).eval(),
-            name=record.MODEL_NAME,
+            name=model_name(run.data.tags),
             signature=signature,
             input_example=example,
             pip_requirements=[f"{name}=={version(name).partition('+')[0]}" for name in TO_SERVE],
+            registered_model_name=None if register == "none" else register,
         )
+        note = run.data.tags.get(notes.NOTE, "")
+        mlflow.set_logged_model_tags(info.model_id, {notes.NOTE: card(info.model_uri, image, classes, outputs, note)})
+
+
+def model_name(tags: Mapping[str, str]) -> str:
+    """`<suite>-<algorithm>-s<seed>` of a training's run, with what it trains on where that is told apart."""
+    words = [tags.get(name, "") for name in (record.SUITE, record.ROW, record.CELL)]
+    return "-".join([*filter(None, words), f"s{tags.get(record.SEED, '')}"])
+
+
+def card(uri: str, image: Sequence[int], classes: Sequence[str] | None, outputs: int, note: str) -> str:
+    """What people must know to use a model, in Markdown. note: of the run that trained it."""
+    named = ", ".join(classes) if classes else f"{outputs} classes"
+    named = named if len(named) <= 1000 else f"{named[:1000]}, ..."
+    pixels = "RGB in [0, 1]" if image[0] == 3 else "in [0, 1]"
+    return notes.joined(
+        f"Takes images as float32 [N, {', '.join(map(str, image))}], {pixels} (it normalises them itself), and gives "
+        f"logits [N, {outputs}]: {named}.",
+        f'```python\nimport mlflow.pytorch\n\nmodel = mlflow.pytorch.load_model("{uri}")\n```',
+        note,
+    )
 
 
 @dataclass(frozen=True)

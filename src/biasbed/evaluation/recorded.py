@@ -328,6 +328,7 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
     for name, group in shown.items():
         print(f"{name}:")
         print(report.text(group, [pair for pair in pairs if pair.set == name], "observer"))
+    print(tracker.ending())
     return metrics
 
 

@@ -13,6 +13,7 @@ import yaml
 
 from biasbed import record
 from biasbed.system import code
+from biasbed.tracking import notes
 from biasbed.tracking.folder import RunFolder, folder_for
 from biasbed.tracking.tracker import Tracker
 
@@ -67,7 +68,23 @@ class EvaluationRun:
         (folder.path / record.CONFIG_FILE).write_text(yaml.safe_dump(settings))
         (folder.path / record.PROTOCOL_FILE).write_text(self.protocol.to_json())
         experiment = f"biasbed-{self.suite}" if self.experiment == "auto" else self.experiment
-        tracker.start(self.name, experiment, self.tags(), self.settings)
+        tracker.start(self.name, experiment, self.tags(), self.settings, about=self.about)
+
+    @property
+    def about(self) -> str:
+        """A paragraph and a list of commands, in Markdown."""
+        number = len(self.protocol.columns)
+        return notes.joined(
+            f"A test without training: **{self.row}** on {number} set{'s' if number != 1 else ''} of the suite "
+            f"**{self.suite}**.",
+            notes.commands(
+                {
+                    "goes on, if it was cut off": notes.own_command(),
+                    "tested once more, with a verdict": notes.command("reproduce", run=notes.RUN_ID),
+                    "beside others": notes.command("analyze", suite=self.suite, study=self.study),
+                }
+            ),
+        )
 
     def tags(self) -> dict[str, str]:
         commit, dirty = code.git_state()
@@ -115,5 +132,6 @@ def left_alone(folder: RunFolder, offline: bool, run_id: str | None) -> dict[str
         tracker = Tracker(folder, run_id)
         tracker.reopen()
         tracker.finish()
+        print(tracker.ending())
     found: dict[str, float] = dict(folder.read_journal()[-1]["metrics"])
     return found

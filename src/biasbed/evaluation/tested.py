@@ -88,6 +88,7 @@ def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[s
         print(line)
     if found.skipped:
         print(f"left out: {len(found.skipped)} images that can't be read, e.g. {min(found.skipped)}")
+    print(tracker.ending())
     return metrics
 
 

@@ -212,7 +212,7 @@ def _conclude(plan: Reproduction, folder: RunFolder, uri: str, given: str | None
     print(f"\n{report.table(report.METRIC_HEAD, report.metric_rows(rows))}")
     if agreements:
         print(f"\n{report.table(report.AGREEMENT_HEAD, report.agreement_rows(agreements))}")
-    print(f"\nrun {tracker.run_id} at {places.public_uri(uri)}; all metrics: {folder.path / record.REPRODUCTION_FILE}")
+    print(f"\n{tracker.ending()}\nall metrics: {folder.path / record.REPRODUCTION_FILE}")
     print(f"verdict: {report.conclusion(rows)}", flush=True)
     return 0 if verdict.overall(rows) in verdict.REPRODUCED else 1
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +19,8 @@ from biasbed.system.files import write_whole
 from biasbed.system.processes import Interrupted, ignore_signals, interruptible
 from biasbed.tracking.comparison import offer_study
 from biasbed.tracking.folder import make, mapping
-from biasbed.tracking.server import experiment_id, find_runs, guarded, resolve_uri, writer
+from biasbed.tracking.server import experiment_for, find_runs, guarded, resolve_uri, writer
+from biasbed.tracking.study_row import refresh
 from biasbed.tracking.tracker import PARENT, take_run_id
 
 # In a study's folder: how it stands; what it is, of which only one is there; what it cost; what a sweep has besides.
@@ -111,7 +111,7 @@ class StudyRun:
             for key, value in tags.items():
                 client.set_tag(own, key, value)
         if own is None and not self._candidates():
-            place = os.environ.get("MLFLOW_EXPERIMENT_ID") or experiment_id(client, self.uri, name)
+            place = experiment_for(client, self.uri, name)
             own = client.create_run(place, tags={**tags, "mlflow.runName": f"study-{self.study}"}).info.run_id
         oldest = self._candidates()[0]
         if own == oldest:
@@ -229,6 +229,7 @@ def carried_out(folder: Path, study: str, suite: str, config: Config, tags: Mapp
                 _keep_note(folder, {**note, "status": found.status, "sent": is_sent})
             if found.run is not None and is_sent:
                 offer_study(found.run.uri, study)
+                refresh(found.run.uri, study)
 
 
 def note_left_out(folder: Path, lacking: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
@@ -263,5 +264,6 @@ def send_studies(root: Path, uri: str) -> int:
         _keep_note(path.parent, {**note, "sent": True})
         print(f"study {note['study']} -> run {study_run.run_id}")
         offer_study(uri, note["study"])
+        refresh(uri, note["study"])
         sent += 1
     return sent

@@ -44,6 +44,8 @@ class RunState(TypedDict, total=False):
     tags: dict[str, str]
     params: dict[str, str]
     inputs: list[Annotated[list[str], Field(min_length=3, max_length=3)]]  # context, name, fingerprint
+    about: str  # what people read of it, whatever its outcome
+    noted: list[str]  # notes that it had before: any other one is somebody's own
     superseded: list[str]
     experiment: str
     opening: str

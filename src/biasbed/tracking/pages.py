@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
+from biasbed.errors import Failure
 from biasbed.system import places
-from biasbed.tracking.server import database, experiment_created, mlflow_version
+from biasbed.tracking.server import database, experiment_created, guarded, impatient, mlflow_version, writer
 
 PORTS = range(5000, 5020)  # where `mlflow ui` is looked for, and would be started: its usual port first
 PATIENCE = 2.0  # seconds that what is there has to answer
@@ -30,6 +31,10 @@ class Pages:
     def experiment(self, experiment_id: str, **query: str) -> str:
         """A link to the table of an experiment's runs."""
         return f"{self.base}/#/experiments/{quote(experiment_id)}/runs?{_query(query)}"
+
+    def run(self, experiment_id: str, run_id: str) -> str:
+        """A link to a run's own page."""
+        return f"{self.base}/#/experiments/{quote(experiment_id)}/runs/{quote(run_id)}?{_query({})}"
 
     def experiments(self, ids: Sequence[str], **query: str) -> str:
         """A link to the table of several experiments' runs."""
@@ -63,6 +68,17 @@ def pages(uri: str, experiment_id: str) -> Pages | None:
                 return Pages(base, _read(f"{base}/version"))
     command = ["mlflow", "ui", "--backend-store-uri", uri, "--port", str(port)]
     return Pages(f"http://127.0.0.1:{port}", mlflow_version(uri), shlex.join(command))
+
+
+def address(uri: str, run_id: str) -> str:
+    """`run <id>: <link>`, as every command ends that made one; the server's address where no page can be named."""
+    with contextlib.suppress(Failure), guarded(uri), impatient(PATIENCE):
+        experiment = writer(uri).get_run(run_id).info.experiment_id
+        found = pages(uri, experiment)
+        if found is not None:
+            start = f" (first start the pages: {found.start})" if found.start else ""
+            return f"run {run_id}: {found.run(experiment, run_id)}{start}"
+    return f"run {run_id} at {places.public_uri(uri)}"
 
 
 def _is_taken(port: int) -> bool:

@@ -14,7 +14,7 @@ from biasbed.tracking.archive import ArchivedRun, Input, MetricRow, new_archive
 from biasbed.tracking.server import active_run, find_runs, guarded, resolve_uri, writer
 from biasbed.tracking.tracker import PARENT
 
-HEAVY = (record.CHECKPOINT_FOLDER, record.MODEL_NAME)
+HEAVY = (record.CHECKPOINT_FOLDER,)
 ENDED = ("FINISHED", "FAILED", "KILLED")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import getpass
 import hashlib
 import logging
 import os
@@ -16,14 +17,13 @@ from typing import TYPE_CHECKING
 from biasbed import record
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.system import places
+from biasbed.tracking import notes
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow.entities import Experiment, Run
 
+KIND = "mlflow.experimentKind"
 MAX_RUNS = 50_000  # the most that MLflow returns at a time
 
 
@@ -126,6 +126,26 @@ def database(tracking_uri: str) -> Path | None:
     return Path(match["path"]) if match else None
 
 
+def user() -> str:
+    """Who runs this, as the machine knows them; empty where it does not, as in some containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+def experiment_for(client: MlflowClient, tracking_uri: str, name: str) -> str:
+    """Where a command's runs go: under `mlflow run` the experiment that it was told, which it can't be moved from.
+
+    Else the one of this name, made where there is none.
+    """
+    given = os.environ.get("MLFLOW_EXPERIMENT_ID")
+    if given is None:
+        return experiment_id(client, tracking_uri, name)
+    _describe(client, client.get_experiment(given))
+    return given
+
+
 def experiment_id(client: MlflowClient, tracking_uri: str, name: str) -> str:
     """The experiment of this name, made where there is none; two processes may ask at the same time.
 
@@ -139,14 +159,27 @@ def experiment_id(client: MlflowClient, tracking_uri: str, name: str) -> str:
         found = client.get_experiment_by_name(name)
         if found is None:
             try:
-                return str(client.create_experiment(name, artifact_location=folder))
+                return str(client.create_experiment(name, artifact_location=folder, tags=_about(name)))
             except MlflowException:
                 found = client.get_experiment_by_name(name)
                 if found is None:
                     raise
         if found.lifecycle_stage != "active":
             raise Failure(f"the experiment '{name}' is deleted: restore it or name another")
+        _describe(client, found)
         return str(found.experiment_id)
+
+
+def _describe(client: MlflowClient, experiment: Experiment) -> None:
+    """Say what an experiment is that we have not made, unless somebody has; `Default` is everybody's."""
+    lacking = {name: text for name, text in _about(experiment.name).items() if name not in experiment.tags}
+    for name, text in lacking.items() if experiment.name != "Default" else ():
+        client.set_experiment_tag(experiment.experiment_id, name, text)
+
+
+def _about(experiment: str) -> dict[str, str]:
+    """Tags of an experiment: its description, and that pages show runs first, not traces of language models."""
+    return {notes.NOTE: notes.of_experiment(experiment), KIND: "custom_model_development"}
 
 
 def experiment_created(tracking_uri: str, experiment_id: str) -> int | None:

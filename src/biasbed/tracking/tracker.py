@@ -20,14 +20,16 @@ from biasbed import record
 from biasbed.errors import Failure, first_line
 from biasbed.settings import word
 from biasbed.system import places
+from biasbed.tracking import notes
 from biasbed.tracking.folder import RunFolder
-from biasbed.tracking.server import experiment_id, find_runs, guarded, impatient, resolve_uri, writer
+from biasbed.tracking.notes import NOTE, RUN_ID
+from biasbed.tracking.pages import address
+from biasbed.tracking.server import experiment_for, find_runs, guarded, impatient, resolve_uri, user, writer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-NOTE = "mlflow.note.content"
 PARENT = "mlflow.parentRunId"
 PATIENCE = 90.0  # seconds that the end of a training waits for a server that is away
 RETRY_AFTER = 15.0  # seconds between attempts to reach it before that
@@ -66,20 +68,24 @@ class Tracker:
         tags: Mapping[str, str],
         params: Mapping[str, Any],
         inputs: Sequence[tuple[str, str, str]] = (),
+        about: str = "",
     ) -> None:
         """Open the run: the one of `mlflow run`, the interrupted one, or a new one; then send all that is known.
 
-        inputs: (context, name, fingerprint) of each data set. Raises Failure where the server can't be reached: nothing
-        has been computed yet.
+        inputs: (context, name, fingerprint) of each data set. about: what people are to read of it, in Markdown, with
+        `notes.RUN_ID` where its id is to stand; how it went is put before that. Raises Failure where the server can't
+        be reached: nothing has been computed yet.
         """
         state = self.folder.read_state()
         attempts = int(state.get("attempts", 0)) + 1
         own = {record.ATTEMPTS: str(attempts), record.FOLDER_ID: self.folder.identify(), "mlflow.runName": name}
-        tags = {**tags, **own}
+        before = state.get("tags", {}).get(NOTE)
+        tags = {**tags, **own, **({} if before is None else {NOTE: before})}
         words = {f"{record.CONFIG_PARAMETER}{key}": word(value) for key, value in params.items()}
         state |= {"experiment": experiment, "tags": tags, "params": words, "attempts": attempts, "sent": False}
         state["inputs"] = [list(entry) for entry in inputs]
-        self.folder.write_state(state)
+        state["about"] = about
+        self.folder.write_state(_noted(state))
         if not self.offline:
             self.reopen()
 
@@ -152,26 +158,30 @@ class Tracker:
     def _created(self, state: Record) -> str:
         state["opening"] = uuid.uuid4().hex
         self.folder.write_state(state)  # before it is asked for: whoever is killed now knows what it asked for
-        tags = {**state["tags"], record.OPENING: state["opening"]}
-        tags |= {"mlflow.user": os.environ.get("USER", ""), "mlflow.source.type": "LOCAL"}
+        tags = {name: value for name, value in state["tags"].items() if name != NOTE}  # which is to name the run
+        tags[record.OPENING] = state["opening"]
+        tags |= {"mlflow.user": user(), "mlflow.source.type": "LOCAL"}
         parent = os.environ.get("BIASBED_PARENT_RUN")
         if parent:
             tags[PARENT] = parent
-        return str(self._client.create_run(self._experiment(state["experiment"]), tags=tags).info.run_id)
-
-    def _experiment(self, name: str) -> str:
-        """Under `mlflow run`, the one that the user chose there."""
-        return os.environ.get("MLFLOW_EXPERIMENT_ID") or experiment_id(self._client, self.uri, name)
+        place = experiment_for(self._client, self.uri, state["experiment"])
+        return str(self._client.create_run(place, tags=tags).info.run_id)
 
     def _send_description(self, state: Record) -> None:
         from mlflow.entities import Param, RunTag
 
         present = self._client.get_run(self.run_id).data
         params = [Param(key, value) for key, value in state["params"].items() if key not in present.params]
-        tags = [RunTag(key, value) for key, value in state["tags"].items()]
+        words, before = dict(state["tags"]), state.get("noted", ())
+        if NOTE in words:
+            words[NOTE] = words[NOTE].replace(RUN_ID, self.run_id)
+        own = {words.get(NOTE), *(text.replace(RUN_ID, self.run_id) for text in before)}
+        if present.tags.get(NOTE, words.get(NOTE)) not in own:  # somebody's own words
+            words.pop(NOTE, None)
+        tags = [RunTag(key, value) for key, value in words.items()]
         self._client.log_batch(self.run_id, params=params, tags=tags)
-        outdated = {record.ENDED_BY, record.ERROR} & (set(present.tags) - set(state["tags"]))
-        for key in outdated | ({NOTE} & set(present.tags) if outdated else set()):
+        stale = {record.ENDED_BY, record.ERROR} | ({NOTE} if present.tags.get(NOTE) in own else set())
+        for key in stale & (set(present.tags) - set(words)):
             self._client.delete_tag(self.run_id, key)  # of the attempt before
 
     def _send_inputs(self, state: Record) -> None:
@@ -231,7 +241,7 @@ class Tracker:
         self.folder.mark_done()
         deadline = time.monotonic() + PATIENCE
         with impatient(PATIENCE):
-            self._forget_failures()
+            self._conclude()
         if not self.offline:
             self._deliver(self._send_results, deadline)
             owes = log_model is not None and not self._log_model(log_model)
@@ -253,14 +263,26 @@ class Tracker:
                 )
             time.sleep(RETRY_AFTER / 3)
 
-    def _forget_failures(self) -> None:
-        """A run that is whole in the end does not say why it once was not."""
+    def ending(self) -> str:
+        """What a command ends with that made this run: the run's page, and the folder."""
+        where = "offline; `biasbed sync` sends it" if self.offline else address(self.uri, self.run_id)
+        return f"{where}\n{self.folder.path}"
+
+    def _conclude(self) -> None:
+        """The note begins with the result; a run that is whole in the end does not say why it once was not."""
         state = self.folder.read_state()
-        stale = {record.ERROR, record.ENDED_BY, NOTE} & set(state["tags"])
-        if stale:
-            state["tags"] = {name: value for name, value in state["tags"].items() if name not in stale}
-            self.folder.write_state(state)
-            self._try(lambda: self._send_description(state))
+        stale = {record.ERROR, record.ENDED_BY} & set(state["tags"])
+        tags = {name: value for name, value in state["tags"].items() if name not in stale}
+        state = _noted({**state, "tags": tags}, self._result())
+        self.folder.write_state(state)
+        self._try(lambda: self._send_description(state))
+
+    def _result(self) -> str:
+        """What counts at the best evaluation; empty where the folder does not say what counts."""
+        with contextlib.suppress(OSError, ValueError):
+            protocol = record.Protocol.from_json((self.folder.path / record.PROTOCOL_FILE).read_text())
+            return notes.best(protocol, self.folder.read_journal())
+        return ""
 
     def _send_results(self) -> None:
         if self._behind:
@@ -298,7 +320,7 @@ class Tracker:
         if not self.run_id:
             return
         self._away_since = None
-        state = self._tagged({**tags, NOTE: note})
+        state = _noted(self._tagged(tags), note)
         with contextlib.suppress(OSError):  # a full disk may be why it ends; the server learns of that in any case
             self.folder.write_state(state)
         with impatient(PATIENCE / 6):  # each: a run that can't be described is ended all the same
@@ -352,13 +374,9 @@ class Tracker:
                 self._client.log_artifact(self.run_id, str(path))
 
 
-def report_usage_error(message: str) -> None:
-    """Under `mlflow run` a refused command has a run already: say there why it failed."""
-    run_id = take_run_id()
-    if run_id:
-        with contextlib.suppress(Exception):  # the message is on the terminal in any case
-            from mlflow import MlflowClient
-
-            client = MlflowClient(resolve_uri())
-            client.set_tag(run_id, record.USAGE_ERROR, message[:5000])
-            client.set_tag(run_id, NOTE, message)
+def _noted(state: Record, outcome: str = "") -> Record:
+    """What a folder says of its run, with a note that begins with how it went. Earlier notes of ours are remembered."""
+    text, tags = notes.joined(outcome, state.get("about", "")), dict(state["tags"])
+    before = tags.pop(NOTE, None)
+    known = [*state.get("noted", ()), *([] if before is None else [before])]
+    return {**state, "noted": list(dict.fromkeys(known)), "tags": {**tags, **({NOTE: text} if text else {})}}

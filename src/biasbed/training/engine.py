@@ -64,6 +64,7 @@ class Engine:
         self.group, self.precision = group, precision
         self.folder, self.describe, self.average = folder, describe, average
         self.on_record: Callable[[Record], None] = lambda entry: None  # rank 0's tracker
+        self.measure_machine: Callable[[], dict[str, float]] = dict  # rank 0's, since the last call
         self.state, self.tally = TrainingState(), Tally()
         self.skipped: set[str] = set()
         self.phases = algorithm.stages()
@@ -223,6 +224,7 @@ class Engine:
             entry = {"step": number, "timestamp": int(time.time() * 1000), "metrics": metrics}
             if self.group.is_main:
                 self._keep(entry)
+                metrics |= self.measure_machine()
         return entry
 
     def _of_stage(self) -> Record:

@@ -59,7 +59,9 @@ def model_logger(folder: RunFolder, tracker: Tracker, named: str) -> Callable[[s
     """What logs the folder's best weights as an MLflow model to the run of an id. named: a user's own method."""
     from biasbed.evaluation import models
 
-    return functools.partial(models.log_model, folder.path / record.BEST_CHECKPOINT, uri=tracker.uri, named=named)
+    best, name = folder.path / record.BEST_CHECKPOINT, f"{record.CONFIG_PARAMETER}register"
+    register = folder.read_state().get("params", {}).get(name, "none")
+    return functools.partial(models.log_model, best, uri=tracker.uri, named=named, register=register)
 
 
 def _mend_journal(folder: RunFolder) -> None:

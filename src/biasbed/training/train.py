@@ -27,13 +27,16 @@ from biasbed.errors import Failure
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.networks import frozen
 from biasbed.suites import derived
-from biasbed.system import code, places
+from biasbed.system import code
 from biasbed.system.processes import interruptible
 from biasbed.tasks import MULTI_CLASS
+from biasbed.tracking import study_row
 from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.system_metrics import SystemMetrics
 from biasbed.tracking.tracker import Tracker, take_run_id
 from biasbed.training import averaged, best, late, results
+from biasbed.training.about import about
 from biasbed.training.engine import Engine
 from biasbed.training.job import Job, plan, take_place
 from biasbed.training.reading import Reader
@@ -66,7 +69,7 @@ def train(config: Config) -> RunFolder:
 def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
     tracker = Tracker(folder, take_run_id(), job.config.tracking == "offline") if group.is_main else None
     state, problems = checkpoint.load_newest(folder.path)
-    with ends_run(tracker), failures_named():
+    with ends_run(tracker), failures_named(), contextlib.ExitStack() as at_end:
         if tracker is not None:
             for problem in problems:
                 print(f"warning: {problem}; falling back to the one before", file=sys.stderr)
@@ -75,6 +78,9 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
             parameters = sum(parameter.numel() for parameter in engine.algorithm.parameters())
             _open_run(job, folder, tracker, state, {record.PARAMETERS: str(parameters)})
             engine.on_record = tracker.log
+            machine = SystemMetrics()
+            at_end.callback(machine.close)
+            engine.measure_machine = machine.taken
         if state is not None:
             engine.restore(state)
             best.mend(engine, state["evaluated"])
@@ -87,7 +93,9 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
             results.trim(folder, job.config.keep)
             log_model = model_logger(folder, tracker, job.config.algorithm)
             tracker.finish(log_model if job.config.log_model else None)
-            print(_farewell(folder, tracker, engine, derived.unit(job.protocol, engine.monitor)), file=sys.stderr)
+            if not tracker.offline:
+                study_row.refresh(tracker.uri, job.config.study)
+            print(_farewell(tracker, engine, derived.unit(job.protocol, engine.monitor)), file=sys.stderr)
 
 
 def _report_skipped(engine: Engine, tracker: Tracker | None) -> None:
@@ -125,7 +133,7 @@ def _open_run(
     contexts += [("validation", entry.name) for entry in job.suite.validating]
     contexts += [("testing", entry.name) for entry in job.suite.testing]
     inputs = [(context, name, job.fingerprint) for context, name in contexts]
-    tracker.start(job.name, experiment, {**job.tags(), **more}, plain(config), inputs)
+    tracker.start(job.name, experiment, {**job.tags(), **more}, plain(config), inputs, about(job))
     if state is not None:
         print(f"continuing {path} at step {state['position']['step']}", file=sys.stderr)
 
@@ -186,16 +194,11 @@ def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) ->
     return algorithm
 
 
-def _farewell(folder: RunFolder, tracker: Tracker, engine: Engine, unit: str) -> str:
+def _farewell(tracker: Tracker, engine: Engine, unit: str) -> str:
     """unit: of the monitor."""
     found = engine.state.best or {}
-    where = (
-        "offline; `biasbed sync` sends it"
-        if tracker.offline
-        else f"run {tracker.run_id} at {places.public_uri(tracker.uri)}"
-    )
     epoch = f"{engine.config.unit} {found['number']:.0f}"
     if best.is_lost(engine):
         epoch += ", whose weights are lost"
     value = measures.shown(found["value"], unit)
-    return f"done: best {engine.monitor} {value} at {epoch}; {where}\n{folder.path}"
+    return f"done: best {engine.monitor} {value} at {epoch}\n{tracker.ending()}"

@@ -25,7 +25,7 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import BestEpoch
 from biasbed.settings import build
-from helpers.toy_runs import THREE, Recorder, fill
+from helpers.toy_runs import SETS, THREE, Recorder, fill
 
 EVIL = "<script>alert(1)</script>"
 VOID = {"meta", "br", "img", "link", "hr", "input", "wbr"}
@@ -65,8 +65,8 @@ def rendered(analysis: Analysis, folder: Path) -> str:
 
 def test_the_questions_are_answered_in_their_order(outcome: Outcome) -> None:
     heads = re.findall(r"<h2[^>]*>([^<]+)</h2>", html(outcome))
-    first = ["What was compared", "What can be concluded", "How sure", "What could flip it"]
-    assert heads[:6] == [*first, "What could not have been seen", "Scores"]
+    asked = ["What can be concluded", "How sure", "What could flip it", "What could not have been seen"]
+    assert heads[:7] == ["Scores", *asked, "Details", "What was compared"]
     assert heads[-2:] == ["Provenance", "Terms"]
 
 
@@ -77,7 +77,9 @@ def test_it_needs_nothing_else_and_runs_one_script_only(outcome: Outcome) -> Non
     for source in page.values("src"):
         assert source.startswith("data:image/png;base64,")
         base64.b64decode(source.split(",", 1)[1], validate=True)
-    assert all(link.startswith("#") for link in page.values("href"))
+    files = {link for link in page.values("href") if not link.startswith("#")}
+    assert {"scores.csv", "tables/scores.tex", "figures/critical_difference.pdf"} <= files
+    assert all((outcome.output_dir / name).is_file() for name in files)
     assert not re.search(r"@import|url\(", text)
     scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
     digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
@@ -91,7 +93,7 @@ def test_every_number_leads_to_its_runs(outcome: Outcome) -> None:
     page = Page(text)
     ids = Counter(page.values("id"))
     assert max(ids.values()) == 1
-    assert {link[1:] for link in page.values("href")} <= set(ids)
+    assert {link[1:] for link in page.values("href") if link.startswith("#")} <= set(ids)
     for algorithm, name in ((a, s) for a in analysis.algorithms for s in analysis.set_names):
         cell = analysis.cells[algorithm, name]
         found = re.search(rf'href="#(runs-\d+)">(?:<b|<span)[^>]*>{re.escape(cell.mean_text)}<', text)
@@ -239,3 +241,42 @@ def test_in_a_browser_nothing_is_wider_than_the_page_and_tables_sort(
     values = [float(value) for value in column.split(",")]
     assert values == sorted(values)
     assert len(set(values)) > 1
+
+
+# --- how much is read before anything unfolds -------------------------------------------------------------------------
+
+
+def words_of(text: str) -> list[str]:
+    return re.sub(r"<[^>]+>", " ", text).split()
+
+
+def test_the_first_figure_comes_soon_and_the_prose_is_short(outcome: Outcome) -> None:
+    """Under 120 words before the figure; at most 300 in the four answers, under either choice of sets."""
+    page = html(outcome)
+    body = page[page.index("<main>") :]
+    assert len(words_of(body[: body.index("<figure")])) < 120
+    answers = body[body.index('<h2 id="concluded">') : body.index('<h2 id="details">')]
+    shown = re.sub(r"<details.*?</details>", "", answers, flags=re.S)
+    for setting in range(len(outcome.analysis.comparisons)):
+        own = [part for part in re.split(r'(?=<div class="of of-)', shown) if f"of of-{setting}" in part[:25]]
+        assert own
+        assert 0 < len(words_of(" ".join(own))) <= 300
+
+
+@pytest.mark.parametrize("most", [0, 3, 5, 100])
+def test_sentences_are_told_whole_and_none_is_lost(most: int) -> None:
+    sentences = ["One two three.", "Four five.", "Six."]
+    told = report.told(sentences, most)
+    assert [*told["lead"], *told["rest"]] == sentences
+    assert sum(len(sentence.split()) for sentence in told["lead"]) <= most
+
+
+@pytest.mark.usefixtures("without_figures", "few_draws")
+def test_of_a_column_of_ties_none_is_the_best(recorder: Recorder) -> None:
+    for name in ("erm", "mine"):
+        for seed in range(2):
+            recorder.train(name, seed, (0.5, *(0.5 + 0.1 * (name == "mine") for _ in SETS[1:])))
+    analysis = recorder.analyze().analysis
+    tied, *others = analysis.set_names
+    assert not any(analysis.cells[name, tied].best for name in analysis.algorithms)
+    assert [analysis.cells["mine", name].best for name in others] == [True] * len(others)

@@ -13,16 +13,14 @@ from helpers.sentences.facts import LABELS, Facts, listing
 
 
 @sentence(
-    r"(\d+) algorithms? \((.+?)\) on (\d+) (evaluation set|data set)s? \((.+)\), (.+) of each, (\d+) runs? in all(?:, (\d+) of them published)?\."
+    r"(\d+) algorithms? \((.+?)\) on (\d+) (evaluation set|data set)s? \((.+)\), (.+ of each algorithm.*?), (\d+) runs? in all(?:, (\d+) of them published)?\."
 )
 def _(m: re.Match[str], at: Place) -> None:
     facts = at.facts
     listed = facts.sets if m[4] == "evaluation set" else wide_blocks(facts)
     assert (split(m[2]), split(m[5])) == (facts.algorithms, listed)
     assert [int(m[1]), int(m[3]), int(m[7])] == [len(facts.algorithms), len(facts.blocks), len(facts.runs)]
-    numbers = [len(facts.replicates(name)) for name in facts.algorithms]
-    low, high, noun = min(numbers), max(numbers), facts.repeated
-    assert m[6] == (f"{low} to {high} {noun}s" if low < high else f"{low} {noun}{'s' * (low > 1)}")
+    assert m[6] == facts.of_each(facts.algorithms)
     assert int(m[8] or 0) == sum(run.published for run in facts.runs)
 
 

@@ -278,14 +278,13 @@ def _(m: re.Match[str], at: Place) -> None:
 
 @sentence(
     WHERE
-    + r"[Tt]o be found with a probability of 80% on (\d+) (?:data )?sets and (\S+) (?:run|replicate)\(s\) of each algorithm, one algorithm must be "
+    + r"[Tt]o be found with a probability of 80% on (\d+) (?:data )?sets and (.+? of each algorithm.*?), one algorithm must be "
     r"better than (?:all others|the other) by (.+); smaller differences would have been missed more often\."
 )
 def _(m: re.Match[str], at: Place) -> None:
     setting = placed(m, at).setting
     assert int(m[2]) == len(at.facts.sets_in(setting))
-    numbers = [len(at.facts.replicates(name)) for name in at.facts.algorithms_in(setting)]
-    assert m[3] == f"{len(numbers) / sum(1 / number for number in numbers):.3g}"
+    assert m[3] == at.facts.of_each(at.facts.algorithms_in(setting))
     for part in m[4].split(" or "):
         match = re.fullmatch(r"(\S+) points \((.+)\)", part)
         assert match

@@ -36,7 +36,8 @@ def check_lower(said: str | None, at: Place) -> None:
 HEADINGS = (
     "What was compared|To know before reading the numbers|What can be concluded|On single sets|How sure|"
     "What weakens the tests|What could flip it|What could not have been seen|Scores|Published numbers|Over training|"
-    "Shape bias|What choosing the epoch costs|Power|Provenance"
+    "Shape bias|What choosing the epoch costs|Power|Provenance|Details|Averages and deviations|"
+    "Ranks and pairs|What the sets look like"
 )
 
 

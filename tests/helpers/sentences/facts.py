@@ -59,6 +59,16 @@ class Facts:
             found.setdefault(run.seed if self.cells else i, []).append(run)
         return list(found.values())
 
+    def of_each(self, algorithms: Sequence[str]) -> str:
+        """How often each was trained, and which of at most three was trained otherwise."""
+        numbers = {name: len(self.replicates(name)) for name in algorithms}
+        usual = max(numbers.values(), key=list(numbers.values()).count)
+        others = [f"{number} of {name}" for name, number in numbers.items() if number != usual]
+        if len(others) > 3:
+            return f"{min(numbers.values())} to {max(numbers.values())} {self.repeated}s of each algorithm"
+        but = f" but {listing(others)}" if others else ""
+        return f"{usual} {self.repeated}{'s' * (usual > 1)} of each algorithm{but}"
+
     def lacks(self, algorithm: str) -> list[str]:
         """The blocks that no run of it has."""
         tested = {name for run in self.of(algorithm) for name in run.curves}

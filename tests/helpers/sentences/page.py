@@ -24,10 +24,18 @@ def setting_of(heading: str) -> str:
     return "complete" if re.match(r"The \w+ algorithms? that ha", heading) else "all"
 
 
+def _files(links: re.Match[str]) -> str:
+    """The files that have a table's numbers, in brackets behind its caption."""
+    names = re.findall(r">([^<]+\.(?:csv|json))<", links[1])
+    return f"({', '.join(names)})" if names else ""
+
+
 def pieces(page: str) -> list[Piece]:
     """What a reader reads outside the cells of tables and the glossary."""
-    body = page.split("<main>")[1].split('<h2 id="terms">')[0]
-    body = re.sub(r"<table>.*?</table>|<dl.*?</dl>|<nav>.*?</nav>", "", body, flags=re.S)
+    body = page.split("<main>")[1].split('<details class="fold" id="terms">')[0]
+    body = re.sub(r'<span class="files">(.*?)</span>', _files, body)
+    body = re.sub(r"<table>.*?</table>|<dl.*?</dl>|<fieldset.*?</fieldset>", "", body, flags=re.S)
+    body = re.sub(r"<summary>(?!<h2>).*?</summary>", "", body)  # how much unfolds
     section, setting, found = "", "all", []
     for tag, inner in PIECES.findall(body):
         text = " ".join(html.unescape(re.sub(r"<[^>]+>", "", inner)).split())

@@ -23,7 +23,8 @@ from biasbed.studies.search.liveness import is_gone, signature
 from biasbed.studies.search.results import SearchState, ledger_lines
 from biasbed.system.processes import Interrupted
 from biasbed.tracking.folder import RunFolder
-from biasbed.tracking.tracker import NOTE, Tracker
+from biasbed.tracking.notes import NOTE
+from biasbed.tracking.tracker import Tracker
 from helpers.fake_trials import Bed, FakeTrials, feed_of, finish, score
 
 OTHER = "another-boot another-namespace 1 1"  # a command on another machine

@@ -9,8 +9,8 @@ from biasbed.errors import Failure
 from biasbed.studies.plan import PlannedRun
 from biasbed.studies.search.results import SearchState, trained
 from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.notes import NOTE
 from biasbed.tracking.server import find_run, guarded, resolve_uri, writer
-from biasbed.tracking.tracker import NOTE
 from biasbed.training.sync import send_unless_sent
 
 STATUS = {"pruned": "KILLED", "failed": "FAILED"}  # of a trial's run on the server; a complete one finishes itself

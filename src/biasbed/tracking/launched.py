@@ -1,0 +1,52 @@
+"""The run that `mlflow run` opens for every command, also for one that has none of its own: its name, how it went.
+
+Training, testing, a study and an analysis take it for theirs, and name it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+
+from biasbed import record
+from biasbed.errors import Failure, UsageError
+from biasbed.tracking import notes
+from biasbed.tracking.server import impatient, resolve_uri
+
+RUN = "MLFLOW_RUN_ID"
+NAME = "mlflow.runName"
+PATIENCE = 10.0  # seconds: it is a name, and the message is on the terminal in any case
+TOLD = ("what", "source", "file", "table", "from_study", "model", "run", "study", "suite", "train", "algorithm")
+
+
+@contextlib.contextmanager
+def launched(entry: str) -> Iterator[Callable[[Mapping[str, str]], None]]:
+    """Yields what names the run by the command's flags; where the command is refused or fails, the run says why."""
+    title = entry
+
+    def name(flags: Mapping[str, str]) -> None:
+        nonlocal title
+        words = [flags[name] for name in TOLD if flags.get(name, "auto") not in ("auto", "none")]
+        is_dry = flags.get("dry_run", "no") not in ("no", "false")
+        title = " ".join([entry, *(["dry run"] if is_dry else []), *words[:3]])
+        _set({NAME: title})
+
+    try:
+        yield name
+    except (UsageError, Failure) as error:
+        is_refused = isinstance(error, UsageError)
+        kept = {record.USAGE_ERROR if is_refused else record.ERROR: str(error)[:5000]}
+        _set({NAME: f"{'refused' if is_refused else 'failed'}: {title}", notes.NOTE: notes.joined(str(error)), **kept})
+        raise
+
+
+def _set(tags: Mapping[str, str]) -> None:
+    from mlflow import MlflowClient
+
+    if RUN not in os.environ:  # something has taken it for its own, and names it
+        return
+    with contextlib.suppress(Exception), impatient(PATIENCE):  # whatever MLflow raises: it is a name
+        client = MlflowClient(resolve_uri())
+        for key, value in tags.items():
+            client.set_tag(os.environ[RUN], key, value)

@@ -1,0 +1,27 @@
+"""What people read of a training in MLflow's pages: what it is, and the commands to go on with."""
+
+from __future__ import annotations
+
+from biasbed.tracking.notes import RUN_ID, command, commands, joined, own_command
+from biasbed.training.job import Job
+
+
+def about(job: Job) -> str:
+    """A paragraph and a list of commands, in Markdown."""
+    config, suite = job.config, job.suite
+    cell = f", {job.cell}" if job.cell else ""
+    what = " and ".join(f"`{name}`" for name in job.training_data)
+    number = len(suite.testing)
+    length = f"{config.steps} steps" if config.epochs is None else f"{config.epochs:g} epochs"
+    return joined(
+        f"**{job.row}** on the suite **{suite.name}**{cell}, seed {config.seed}: trained on {what} for {length} "
+        f"({config.backbone}, {config.image_size} px), tested on {number} set{'s' if number != 1 else ''}.",
+        commands(
+            {
+                "goes on, if it was cut off": own_command(),
+                "trained once more, with a verdict": command("reproduce", run=RUN_ID),
+                "tested on other images": command("evaluate", model=RUN_ID, suite="<suite>", data_dir="<folder>"),
+                "what its study supports": command("analyze", suite=suite.name, study=config.study),
+            }
+        ),
+    )
