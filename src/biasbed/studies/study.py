@@ -19,6 +19,7 @@ from biasbed.system.files import write_whole
 from biasbed.system.processes import Interrupted, ignore_signals, interruptible
 from biasbed.tracking.comparison import offer_study
 from biasbed.tracking.folder import make, mapping
+from biasbed.tracking.pages import address
 from biasbed.tracking.server import experiment_for, find_runs, guarded, resolve_uri, writer
 from biasbed.tracking.study_row import refresh
 from biasbed.tracking.tracker import PARENT, take_run_id
@@ -228,6 +229,7 @@ def carried_out(folder: Path, study: str, suite: str, config: Config, tags: Mapp
             if begun:
                 _keep_note(folder, {**note, "status": found.status, "sent": is_sent})
             if found.run is not None and is_sent:
+                print(f"This study: {address(found.run.uri, found.run.run_id)}")
                 offer_study(found.run.uri, study)
                 refresh(found.run.uri, study)
 
