@@ -44,7 +44,7 @@ PREPARE_SHARED = ("suite", "data_dir", "train", "sets", "image_size", "seed", "p
 EVALUATE_SHARED = (
     *("suite", "preset", "data_dir", "sets", "train", "output_dir", "prepared_dir", "study", "row", "cell"),
     *("experiment", "precision", "device", "nproc", "workers", "eval_batch_size", "corrupt", "tracking"),
-    *("corrupted.sets", "corrupted.seed", "corrupted.frost"),
+    *("corrupted.sets", "corrupted.seed", "corrupted.frost", "limit"),
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from biasbed import record
+from biasbed import limits, record
 from biasbed.system import code
 from biasbed.tracking.folder import RunFolder, folder_for
 from biasbed.tracking.tracker import Tracker
@@ -67,7 +67,7 @@ class EvaluationRun:
         (folder.path / record.CONFIG_FILE).write_text(yaml.safe_dump(settings))
         (folder.path / record.PROTOCOL_FILE).write_text(self.protocol.to_json())
         experiment = f"biasbed-{self.suite}" if self.experiment == "auto" else self.experiment
-        tracker.start(self.name, experiment, self.tags(), self.settings)
+        tracker.start(limits.marked(self.name, self.protocol.limit), experiment, self.tags(), self.settings)
 
     def tags(self) -> dict[str, str]:
         commit, dirty = code.git_state()
@@ -93,6 +93,7 @@ class EvaluationRun:
             **({record.CELL: self.cell} if self.cell else {}),
             **({record.TEST_DOMAINS: ",".join(self.test_domains)} if self.test_domains else {}),
             **parameters,
+            **limits.tags(self.protocol.limit),
         }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import yaml
 
-from biasbed import measures, record
+from biasbed import limits, measures, record
 from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.make import make_algorithm
 from biasbed.compute import checkpoint, distributed
@@ -198,4 +198,5 @@ def _farewell(folder: RunFolder, tracker: Tracker, engine: Engine, unit: str) ->
     if best.is_lost(engine):
         epoch += ", whose weights are lost"
     value = measures.shown(found["value"], unit)
-    return f"done: best {engine.monitor} {value} at {epoch}; {where}\n{folder.path}"
+    note = limits.note(engine.config.limit)
+    return f"done: best {engine.monitor} {value} at {epoch}{note and f', {note}'}; {where}\n{folder.path}"
