@@ -87,7 +87,7 @@ def pictures(uri: str, study: str, report: Path, folder: Path) -> None:
         cut_assistant(folder / "table.png")
         browser.picture(f"file://{quote(str(report))}", folder / "report.png", 1400, 1120)
         sets = looks(report.parent, Path(profile))
-        browser.picture(f"file://{quote(str(sets))}", folder / "sets.png", 800, 470)
+        browser.picture(f"file://{quote(str(sets))}", folder / "sets.png", 800, 260)
 
 
 def cut_assistant(path: Path) -> None:
@@ -106,7 +106,8 @@ def looks(analysed: Path, folder: Path) -> Path:
         for path in sorted((analysed / "looks").glob("*.png"))
     ]
     style = (
-        "body { margin: 12px; display: grid; grid-template-columns: 1fr 1fr; gap: 6px 18px; font: 15px sans-serif }"
+        "body { margin: 12px; display: grid; align-content: start; grid-template-columns: 1fr 1fr; gap: 6px 18px; "
+        "font: 15px sans-serif } "
         "figure { margin: 0 } img { width: 100%; image-rendering: pixelated } figcaption { margin-bottom: 6px }"
     )
     page = folder / "sets.html"

@@ -26,8 +26,10 @@ def render(analysis: Analysis) -> str:
     oracle = (
         ["ORACLE numbers: selected on the test images themselves, as no practice can."] if analysis.rule.oracle else []
     )
+    part = analysis.collection.part
     parts = [
         f"Analysis of {analysis.title}",
+        *([_wrapped([f"{part[0].upper()}{part[1:]}."], indent=0)] if part else []),
         _wrapped([analysis.runs_sentence + "."], indent=0),
         _wrapped([f"Selection rule: {words.rule_sentence(analysis)}.", *oracle], indent=0),
     ]

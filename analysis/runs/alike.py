@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from biasbed import record
+from biasbed import limits, record
 from biasbed.analysis.columns import Column, unit_of
 from biasbed.analysis.runs.run import Run, Scope, TrainedOn
 from biasbed.errors import Failure
@@ -34,7 +34,8 @@ def alike(store: RunStore, runs: list[Run], protocols: Mapping[str, record.Proto
     for run in runs:
         ways.setdefault(run.cell, set()).add(tested[run.protocol])
         rows.setdefault(run.place, set()).add(run.protocol)
-    if any(len(found) > 1 for found in (*ways.values(), *rows.values())):
+    parts = {protocols[name].limit for found in rows.values() for name in found}  # whole runs and others, in any cell
+    if len(parts) > 1 or any(len(found) > 1 for found in (*ways.values(), *rows.values())):
         raise Failure(list_scopes(store, runs, Counter(run.scope for run in runs)))
     _refuse_namesakes(runs, protocols)
     return runs, notes
@@ -155,7 +156,8 @@ def _describe(store: RunStore, runs: Sequence[Run]) -> str:
         return str(failure)
     start = "" if protocol.start == record.SCRATCH else f" from {protocol.start}"
     trained = f"trained on {', '.join(protocol.training_sets)}{start}"
-    return f"{trained}, tested on {', '.join(s.name for s in protocol.sets)}"
+    part = f", {limits.note(protocol.limit)}" if protocol.limit else ""
+    return f"{trained}, tested on {', '.join(s.name for s in protocol.sets)}{part}"
 
 
 def columns_of(cells: Iterable[TrainedOn]) -> tuple[Column, ...]:

@@ -71,6 +71,7 @@ def read_run(run: Any) -> Run:
         init=_mapping(tag(record.INIT, "")),
         parameters=_number(tag(record.PARAMETERS, "")),
         images_per_second=float(run.data.metrics.get("time/images_per_second", 0.0)),
+        is_quick=bool(tag(record.QUICK, "")),
         config=parameters(run),
     )
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from biasbed import record
+from biasbed import limits, record
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Run:
     init: Mapping[str, str] = field(default_factory=dict)  # what training started from
     parameters: int = 0  # of the model; 0 where it is not known
     images_per_second: float = 0.0  # in training, or of a tested model in testing
+    is_quick: bool = False  # of a study that only shows how things go
     config: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -131,6 +132,11 @@ class Collection:
     def protocol(self) -> record.Protocol:
         """Of the first cell."""
         return self.cells[0].protocol
+
+    @property
+    def part(self) -> str:
+        """What must be said where the runs saw a part of the images; empty where they saw all."""
+        return limits.note(self.protocol.limit, any(run.is_quick for run in self.runs))
 
     @property
     def is_search(self) -> bool:

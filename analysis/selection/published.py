@@ -80,6 +80,8 @@ def find(
         return []
     if collection.published:
         raise UsageError("with_published and compare take your own runs: these are published results already")
+    if collection.part:
+        raise UsageError(f"with_published and compare take whole runs: these are {collection.part}")
     mlflow_runs = {run.info.run_id: run for run in store.runs("published")}
     every = [run for run in map(read_run, mlflow_runs.values()) if run.finished and run.protocol]
     if not every:

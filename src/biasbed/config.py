@@ -210,6 +210,9 @@ class Config:
     sets: tuple[str, ...] | Literal["auto", "all"] = setting(
         "auto", "evaluation sets; auto: those that are there, all: every one or an error", identity=False
     )
+    limit: int | None = setting(
+        None, "images of each set at most, to see whether all works (docs/suites.md); none: all", ge=1, later=True
+    )
     corrupted: InCorruptedForm = InCorruptedForm()
     image_size: int = setting(224, "pixels per side", ge=8, le=LARGEST_SIDE)
     augment: Augment = Augment()

@@ -44,7 +44,7 @@ PREPARE_SHARED = ("suite", "data_dir", "train", "sets", "image_size", "seed", "p
 EVALUATE_SHARED = (
     *("suite", "preset", "data_dir", "sets", "train", "output_dir", "prepared_dir", "study", "row", "cell"),
     *("experiment", "precision", "device", "nproc", "workers", "eval_batch_size", "corrupt", "tracking"),
-    *("corrupted.sets", "corrupted.seed", "corrupted.frost"),
+    *("corrupted.sets", "corrupted.seed", "corrupted.frost", "limit"),
 )
 
 
@@ -183,6 +183,7 @@ class MainOptions(StudyOptions):
     """The whole story on the embedded suite."""
 
     seeds: str = setting("auto", "seeds of each method: 0,1 or 0..4 (auto: those of sweeps/studies/main.yaml)")
+    quick: bool = setting(False, "the story in less than two minutes, to see what comes of it; no numbers for a paper")
     output_dir: str = setting("auto", "folder of runs and of the report")
 
 

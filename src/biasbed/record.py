@@ -51,6 +51,8 @@ SOURCE = "biasbed.source"  # published runs: the paper
 SUMMARY = "biasbed.summary"  # published means in place of runs: JSON object, the spread that was printed and its ddof
 WEIGHTS = "biasbed.weights"  # evaluations: content hash of the tested model
 INIT = "biasbed.init"  # JSON object: what training started from (`networks.origin`)
+LIMIT = "biasbed.limit"  # of a run on a part of the images: the most of each set
+QUICK = "biasbed.quick"  # of a study that only shows how things go, and of its runs
 SKIPPED_IMAGES = "biasbed.skipped_images"  # corrupt=skip: JSON object, images that could not be read by phase
 TRIAL = "biasbed.trial"  # of a sweep: which of its search's trials, `3`, or `r1-3` in repeat 1
 REPEAT = "biasbed.repeat"  # of a trial: number of the search's repeat
@@ -105,10 +107,8 @@ PREDICTIONS = {
 }
 
 # What an evaluation without training concludes: per set, per class under cue conflict, per pair of observers.
-EVALUATION_FILE = "evaluation.csv"
-SHAPE_BIAS_FILE = "shape_bias.csv"
-CONSISTENCY_FILE = "error_consistency.csv"
-EVALUATION_FILES = (EVALUATION_FILE, SHAPE_BIAS_FILE, CONSISTENCY_FILE)
+EVALUATION_FILES = ("evaluation.csv", "shape_bias.csv", "error_consistency.csv")
+EVALUATION_FILE, SHAPE_BIAS_FILE, CONSISTENCY_FILE = EVALUATION_FILES
 EXAMPLES_FILE = "examples.parquet"  # what a method believes of each training image
 REPRODUCTION_FILE = "reproduction.csv"  # what a reproduction concludes, per metric
 DIFFERENCES_FILE = "differences.csv"
@@ -155,8 +155,7 @@ def parse_metric(name: str) -> MetricName | None:
     return MetricName(**match.groupdict()) if match is not None and match["phase"] in PHASES else None
 
 
-# Phase of short names for what counts, at the best evaluation so far (`Protocol.best`). It is none of PHASES: these
-# numbers have their own names too, and it is those that analysis reads.
+# Phase of short names of what counts, at the best evaluation so far (`Protocol.best`); analysis reads the long ones.
 BEST = "best"
 
 
@@ -297,6 +296,7 @@ class Protocol:
     default_selection: str = "best_validation"
     start: str = field(default=SCRATCH, metadata=LATER)  # from which weights training starts (`networks.start`)
     derived: tuple[Derived, ...] = field(default=(), metadata=LATER)
+    limit: int | None = field(default=None, metadata=LATER)  # of a part of the images: the most of each set
     schema: str = SCHEMA
 
     @property
@@ -311,7 +311,7 @@ class Protocol:
         """
         sets = [_plain(replace(entry, preprocessing="")) for entry in self.sets]
         derived = [_plain(entry) for entry in self.derived if entry.phase == "test"]
-        return digest({"sets": sets, "derived": derived})
+        return digest({"sets": sets, "derived": derived, **({"limit": self.limit} if self.limit else {})})
 
     @property
     def columns(self) -> tuple[SetRecord, ...]:

@@ -17,10 +17,10 @@ from biasbed.settings import Spec, flatten, specs, word
 WIDTH = 110
 COLUMN = 28  # where the help begins
 FIRST: Mapping[str, Sequence[str]] = {
-    "main": ("seeds", "output_dir", "workers", "retries", "launcher"),
+    "main": ("seeds", "quick", "output_dir", "workers", "retries", "launcher"),
     "train": (
         *("suite", "algorithm", "seed", "data_dir", "train", "epochs"),
-        *("batch_size", "backbone", "optim.lr", "preset"),
+        *("batch_size", "backbone", "optim.lr", "preset", "limit"),
     ),
     "benchmark": (
         *("table", "suite", "algorithms", "seeds", "study", "data_dir", "train", "test_domains"),
@@ -31,7 +31,8 @@ FIRST: Mapping[str, Sequence[str]] = {
         *("data_dir", "train", "workers", "dry_run"),
     ),
     "evaluate": (
-        *("model", "weights", "suite", "data_dir", "sets", "label_map", "row", "study", "compare", "nproc", "resume"),
+        *("model", "weights", "suite", "data_dir", "sets", "label_map", "row", "study", "compare", "nproc"),
+        *("resume", "limit"),
     ),
     "analyze": (
         *("suite", "study", "selection", "sets", "algorithms", "measure", "control", "with_published", "compare"),

@@ -12,8 +12,9 @@ from pathlib import Path
 from biasbed import record
 from biasbed.config import Config
 from biasbed.studies.launchers import Launcher, TrainCommand
-from biasbed.studies.plan import PlannedRun, standing
+from biasbed.studies.plan import PlannedRun
 from biasbed.studies.runner import Item, Runner
+from biasbed.studies.standing import standing
 from biasbed.tracking.folder import RunFolder
 
 MONITOR = "val/accuracy/val"

@@ -28,6 +28,7 @@ LOOSE = {
     "settings",
     "record",
     "holding_out",
+    "limits",
     "measures",
     "batch",
     "tasks",
@@ -52,7 +53,7 @@ ROWS = (
     ("config", "system"),
     ("registry",),
     ("settings",),
-    ("holding_out",),
+    ("holding_out", "limits"),
     ("record", "measures", "tasks"),
     ("batch", "errors", ""),
 )

@@ -18,8 +18,9 @@ from biasbed.errors import UsageError
 from biasbed.options import BenchmarkOptions
 from biasbed.studies import benchmark, ledger
 from biasbed.studies.display import lines, listing
-from biasbed.studies.plan import PlannedRun, StudyPlan, estimate, make_plan, standing
+from biasbed.studies.plan import PlannedRun, StudyPlan, make_plan
 from biasbed.studies.runner import Item
+from biasbed.studies.standing import estimate, standing
 from biasbed.studies.study import finished_runs, refuse_mixture
 from biasbed.studies.table import read_table
 from biasbed.training import job

@@ -15,7 +15,7 @@ from biasbed.studies import attempts, ledger
 from biasbed.studies import runner as running
 from biasbed.studies.display import Display, lines, listing
 from biasbed.studies.launchers import TrainCommand, local, share
-from biasbed.studies.plan import RunStatus, estimate, standing
+from biasbed.studies.standing import RunStatus, estimate, standing
 from biasbed.system.processes import Interrupted
 from biasbed.tracking.folder import RunFolder
 from helpers.fake_runs import Fake, FakeLauncher, Notes, begin, lines_of, planned, runner, train, wait_for

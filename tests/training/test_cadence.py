@@ -11,7 +11,8 @@ import torch
 from pyarrow import parquet
 
 from biasbed import cli
-from biasbed.studies.plan import PlannedRun, standing
+from biasbed.studies.plan import PlannedRun
+from biasbed.studies.standing import standing
 from helpers import children
 from helpers.commands import ROOT
 from helpers.runs import all_runs, run_folders, stored, timeless

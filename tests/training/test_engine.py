@@ -22,7 +22,8 @@ from biasbed.compute.distributed import Group
 from biasbed.compute.optim import make_optimizer, rate_factor
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, Optim
-from biasbed.studies.plan import PlannedRun, standing
+from biasbed.studies.plan import PlannedRun
+from biasbed.studies.standing import standing
 from biasbed.suites.suite import OpenSuite
 from biasbed.tasks import MultiClass
 from biasbed.training import engine, job

@@ -18,7 +18,8 @@ from biasbed import algorithms, cli
 from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest
 from biasbed.batch import MAIN
-from biasbed.studies.plan import PlannedRun, standing
+from biasbed.studies.plan import PlannedRun
+from biasbed.studies.standing import standing
 from helpers import children, toys
 from helpers.commands import ROOT, small_training
 from helpers.making import make

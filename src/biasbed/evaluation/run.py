@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from biasbed import record
+from biasbed import limits, record
 from biasbed.system import code
 from biasbed.tracking import notes
 from biasbed.tracking.folder import RunFolder, folder_for
@@ -68,7 +68,8 @@ class EvaluationRun:
         (folder.path / record.CONFIG_FILE).write_text(yaml.safe_dump(settings))
         (folder.path / record.PROTOCOL_FILE).write_text(self.protocol.to_json())
         experiment = f"biasbed-{self.suite}" if self.experiment == "auto" else self.experiment
-        tracker.start(self.name, experiment, self.tags(), self.settings, about=self.about)
+        name = limits.marked(self.name, self.protocol.limit)
+        tracker.start(name, experiment, self.tags(), self.settings, about=self.about)
 
     @property
     def about(self) -> str:
@@ -76,7 +77,7 @@ class EvaluationRun:
         number = len(self.protocol.columns)
         return notes.joined(
             f"A test without training: **{self.row}** on {number} set{'s' if number != 1 else ''} of the suite "
-            f"**{self.suite}**.",
+            f"**{self.suite}**{limits.clause(self.protocol.limit)}.",
             notes.commands(
                 {
                     "goes on, if it was cut off": notes.own_command(),
@@ -110,6 +111,7 @@ class EvaluationRun:
             **({record.CELL: self.cell} if self.cell else {}),
             **({record.TEST_DOMAINS: ",".join(self.test_domains)} if self.test_domains else {}),
             **parameters,
+            **limits.tags(self.protocol.limit),
         }
 
 

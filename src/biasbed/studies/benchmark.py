@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import yaml
 
@@ -17,8 +18,9 @@ from biasbed.studies import ledger
 from biasbed.studies.cells import HELD_OUT
 from biasbed.studies.display import Display, listing
 from biasbed.studies.launchers import Launcher, open_launcher, read_options
-from biasbed.studies.plan import Records, StudyPlan, estimate, make_plan, survey
+from biasbed.studies.plan import PlannedRun, Records, StudyPlan, make_plan
 from biasbed.studies.runner import Item, Runner
+from biasbed.studies.standing import RunStatus, estimate, seconds_per_unit, survey
 from biasbed.studies.study import (
     LEDGER,
     SWEPT,
@@ -40,7 +42,8 @@ from biasbed.studies.table import (
     vouched,
 )
 from biasbed.system.files import write_whole
-from biasbed.tracking.server import resolve_uri
+from biasbed.system.terminal import clock
+from biasbed.tracking.server import find_runs, resolve_uri
 
 
 def benchmark(flags: Mapping[str, str]) -> None:
@@ -60,9 +63,9 @@ def benchmark(flags: Mapping[str, str]) -> None:
 
 
 def main_study(flags: Mapping[str, str]) -> None:
-    """Carry out `sweeps/studies/main.yaml`, then analyse it."""
+    """Carry out `sweeps/studies/main.yaml`, or `main_quick.yaml`, then analyse it."""
     options, _ = read_options(MainOptions, flags)
-    table = read_table("main")
+    table = read_table("main_quick" if options.quick else "main")
     if options.seeds != "auto":
         table = dataclasses.replace(table, seeds=parse_seeds(options.seeds))
     output_dir, report = options.output_dir, "auto"
@@ -70,7 +73,8 @@ def main_study(flags: Mapping[str, str]) -> None:
         table = dataclasses.replace(table, settings={**table.settings, "output_dir": output_dir})
         report = str(Path(output_dir) / "report")
     launcher = open_launcher(options)
-    carry_out(make_plan(table, launcher, options.workers), launcher, options)
+    marks = {record.QUICK: "yes"} if options.quick else {}
+    carry_out(make_plan(table, launcher, options.workers), launcher, options, marks)
     from biasbed.analysis import analyze
     from biasbed.analysis.options import AnalyzeOptions
 
@@ -129,9 +133,14 @@ def dry_run(plan: StudyPlan) -> list[str]:
     return [*_not_applicable(plan), *listing(standings, estimate(standings, plan.workers), plan.workers)]
 
 
-def carry_out(plan: StudyPlan, launcher: Launcher, options: StudyOptions) -> None:
-    """Train what is not done, under the study's run. Raises Failure with the runs that failed or were not sent."""
-    name, tags = plan.table.study, _origin(plan.table)
+def carry_out(
+    plan: StudyPlan, launcher: Launcher, options: StudyOptions, marks: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Train what is not done, under the study's run. Raises Failure with the runs that failed or were not sent.
+
+    marks: tags of the study and of all its runs.
+    """
+    name, tags = plan.table.study, {**_origin(plan.table), **marks}
     if (plan.folder / SWEPT).exists():
         raise UsageError(f"the study '{name}' is a sweep: name another with study=")
     if _is_tracked(plan):
@@ -146,6 +155,7 @@ def carry_out(plan: StudyPlan, launcher: Launcher, options: StudyOptions) -> Non
         standings = survey(plan, finished)
         runner = Runner(standings, plan.workers, launcher, options.retries, display, environment, is_finished)
         left = f"{len(runner.queue)} to train, {plan.workers} at a time" if runner.queue else "nothing is left to train"
+        left += foreseen(plan, standings, study.run.uri if study.run is not None else None) if runner.queue else ""
         display.say("\n".join([*_not_applicable(plan), f"{name}: {len(runner.items)} runs; {left}"]))
 
         def end() -> None:
@@ -157,6 +167,22 @@ def carry_out(plan: StudyPlan, launcher: Launcher, options: StudyOptions) -> Non
         runner.run()
         study.status = "FAILED" if any(item.state == "failed" for item in runner.items) else "FINISHED"
     _conclude(runner.items)
+
+
+def foreseen(plan: StudyPlan, standings: Sequence[tuple[PlannedRun, RunStatus]], uri: str | None) -> str:
+    """How long it will take, by this study's epochs or else by those of finished runs like its own on the server."""
+    left, how = estimate(standings, plan.workers), "by the epochs timed so far"
+    if left.seconds is None and uri is not None:
+        known = {
+            run.data.tags.get(record.CONFIG_HASH, ""): run.data.metrics for run in find_runs(uri, suite=plan.suite)
+        }
+        times = [seconds_per_unit(run, known.get(run.config_hash, {})) for run, _ in standings]
+        timed = [dataclasses.replace(s, per_unit=t) for (_, s), t in zip(standings, times, strict=True)]
+        left = estimate([(run, s) for (run, _), s in zip(standings, timed, strict=True)], plan.workers)
+        how = "by runs like these on this server"
+    if left.seconds is None:
+        return "; how long that takes is said after the first epoch"
+    return f"; about {clock(left.seconds)} {how}" if left.seconds else ""
 
 
 def _not_applicable(plan: StudyPlan) -> list[str]:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from biasbed import measures
-from biasbed.studies.plan import Estimate, PlannedRun, RunStatus, estimate
+from biasbed.studies.plan import PlannedRun
 from biasbed.studies.runner import Item
+from biasbed.studies.standing import Estimate, RunStatus, estimate
 from biasbed.system.terminal import clock
 
 REDRAW, LOG_EVERY = 0.5, 60.0  # seconds
@@ -75,9 +76,10 @@ def lines(study: str, items: Sequence[Item], workers: int) -> list[str]:
         best = measures.best(seeds, own[0].run.higher_is_better)
         parts = [f"  {place:{width}} {done:3}/{len(own)} done"]
         parts += [] if best is None else [f"best {measures.shown(best, own[0].run.monitor_unit)} (seed {seeds[best]})"]
+        parts += [next(i.standing.tests for i in own if i.standing.best == best)] if best is not None else []
         for state in ("running", "elsewhere", "failed"):
             parts += [_of_seed(item) for item in own if item.state == state]
-        shown.append(", ".join(parts))
+        shown.append(", ".join(filter(None, parts)))
     return shown
 
 

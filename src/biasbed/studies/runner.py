@@ -19,7 +19,8 @@ from biasbed import measures
 from biasbed.errors import Failure
 from biasbed.studies import attempts
 from biasbed.studies.launchers import Launcher, StartedTraining, TrainCommand
-from biasbed.studies.plan import PlannedRun, RunStatus, standing
+from biasbed.studies.plan import PlannedRun
+from biasbed.studies.standing import RunStatus, standing
 from biasbed.tracking.folder import RunFolder
 
 LOOK = 1.0  # seconds between looks at the journal of a training
@@ -282,6 +283,7 @@ class Runner:
                 if item.standing.best is None
                 else f", best {item.run.monitor} {measures.shown(item.standing.best, item.run.monitor_unit)}"
             )
+            best += f"; there {item.standing.tests}" if item.standing.tests else ""
             self.report.say(f"{item.run.name} done in {seconds:.0f} s{best}{'; not sent' if item.failure else ''}")
         elif code == REFUSED or item.starts > self.retries + is_held:
             item.state, item.failure = "failed", reason

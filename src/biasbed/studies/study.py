@@ -14,7 +14,8 @@ from typing import Any
 from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
-from biasbed.studies.plan import Finished, PlannedRun, place_of
+from biasbed.studies.plan import PlannedRun, place_of
+from biasbed.studies.standing import Finished
 from biasbed.system.files import write_whole
 from biasbed.system.processes import Interrupted, ignore_signals, interruptible
 from biasbed.tracking.comparison import offer_study

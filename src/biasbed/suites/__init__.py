@@ -61,4 +61,8 @@ def open_suite(config: Config) -> OpenSuite:
         from biasbed.suites.generated import with_corrupted
 
         suite = with_corrupted(suite, config)
+    if config.limit is not None:
+        from biasbed.suites.limited import limited
+
+        suite = limited(suite, config.limit)
     return suite.with_cadences(config.test_every) if config.test_every else suite

@@ -139,6 +139,7 @@ class Debiasing(Suite[DebiasingSettings]):
             cell=record.slug(f"{data.name}-{parts.severity:g}{_unusual(config.data)}"),
             derivations=(*_derived("val", validation, is_labelled), *_derived("test", test, is_labelled)),
             counts=_counts(train, validation, test),
+            recount=lambda suite: _counts(suite.source(data.name), *suite.validation, *suite.sets),
             bias_type=data.bias_type,
             usual=StreamRequest(drop_last=True),
             selection_rules=RULES if monitor == AC_SCORE else tuple(name for name in RULES if name not in OF_BIASES),

@@ -22,7 +22,6 @@ from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.corrupted import Corrupted
 from biasbed.datasets.corruption_names import BENCHMARK, EXTRAS
 from biasbed.errors import UsageError
-from biasbed.measures import RMS_BIN
 from biasbed.record import Derived, MetricName
 from biasbed.settings import nearest, setting
 from biasbed.suites import corruption_errors
@@ -200,7 +199,7 @@ class Robustness(FileSuite[RobustnessSettings]):
             source,
             transform,
             label_map=self._label_map(name, source),
-            measures=_defined(entry.measures, len(source)),
+            measures=entry.measures,
             preprocessing=words,
             source_images=entry.source_images,
             block=entry.block,
@@ -285,11 +284,6 @@ def _family(train: str, sets: Sequence[str]) -> str:
     if train != "none":
         return train if train in TRAINING else "imagenet"
     return next((SETS[name].classes for name in sets if name in SETS), "imagenet")
-
-
-def _defined(measures: Sequence[str], images: int) -> tuple[str, ...]:
-    """Those that so many images have a value of."""
-    return tuple(name for name in measures if name != "rms_reference" or images >= RMS_BIN)
 
 
 def _why_no_mce(entry: RobustSet, source: Source) -> str:

@@ -50,9 +50,14 @@ class EvaluationSet:
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """Those of its measures that its label map allows, and accuracy among all outputs where that is another one."""
+        """Those of its measures that its label map and the number of its images allow.
+
+        And accuracy among all outputs where that is another one.
+        """
         usual = self.measures or self.task.measures
-        names = [name for name in usual if name != "loss" or self.label_map.is_logits]
+        undefined = {"loss"} if not self.label_map.is_logits else set()
+        undefined |= {"rms_reference"} if len(self.source) < measures.RMS_BIN else set()
+        names = [name for name in usual if name not in undefined]
         if self.label_map.restricts and not self.task.several and "accuracy_full" not in names:
             names.append("accuracy_full")
         return tuple(names)

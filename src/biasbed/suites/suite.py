@@ -127,11 +127,13 @@ class OpenSuite:
     derivations: tuple[record.Derived, ...] = ()  # what follows from the measured values
     # Numbers of images, of which values may be derived too: `train/images/<data set>:<group>`, `val/aligned_images/..`
     counts: Mapping[str, int] = field(default_factory=dict)
+    recount: Callable[[OpenSuite], Mapping[str, int]] | None = None  # makes them anew, of a part of the images
     bias_type: str = ""  # what kind of thing biases the training images (colour, background), where that is known
     left_out: Mapping[str, str] = field(default_factory=dict)  # evaluation sets that are not there, and why
     remarks: tuple[str, ...] = ()  # what else a user should know about the images
     files: Mapping[str, str] = field(default_factory=dict)  # kept with a training in `record.DATA_FOLDER`: name -> text
     usual: StreamRequest | None = None  # how training images are drawn where a method leaves it open
+    limit: int | None = None  # images of each set at most (`suites.limited`)
     selection_rules: tuple[str, ...] = record.SELECTION_RULES  # that make sense here, the usual one first
 
     @property
@@ -183,6 +185,7 @@ class OpenSuite:
             selection_rules=self.selection_rules,
             default_selection=self.selection_rules[0],
             derived=self.derivations,
+            limit=self.limit,
         )
         return derived.checked(found, self.known())
 

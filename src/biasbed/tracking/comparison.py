@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from biasbed import record
+from biasbed import limits, record
 from biasbed.errors import Failure
 from biasbed.tracking.pages import Pages, pages
 from biasbed.tracking.server import artifact_text, clause, find_runs, guarded, writer
@@ -283,7 +283,7 @@ def _offered(uri: str, comparison: Comparison) -> list[str]:
 
 def _caveats(found: Pages, comparison: Comparison) -> list[str]:
     """What the view leaves out."""
-    lines = []
+    lines = [f"  {limits.note(comparison.protocol.limit)}"] if comparison.protocol.limit else []
     here = comparison.experiments[comparison.experiment]
     if here < comparison.size:
         link = found.experiments(list(comparison.experiments), searchFilter=comparison.filter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from biasbed import limits
 from biasbed.tracking.notes import RUN_ID, command, commands, joined, own_command
 from biasbed.training.job import Job
 
@@ -15,7 +16,8 @@ def about(job: Job) -> str:
     length = f"{config.steps} steps" if config.epochs is None else f"{config.epochs:g} epochs"
     return joined(
         f"**{job.row}** on the suite **{suite.name}**{cell}, seed {config.seed}: trained on {what} for {length} "
-        f"({config.backbone}, {config.image_size} px), tested on {number} set{'s' if number != 1 else ''}.",
+        f"({config.backbone}, {config.image_size} px), tested on {number} set{'s' if number != 1 else ''}"
+        f"{limits.clause(config.limit)}.",
         commands(
             {
                 "goes on, if it was cut off": own_command(),

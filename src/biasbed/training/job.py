@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from biasbed import algorithms, networks, record, suites
+from biasbed import algorithms, limits, networks, record, suites
 from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.needs import NEEDS
 from biasbed.algorithms.requests import StreamRequest
@@ -45,7 +45,8 @@ class Job:
     def name(self) -> str:
         trial = given_tags().get(record.TRIAL)
         last = f"seed{self.config.seed}" if trial is None else f"trial{trial}"
-        return "-".join(filter(None, (self.row, self.cell, last)))
+        name = "-".join(filter(None, (self.row, self.cell, last)))
+        return limits.marked(name, self.config.limit, record.QUICK in given_tags())
 
     @property
     def row(self) -> str:
@@ -98,6 +99,7 @@ class Job:
             **({record.TEST_DOMAINS: ",".join(suite.test_domains)} if suite.test_domains else {}),
             **({record.NEEDS: ",".join(sorted(self.needs))} if self.needs else {}),
             **({record.PROVIDES: ",".join(sorted(self.provides))} if self.provides else {}),
+            **limits.tags(config.limit),
             record.INIT: record.canonical_json(networks.origin(config.backbone, config.init)),
             **given_tags(),
         }

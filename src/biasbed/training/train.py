@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import yaml
 
-from biasbed import measures, record
+from biasbed import limits, measures, record
 from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.make import make_algorithm
 from biasbed.compute import checkpoint, distributed
@@ -201,4 +201,5 @@ def _farewell(tracker: Tracker, engine: Engine, unit: str) -> str:
     if best.is_lost(engine):
         epoch += ", whose weights are lost"
     value = measures.shown(found["value"], unit)
-    return f"done: best {engine.monitor} {value} at {epoch}\n{tracker.ending()}"
+    part = limits.clause(engine.config.limit)
+    return f"done: best {engine.monitor} {value} at {epoch}{part}\n{tracker.ending()}"

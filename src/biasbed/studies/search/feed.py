@@ -15,7 +15,6 @@ from biasbed.errors import Failure, UsageError
 from biasbed.options import SweepOptions
 from biasbed.studies.display import Display
 from biasbed.studies.launchers import Launcher
-from biasbed.studies.plan import standing
 from biasbed.studies.runner import Item
 from biasbed.studies.search import runs, trials, turns
 from biasbed.studies.search import storage as storages
@@ -24,6 +23,7 @@ from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.search import Search, Sweep
 from biasbed.studies.search.stages import NOTHING
 from biasbed.studies.search.table import TrialNews, lines
+from biasbed.studies.standing import standing
 from biasbed.studies.table import Words
 from biasbed.tracking.folder import evaluations
 
