@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -49,6 +50,7 @@ class RunStore:
     def __init__(self, tracking_uri: str) -> None:
         self.uri = tracking_uri
         self.home = places.home(tracking_uri)
+        self._listed: dict[tuple[str, str], frozenset[str]] = {}  # (run, folder) -> what is in it
 
     @functools.cached_property
     def client(self) -> MlflowClient:
@@ -116,8 +118,20 @@ class RunStore:
         return artifact_text(self.uri, run_id, path)
 
     def file(self, run_id: str, path: str) -> bytes | None:
-        """The same of any artifact."""
+        """The same of any artifact. Of what lies in a folder's folder, the outer one is listed once for each run."""
+        folder = os.path.dirname(path)
+        outer = os.path.dirname(folder)
+        if outer and folder not in self._listing(run_id, outer):
+            return None
         return artifact_bytes(self.uri, run_id, path)
+
+    def _listing(self, run_id: str, folder: str) -> frozenset[str]:
+        found = self._listed.get((run_id, folder))
+        if found is None:
+            with guarded(self.uri):
+                found = frozenset(entry.path for entry in self.client.list_artifacts(run_id, folder))
+            self._listed[run_id, folder] = found
+        return found
 
     def histories(self, runs: Sequence[Any]) -> dict[str, MetricRows]:
         """The complete history of every finished run's val and test metrics: run id -> rows metric, step, value.

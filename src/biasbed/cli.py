@@ -7,6 +7,7 @@ import contextlib
 import difflib
 import errno
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -258,6 +259,7 @@ def _overview() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 for a failure, 2 for a wrong command, 128 + n after signal n."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    again = _again(words)
     yield_while_waiting()
     try:
         _refuse_no_text(words)
@@ -291,11 +293,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"biasbed: {os_reason(error)}", file=sys.stderr)
         return UsageError.exit_code if error.errno == errno.ENAMETOOLONG else Failure.exit_code
     except KeyboardInterrupt:
-        print("biasbed: interrupted", file=sys.stderr)
+        ignore_signals()
+        print(f"biasbed: interrupted{again}", file=sys.stderr)
         return 130
     except Interrupted as error:
-        print(f"biasbed: ended by {error.signal.name}; the same command continues", file=sys.stderr)
+        print(f"biasbed: ended by {error.signal.name}{again}", file=sys.stderr)
         return 128 + int(error.signal)
+
+
+CONTINUED = ("main", "train", "benchmark", "sweep", "evaluate", "prepare", "reproduce")
+
+
+def _again(words: Sequence[str]) -> str:
+    """`; to go on: <the same command>`, as it was typed, of those that go on where they were cut off."""
+    if not words or words[0] not in CONTINUED:
+        return ""
+    if "MLFLOW_RUN_ID" not in os.environ:
+        return f"; to go on: biasbed {shlex.join(words)}"
+    pairs = zip(words[1::2], words[2::2], strict=False)
+    settings = [f"-P {name[2:]}={shlex.quote(value)}" for name, value in pairs if value != "auto"]
+    return f"; to go on: {shlex.join(['mlflow', 'run', '.', '-e', words[0]])} {' '.join(settings)}".rstrip()
 
 
 def _refuse_no_text(words: Sequence[str]) -> None:

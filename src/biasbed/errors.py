@@ -17,6 +17,10 @@ class UsageError(Exception):
     exit_code = 2
 
 
+class MissingData(UsageError):
+    """Images, or the folder of them, are not where they were looked for."""
+
+
 class NotApplicable(UsageError):
     """A method can't be trained on these data: they lack what it needs. In a study such a cell stays empty."""
 

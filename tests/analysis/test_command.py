@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -292,7 +293,10 @@ def test_under_mlflow_run_its_run_is_taken_and_left_open(recorder: Recorder, mon
 
 
 @quick
-def test_under_mlflow_run_a_failure_leaves_its_reason(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_under_mlflow_run_a_failure_leaves_its_reason(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, serve_at: Callable[[str], None]
+) -> None:
+    serve_at(recorder.uri)
     opened = recorder.client.create_run(recorder.experiment).info.run_id
     monkeypatch.setenv("MLFLOW_RUN_ID", opened)
     with pytest.raises(Failure), launched("analyze"):

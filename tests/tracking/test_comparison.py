@@ -235,9 +235,12 @@ def test_an_odd_protocol_is_a_value_error_of_one_line(text: bytes) -> None:
     assert len(str(caught.value).splitlines()) == 1
 
 
-def assert_one_warning_per(calls: int, capsys: pytest.CaptureFixture[str]) -> None:
+def assert_one_warning_per(calls: int, capsys: pytest.CaptureFixture[str], *told: str) -> None:
+    """told: how what is printed besides begins."""
     printed = capsys.readouterr()
-    assert not printed.out
+    lines = printed.out.splitlines()
+    assert len(lines) == len(told)
+    assert all(line.startswith(begin) for line, begin in zip(lines, told, strict=True))
     for line in printed.err.splitlines():
         assert line.startswith("warning: no link to compare the runs in MLflow's pages: ")
     assert len(printed.err.splitlines()) == calls
@@ -262,7 +265,7 @@ def test_an_odd_protocol_costs_a_study_a_line_and_not_its_note(
         study.status = "FINISHED"
     note = json.loads((tmp_path / "main" / tracked.NOTE).read_text())
     assert (note["status"], note["sent"]) == ("FINISHED", True)
-    assert_one_warning_per(1, capsys)
+    assert_one_warning_per(1, capsys, "This study: run ")
 
 
 def test_whatever_ends_the_links_the_study_is_noted_before(

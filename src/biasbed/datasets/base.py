@@ -17,7 +17,7 @@ import numpy as np
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import labelled, reading, scan
 from biasbed.datasets.classes import imagenet_classes
-from biasbed.errors import UsageError
+from biasbed.errors import MissingData, UsageError
 
 # Folders with ImageNet's class folders in `train` or `val` that are not ImageNet.
 NOT_IMAGENET = frozenset({"stylizedimagenet", "imagenetstylized", "sin", "deepaugcae", "deepaugedsr", "cae", "edsr"})
@@ -65,7 +65,7 @@ class OnDisk:
         """Where it is; UsageError where it is not."""
         found = self.find(data_dir)
         if found is None:
-            raise UsageError(self.missing(data_dir))
+            raise MissingData(self.missing(data_dir))
         return found
 
     def missing(self, data_dir: Path) -> str:

@@ -22,7 +22,7 @@ from biasbed import record
 from biasbed.data.listing import reading, scan
 from biasbed.data.source import Source
 from biasbed.datasets.base import letters
-from biasbed.errors import UsageError
+from biasbed.errors import MissingData, UsageError
 from biasbed.registry import Registry
 from biasbed.settings import nearest
 
@@ -151,7 +151,7 @@ def named(name: str, data_dir: Callable[[], Path]) -> BiasedData:
     with reading():
         folders = scan(root)[0]
     if name not in folders:
-        raise UsageError(f"train={name}: {root} has no such data set{nearest(name, [*DATA_SETS, *folders])}")
+        raise MissingData(f"train={name}: {root} has no such data set{nearest(name, [*DATA_SETS, *folders])}")
     own_table: BiasedData = resolve_name(OWN)(root / name)
     return own_table
 

@@ -16,7 +16,7 @@ from biasbed.data.folders import FolderSource
 from biasbed.data.listing import labelled, reading, scan
 from biasbed.datasets.base import DataSet, likely_cause, some
 from biasbed.datasets.classes import imagenet_classes
-from biasbed.errors import UsageError
+from biasbed.errors import MissingData, UsageError
 
 _NON_COMMERCIAL = "ImageNet's: non-commercial research"
 _KAGGLE = ("imagenet/ILSVRC/Data/CLS-LOC", "ILSVRC/Data/CLS-LOC")
@@ -297,7 +297,7 @@ class ImageNetReaL(ImageNet):
     def open(self, data_dir: Path) -> FolderSource:
         path = self._labels_in(data_dir)
         if path is None:
-            raise UsageError(self.missing(data_dir))
+            raise MissingData(self.missing(data_dir))
         labels = self._labels(path)
         whole = ImageNet().open(data_dir)
         numbers = [self._number(name, len(labels), whole.root) for name in whole.ids]

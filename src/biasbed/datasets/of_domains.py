@@ -18,7 +18,7 @@ from biasbed.data.folders import FolderSource, open_folder
 from biasbed.data.listing import reading, scan
 from biasbed.data.source import MemorySource, Source
 from biasbed.datasets.base import Contents, OnDisk, letters, some
-from biasbed.errors import UsageError
+from biasbed.errors import MissingData, UsageError
 from biasbed.registry import Registry
 from biasbed.settings import nearest
 
@@ -60,7 +60,7 @@ def named(name: str, data_dir: Path, interpolation: str = "bilinear") -> DomainD
     with reading():
         folders = scan(data_dir)[0]
     if name not in folders:
-        raise UsageError(f"train={name}: {data_dir} has no such data set{nearest(name, [*DATA_SETS, *folders])}")
+        raise MissingData(f"train={name}: {data_dir} has no such data set{nearest(name, [*DATA_SETS, *folders])}")
     return OwnDomains(data_dir / name)
 
 

@@ -12,12 +12,13 @@ import yaml
 
 from biasbed import record
 from biasbed.config import Config
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure, MissingData, UsageError
 from biasbed.options import BenchmarkOptions, MainOptions, StudyOptions, of_trainings
 from biasbed.studies import ledger
 from biasbed.studies.cells import HELD_OUT
 from biasbed.studies.display import Display, listing
 from biasbed.studies.launchers import Launcher, open_launcher, read_options
+from biasbed.studies.outline import outline
 from biasbed.studies.plan import PlannedRun, Records, StudyPlan, make_plan
 from biasbed.studies.runner import Item, Runner
 from biasbed.studies.standing import RunStatus, estimate, seconds_per_unit, survey
@@ -55,7 +56,14 @@ def benchmark(flags: Mapping[str, str]) -> None:
     given = {**others, HELD_OUT: options.test_domains}
     settings = of_trainings(given, options.loader_workers)
     launcher = open_launcher(options)
-    plan = make_plan(_table(options, settings), launcher, options.workers)
+    table = _table(options, settings)
+    try:
+        plan = make_plan(table, launcher, options.workers)
+    except (MissingData, Failure) as reason:
+        if not options.dry_run:
+            raise
+        print("\n".join(outline(table, reason)))
+        return
     if options.dry_run:
         print("\n".join(dry_run(plan)))
     else:

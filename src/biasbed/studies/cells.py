@@ -72,7 +72,7 @@ def _expanded(given: str, name: str, own: Words, both: Words) -> Iterator[StudyC
     try:
         domains = _domains(both)
     except UsageError as error:
-        raise UsageError(f"{name}: {error}" if name else str(error)) from None
+        raise type(error)(f"{name}: {error}" if name else str(error)) from None
     for how in held_out:
         if EXPANDED[how] == len(domains):
             raise UsageError(f"{HELD_OUT}={how}: with {' and '.join(domains)} held out, no domain is left to train on")

@@ -135,7 +135,7 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
                     lacking.setdefault(row, {})[place] = error.lacking
                     continue
                 except UsageError as error:
-                    raise UsageError(f"{where}: {error}") from None
+                    raise type(error)(f"{where}: {error}") from None
                 configs.append(config)
                 runs += [(at, place, run) for at, run in enumerate(planned)]
             if len(refusals) == len(cells):
@@ -166,17 +166,10 @@ def _runs_in(
 
     tests: what trained rows are tested on, which is added to.
     """
-    own = table.rows[row]
-    if both := sorted(set(own) & set(cell.words)):
-        raise UsageError(f"{both[0]} is a setting of the row and of the cell, too: leave one out")
-    words = {**table.settings, **own, **cell.words, **table.chosen.get(row, {}).get(cell.name, {})}
-    words |= {"suite": registry.settled(table.suite), "study": table.study}
-    if "model" in own:
-        config, run = test_of(_of_tests({**words, "row": row}, own), launcher, known)
+    words = words_of(table, row, cell)
+    if "model" in table.rows[row]:
+        config, run = test_of(words, launcher, known)
         return config, [run]
-    words["algorithm"] = registry.settled(own["algorithm"])
-    if row != algorithms.identifier(own["algorithm"]):
-        words["row"] = row
     job, runs = runs_of(words, table.seeds, launcher)
     tests.append(TestedOn(runs[0].place, job.cell, job.protocol, job.tested))
     chosen = table.chosen.get(row, {})
@@ -185,6 +178,22 @@ def _runs_in(
             f"the sweep '{table.chosen_by['study']}' was made in the cells {', '.join(chosen)}: leave them so"
         )
     return job.config, runs
+
+
+def words_of(table: StudyTable, row: str, cell: StudyCell) -> dict[str, str]:
+    """The settings of `train`, or of a model that is only tested those of `evaluate`, of a row in a cell, seed aside.
+
+    UsageError for one that is no such setting, or is there twice.
+    """
+    own = table.rows[row]
+    if both := sorted(set(own) & set(cell.words)):
+        raise UsageError(f"{both[0]} is a setting of the row and of the cell, too: leave one out")
+    words = {**table.settings, **own, **cell.words, **table.chosen.get(row, {}).get(cell.name, {})}
+    words |= {"suite": registry.settled(table.suite), "study": table.study}
+    if "model" in own:
+        return _of_tests({**words, "row": row}, own)
+    words["algorithm"] = registry.settled(own["algorithm"])
+    return words if row == algorithms.identifier(own["algorithm"]) else {**words, "row": row}
 
 
 def _refuse_equal(runs: Iterable[PlannedRun]) -> None:

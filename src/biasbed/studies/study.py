@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import socket
 import sys
@@ -121,6 +122,7 @@ class StudyRun:
         if own is not None and own != oldest:  # another command was first
             if own == self.given:
                 client.set_tag(own, PARENT, oldest)
+                client.set_tag(own, "mlflow.runName", f"study-{self.study}-continued")
             else:
                 client.delete_run(own)
         return oldest
@@ -166,8 +168,13 @@ class StudyRun:
         return [{"step": step, "metrics": metrics} for step, metrics in sorted(steps.items())]
 
     def finish(self, status: str) -> None:
-        """End it as FINISHED, FAILED or KILLED."""
-        self._try(lambda: writer(self.uri).set_terminated(self.run_id, status))
+        """End it as FINISHED, FAILED or KILLED.
+
+        A run of `mlflow run` that is filed under it is ended by that, unless whoever interrupts us interrupts it too.
+        """
+        ended = {self.run_id, *([self.given] if self.given and status == "KILLED" else [])}
+        for run_id in ended:
+            self._try(functools.partial(writer(self.uri).set_terminated, run_id, status))
 
     def _try(self, send: Callable[[], Any]) -> None:
         try:

@@ -25,7 +25,7 @@ from biasbed.data.source import Source
 from biasbed.datasets import geirhos, imagenet
 from biasbed.datasets.base import DataSet
 from biasbed.datasets.classes import imagenet_classes
-from biasbed.errors import UsageError
+from biasbed.errors import MissingData, UsageError
 from biasbed.settings import nearest, setting
 from biasbed.suites.files import FileSettings, FileSuite
 from biasbed.suites.label_maps import IDENTITY, LabelMap, imagenet_subset, sixteen
@@ -136,9 +136,9 @@ class BiasBed(FileSuite[BiasBedSettings]):
             else:
                 found[name] = _evaluation_set(self.config, name, source)
         if missing and self.config.sets != "auto":
-            raise UsageError("; ".join(missing.values()))
+            raise MissingData("; ".join(missing.values()))
         if not found:
-            raise UsageError(f"data_dir={root} has none of the test sets {', '.join(TEST_SETS)}: see docs/data.md")
+            raise MissingData(f"data_dir={root} has none of the test sets {', '.join(TEST_SETS)}: see docs/data.md")
         return found, missing
 
 

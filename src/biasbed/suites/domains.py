@@ -22,7 +22,7 @@ from biasbed.data.listing import reading, scan
 from biasbed.data.source import Source
 from biasbed.datasets.base import DataSet
 from biasbed.datasets.of_domains import OwnDomains, united
-from biasbed.errors import UsageError
+from biasbed.errors import MissingData, UsageError
 from biasbed.holding_out import MONITOR, mean_of_training
 from biasbed.settings import nearest, setting, word
 from biasbed.suites.folders import ImageFolder
@@ -130,7 +130,7 @@ class Domains(HoldingOut[D]):
         with reading():
             names = scan(root)[0]
         if name not in names:
-            raise UsageError(f"train={name}: {root} has no such data set{nearest(name, ['auto', *names])}")
+            raise MissingData(f"train={name}: {root} has no such data set{nearest(name, ['auto', *names])}")
         return root / name
 
     @property

@@ -21,7 +21,7 @@ from biasbed.datasets.base import OnDisk
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.corrupted import Corrupted
 from biasbed.datasets.corruption_names import BENCHMARK, EXTRAS
-from biasbed.errors import UsageError
+from biasbed.errors import MissingData, UsageError
 from biasbed.record import Derived, MetricName
 from biasbed.settings import nearest, setting
 from biasbed.suites import corruption_errors
@@ -171,9 +171,9 @@ class Robustness(FileSuite[RobustnessSettings]):
         there = {name for name in names if SETS[name].data.find(root) is not None}
         missing = {name: SETS[name].data.missing(root) for name in names if name not in there}
         if missing and self.config.sets != "auto":
-            raise UsageError("; ".join(missing.values()))
+            raise MissingData("; ".join(missing.values()))
         if not there:
-            raise UsageError(f"data_dir={root} has none of the test sets {', '.join(names)}: see docs/data.md")
+            raise MissingData(f"data_dir={root} has none of the test sets {', '.join(names)}: see docs/data.md")
         opened = cache(lambda name: SETS[name].data.open(root))
         return {name: self._set(name, opened(name), there) for name in names if name in there}, missing
 

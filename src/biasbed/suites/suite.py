@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from biasbed import measures, record
 from biasbed.config import Config, layered
-from biasbed.errors import UsageError
+from biasbed.errors import MissingData, UsageError
 from biasbed.settings import flatten, nearest, specs, word
 from biasbed.suites import derived
 
@@ -80,10 +80,10 @@ class Suite(Generic[C]):
     def data_root(self) -> Path:
         """The folder `data_dir`; UsageError where it is not given or not there."""
         if self.config.data_dir is None:
-            raise UsageError(f"the suite '{self.name}' needs data_dir=<the folder that holds its data sets>")
+            raise MissingData(f"the suite '{self.name}' needs data_dir=<the folder that holds its data sets>")
         root = Path(self.config.data_dir).expanduser()
         if not root.is_dir():
-            raise UsageError(f"data_dir={root}: there is no such folder")
+            raise MissingData(f"data_dir={root}: there is no such folder")
         return root
 
     @property

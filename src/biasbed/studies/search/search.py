@@ -176,7 +176,7 @@ def make_sweep(options: SweepOptions, settings: Words, launcher: Launcher) -> Sw
                     lacking.setdefault(algorithms.identifier(algorithm), {})[cell.name] = error.lacking
                     continue
                 except UsageError as error:
-                    raise UsageError(f"{where}: {error}") from None
+                    raise type(error)(f"{where}: {error}") from None
                 searches += own
                 configs.append(config)
                 messages += [f"{own[0].subject}: {line}" for line in said]

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import yaml
 
 from biasbed import record
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure, MissingData, UsageError
 from biasbed.options import SweepOptions, of_trainings
 from biasbed.studies import ledger, winners
 from biasbed.studies import study as tracked
 from biasbed.studies.cells import HELD_OUT
 from biasbed.studies.display import Display
 from biasbed.studies.launchers import Launcher, open_launcher, read_options
+from biasbed.studies.outline import missing
 from biasbed.studies.runner import Runner
 from biasbed.studies.search import plots, results, runs
 from biasbed.studies.search import storage as storages
@@ -40,7 +41,14 @@ def sweep(flags: Mapping[str, str]) -> None:
     options, others = read_options(SweepOptions, given)
     settings = of_trainings({**others, HELD_OUT: options.test_domains}, options.loader_workers)
     launcher = open_launcher(options)
-    plan = make_sweep(options, settings, launcher)
+    try:
+        plan = make_sweep(options, settings, launcher)
+    except MissingData as reason:
+        if not options.dry_run:
+            raise
+        names = ", ".join(options.algorithms)
+        print("\n".join([f"a search of {options.settled('trials')} trials for each of {names}", *missing(reason)]))
+        return
     url = storages.storage_url(options.storage, plan.folder)
     if plan.config.tracking == "on":
         tracked.refuse_mixture(resolve_uri(), plan.study, plan.suite, {}, kind="trial")
