@@ -59,7 +59,11 @@ class EvaluateOptions:
     weights: str = setting("none", "for a library's model: weights file, or name of published weights")
     label_map: str = setting("none", "YAML file that says what the model's outputs stand for")
     algorithm: str = setting("auto", "the checkpoint's method, where it is your own: <file>.py:<Class>")
-    compare: str = setting("none", "files of others' decisions on the same images, for error consistency")
+    compare: str = setting(
+        "none",
+        "files of others' decisions on the same images, for error consistency; humans, published: counts of Geirhos et "
+        "al. 2019, for shape bias",
+    )
     image_size: int | Auto = setting("auto", "pixels per side (auto: as the model was trained or published)")
     categories: Aggregation | Auto = setting(
         "auto", "how the scores of 1000 ImageNet classes become those of 16 categories (auto: as the suite has it)"

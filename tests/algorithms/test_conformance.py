@@ -257,7 +257,6 @@ def two_ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return in_two_processes(names, tmp_path_factory.mktemp("ranks"))
 
 
-@pytest.mark.always
 def test_two_processes_average_the_gradients_of_their_halves(name: str, two_ranks: list[dict[str, Any]]) -> None:
     """Each half with the draws of its rank, in one process: also for methods whose statistics are per process.
 

@@ -16,7 +16,7 @@ from biasbed.tracking import notes, study_row
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.launched import launched
 from biasbed.tracking.notes import NOTE, RUN_ID
-from biasbed.tracking.server import experiment_for, experiment_id, resolve_uri, writer
+from biasbed.tracking.server import experiment_for, experiment_id, impatient, resolve_uri, writer
 from biasbed.tracking.system_metrics import SystemMetrics
 from biasbed.tracking.tracker import Tracker
 from helpers.compared import PROTOCOL, Store
@@ -167,7 +167,8 @@ def test_a_search_has_its_best_trials(store: Store, tracking: str) -> None:
 def test_without_a_study_or_a_server_nothing_happens(tracking: str, store: Store, tmp_path: Path) -> None:
     store.run(store.experiment("toy"))
     study_row.refresh(tracking, "main")
-    study_row.refresh("http://127.0.0.1:9", "main")
+    with impatient(2):
+        study_row.refresh("http://127.0.0.1:9", "main")
     assert len(all_runs(tracking)) == 1
 
 

@@ -24,7 +24,7 @@ from biasbed.config import Config
 from biasbed.data.names import Coded, Names
 from biasbed.datasets.classes import cue_classes
 from biasbed.errors import UsageError
-from biasbed.evaluation import decisions, report
+from biasbed.evaluation import cue_figure, decisions, report
 from biasbed.evaluation.consistency import consistency
 from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
 from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
@@ -323,6 +323,10 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
     with folder.locked():
         tracker = Tracker(folder, take_run_id(), run.offline)
         report.write(folder.path, [one for group in shown.values() for one in group], pairs)
+        for name, group in shown.items():
+            conflicts = [one for one in group if one.cues == decisions.CUES and one.bias is not None]
+            for_all = conflicts if len(conflicts) <= cue_figure.MOST else wholes[name]
+            cue_figure.draw({one.observer: one for one in for_all}, folder.path / cue_figure.FILE.format(name))
         run.start(folder, tracker)
         finish(tracker, metrics)
     for name, group in shown.items():

@@ -180,7 +180,8 @@ def text(
     lines = _set_table(answers, name)
     for one in answers:
         is_whole = one.member is not None or [other.kind for other in answers].count(one.kind) == 1
-        lines += _cue_block(one, getattr(one, name), by_class=name == "set" or is_whole)
+        if name == "set" or is_whole:  # of the others it is a column
+            lines += _cue_block(one, getattr(one, name))
     if pairs:
         lines += ["", *(_pairs(pairs) if len({pair.a for pair in pairs}) == 1 else _matrix(pairs))]
     lines += [f"left out: {reason}" for reason in (left_out or {}).values()]
@@ -190,20 +191,23 @@ def text(
 def _set_table(answers: Sequence[Decisions], name: str) -> list[str]:
     rows = [set_row(one) for one in answers]
     counts = ("images", "trials") if any(row["trials"] != row["images"] for row in rows) else ("images",)
-    table = [[name, *counts, "classes", "label map", "accuracy", f"{_PERCENT} interval", "ECE"]]
+    biases = [one.cue_counts() if name == "observer" and one.cues == CUES else None for one in answers]
+    share = ["shape bias"] if any(biases) else []
+    table = [[name, *counts, "classes", "label map", "accuracy", f"{_PERCENT} interval", "ECE", *share]]
     empty = [""] * (len(counts) + 2)
-    for one, row in zip(answers, rows, strict=True):
+    for one, row, bias in zip(answers, rows, biases, strict=True):
         numbers = [str(row[key]) for key in (*counts, "classes")]
         interval = _percentages(row["accuracy_low"], row["accuracy_high"])
         table.append([row[name], *numbers, one.label_map, f"{100 * row['accuracy']:.2f} %", interval])
-        table[-1].append(_number(row["ece"]))
+        table[-1] += [_number(row["ece"]), *(["" if bias is None else _number(bias.shape_bias)] if share else [])]
+        more = ["" for _ in share]
         if not math.isnan(row["accuracy_observers_low"]):
             interval = _percentages(row["accuracy_observers_low"], row["accuracy_observers_high"])
-            table.append(["  over observers", *empty, "", interval, ""])
+            table.append(["  over observers", *empty, "", interval, "", *more])
         if not math.isnan(row["accuracy_full"]):
-            table.append(["  best of all outputs", *empty, f"{100 * row['accuracy_full']:.2f} %", "", ""])
+            table.append(["  best of all outputs", *empty, f"{100 * row['accuracy_full']:.2f} %", "", "", *more])
         if "map" in row:
-            table.append(["  mean average precision", *empty, f"{100 * row['map']:.2f} %", "", ""])
+            table.append(["  mean average precision", *empty, f"{100 * row['map']:.2f} %", "", "", *more])
     return aligned(table, left=(0, len(counts) + 2))
 
 
@@ -221,7 +225,7 @@ def _percentages(low: float, high: float) -> str:
     return f"{100 * low:.2f} to {100 * high:.2f}"
 
 
-def _cue_block(one: Decisions, title: str, by_class: bool) -> list[str]:
+def _cue_block(one: Decisions, title: str) -> list[str]:
     rows = cue_rows(one)
     if not rows:
         return []
@@ -241,12 +245,11 @@ def _cue_block(one: Decisions, title: str, by_class: bool) -> list[str]:
             f"  mean reciprocal rank among all outputs: {right} {whole['shape_mrr']:.4f}, "
             f"{wrong} {whole['texture_mrr']:.4f}"
         )
-    if by_class:
-        table = [["class", *counts, f"for the {right}" if right == "class" else right, wrong, share]]
-        for row in classes:
-            numbers = [str(row[key]) for key in (*counts, "shape", "texture")]
-            table.append([row["class"], *numbers, _number(row["shape_bias"])])
-        lines += [f"  {line}" for line in aligned(table, left=(0,))]
+    table = [["class", *counts, f"for the {right}" if right == "class" else right, wrong, share]]
+    for row in classes:
+        numbers = [str(row[key]) for key in (*counts, "shape", "texture")]
+        table.append([row["class"], *numbers, _number(row["shape_bias"])])
+    lines += [f"  {line}" for line in aligned(table, left=(0,))]
     return lines
 
 

@@ -19,14 +19,16 @@ from biasbed.data.loading import auto_workers
 from biasbed.data.transforms import example
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.evaluation import models, recorded, report
+from biasbed.evaluation import cue_figure, models, recorded, report
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
 from biasbed.evaluation.deciding import Decided, Kept, decide
-from biasbed.evaluation.decisions import Decisions
+from biasbed.evaluation.decisions import CUES, Decisions
 from biasbed.evaluation.evaluator import Evaluator, measure
 from biasbed.evaluation.pieces import named, of_first_labels
 from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
+from biasbed.published import observers as published
+from biasbed.published.observers import PublishedObserver
 from biasbed.settings import build, flatten, specs
 from biasbed.suites import derived, label_maps
 from biasbed.suites.sets import EvaluationSet
@@ -38,6 +40,8 @@ from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder, home
 from biasbed.tracking.tracker import Tracker, take_run_id
 
+COUNTED = (published.HUMANS, published.PUBLISHED)
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
@@ -48,6 +52,7 @@ class Evaluation:
     suite: OpenSuite
     observers: Mapping[str, Sequence[Decisions]]  # set -> who else has decided on its images
     run: EvaluationRun
+    counted: Sequence[PublishedObserver] = ()  # people and networks of whom counts are known
 
 
 def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[str, float]:
@@ -82,10 +87,16 @@ def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[s
         pairs = _pairs(found.decisions, evaluation.suite.testing, evaluation.observers)
         metrics = _metrics(evaluation, found, pairs)
         report.write(folder.path, found.decisions, pairs)
+        conflicts = [one for one in found.decisions if one.cues == CUES and one.bias is not None]
+        for one in conflicts:
+            cue_figure.draw({run.row: one}, folder.path / cue_figure.FILE.format(one.set))
         finish(tracker, metrics)
     print(report.text(found.decisions, pairs, "set", suite.left_out))
     for line in (*report.derived(suite.derivations, metrics), *suite.remarks):
         print(line)
+    for one in conflicts if evaluation.counted else ():
+        if cue_figure.fits(one):
+            print("\n".join(["", *cue_figure.table({run.row: one}, evaluation.counted)]))
     if found.skipped:
         print(f"left out: {len(found.skipped)} images that can't be read, e.g. {min(found.skipped)}")
     print(tracker.ending())
@@ -110,7 +121,8 @@ def plan(options: EvaluateOptions, given: Mapping[str, Any], model: models.Teste
     suite = without_misfits(replace(suite, sets=sets), misfits)
     _check_sizes(model, suite.testing)
     run = _run(options, config, model, suite)
-    return Evaluation(config, model, suite, _by_set(observers, suite.testing), run)
+    counted = _counted(options.compare, suite.testing)
+    return Evaluation(config, model, suite, _by_set(observers, suite.testing), run, counted)
 
 
 def without_misfits(suite: OpenSuite, misfits: Mapping[str, str]) -> OpenSuite:
@@ -256,12 +268,27 @@ def _misfit(entry: EvaluationSet, model: models.TestedModel) -> str:
 
 
 def _observers(compare: str) -> list[Decisions]:
-    if compare == "none":
+    words = [word.strip() for word in compare.split(",") if word.strip() not in ("none", *COUNTED)]
+    if not words:
         return []
-    files = recorded.files(compare)
+    files = recorded.files(",".join(words))
     if not files:
-        raise UsageError(f"compare={compare}: give files of decisions (.csv, .parquet), separated by commas")
+        raise UsageError(
+            f"compare={compare}: give files of decisions (.csv, .parquet), {' or '.join(COUNTED)}, separated by commas"
+        )
     return recorded.read(files)
+
+
+def _counted(compare: str, sets: Sequence[EvaluationSet]) -> tuple[PublishedObserver, ...]:
+    """People and networks whose counts are known; UsageError where no set has their cues and categories."""
+    found = published.chosen([word.strip() for word in compare.split(",")])
+    fitting = [e.name for e in sets if e.source.bias is not None and set(e.source.classes) == published.categories()]
+    if found and not fitting:
+        raise UsageError(
+            f"compare={compare}: they decided on cue conflicts among 16 categories "
+            f"({', '.join(CATEGORIES_16[:3])}, ...), and none of the sets tested here has these"
+        )
+    return found
 
 
 def _by_set(observers: Sequence[Decisions], sets: Sequence[EvaluationSet]) -> dict[str, list[Decisions]]:

@@ -287,7 +287,8 @@ class Tracker:
     def _send_results(self) -> None:
         if self._behind:
             self._catch_up()
-        self._send_files("predictions", record.EXAMPLES_FILE, *record.EVALUATION_FILES)
+        figures = sorted(path.name for path in self.folder.path.glob("*.png"))
+        self._send_files("predictions", record.EXAMPLES_FILE, *record.EVALUATION_FILES, *figures)
         best = self.folder.path / record.BEST_CHECKPOINT
         if best.exists():
             self._client.log_artifact(self.run_id, str(best), record.CHECKPOINT_FOLDER)
