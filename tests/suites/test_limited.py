@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from biasbed import limits
+from biasbed.cli import main
 from biasbed.data.source import MemorySource
 from biasbed.datasets import corrupted
 from biasbed.errors import UsageError
@@ -131,3 +132,14 @@ def test_domains_are_limited_alike_whatever_is_held_out(tmp_path: Path) -> None:
     trained = art.suite.source(art.suite.train_name)
     assert len(trained) == 3
     assert len(np.unique(trained.domain)) == 2
+
+
+def test_what_others_decided_on_whole_sets_is_not_compared_with_a_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decisions = tmp_path / "others.csv"
+    decisions.write_text("subj,session,trial,rt,object_response,category,condition,imagename\n")
+    assert main(["evaluate", "--model", str(decisions), "--limit", "5"]) == 2
+    assert (
+        "limit= is for a model that is tested here, and others.csv holds decisions already" in capsys.readouterr().err
+    )

@@ -286,6 +286,8 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
         if getattr(options, name) not in ("none", "auto"):
             raise UsageError(f"{name}= is for a model that is tested here, and {files[0].name} holds decisions already")
     config = build(Config, given)
+    if config.limit is not None:
+        raise UsageError(f"limit= is for a model that is tested here, and {files[0].name} holds decisions already")
     answers = read(files)
     by_set = {
         name: decisions.identified([one for one in answers if one.set == name])

@@ -114,6 +114,10 @@ def plan(options: EvaluateOptions, given: Mapping[str, Any], model: models.Teste
     """Everything else that can be refused is refused here; UsageError says what is wrong."""
     observers, own = _observers(options.compare), _own_maps(options)
     config = _config(options, given, model)
+    if observers and config.limit is not None:
+        raise UsageError(
+            "compare= takes whole sets, on which the others have decided, and limit= a part: leave one out"
+        )
     suite = suites.open_suite(config)
     if model.task is not None and model.task.name != suite.task.name:
         raise UsageError(f"the model has learnt {model.task.words}, and the suite '{suite.name}' {suite.task.words}")
