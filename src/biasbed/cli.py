@@ -27,6 +27,7 @@ from biasbed.system.processes import (
     end_with_parent,
     follow_launcher,
     ignore_signals,
+    interrupt_once,
     yield_while_waiting,
 )
 
@@ -261,6 +262,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     again = _again(words)
     yield_while_waiting()
+    if arguments is None:
+        interrupt_once()
     try:
         _refuse_no_text(words)
         if not words:
@@ -294,7 +297,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UsageError.exit_code if error.errno == errno.ENAMETOOLONG else Failure.exit_code
     except KeyboardInterrupt:
         ignore_signals()
-        print(f"biasbed: interrupted{again}", file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":  # of several processes one says it
+            print(f"biasbed: interrupted{again}", file=sys.stderr)
         return 130
     except Interrupted as error:
         print(f"biasbed: ended by {error.signal.name}{again}", file=sys.stderr)

@@ -101,6 +101,28 @@ def test_a_killed_launcher_leaves_no_orphan_and_the_same_command_goes_on(
     _check(tracking, study.home, image_root, tmp_path / "straight", {"erm": 1}, seeds=1, epochs=6)
 
 
+def test_ctrl_c_twice_ends_a_study_in_one_line_and_the_same_command_goes_on(
+    image_root: Path, tracking: str, tmp_path: Path
+) -> None:
+    command = words(image_root, "--algorithms", "erm", "--seeds", "0", "--study", "mine", epochs="200")
+    study = Killed(command, tmp_path / "home", tmp_path / "log")
+    study.start()
+    wait_for(study.has_begun, 100)
+    for _ in range(2):
+        study.process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    assert study.process.wait(60) == 130
+    assert children.one_line(study.log.read_text()).startswith("biasbed: interrupted; to go on: biasbed benchmark ")
+    statuses = {run.info.status for kind in ("study", "train") for run in all_runs(tracking, kind=kind)}
+    assert statuses == {"KILLED"}
+    (folder,) = run_folders(tmp_path / "home")
+    epochs = len(RunFolder(folder).read_journal())
+    study.start()
+    wait_for(lambda: f"continued from epoch {epochs}" in study.log.read_text(), 60)
+    study.process.send_signal(signal.SIGINT)
+    assert study.process.wait(60) == 130
+
+
 @pytest.mark.timeout(1500)
 def test_a_study_of_24_runs_killed_five_times_equals_an_undisturbed_one(
     image_root: Path, tracking: str, tmp_path: Path

@@ -201,6 +201,21 @@ def test_a_launched_command_names_its_run(
     assert tags.get(NOTE) == (None if error is None else str(error))
 
 
+def test_a_launched_command_that_is_interrupted_ends_its_run_as_killed(
+    tracking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = writer(resolve_uri())
+    run_id = client.create_run("0").info.run_id
+    monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
+    monkeypatch.setattr("biasbed.tracking.launched.ignore_signals", lambda: None)
+    with contextlib.suppress(KeyboardInterrupt), launched("analyze") as named:
+        named({"study": "main"})
+        raise KeyboardInterrupt
+    run = client.get_run(run_id)
+    found = (run.info.status, run.data.tags["mlflow.runName"], run.data.tags[record.ENDED_BY])
+    assert found == ("KILLED", "interrupted: analyze main", "SIGINT")
+
+
 # --- the machine ------------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from biasbed.tracking import folder as run_folder
 from biasbed.tracking.folder import RunFolder
 from biasbed.training import job, train
 from biasbed.training.resolve import resolve
-from helpers.children import one_line
+from helpers.children import Command, one_line
 from helpers.commands import command_environment
 from helpers.runs import all_runs, run_folders
 
@@ -38,6 +39,16 @@ def test_a_killed_loader_is_one_line(train_flags: list[str], tracking: str, tmp_
     assert re.search("a loader process (was killed|ended)", one_line(err.decode()))
     (run,) = all_runs(tracking, kind="train")
     assert run.info.status == "FAILED"
+
+
+def test_an_interrupted_training_is_killed_and_says_how_it_goes_on(
+    train_flags: list[str], tracking: str, biasbed: Command
+) -> None:
+    done = biasbed("train", *train_flags, check=False, kill=("step", 4, "SIGINT"))
+    assert done.returncode == 130
+    assert one_line(done.stderr) == f"biasbed: interrupted; to go on: biasbed train {shlex.join(train_flags)}"
+    (run,) = all_runs(tracking, kind="train")
+    assert (run.info.status, run.data.tags[record.ENDED_BY]) == ("KILLED", "SIGINT")
 
 
 @pytest.mark.slow

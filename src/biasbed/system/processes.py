@@ -132,6 +132,40 @@ def interruptible() -> Iterator[None]:
         yield
 
 
+def interrupt_once() -> None:
+    """From now on Ctrl-C ends this process once, in good order, whatever it is at.
+
+    What comes within `PATIENCE` seconds of it is taken for its copy: a second Ctrl-C, which would cut through what the
+    first one makes it do, and the SIGTERM by which `mlflow run` passes it on. What comes later acts again.
+    """
+    if signal.getsignal(signal.SIGINT) not in (signal.default_int_handler, signal.SIG_DFL):
+        return  # whoever started us wants it otherwise
+    when = -PATIENCE
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        nonlocal when
+        if time.monotonic() - when > PATIENCE:
+            when = time.monotonic()
+            for ending in ENDING:
+                _defer(ending, when + PATIENCE)
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, handler)
+
+
+def _defer(number: signal.Signals, until: float) -> None:
+    """Ignore a signal for a while, where it would end the process at once."""
+    if signal.getsignal(number) is not signal.SIG_DFL:
+        return
+
+    def handler(_: int, frame: FrameType | None) -> None:
+        if time.monotonic() > until:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    signal.signal(number, handler)
+
+
 class Postponed:
     """In its block a signal to end is only noted, for the block to end where it can best be continued."""
 

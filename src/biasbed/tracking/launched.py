@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
+from biasbed.system.processes import Interrupted, ignore_signals
 from biasbed.tracking import notes
 from biasbed.tracking.server import impatient, resolve_uri
 
@@ -39,9 +41,14 @@ def launched(entry: str) -> Iterator[Callable[[Mapping[str, str]], None]]:
         kept = {record.USAGE_ERROR if is_refused else record.ERROR: str(error)[:5000]}
         _set({NAME: f"{'refused' if is_refused else 'failed'}: {title}", notes.NOTE: notes.joined(str(error)), **kept})
         raise
+    except (Interrupted, KeyboardInterrupt) as error:
+        ignore_signals()
+        ended_by = error.signal.name if isinstance(error, Interrupted) else signal.SIGINT.name
+        _set({NAME: f"interrupted: {title}", record.ENDED_BY: ended_by}, "KILLED")
+        raise
 
 
-def _set(tags: Mapping[str, str]) -> None:
+def _set(tags: Mapping[str, str], status: str = "") -> None:
     from mlflow import MlflowClient
 
     if RUN not in os.environ:  # something has taken it for its own, and names it
@@ -50,3 +57,5 @@ def _set(tags: Mapping[str, str]) -> None:
         client = MlflowClient(resolve_uri())
         for key, value in tags.items():
             client.set_tag(os.environ[RUN], key, value)
+        if status:
+            client.set_terminated(os.environ[RUN], status)

@@ -1,0 +1,58 @@
+"""Ctrl-C: once, in good order; what comes right after it is its copy."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from helpers.commands import command_environment
+
+WORK = """
+import time
+from biasbed.system import processes
+processes.PATIENCE = {patience}
+processes.interrupt_once()
+try:
+    print("ready", flush=True)
+    time.sleep(20)
+except KeyboardInterrupt:
+    print("ending", flush=True)
+    try:
+        time.sleep(0.5)
+        print("whole", flush=True)
+        time.sleep(20 * {stays})
+    except KeyboardInterrupt:
+        print("cut", flush=True)
+"""
+
+
+def begun(patience: float, stays: bool) -> subprocess.Popen[str]:
+    """A process at its work, which Ctrl-C has ended; now it brings it to its end, and stays where that is asked for."""
+    code = WORK.format(patience=patience, stays=stays)
+    process = subprocess.Popen([sys.executable, "-c", code], env=command_environment(), stdout=-1, stderr=-1, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "ending\n"
+    return process
+
+
+@pytest.mark.parametrize("copy", [signal.SIGINT, signal.SIGTERM])  # mlflow passes Ctrl-C on as SIGTERM
+def test_a_second_signal_does_not_cut_through_the_end_of_the_work(copy: signal.Signals) -> None:
+    process = begun(10, stays=False)
+    process.send_signal(copy)
+    assert process.communicate(timeout=20) == ("whole\n", "")
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(("later", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM)])
+def test_one_that_comes_much_later_acts_again(later: signal.Signals, code: int) -> None:
+    process = begun(0.1, stays=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "whole\n"
+    process.send_signal(later)
+    assert process.communicate(timeout=20) == ("" if code else "cut\n", "")
+    assert process.returncode == code
