@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -298,8 +299,6 @@ def test_the_table_says_how_it_goes(tmp_path: Path) -> None:
 
 
 def test_the_live_table_is_redrawn_in_place_and_a_log_gets_lines_only(tmp_path: Path) -> None:
-    import io
-
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -316,6 +315,15 @@ def test_the_live_table_is_redrawn_in_place_and_a_log_gets_lines_only(tmp_path: 
     assert terminal.getvalue().count("\x1b[2F\x1b[J") == 3  # two redraws, one message
     assert "\x1b" not in log.getvalue()
     assert log.getvalue().splitlines()[-1] == "a message"
+
+
+def test_a_log_says_how_long_it_takes_as_soon_as_that_is_known(tmp_path: Path) -> None:
+    log = io.StringIO()
+    display = Display("s", 2, log)
+    for head in ("s: 2 runs: 0 done", "s: 2 runs: 0 done; about 0:30 left", "s: 2 runs: 0 done; about 0:20 left"):
+        display._looked = -1e9  # as if half a second had passed
+        display.show(lambda head=head: [head])  # type: ignore[misc]
+    assert log.getvalue() == "s: 2 runs: 0 done; about 0:30 left\n"
 
 
 def test_a_lock_that_is_only_looked_at_stops_nobody(tmp_path: Path) -> None:

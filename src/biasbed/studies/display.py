@@ -15,6 +15,7 @@ from biasbed.studies.standing import Estimate, RunStatus, estimate
 from biasbed.system.terminal import clock
 
 REDRAW, LOG_EVERY = 0.5, 60.0  # seconds
+LEFT = " left"  # what a first line ends with once it is known how long the rest takes
 
 
 class Display:
@@ -26,6 +27,7 @@ class Display:
         self.live = self.stream.isatty()
         self._shown: list[str] = []
         self._drawn = time.monotonic() if not self.live else 0.0
+        self._looked, self._foreseen = self._drawn, False  # in a log: when last, and whether it has said how long
 
     def say(self, text: str) -> None:
         self._clear()
@@ -36,11 +38,16 @@ class Display:
         self.show(lambda: lines(self.study, items, self.workers))
 
     def show(self, table: Callable[[], list[str]]) -> None:
-        """Draw this table, or in a log print its first line, unless that was just done."""
-        if time.monotonic() - self._drawn < (REDRAW if self.live else LOG_EVERY):
+        """Draw this table, or in a log print its first line: now and then, and when it first says how long."""
+        now = time.monotonic()
+        is_due = now - self._drawn >= (REDRAW if self.live else LOG_EVERY)
+        if not is_due and (self.live or self._foreseen or now - self._looked < REDRAW):
             return
-        self._drawn = time.monotonic()
-        shown = table()
+        shown, self._looked = table(), now
+        self._foreseen |= shown[0].endswith(LEFT)
+        if not (is_due or self._foreseen):
+            return
+        self._drawn = now
         if self.live:
             self._clear()
             size = shutil.get_terminal_size()
@@ -97,7 +104,7 @@ def _left(items: Sequence[Item], workers: int) -> str:
     seconds = estimate([(i.run, i.standing) for i in items if i.state not in ("done", "failed")], workers).seconds
     if seconds is None:  # of these rows none has an epoch yet
         seconds = estimate([(i.run, i.standing) for i in items if i.state != "failed"], workers).seconds
-    return f"; about {clock(seconds)} left" if seconds else ""
+    return f"; about {clock(seconds)}{LEFT}" if seconds else ""
 
 
 def listing(standings: Sequence[tuple[PlannedRun, RunStatus]], left: Estimate, workers: int) -> list[str]:

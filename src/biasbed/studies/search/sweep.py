@@ -14,7 +14,7 @@ from biasbed.options import SweepOptions, of_trainings
 from biasbed.studies import ledger, winners
 from biasbed.studies import study as tracked
 from biasbed.studies.cells import HELD_OUT
-from biasbed.studies.display import Display
+from biasbed.studies.display import LEFT, Display
 from biasbed.studies.launchers import Launcher, open_launcher, read_options
 from biasbed.studies.outline import missing
 from biasbed.studies.runner import Runner
@@ -101,6 +101,10 @@ class SweepRun:
         with tracked.carried_out(plan.folder, plan.study, plan.suite, plan.config, tags) as study:
             feed = TrialFeed(plan, storage, options, self.launcher, self.display)
             self._describe()
+            head = lines(plan.study, feed.found(), plan.workers)[0]
+            self.display.say(
+                head if head.endswith(LEFT) else f"{head}; how long that takes is said after the first trial"
+            )
             tracked.note_left_out(plan.folder, plan.lacking)
             arguments = (plan.workers, self.launcher, options.retries, feed, study.environment)
             runner = Runner([], *arguments, feed=feed)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from biasbed import measures
+from biasbed.studies.display import LEFT
 from biasbed.studies.search import trials
 from biasbed.studies.search.results import SearchState, progress_of
 from biasbed.system.terminal import clock
@@ -21,7 +22,7 @@ def lines(sweep: str, found: Sequence[SearchState], workers: int) -> list[str]:
     states = {name: sum(each[name] for each in counted) for name in ("complete", "pruned", "failed", "running")}
     words = ", ".join(f"{number} {name}" for name, number in states.items() if number or name == "complete")
     seconds = _left(found, workers)
-    left = f"; about {clock(seconds)} left" if seconds else ""
+    left = f"; about {clock(seconds)}{LEFT}" if seconds else ""
     width = max(len(one.search.title) for one in found)
     return [f"{sweep}: {total} trials: {words}{left}", *(_line(one, width) for one in found)]
 
