@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from biasbed import measures, record
 from biasbed.analysis.statistics.layout import Layout
 from biasbed.errors import Failure
-from biasbed.suites import derived
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def summary_metrics(column: Column, measure: str) -> tuple[record.MetricName, ..
 
 
 def unit_of(protocol: record.Protocol, entry: record.SetRecord) -> str:
-    return entry.unit or derived.unit(protocol, str(headline(entry)))
+    return entry.unit or measures.described(protocol, str(headline(entry))).unit
 
 
 def blocks(columns: Iterable[Column]) -> dict[str, tuple[Column, ...]]:

@@ -20,6 +20,7 @@ from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import UsageError
 from biasbed.settings import flatten, word
+from biasbed.system import commands
 from biasbed.tracking import notes, study_row
 from biasbed.tracking.comparison import ALIKE, STUDY, Comparison, offer
 from biasbed.tracking.pages import address
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 SUMMARY = "summary.txt"
 MANIFEST = "manifest.json"  # what a folder holds that an analysis has written
-ATTACHED = "MLFLOW_RUN_ID"  # set by `mlflow run`, which has opened a run for this command
 
 
 def analyze(options: AnalyzeOptions) -> Outcome:
@@ -47,9 +47,10 @@ def analyze(options: AnalyzeOptions) -> Outcome:
         write(analysis, text, Path(folder))
         output_dir = publish(Path(folder), output_folder(store, options, analysis))
         print(f"Tables, figures and report: {output_dir}", flush=True)
-        run_id = log(store, options, analysis, text, Path(folder))
+        answer = headline(analysis)
+        run_id = log(store, options, analysis, f"**{answer}**", text, Path(folder))
         pictures = Path(folder) / "figures"
-        study_row.refresh(store.uri, analysis.collection.scope.study, headline(analysis), pictures)
+        study_row.refresh(store.uri, analysis.collection.scope.study, answer, pictures)
     print(f"This analysis: {address(store.uri, run_id)}", flush=True)
     offer(store.uri, compared(analysis))
     return Outcome(analysis, output_dir, run_id)
@@ -117,7 +118,7 @@ def _manifest(folder: Path) -> Mapping[str, str]:
 # --- MLflow -----------------------------------------------------------------------------------------------------------
 
 
-def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, text: str, folder: Path) -> str:
+def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, answer: str, text: str, folder: Path) -> str:
     """Logs options and all files; returns the run's id.
 
     No metrics: pages would draw bars of them beside those of trainings, and the tests are in files. Under `mlflow run`
@@ -125,12 +126,12 @@ def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, text: str,
     """
     from mlflow.entities import Param, RunTag
 
-    attached = os.environ.get(ATTACHED)
+    attached = os.environ.get(commands.RUN)
     with guarded(store.uri):
         run_id = attached or _new_run(store, options, analysis)
         try:
             pictures = notes.pictures(run_id, [f"figures/{name}" for name in study_row.SHOWN], folder)
-            note = notes.joined(f"**{headline(analysis)}**", pictures, f"```\n{text[:6000]}\n```")
+            note = notes.joined(answer, pictures, f"```\n{text[:6000]}\n```")
             tags = [RunTag(name, value) for name, value in {**_tags(analysis), notes.NOTE: note}.items()]
             prefix = record.CONFIG_PARAMETER
             parameters = [Param(prefix + name, word(value)) for name, value in flatten(options).items()]
@@ -187,7 +188,7 @@ def _tags(analysis: Analysis) -> dict[str, str]:
         record.PROTOCOL_HASH: scope.protocol,
         record.SELECTION: analysis.rule.name,
         record.SCHEMA_TAG: record.SCHEMA,
-        "mlflow.runName": f"analysis-{scope.suite}-{scope.study}",
+        notes.NAME: f"analysis-{scope.suite}-{scope.study}",
     }
 
 

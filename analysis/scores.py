@@ -13,7 +13,6 @@ from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection.select import Missing
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import Failure
-from biasbed.suites import derived
 
 SCORE_COLUMNS = ("algorithm", "dataset", "mean", "std", "num_runs")
 # What ± may be in tables, in words, and the ddof of its variance.
@@ -45,7 +44,7 @@ def run_table(
         as_headline = (frame["measure"] == measure) | (measures.of(measure).unit == measures.HEADLINE)
         frame[measure] = frame[measure] * scale.where(as_headline, measures.scale(measures.of(measure).unit))
     of_runs = {run.id: protocols[run.protocol] for run in runs}
-    scales = {run: measures.scale(derived.unit(protocol, protocol.monitor)) for run, protocol in of_runs.items()}
+    scales = {run: measures.scale(measures.described(one, one.monitor).unit) for run, one in of_runs.items()}
     frame["monitor"] = frame["monitor"] * frame["run_id"].map(scales).astype("float64")
     position = frame["dataset"].map(order)
     frame = frame.assign(position=position, run=frame["run_id"].map({run.id: i for i, run in enumerate(runs)}))

@@ -7,7 +7,6 @@ import contextlib
 import difflib
 import errno
 import os
-import shlex
 import sys
 import traceback
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from biasbed.config import Config
 from biasbed.errors import REFUSALS, Failure, UsageError, os_reason
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, ImportOptions, TestOptions
 from biasbed.settings import Spec, build, is_text, nearest, specs
+from biasbed.system import commands
 from biasbed.system.processes import (
     Interrupted,
     end_with_input,
@@ -277,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             flags = parse(words[0], words[1:])
             end_with_parent()
             end_with_input()
-            if "MLFLOW_RUN_ID" in os.environ:
+            if commands.is_launched():
                 follow_launcher()
             name(flags)
             code = COMMANDS[words[0]](flags)
@@ -312,11 +312,7 @@ def _again(words: Sequence[str]) -> str:
     """`; to go on: <the same command>`, as it was typed, of those that go on where they were cut off."""
     if not words or words[0] not in CONTINUED:
         return ""
-    if "MLFLOW_RUN_ID" not in os.environ:
-        return f"; to go on: biasbed {shlex.join(words)}"
-    pairs = zip(words[1::2], words[2::2], strict=False)
-    settings = [f"-P {name[2:]}={shlex.quote(value)}" for name, value in pairs if value != "auto"]
-    return f"; to go on: {shlex.join(['mlflow', 'run', '.', '-e', words[0]])} {' '.join(settings)}".rstrip()
+    return f"; to go on: {commands.typed(words[0], commands.settings_of(words[1:]))}"
 
 
 def _refuse_no_text(words: Sequence[str]) -> None:
@@ -337,7 +333,7 @@ def _show(flag: str, *more: str) -> int:
 @contextlib.contextmanager
 def _launched(command: str) -> Iterator[Callable[[Flags], None]]:
     """Under `mlflow run`, which has opened a run for this command: what names it; and have it say what goes wrong."""
-    if "MLFLOW_RUN_ID" not in os.environ:
+    if not commands.is_launched():
         yield lambda flags: None
         return
     from biasbed.tracking.launched import launched

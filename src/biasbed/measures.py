@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Protocol
 
 CALIBRATION_BINS = 15  # Guo et al. 2017, section 4
 RMS_BIN = 100  # images of a bin of RMS calibration error (Hendrycks et al., Natural Adversarial Examples, 2021)
@@ -103,6 +104,27 @@ def of(name: str) -> Measure:
     """The row of a measure, by its name or by that of a metric (`test/loss/sketch`)."""
     parts = name.split("/")
     return MEASURES.get(parts[1] if len(parts) > 1 else name, UNKNOWN)
+
+
+class Described(Protocol):
+    """What says how values are shown, and which are better."""
+
+    @property
+    def unit(self) -> str: ...
+
+    @property
+    def higher_is_better(self) -> bool: ...
+
+
+class Derives(Protocol):
+    """What knows how its metrics are derived: a `record.Protocol`."""
+
+    def derivation(self, metric: str) -> Described | None: ...
+
+
+def described(by: Derives, metric: str) -> Described:
+    """What describes a metric: how it is derived, else its measure."""
+    return by.derivation(metric) or of(metric)
 
 
 def scale(unit: str) -> float:

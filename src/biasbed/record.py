@@ -21,6 +21,7 @@ SCHEMA = "1"
 # --- tags -------------------------------------------------------------------------------------------------------------
 
 KIND = "biasbed.kind"
+TABLED = ("train", "evaluate")  # kinds of a study's runs that make its table; a sweep's are `trial`
 STUDY = "biasbed.study"
 SUITE = "biasbed.suite"
 PROTOCOL_HASH = "biasbed.protocol"

@@ -8,8 +8,6 @@ of these after a change, can't be taken for theirs. In it are `<what>/manifest.j
 from __future__ import annotations
 
 import json
-import os
-import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ import numpy as np
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.registry import Registry
+from biasbed.system import commands
 from biasbed.system.files import write_whole
 from biasbed.system.places import own_home
 
@@ -135,6 +134,4 @@ class PreparedStore:
     def hint(self, what: str, split: str = "train") -> str:
         """The command that prepares it, as the user runs commands."""
         words = (("what", what), *((("split", split),) if split != "train" else ()), *self.flags)
-        if "MLFLOW_RUN_ID" in os.environ:
-            return "mlflow run . -e prepare " + " ".join(f"-P {name}={shlex.quote(value)}" for name, value in words)
-        return "biasbed prepare " + " ".join(f"--{name} {shlex.quote(value)}" for name, value in words)
+        return commands.typed("prepare", dict(words))

@@ -22,7 +22,7 @@ from biasbed.errors import Failure, UsageError, first_line
 from biasbed.evaluation import cue_figure, models, recorded, report
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
 from biasbed.evaluation.deciding import Decided, Kept, decide
-from biasbed.evaluation.decisions import CUES, Decisions
+from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.evaluator import Evaluator, measure
 from biasbed.evaluation.pieces import named, of_first_labels
 from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
@@ -87,7 +87,7 @@ def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[s
         pairs = _pairs(found.decisions, evaluation.suite.testing, evaluation.observers)
         metrics = _metrics(evaluation, found, pairs)
         report.write(folder.path, found.decisions, pairs)
-        conflicts = [one for one in found.decisions if one.cues == CUES and one.bias is not None]
+        conflicts = cue_figure.drawn(found.decisions)
         for one in conflicts:
             cue_figure.draw({run.row: one}, folder.path / cue_figure.FILE.format(one.set))
         finish(tracker, metrics)

@@ -20,7 +20,7 @@ from biasbed.reproduce import probe
 from biasbed.reproduce.original import Original
 from biasbed.settings import as_flags
 from biasbed.studies.runner import GRACE
-from biasbed.system import code
+from biasbed.system import code, commands
 from biasbed.system.processes import die_with_parent, last_line
 
 HERE = code.PACKAGE.parent  # what PYTHONPATH is for this checkout's code
@@ -100,7 +100,7 @@ def environment(source: Path) -> dict[str, str]:
     """The variables of a Python that imports biasbed from `source`, whatever folder it is started in."""
     paths = [str(source), *filter(None, [os.environ.get("PYTHONPATH")])]
     own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
-    return {name: value for name, value in os.environ.items() if name != "MLFLOW_RUN_ID"} | own
+    return {name: value for name, value in os.environ.items() if name != commands.RUN} | own
 
 
 def _remove(folder: Path) -> None:

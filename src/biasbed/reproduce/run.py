@@ -24,6 +24,7 @@ from biasbed.reproduce.original import Original, history, other_seeds, read
 from biasbed.reproduce.verdict import Agreement, Compared
 from biasbed.system import places
 from biasbed.system.processes import interruptible
+from biasbed.tracking import notes
 from biasbed.tracking.folder import RunFolder, exclusive
 from biasbed.tracking.server import guarded, resolve_uri, writer
 from biasbed.tracking.tracker import Tracker, take_run_id
@@ -194,7 +195,7 @@ def _conclude(plan: Reproduction, folder: RunFolder, uri: str, given: str | None
     original = plan.original
     state = folder.read_state()
     kind = {record.KIND: "reproduction", record.STUDY: STUDY, record.REPRODUCES: original.id}
-    state["tags"] |= {**kind, "mlflow.runName": f"reproduce-{original.name}"}
+    state["tags"] |= {**kind, notes.NAME: f"reproduce-{original.name}"}
     folder.write_state(state)
     tracker = Tracker(folder, given)
     tracker.reopen()

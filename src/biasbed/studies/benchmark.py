@@ -184,9 +184,11 @@ def foreseen(plan: StudyPlan, standings: Sequence[tuple[PlannedRun, RunStatus]],
         known = {
             run.data.tags.get(record.CONFIG_HASH, ""): run.data.metrics for run in find_runs(uri, suite=plan.suite)
         }
-        times = [seconds_per_unit(run, known.get(run.config_hash, {})) for run, _ in standings]
-        timed = [dataclasses.replace(s, per_unit=t) for (_, s), t in zip(standings, times, strict=True)]
-        left = estimate([(run, s) for (run, _), s in zip(standings, timed, strict=True)], plan.workers)
+        timed = [
+            (run, dataclasses.replace(status, per_unit=seconds_per_unit(run, known.get(run.config_hash, {}))))
+            for run, status in standings
+        ]
+        left = estimate(timed, plan.workers)
         how = "by runs like these on this server"
     if left.seconds is None:
         return "; how long that takes is said after the first epoch"

@@ -16,7 +16,6 @@ from biasbed.settings import nearest
 from biasbed.studies.cells import StudyCell, expand
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.table import StudyTable, Words
-from biasbed.suites import derived
 from biasbed.suites.namesakes import TestedOn, namesakes
 from biasbed.tracking.folder import RunFolder, evaluations, folder_for, home
 from biasbed.training.resolve import resolve, run_key
@@ -235,7 +234,7 @@ def runs_of(words: Words, seeds: Sequence[int], launcher: Launcher) -> tuple[Job
                 base=dataclasses.replace(first, config=own, run_key=key).base,
                 monitor=first.suite.monitor,
                 higher_is_better=first.protocol.monitor_higher_is_better,
-                monitor_unit=derived.unit(first.protocol, first.suite.monitor),
+                monitor_unit=measures.described(first.protocol, first.suite.monitor).unit,
                 unit=config.unit,
                 total=config.steps or config.epochs or 0,
                 cadence=config.cadence,

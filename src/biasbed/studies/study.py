@@ -19,18 +19,18 @@ from biasbed.studies.plan import PlannedRun, place_of
 from biasbed.studies.standing import Finished
 from biasbed.system.files import write_whole
 from biasbed.system.processes import Interrupted, ignore_signals, interruptible
+from biasbed.tracking import notes
 from biasbed.tracking.comparison import offer_study
 from biasbed.tracking.folder import make, mapping
 from biasbed.tracking.pages import address
 from biasbed.tracking.server import experiment_for, find_runs, guarded, resolve_uri, writer
 from biasbed.tracking.study_row import refresh
-from biasbed.tracking.tracker import PARENT, take_run_id
+from biasbed.tracking.tracker import take_run_id
 
 # In a study's folder: how it stands; what it is, of which only one is there; what it cost; what a sweep has besides.
 NOTE, TABLE, SWEPT, LEDGER = "study.json", "table.yaml", "sweep.yaml", "ledger.csv"
 TRIALS, WINNERS, PLOTS = "trials.csv", "winners.yaml", "plots"
 KEPT = (TABLE, SWEPT, record.NOT_APPLICABLE_FILE, LEDGER, TRIALS, WINNERS, PLOTS)
-MEMBERS = ("train", "evaluate")  # kinds of a study's runs that make its table
 TIMES = ("time/epoch_seconds", "time/evaluation_seconds", "time/stages_seconds", "time/late_seconds")
 
 
@@ -38,7 +38,7 @@ def finished_runs(uri: str, study: str, **tags: str) -> dict[tuple[str, str], Fi
     """The study's finished trainings and tests by `PlannedRun.identity`; of several with one the first."""
     found: dict[tuple[str, str], Finished] = {}
     for run in find_runs(uri, study=study, **tags):
-        if run.data.tags.get(record.KIND) in MEMBERS and run.info.status == "FINISHED":
+        if run.data.tags.get(record.KIND) in record.TABLED and run.info.status == "FINISHED":
             identity = place_of(*_row_and_cell(run.data.tags)), run.data.tags.get(record.RUN_KEY, "")
             found.setdefault(identity, Finished(run.info.run_id, run.data.metrics))
     return found
@@ -65,7 +65,7 @@ def refuse_mixture(
             raise UsageError(f"the study '{study}' is {what}: name another with study=")
         if tags.get(record.SUITE, suite) != suite:
             raise UsageError(f"the study '{study}' is one of the suite {tags[record.SUITE]}: name another with study=")
-        if tags.get(record.KIND) in MEMBERS and run.info.status == "FINISHED":
+        if tags.get(record.KIND) in record.TABLED and run.info.status == "FINISHED":
             where = _row_and_cell(tags)
             if hashes.get(where, tags.get(record.CONFIG_HASH)) != tags.get(record.CONFIG_HASH):
                 others[where] = run.info.run_id
@@ -103,9 +103,9 @@ class StudyRun:
             for name, value in (tags or {}).items():
                 writer(uri).set_tag(self.run_id, name, value)
             known = find_runs(uri, study=study)
-            for child in (run for run in known if run.data.tags.get(record.KIND) in (*MEMBERS, "trial")):
-                if child.data.tags.get(PARENT) != self.run_id:
-                    writer(uri).set_tag(child.info.run_id, PARENT, self.run_id)
+            for child in (run for run in known if run.data.tags.get(record.KIND) in (*record.TABLED, "trial")):
+                if child.data.tags.get(notes.PARENT) != self.run_id:
+                    writer(uri).set_tag(child.info.run_id, notes.PARENT, self.run_id)
 
     def _opened(self, tags: dict[str, str], experiment: str) -> str:
         client, name = writer(self.uri), f"biasbed-{tags[record.SUITE]}" if experiment == "auto" else experiment
@@ -115,21 +115,21 @@ class StudyRun:
                 client.set_tag(own, key, value)
         if own is None and not self._candidates():
             place = experiment_for(client, self.uri, name)
-            own = client.create_run(place, tags={**tags, "mlflow.runName": f"study-{self.study}"}).info.run_id
+            own = client.create_run(place, tags={**tags, notes.NAME: f"study-{self.study}"}).info.run_id
         oldest = self._candidates()[0]
         if own == oldest:
-            client.set_tag(own, "mlflow.runName", f"study-{self.study}")
+            client.set_tag(own, notes.NAME, f"study-{self.study}")
         if own is not None and own != oldest:  # another command was first
             if own == self.given:
-                client.set_tag(own, PARENT, oldest)
-                client.set_tag(own, "mlflow.runName", f"study-{self.study}-continued")
+                client.set_tag(own, notes.PARENT, oldest)
+                client.set_tag(own, notes.NAME, f"study-{self.study}-continued")
             else:
                 client.delete_run(own)
         return oldest
 
     def _candidates(self) -> list[str]:
         found = find_runs(self.uri, kind="study", study=self.study)
-        return [run.info.run_id for run in found if PARENT not in run.data.tags]
+        return [run.info.run_id for run in found if notes.PARENT not in run.data.tags]
 
     def log_kept(self, folder: Path, ledger_under: str | None = None) -> None:
         """Add what is kept of the study to its run. A server that is away costs no training: work goes on."""
@@ -202,7 +202,7 @@ class OpenStudy:
         """Variables by which its trainings find server and parent."""
         if self.run is None:
             return {}
-        return {"MLFLOW_TRACKING_URI": self.run.uri, "BIASBED_PARENT_RUN": self.run.run_id}
+        return {"MLFLOW_TRACKING_URI": self.run.uri, "BIASBED_notes.PARENT_RUN": self.run.run_id}
 
 
 @contextlib.contextmanager

@@ -13,8 +13,8 @@ from biasbed.settings import nearest
 from biasbed.studies.study import WINNERS
 from biasbed.studies.table import StudyTable, Words, read_table
 from biasbed.system import places
+from biasbed.tracking import notes
 from biasbed.tracking.server import find_runs, guarded, resolve_uri, writer
-from biasbed.tracking.tracker import PARENT
 
 NUM_SEEDS = 3  # that winners are trained with unless `seeds=` says otherwise
 
@@ -55,7 +55,7 @@ def fetch(sweep: str, suite: str) -> StudyTable:
     Raises UsageError where there is no such sweep or several, Failure where it has not finished or has no winner.
     """
     uri = resolve_uri()
-    studies = [run for run in find_runs(uri, kind="study") if PARENT not in run.data.tags]
+    studies = [run for run in find_runs(uri, kind="study") if notes.PARENT not in run.data.tags]
     if suite != "auto":
         studies = [run for run in studies if run.data.tags.get(record.SUITE) == suites.identifier(suite)]
     found = [run for run in studies if run.data.tags.get(record.STUDY) == sweep]

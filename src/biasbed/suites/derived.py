@@ -39,12 +39,6 @@ def _references(entry: record.Derived, test_domains: Collection[str]) -> tuple[f
     return tuple(value for value, domain in zip(entry.references, domains, strict=False) if domain not in test_domains)
 
 
-def unit(protocol: record.Protocol, metric: str) -> str:
-    """What a metric is measured in: as its derivation has it, else as its measure."""
-    entry = protocol.derivation(metric)
-    return measures.of(metric).unit if entry is None else entry.unit
-
-
 def missing(entry: record.Derived, metrics: Mapping[str, float], test_domains: Collection[str] = ()) -> str:
     """Why a value can't be derived of these metrics, in words."""
     inputs = entry.inputs_without(test_domains)

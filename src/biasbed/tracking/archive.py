@@ -31,6 +31,7 @@ from biasbed import __version__
 from biasbed.errors import UsageError
 from biasbed.settings import is_text
 from biasbed.system.files import whole
+from biasbed.tracking import notes
 
 T = TypeVar("T")
 
@@ -297,7 +298,7 @@ class Archive:
         run = self._parsed(TypeAdapter(ArchivedRun), values, name)
         if run.run_id != run_id:
             raise UsageError(f"{self.path}: {name} is about another run")
-        if run.name and run.tags.get("mlflow.runName", run.name) != run.name:
+        if run.name and run.tags.get(notes.NAME, run.name) != run.name:
             raise UsageError(f"{self.path}: {name} can't be read: its run has two names")
         return run
 

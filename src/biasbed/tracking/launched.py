@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
+from biasbed.system import commands
 from biasbed.system.processes import Interrupted, ignore_signals
 from biasbed.tracking import notes
 from biasbed.tracking.server import impatient, resolve_uri
 
-RUN = "MLFLOW_RUN_ID"
-NAME = "mlflow.runName"
 PATIENCE = 10.0  # seconds: it is a name, and the message is on the terminal in any case
 TOLD = ("what", "source", "file", "table", "from_study", "model", "run", "study", "suite", "train", "algorithm")
 
@@ -32,30 +31,32 @@ def launched(entry: str) -> Iterator[Callable[[Mapping[str, str]], None]]:
         words = [flags[name] for name in TOLD if flags.get(name, "auto") not in ("auto", "none")]
         is_dry = flags.get("dry_run", "no") not in ("no", "false")
         title = " ".join([entry, *(["dry run"] if is_dry else []), *words[:3]])
-        _set({NAME: title})
+        _set({notes.NAME: title})
 
     try:
         yield name
     except (UsageError, Failure) as error:
         is_refused = isinstance(error, UsageError)
         kept = {record.USAGE_ERROR if is_refused else record.ERROR: str(error)[:5000]}
-        _set({NAME: f"{'refused' if is_refused else 'failed'}: {title}", notes.NOTE: notes.joined(str(error)), **kept})
+        named = f"{'refused' if is_refused else 'failed'}: {title}"
+        _set({notes.NAME: named, notes.NOTE: notes.joined(str(error)), **kept})
         raise
     except (Interrupted, KeyboardInterrupt) as error:
         ignore_signals()
         ended_by = error.signal.name if isinstance(error, Interrupted) else signal.SIGINT.name
-        _set({NAME: f"interrupted: {title}", record.ENDED_BY: ended_by}, "KILLED")
+        _set({notes.NAME: f"interrupted: {title}", record.ENDED_BY: ended_by}, "KILLED")
         raise
 
 
 def _set(tags: Mapping[str, str], status: str = "") -> None:
     from mlflow import MlflowClient
 
-    if RUN not in os.environ:  # something has taken it for its own, and names it
+    if not commands.is_launched():  # something has taken it for its own, and names it
         return
     with contextlib.suppress(Exception), impatient(PATIENCE):  # whatever MLflow raises: it is a name
         client = MlflowClient(resolve_uri())
+        run_id = os.environ[commands.RUN]
         for key, value in tags.items():
-            client.set_tag(os.environ[RUN], key, value)
+            client.set_tag(run_id, key, value)
         if status:
-            client.set_terminated(os.environ[RUN], status)
+            client.set_terminated(run_id, status)

@@ -6,7 +6,6 @@ A note that somebody has changed there is theirs: whoever writes one again leave
 from __future__ import annotations
 
 import os
-import shlex
 import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,8 +14,9 @@ from typing import Any
 from urllib.parse import quote
 
 from biasbed import measures, record
+from biasbed.system import commands as typed
 
-NOTE = "mlflow.note.content"
+NOTE, NAME, PARENT = "mlflow.note.content", "mlflow.runName", "mlflow.parentRunId"  # tags that MLflow's pages know
 RUN_ID = "@run_id@"  # in a note, where the run's id is to stand: it is not known before there is a run
 LONGEST = 7800  # characters of a tag that every store of MLflow takes
 
@@ -33,21 +33,17 @@ def commands(rows: Mapping[str, str]) -> str:
 
 def command(entry: str, **settings: object) -> str:
     """How it is typed: in a checkout, where MLflow and uv are all that one needs."""
-    words = [f"-P {name}={shlex.quote(str(value))}" for name, value in settings.items()]
-    return " ".join(["mlflow run .", "-e", entry, *words, "--env-manager uv"])
+    words = typed.through_mlflow(entry, {name: str(value) for name, value in settings.items()})
+    return f"{words} --env-manager uv"
 
 
 def own_command() -> str:
     """How this process was called, as `command` would write it; empty where that was no command of biasbed."""
     program, *words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
-    if program not in ("biasbed", "__main__.py") or not words or len(words) % 2 == 0:
+    if program not in ("biasbed", "__main__.py") or not words:
         return ""
-    names, values = words[1::2], words[2::2]
-    if not all(name.startswith("--") and "=" not in name for name in names):
-        return ""
-    given = {name[2:]: value for name, value in zip(names, values, strict=True)}
-    given = {name: value for name, value in given.items() if value != "auto" and name != "resume"}
-    return command(words[0], **given)
+    given = typed.settings_of(words[1:])
+    return command(words[0], **{name: value for name, value in given.items() if name != "resume"})
 
 
 def pictures(run_id: str, paths: Iterable[str], folder: Path | None = None) -> str:
@@ -67,13 +63,11 @@ def _cell(word: str) -> str:
     return word if word.startswith("---") else word.replace("|", "/") + 2 * "\N{NO-BREAK SPACE}"
 
 
-def shown(protocol: record.Protocol, metric: str, values: Sequence[float]) -> str:
+def shown(unit: str, values: Sequence[float]) -> str:
     """The mean of values as people read it, with the standard deviation where there are two or more."""
     values = [value for value in values if record.is_finite(value)]
     if not values:
         return "-"
-    entry = protocol.derivation(metric)
-    unit = measures.of(metric).unit if entry is None else entry.unit
     text = measures.shown(statistics.fmean(values), unit)
     return text if len(values) == 1 else f"{text} ± {measures.shown(statistics.stdev(values), unit)}"
 
@@ -88,7 +82,7 @@ def best(protocol: record.Protocol, records: Iterable[Mapping[str, Any]]) -> str
     names = [name for name in protocol.best if name in found]
     if not names:
         return ""
-    row = [shown(protocol, protocol.best[name], [found[name]]) for name in names]
+    row = [shown(measures.described(protocol, protocol.best[name]).unit, [found[name]]) for name in names]
     how = f"by `{protocol.monitor}`" if protocol.monitor else "of this test"
     return joined(f"{protocol.step_unit.capitalize()} {number}, the best {how}:", table(map(short, names), [row]))
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from biasbed import record
 from biasbed.errors import UsageError
 from biasbed.system import places
+from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun
 from biasbed.tracking.folder import exclusive
 from biasbed.tracking.server import experiment_id, find_run, find_runs, guarded, resolve_uri, writer
-from biasbed.tracking.tracker import PARENT
 
 PARAMS_AT_A_TIME, METRICS_AT_A_TIME = 100, 1000  # what MLflow takes in one request
 
@@ -63,7 +63,7 @@ def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, st
     tags = {**run.tags, record.ORIGIN_RUN: run.run_id, record.ORIGIN_SERVER: run.server}
     parent = present.get(run.parent) or (_present(uri, run.parent) if run.parent else None)
     if parent:
-        tags[PARENT] = parent
+        tags[notes.PARENT] = parent
     metrics = [Metric(name, value, time, step) for name, step, time, value in archive.metrics(run.run_id)]
     params = [Param(key, value) for key, value in run.params.items()]
     place = experiment_id(client, uri, run.experiment)

@@ -10,9 +10,9 @@ from biasbed import record
 from biasbed.errors import UsageError
 from biasbed.options import ExportOptions
 from biasbed.system import places
+from biasbed.tracking import notes
 from biasbed.tracking.archive import ArchivedRun, Input, MetricRow, new_archive
 from biasbed.tracking.server import active_run, find_runs, guarded, resolve_uri, writer
-from biasbed.tracking.tracker import PARENT
 
 HEAVY = (record.CHECKPOINT_FOLDER,)
 ENDED = ("FINISHED", "FAILED", "KILLED")
@@ -55,7 +55,7 @@ def _of_study(uri: str, study: str) -> list[Any]:
 def _described(uri: str, run: Any) -> ArchivedRun:
     """Under the id and the server where it was trained, which an imported run has in its tags."""
     client, tags = writer(uri), dict(run.data.tags)
-    parent = tags.pop(PARENT, "")
+    parent = tags.pop(notes.PARENT, "")
     if parent:
         parent = client.get_run(parent).data.tags.get(record.ORIGIN_RUN, parent)
     inputs = run.inputs.dataset_inputs if run.inputs is not None else ()

@@ -11,22 +11,20 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlencode
 
 from biasbed import measures, record
 from biasbed.errors import Failure
 from biasbed.tracking import comparison, notes
-from biasbed.tracking.pages import CLASSIC
+from biasbed.tracking.pages import Pages
 from biasbed.tracking.server import artifact_text, find_runs, guarded, writer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-MEMBERS = ("train", "evaluate", "trial")
-PARENT = "mlflow.parentRunId"
 FIGURES = "figures"  # artifacts of the study's run: pictures of its last analysis
 SHOWN = ("scores.png", "critical_difference.png")
 HEADLINE = "biasbed.headline"  # of a study's run: what its last analysis says, in a sentence
@@ -43,19 +41,23 @@ class Reached:
 
 
 @dataclass
-class Standing:
-    """A study by what is on the server."""
+class StudyRuns:
+    """A study's runs by what is on the server, and what their rows have reached."""
 
-    members: list[Run]  # its trainings and tests, whatever their state
+    members: list[Run]  # its trainings, trials and tests, whatever their state
     protocols: list[record.Protocol]  # one, or where domains are held out one for each
     rows: dict[str, Reached]
 
-    @property
+    @cached_property
     def columns(self) -> dict[str, tuple[record.Protocol, str]]:
-        """Short name -> its metric, and a protocol that has it; of those with values."""
+        """Short name -> a protocol that has it, and its metric; of those with values."""
         known = {name for row in self.rows.values() for name in row.values}
         found = {name: (one, metric) for one in self.protocols for name, metric in one.best.items() if name in known}
         return dict(sorted(found.items(), key=lambda item: item[1][1] == item[1][0].monitor))  # what chose comes last
+
+    def shown(self, column: str, row: Reached) -> str:
+        """The mean of a column in a row, and its deviation."""
+        return notes.shown(measures.described(*self.columns[column]).unit, row.values.get(column, []))
 
     @property
     def finished(self) -> int:
@@ -73,12 +75,12 @@ def refresh(uri: str, study: str, headline: str = "", pictures: Path | None = No
     """
     with contextlib.suppress(Failure), guarded(uri):
         runs = find_runs(uri, study=study)
-        own = [run for run in runs if run.data.tags.get(record.KIND) == "study" and PARENT not in run.data.tags]
+        own = [run for run in runs if run.data.tags.get(record.KIND) == "study" and notes.PARENT not in run.data.tags]
         if own:
-            _refresh(uri, own[0], _standing(uri, runs), headline, pictures)
+            _refresh(uri, own[0], _reached(uri, runs), headline, pictures)
 
 
-def _refresh(uri: str, own: Run, standing: Standing, headline: str, pictures: Path | None) -> None:
+def _refresh(uri: str, own: Run, found: StudyRuns, headline: str, pictures: Path | None) -> None:
     from mlflow.entities import Metric, RunTag
 
     client, run_id = writer(uri), own.info.run_id
@@ -86,20 +88,21 @@ def _refresh(uri: str, own: Run, standing: Standing, headline: str, pictures: Pa
         if path.exists():
             client.log_artifact(run_id, str(path), FIGURES)
     now = int(time.time() * 1000)
-    metrics = [Metric(name, value, now, standing.finished) for name, value in _numbers(standing).items()]
+    metrics = [Metric(name, value, now, found.finished) for name, value in _numbers(found).items()]
+    links = _links(uri, own.data.tags[record.STUDY])
     tags = {HEADLINE: headline or own.data.tags.get(HEADLINE, "")}
     given = own.data.tags.get(notes.NOTE)
     if given is None or record.digest(given) == own.data.tags.get(NOTED):
-        tags[notes.NOTE] = _note(uri, own, standing, tags[HEADLINE])
+        tags[notes.NOTE] = _note(uri, own, found, tags[HEADLINE], links)
         tags[NOTED] = record.digest(tags[notes.NOTE])
-    _note_experiment(client, own, standing, _links(uri, own.data.tags[record.STUDY]))
+    _note_experiment(client, own, found, links)
     for start in range(0, len(metrics), 1000):
         client.log_batch(run_id, metrics=metrics[start : start + 1000])
     client.log_batch(run_id, tags=[RunTag(name, value) for name, value in tags.items() if value])
 
 
-def _standing(uri: str, runs: Sequence[Run]) -> Standing:
-    members = [run for run in runs if run.data.tags.get(record.KIND) in MEMBERS]
+def _reached(uri: str, runs: Sequence[Run]) -> StudyRuns:
+    members = [run for run in runs if run.data.tags.get(record.KIND) in (*record.TABLED, "trial")]
     protocols: dict[str, record.Protocol] = {}
     rows: dict[str, Reached] = {}
     for run in (run for run in members if run.info.status == "FINISHED"):
@@ -115,20 +118,20 @@ def _standing(uri: str, runs: Sequence[Run]) -> Standing:
             value = metrics.get(name, metrics.get(metric) if tags[record.KIND] == "evaluate" else None)
             if value is not None and record.is_finite(value):
                 row.values.setdefault(name, []).append(value)
-    return Standing(members, list(protocols.values()), rows)
+    return StudyRuns(members, list(protocols.values()), rows)
 
 
-def _numbers(standing: Standing) -> dict[str, float]:
+def _numbers(study: StudyRuns) -> dict[str, float]:
     """The study's metrics: how far it is; mean and deviation of each column and row, of a search the best trial's."""
-    states = Counter(run.info.status.lower() for run in standing.members)
+    states = Counter(run.info.status.lower() for run in study.members)
     found = {f"progress/{name}": float(states[name]) for name in ("finished", "running", "failed", "killed")}
-    for column, (protocol, metric) in standing.columns.items():
+    for column, (protocol, metric) in study.columns.items():
         name = column.removeprefix(f"{record.BEST}/")
-        for row, reached in standing.rows.items():
+        for row, reached in study.rows.items():
             values = reached.values.get(column, [])
-            if standing.is_search and values and metric == protocol.monitor:
+            if study.is_search and values and metric == protocol.monitor:
                 found[f"{column}/{row}"] = (max if protocol.monitor_higher_is_better else min)(values)
-            elif values and not standing.is_search:
+            elif values and not study.is_search:
                 found[f"mean/{name}/{row}"] = statistics.fmean(values)
                 if len(values) > 1:
                     found[f"deviation/{name}/{row}"] = statistics.stdev(values)
@@ -138,16 +141,16 @@ def _numbers(standing: Standing) -> dict[str, float]:
 # --- the note ---------------------------------------------------------------------------------------------------------
 
 
-def _note(uri: str, own: Run, standing: Standing, headline: str) -> str:
+def _note(uri: str, own: Run, found: StudyRuns, headline: str, links: str) -> str:
     """The answer, the table, the pictures, the links, the commands; the table's last rows go where all is too long."""
     tags, run_id = own.data.tags, own.info.run_id
     study, suite = tags[record.STUDY], tags.get(record.SUITE, "")
     kept = {entry.path for entry in writer(uri).list_artifacts(run_id, FIGURES)}
     shown = [f"{FIGURES}/{name}" for name in SHOWN if f"{FIGURES}/{name}" in kept]
-    what = f"**{study}** on the suite **{suite}**: {standing.finished} of {len(standing.members)} runs have finished."
+    what = f"**{study}** on the suite **{suite}**: {found.finished} of {len(found.members)} runs have finished."
     after = [
         notes.pictures(run_id, shown),
-        _links(uri, study),
+        links,
         notes.commands(
             {
                 "what the numbers support": notes.command("analyze", suite=suite, study=study),
@@ -156,39 +159,35 @@ def _note(uri: str, own: Run, standing: Standing, headline: str) -> str:
         ),
     ]
     room = notes.LONGEST - len(notes.joined(what, headline, *after)) - 200
-    return notes.joined(f"**{headline}**" if headline else "", _table(standing, room), what, *after)
+    return notes.joined(f"**{headline}**" if headline else "", _table(found, room), what, *after)
 
 
-def _table(standing: Standing, room: int) -> str:
+def _table(study: StudyRuns, room: int) -> str:
     """A line per row, with mean and deviation of each column."""
-    if standing.is_search or not standing.columns:
+    if study.is_search or not study.columns:
         return ""
-    columns = standing.columns
     rows = [
-        [name, str(row.runs), *(notes.shown(p, metric, row.values.get(c, [])) for c, (p, metric) in columns.items())]
-        for name, row in _ordered(standing)
+        [name, str(row.runs), *(study.shown(column, row) for column in study.columns)] for name, row in _ordered(study)
     ]
-    head = ["", "runs", *map(notes.short, columns)]
+    head = ["", "runs", *map(notes.short, study.columns)]
     while rows and len(text := notes.table(head, rows)) > room:
         rows.pop()
     rule = "Mean ± standard deviation over runs, each at its best epoch by the validation's monitor."
     return notes.joined(text, rule) if rows else ""
 
 
-def _note_experiment(client: MlflowClient, own: Run, standing: Standing, links: str) -> None:
+def _note_experiment(client: MlflowClient, own: Run, study: StudyRuns, links: str) -> None:
     """The newest study's numbers in the experiment's description, which pages show above the table of its runs."""
+    if study.is_search or not study.columns:
+        return
     experiment = client.get_experiment(own.info.experiment_id)
     present = experiment.tags.get(notes.NOTE)
     usual = notes.of_experiment(experiment.name)
-    if standing.is_search or not standing.columns:
-        return
     if present not in (None, usual) and record.digest(present) != experiment.tags.get(NOTED):
         return  # somebody's own words
-    column, (protocol, metric) = next(iter(standing.columns.items()))
-    values = ", ".join(
-        f"{name} {notes.shown(protocol, metric, row.values[column])}" for name, row in _ordered(standing)[:MOST]
-    )
-    left = len(standing.rows) - MOST
+    column = next(iter(study.columns))
+    values = ", ".join(f"{name} {study.shown(column, row)}" for name, row in _ordered(study)[:MOST])
+    left = len(study.rows) - MOST
     more = f" and {left} more" if left > 0 else ""
     name = own.data.tags[record.STUDY]
     line = f"Study **{name}**, {notes.short(column)}: {values}{more}. {links}"
@@ -196,21 +195,19 @@ def _note_experiment(client: MlflowClient, own: Run, standing: Standing, links: 
         client.set_experiment_tag(experiment.experiment_id, key, value)
 
 
-def _ordered(standing: Standing) -> list[tuple[str, Reached]]:
+def _ordered(study: StudyRuns) -> list[tuple[str, Reached]]:
     """Rows by what stands first, shape bias where there is one: the best before the others."""
-    first, (protocol, metric) = next(iter(standing.columns.items()))
-    entry = protocol.derivation(metric)
-    higher = measures.of(metric).higher_is_better if entry is None else entry.higher_is_better
-    known = [(name, row) for name, row in standing.rows.items() if row.values.get(first)]
+    first, metric = next(iter(study.columns.items()))
+    higher = measures.described(*metric).higher_is_better
+    known = [(name, row) for name, row in study.rows.items() if row.values.get(first)]
     known.sort(key=lambda item: statistics.fmean(item[1].values[first]), reverse=bool(higher))
-    return known + [item for item in standing.rows.items() if item not in known]
+    return known + [item for item in study.rows.items() if item not in known]
 
 
 def _links(uri: str, study: str) -> str:
     """To the comparisons in these very pages, whatever their address."""
     lines = []
     for one in comparison.of_study(uri, study):
-        query = urlencode({"workflowType": CLASSIC, "viewStateShareKey": one.key}, quote_via=quote)
-        link = f"#/experiments/{one.experiment}/runs?{query}"
+        link = Pages("", "").experiment(one.experiment, viewStateShareKey=one.key).removeprefix("/")
         lines.append(f"[Compare as a table]({link}) · [as curves]({link}&compareRunsMode=CHART)")
     return "\n\n".join(lines[:5])

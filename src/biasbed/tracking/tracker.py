@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from biasbed import record
 from biasbed.errors import Failure, first_line
 from biasbed.settings import word
-from biasbed.system import places
+from biasbed.system import commands, places
 from biasbed.tracking import notes
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE, RUN_ID
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-PARENT = "mlflow.parentRunId"
 PATIENCE = 90.0  # seconds that the end of a training waits for a server that is away
 RETRY_AFTER = 15.0  # seconds between attempts to reach it before that
 
@@ -44,7 +43,7 @@ def is_at(state: Record, uri: str) -> bool:
 
 def take_run_id() -> str | None:
     """The run that `mlflow run` opened for this command; asked for once, so that no child takes it for its own."""
-    return os.environ.pop("MLFLOW_RUN_ID", None)
+    return os.environ.pop(commands.RUN, None)
 
 
 class Tracker:
@@ -78,7 +77,7 @@ class Tracker:
         """
         state = self.folder.read_state()
         attempts = int(state.get("attempts", 0)) + 1
-        own = {record.ATTEMPTS: str(attempts), record.FOLDER_ID: self.folder.identify(), "mlflow.runName": name}
+        own = {record.ATTEMPTS: str(attempts), record.FOLDER_ID: self.folder.identify(), notes.NAME: name}
         before = state.get("tags", {}).get(NOTE)
         tags = {**tags, **own, **({} if before is None else {NOTE: before})}
         words = {f"{record.CONFIG_PARAMETER}{key}": word(value) for key, value in params.items()}
@@ -163,7 +162,7 @@ class Tracker:
         tags |= {"mlflow.user": user(), "mlflow.source.type": "LOCAL"}
         parent = os.environ.get("BIASBED_PARENT_RUN")
         if parent:
-            tags[PARENT] = parent
+            tags[notes.PARENT] = parent
         place = experiment_for(self._client, self.uri, state["experiment"])
         return str(self._client.create_run(place, tags=tags).info.run_id)
 

@@ -78,8 +78,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
             parameters = sum(parameter.numel() for parameter in engine.algorithm.parameters())
             _open_run(job, folder, tracker, state, {record.PARAMETERS: str(parameters)})
             engine.on_record = tracker.log
-            machine = SystemMetrics()
-            at_end.callback(machine.close)
+            machine = at_end.enter_context(contextlib.closing(SystemMetrics()))
             engine.measure_machine = machine.taken
         if state is not None:
             engine.restore(state)
@@ -95,7 +94,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
             tracker.finish(log_model if job.config.log_model else None)
             if not tracker.offline:
                 study_row.refresh(tracker.uri, job.config.study)
-            print(_farewell(tracker, engine, derived.unit(job.protocol, engine.monitor)), file=sys.stderr)
+            print(_farewell(tracker, engine, measures.described(job.protocol, engine.monitor).unit), file=sys.stderr)
 
 
 def _report_skipped(engine: Engine, tracker: Tracker | None) -> None:

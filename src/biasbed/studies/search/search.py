@@ -20,7 +20,6 @@ from biasbed.studies.plan import PlannedRun, runs_of
 from biasbed.studies.search import stages, trials
 from biasbed.studies.search.space import Default, Parameters, Space, read_space
 from biasbed.studies.table import Words, methods
-from biasbed.suites import derived
 from biasbed.tracking import folder as run_folder
 
 if TYPE_CHECKING:
@@ -226,7 +225,7 @@ def _searches_of(
             expanded=expanded,
             repeat=repeat if repeats > 1 else None,
             metric=metric,
-            unit=derived.unit(job.protocol, metric),
+            unit=measures.described(job.protocol, metric).unit,
             maximize=maximize,
             is_oracle=metric.startswith("test/"),
             stages=planned,
