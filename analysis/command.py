@@ -61,12 +61,13 @@ def analyze(options: AnalyzeOptions) -> Outcome:
 
 def write(analysis: Analysis, text: str, folder: Path) -> dict[str, str]:
     """Writes every file of the result into an empty folder; returns file name -> what it is, as the manifest has it."""
-    from biasbed.analysis.report import figures, html, latex, layouts, paper_latex, tables
+    from biasbed.analysis.report import figures, html, latex, layouts, paper_latex, references, tables
 
     files = tables.write(analysis, folder)
     files |= latex.write(analysis, folder)
     files |= paper_latex.write(analysis, folder)
     files |= layouts.write(analysis, folder)
+    files |= references.write(analysis, folder)
     files |= figures.write(analysis, folder)
     files |= looks.files(folder)
     files |= html.write(analysis, folder)

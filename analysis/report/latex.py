@@ -1,4 +1,4 @@
-"""The result as LaTeX tables for a paper (packages booktabs and longtable). Each states its own provenance."""
+"""The result as LaTeX tables for a paper. Each states its own provenance."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from pathlib import Path
 from biasbed.analysis import regret
 from biasbed.analysis.report import words
 from biasbed.analysis.report.compared import repeats
+from biasbed.analysis.report.floats import bold, escape, floated, turned
 from biasbed.analysis.report.groups import AVERAGE, Averages, ColumnGroup, above, averages, groups
 from biasbed.analysis.report.groups import caption as group_caption
 from biasbed.analysis.report.verdicts import Verdict, verdicts
 from biasbed.analysis.result import Analysis, Cell, number
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.statistics.friedman import RankTests
-
-_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-_SPECIAL |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"}
-_SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
 
 DAGGER_TEXT = r"\textsuperscript{$\dagger$}~underlined: the algorithm trained on data of the maker of this set. "
 
@@ -57,11 +54,6 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     return {name: description for name, (_, description) in tables.items()}
 
 
-def escape(text: str) -> str:
-    """Any text as LaTeX prints it; what its usual fonts lack (most beyond Latin-1) becomes a question mark."""
-    return "".join(_SPECIAL.get(c, c if c.isprintable() and ord(c) < 256 else "?") for c in " ".join(text.split()))
-
-
 def score_table(analysis: Analysis) -> str:
     """Algorithms x sets, mean +- std over runs; best bold, sets of the training data's maker underlined."""
     found = groups(analysis)
@@ -69,11 +61,14 @@ def score_table(analysis: Analysis) -> str:
         [escape(algorithm), *(_cell(cell) for group in found for cell in group.cells(analysis, algorithm))]
         for algorithm in analysis.algorithms
     ]
-    caption = f"Scores in {analysis.units}, mean $\\pm$ {_error(analysis)} "
-    caption += f"({provenance(analysis)}). Best in bold. {_of_averages(analysis)}"
-    caption += DAGGER_TEXT if analysis.daggers else ""
-    body = tabular(heads(found), rows, "l" + "r" * (len(rows[0]) - 1))
-    return floated(body, caption + _dashes(analysis), "scores", packages="booktabs, graphicx")
+    caption = f"Scores in {analysis.units}: mean $\\pm$ {_error(analysis)}."
+    return floated(heads(found), rows, "l" + "r" * (len(rows[0]) - 1), "scores", caption=caption, note=_note(analysis))
+
+
+def _note(analysis: Analysis) -> str:
+    """What stands below a table of scores."""
+    parts = [f"{provenance(analysis)}. Best in bold.", _of_averages(analysis)]
+    return " ".join(filter(None, [*parts, DAGGER_TEXT if analysis.daggers else "", _dashes(analysis)]))
 
 
 def _error(analysis: Analysis) -> str:
@@ -86,12 +81,9 @@ def _error(analysis: Analysis) -> str:
 def data_set_table(analysis: Analysis, group: ColumnGroup) -> str:
     """Algorithms x the columns of one data set, and their average."""
     rows = [[escape(algorithm), *map(_cell, group.cells(analysis, algorithm))] for algorithm in analysis.algorithms]
-    caption = f"{escape(group.block)}: scores in {analysis.units}, mean $\\pm$ {_error(analysis)} "
-    caption += f"({provenance(analysis)}). Best in bold. {_of_averages(analysis)}"
-    caption += DAGGER_TEXT if analysis.daggers else ""
-    header = ["", *map(escape, group.heads)]
-    body = tabular(header, rows, "l" + "r" * len(group.heads))
-    return floated(body, caption + _dashes(analysis), escape(f"scores-{group.block}"), packages="booktabs")
+    caption = f"{escape(group.block)}: scores in {analysis.units}, mean $\\pm$ {_error(analysis)}."
+    header, columns = ["", *map(escape, group.heads)], "l" + "r" * len(group.heads)
+    return floated(header, rows, columns, escape(f"scores-{group.block}"), caption=caption, note=_note(analysis))
 
 
 def average_table(analysis: Analysis, found: Averages) -> str:
@@ -101,11 +93,9 @@ def average_table(analysis: Analysis, found: Averages) -> str:
         for name, cells in found.rows.items()
     ]
     heads = [*found.heads, *([AVERAGE] if found.means else [])]
-    header = ["", *(rf"\rotatebox{{60}}{{{escape(name)}}}" for name in heads)]
-    caption = f"Averages in {analysis.units} ({provenance(analysis)}). Best in bold. {_of_averages(analysis)}"
-    caption += "Last: mean over the data sets. " if found.means else ""
-    body = tabular(header, rows, "l" + "r" * len(heads))
-    return floated(body, caption + _dashes(analysis), "averages", packages="booktabs, graphicx")
+    header = ["", *(turned(name) for name in heads)]
+    caption = f"Averages in {analysis.units}{'; last, the mean over the data sets' if found.means else ''}."
+    return floated(header, rows, "l" + "r" * len(heads), "averages", caption=caption, note=_note(analysis))
 
 
 def heads(found: Sequence[ColumnGroup], first: Sequence[str] = ("",)) -> list[str]:
@@ -113,7 +103,7 @@ def heads(found: Sequence[ColumnGroup], first: Sequence[str] = ("",)) -> list[st
 
     first: heads of the columns before them, as LaTeX has them.
     """
-    header = [*first, *(rf"\rotatebox{{60}}{{{escape(name)}}}" for group in found for name in group.heads)]
+    header = [*first, *(turned(name) for group in found for name in group.heads)]
     if above(found):
         names, rules, column = [""] * len(first), [], len(first) + 1
         for name, width in above(found):
@@ -142,11 +132,9 @@ def spread_table(analysis: Analysis) -> str:
         cells = [found.get((algorithm, name)) for name in analysis.set_names]
         texts = ["--" if row is None else _plus_minus(row["mean"], row["std_pooled"]) for row in cells]
         rows.append([escape(algorithm), *texts])
-    caption = (
-        f"Scores in {analysis.units}, mean $\\pm$ standard deviation over runs and epochs together: the root of the "
-        f"variance between runs and the mean variance over their epochs ({provenance(analysis)}). "
-    )
-    return _by_set(analysis, rows, caption, "spread")
+    caption = f"Scores in {analysis.units}: mean $\\pm$ standard deviation over runs and epochs together."
+    note = f"The root of the variance between runs and the mean variance over their epochs. {provenance(analysis)}."
+    return _by_set(analysis, rows, "spread", caption, note)
 
 
 def gap_table(analysis: Analysis) -> str:
@@ -159,18 +147,17 @@ def gap_table(analysis: Analysis) -> str:
         for column in (regret.ORACLE, rule, "difference"):
             values = ["--" if row is None else f"{round(row[column], 1) + 0.0:.1f}" for row in of_sets]
             rows.append([escape(algorithm) if column == regret.ORACLE else "", escape(column), *values])
-    caption = (
-        f"ORACLE: each set's own best epoch, chosen on the test images, beside {escape(rule)}, and the difference, in "
-        f"{analysis.units}, means over runs ({provenance(analysis)}). "
-    )
-    return _by_set(analysis, rows, caption, "selection-gap", "ll")
+    caption = f"ORACLE: each set's own best epoch, beside {escape(rule)}, and the difference, in {analysis.units}."
+    note = f"Each set's own best epoch is chosen on the test images. Means over runs. {provenance(analysis)}."
+    return _by_set(analysis, rows, "selection-gap", caption, note, "ll")
 
 
-def _by_set(analysis: Analysis, rows: Sequence[Sequence[str]], caption: str, label: str, names: str = "l") -> str:
+def _by_set(
+    analysis: Analysis, rows: Sequence[Sequence[str]], label: str, caption: str, note: str, names: str = "l"
+) -> str:
     """A table with a column for every set after those that name the row."""
-    header = [*[""] * len(names), *(rf"\rotatebox{{60}}{{{escape(name)}}}" for name in analysis.set_names)]
-    body = tabular(header, rows, names + "r" * len(analysis.set_names))
-    return floated(body, caption, label, packages="booktabs, graphicx")
+    header = [*[""] * len(names), *(turned(name) for name in analysis.set_names)]
+    return floated(header, rows, names + "r" * len(analysis.set_names), label, caption=caption, note=note)
 
 
 def _plus_minus(mean: float, std: float) -> str:
@@ -188,11 +175,11 @@ def rank_table(analysis: Analysis) -> str:
     if any(c.reach and c.reach.critical_difference for c in comparisons):
         differences = [c.reach.critical_difference if c.reach else None for c in comparisons]
         footer.append(["critical difference", *("--" if d is None else f"{d:.2f}" for d in differences)])
-    caption = f"Average ranks, 1 is best ({provenance(analysis)}). $p$: {_test_name(comparisons[0])}. "
+    note = f"$p$: {_test_name(comparisons[0])}. {provenance(analysis)}. "
     pools = [f"{c.setting}: {pool}" for c in comparisons if (pool := words.pool(c))]
-    caption += f"{escape('; '.join(pools))}. " if pools else ""
-    body = tabular(header, rows, "l" + "r" * len(comparisons), footer)
-    return floated(body, caption, "ranks", packages="booktabs")
+    note += f"{escape('; '.join(pools))}. " if pools else ""
+    columns = "l" + "r" * len(comparisons)
+    return floated(header, rows, columns, "ranks", caption="Average ranks, 1 is best.", note=note, footer=footer)
 
 
 def nemenyi_table(analysis: Analysis, comparison: RankTests) -> str:
@@ -202,18 +189,17 @@ def nemenyi_table(analysis: Analysis, comparison: RankTests) -> str:
     for i, a in enumerate(names):
         cells = [_p_cell(comparison.p(a, b), comparison) if j > i else "" for j, b in enumerate(names)]
         rows.append([escape(a), *cells])
-    caption = (
-        f"Nemenyi's test, $p$-values on {comparison.size} ({provenance(analysis)}). Bold: below {comparison.alpha:g}. "
-    )
+    caption = f"Nemenyi's test, $p$-values on {comparison.size}."
+    note = f"Bold: below {comparison.alpha:g}. {provenance(analysis)}. "
     if not comparison.significant:
-        caption += "The omnibus test is not significant, so no pair may be called different and none is bold. "
-    header = ["", *(rf"\rotatebox{{60}}{{{escape(name)}}}" for name in names)]
-    body = tabular(header, rows, "l" + "r" * len(names))
-    return floated(body, caption, f"nemenyi-{comparison.setting}", packages="booktabs, graphicx")
+        note += "The omnibus test is not significant, so no pair may be called different and none is bold. "
+    header = ["", *(turned(name) for name in names)]
+    columns, label = "l" + "r" * len(names), f"nemenyi-{comparison.setting}"
+    return floated(header, rows, columns, label, caption=caption, note=note)
 
 
 def pair_table(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) -> str:
-    """Every pair's mean difference with its interval and what the tests say, over as many pages as it takes."""
+    """Every pair's mean difference with its interval and what the tests say, over as many floats as it takes."""
     head = ["$a$", "$b$", "$a-b$", "interval", "wins", "$p$", "$a>b$"]
     digits = analysis.sets[0].digits
     rows = [
@@ -228,46 +214,26 @@ def pair_table(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdic
         ]
         for pair in pairs
     ]
-    caption = (
-        f"Pairs on {comparison.size} ({provenance(analysis)}): mean difference in {words.unit(analysis)} with its "
-        rf"{100 * (1 - comparison.alpha):g}\,\% bootstrap interval, {comparison.noun}s on which $a$ is better, exact "
-        "Wilcoxon $p$ with Holm's correction (bold: significant, under a significant omnibus test), and how often a "
-        "run of $a$ beats a run of $b$. "
+    interval = rf"{100 * (1 - comparison.alpha):g}\,\% bootstrap interval"
+    caption = f"Pairs on {comparison.size}: mean difference in {words.unit(analysis)} with its {interval}."
+    note = (
+        f"Wins: {comparison.noun}s on which $a$ is better. $p$: exact Wilcoxon with Holm's correction (bold: "
+        "significant, under a significant omnibus test). $a>b$: how often a run of $a$ beats a run of $b$. "
+        f"{provenance(analysis)}."
     )
-    return _long(head, rows, "llrrrrr", caption, f"pairs-{comparison.setting}", "booktabs, longtable")
+    return floated(head, rows, "llrrrrr", f"pairs-{comparison.setting}", caption=caption, note=note)
 
 
 def run_table(analysis: Analysis) -> str:
-    """Every replicate's scores, over as many pages as it takes."""
-    head = ["algorithm", "seed", *(rf"\rotatebox{{60}}{{{escape(name)}}}" for name in analysis.set_names)]
+    """Every replicate's scores, over as many floats as it takes."""
+    head = ["algorithm", "seed", *(turned(name) for name in analysis.set_names)]
     rows = []
     for one in repeats(analysis):
         values = [number(one.scores.get(c.name, math.nan), c.digits) for c in analysis.sets]
         rows.append([escape(one.algorithm), escape(one.name), *values])
-    caption = f"Scores in {analysis.units} of every {words.repeated(analysis)} ({provenance(analysis)}). "
+    caption = f"Scores in {analysis.units} of every {words.repeated(analysis)}."
     columns = "ll" + "r" * len(analysis.set_names)
-    return _long(head, rows, columns, caption, "runs", "booktabs, longtable, graphicx")
-
-
-def _long(
-    head: Sequence[str], rows: Sequence[Sequence[str]], columns: str, caption: str, label: str, packages: str
-) -> str:
-    line = " & ".join(head)
-    lines = [
-        f"% needs: {packages}",
-        rf"{{\footnotesize\setlength{{\tabcolsep}}{{3pt}}\begin{{longtable}}{{{columns}}}",
-        rf"\caption{{{caption.strip()}}}\label{{tab:{label}}}\\",
-        rf"\toprule {line} \\ \midrule \endfirsthead",
-        rf"\toprule {line} \\ \midrule \endhead",
-        r"\bottomrule \endfoot",
-        *(" & ".join(row) + r" \\" for row in rows),
-    ]
-    return "\n".join([*lines, r"\end{longtable}}", ""])
-
-
-def bold(text: str, is_bold: bool) -> str:
-    """The text, bold if it is to be."""
-    return rf"\textbf{{{text}}}" if is_bold else text
+    return floated(head, rows, columns, "runs", caption=caption, note=f"{provenance(analysis)}.")
 
 
 def _cell(cell: Cell) -> str:
@@ -305,19 +271,3 @@ def provenance(analysis: Analysis) -> str:
     return escape(
         f"{analysis.title}; rule {analysis.rule.name}: {words.rule_label(analysis)}; {analysis.runs_sentence}"
     )
-
-
-def tabular(
-    header: Sequence[str], rows: Sequence[Sequence[str]], columns: str, footer: Sequence[Sequence[str]] = ()
-) -> str:
-    """A table's body; columns: as LaTeX has them."""
-    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", " & ".join(header) + r" \\", r"\midrule"]
-    lines += [" & ".join(row) + r" \\" for row in rows]
-    lines += [r"\midrule", *(" & ".join(row) + r" \\" for row in footer)] if footer else []
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
-
-
-def floated(body: str, caption: str, label: str, packages: str) -> str:
-    """A body with its caption, as a float."""
-    lines = [f"% needs: {packages}", r"\begin{table}", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}"]
-    return "\n".join([*lines, rf"\caption{{{caption.strip()}}}\label{{tab:{label}}}", body, r"\end{table}", ""])

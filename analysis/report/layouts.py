@@ -12,7 +12,7 @@ import pandas as pd
 from biasbed.analysis import layouts, scores
 from biasbed.analysis.layout_file import Hypothesis, PrintedNumber, TableLayout
 from biasbed.analysis.layouts import IMAGES, PAIRED, RUNS, Gain
-from biasbed.analysis.report import latex, words
+from biasbed.analysis.report import floats, latex, words
 from biasbed.analysis.report.cells import Links, ReportTable, TableCell
 from biasbed.analysis.report.cells import text as words_of
 from biasbed.analysis.result import Analysis, number
@@ -189,21 +189,19 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
 
 
 def _latex(analysis: Analysis, table: LaidTable) -> str:
-    rows = [[latex.escape(name), *map(_latex_cell, cells)] for name, cells in table.rows]
-    header = ["", *(rf"\rotatebox{{60}}{{{latex.escape(head)}}}" for head in table.heads)]
-    body = latex.tabular(header, rows, "l" + "r" * len(table.heads))
-    body = "\n".join([r"\resizebox{\textwidth}{!}{%", body + "}"])
-    marks = latex.escape(table.caption.replace("Below:", "In brackets:")).replace("±", r"$\pm$")
-    caption = f"{latex.escape(table.title)} ({latex.provenance(analysis)}). {marks}"
-    oracle = "ORACLE: " if analysis.rule.oracle else ""
-    return latex.floated(body, oracle + caption, table.layout.name, packages="booktabs, graphicx")
+    rows = [[floats.escape(name), *map(_latex_cell, cells)] for name, cells in table.rows]
+    header = ["", *map(floats.turned, table.heads)]
+    marks = floats.escape(table.caption.replace("Below:", "In brackets:")).replace("±", r"$\pm$")
+    caption = f"{'ORACLE: ' if analysis.rule.oracle else ''}{floats.escape(table.title)}."
+    note = f"{marks} {latex.provenance(analysis)}."
+    return floats.floated(header, rows, "l" + "r" * len(table.heads), table.layout.name, caption=caption, note=note)
 
 
 def _latex_cell(cell: LaidCell) -> str:
     if not cell.ours:
         return f"({cell.printed})" if cell.printed else "--"
-    about = rf" {{\scriptsize {latex.escape(cell.about)}}}".replace("±", r"$\pm$") if cell.about else ""
-    return latex.bold(cell.ours, cell.best) + about + (f" ({cell.printed})" if cell.printed else "")
+    about = rf" {{\scriptsize {floats.escape(cell.about)}}}".replace("±", r"$\pm$") if cell.about else ""
+    return floats.bold(cell.ours, cell.best) + about + (f" ({cell.printed})" if cell.printed else "")
 
 
 def frame(analysis: Analysis) -> pd.DataFrame:

@@ -1,11 +1,12 @@
-"""The Align-Conflict paper's tables as LaTeX (packages booktabs, graphicx and amssymb)."""
+"""The Align-Conflict paper's tables as LaTeX ."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from biasbed.analysis.report import paper_tables
-from biasbed.analysis.report.latex import bold, escape, floated, heads, provenance, tabular
+from biasbed.analysis.report.floats import bold, escape, floated
+from biasbed.analysis.report.latex import heads, provenance
 from biasbed.analysis.report.paper_tables import Entry, Panel, PaperTable, TableRow
 from biasbed.analysis.result import Analysis
 
@@ -33,12 +34,11 @@ def text(analysis: Analysis, table: PaperTable) -> str:
             rows.append([rf"{rule}\multicolumn{{{width}}}{{l}}{{\emph{{{escape(panel.title)}}}}}"])
         rows += [_row(table, panel, row) for row in table.rows]
     header = heads(table.groups, ["", *map(escape, table.heads[1:])])
-    body = tabular(header, rows, "l" + "c" * (len(table.heads) - 1) + "r" * len(table.columns))
-    body = "\n".join([r"\resizebox{\textwidth}{!}{%", body + "}"])
-    marks = escape(table.caption).replace("±", r"$\pm$")
-    caption = f"{escape(table.title)} ({provenance(analysis)}). {marks}"
-    oracle = "ORACLE: " if table.oracle else ""
-    return floated(body, oracle + caption, f"paper-{table.name}", packages="booktabs, graphicx, amssymb")
+    columns = "l" + "c" * (len(table.heads) - 1) + "r" * len(table.columns)
+    note = f"{escape(table.caption)} {provenance(analysis)}.".replace("±", r"$\pm$")
+    caption = f"{'ORACLE: ' if table.oracle else ''}{escape(table.title)}."
+    label = f"paper-{table.name}"
+    return floated(header, rows, columns, label, caption=caption, note=note, packages="amssymb")
 
 
 def _row(table: PaperTable, panel: Panel, row: TableRow) -> list[str]:

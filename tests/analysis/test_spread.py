@@ -69,6 +69,6 @@ def test_table_1_has_oracle_rule_and_difference(recorder: Recorder) -> None:
     text = latex.gap_table(compute(RunStore(recorder.uri), recorder.options()))
     assert " & ".join(["erm", r"best\_epoch", *["50.0"] * 6]) in text
     assert " & ".join(["", r"best\_validation", *["40.0"] * 6]) in text
-    assert " & ".join(["", "difference", *["-10.0"] * 6]) in text
-    assert " & ".join(["", "difference", *["-5.0"] * 6]) in text
+    assert " & ".join(["", "difference", *["$-$10.0"] * 6]) in text
+    assert " & ".join(["", "difference", *["$-$5.0"] * 6]) in text
     assert r"\caption{ORACLE: each set's own best epoch" in text

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from biasbed.analysis.command import Outcome
-from biasbed.analysis.report import latex
+from biasbed.analysis.report import floats
 from biasbed.errors import UsageError
 from helpers.toy_runs import SETS, THREE, Recorder, fill
 
@@ -24,10 +24,21 @@ def rows_of(text: str) -> list[list[str]]:
     return [line.removesuffix(r" \\").split(" & ") for line in lines]
 
 
+def is_nested(text: str) -> bool:
+    """Whether every environment ends within the one that it began in."""
+    opened: list[str] = []
+    for what, name in re.findall(r"\\(begin|end)\{(\w+\*?)\}", text):
+        if what == "begin":
+            opened.append(name)
+        elif not opened or opened.pop() != name:
+            return False
+    return not opened
+
+
 def compiled(folder: Path, tables: list[Path]) -> subprocess.CompletedProcess[bytes]:
     inputs = "\n".join(rf"\input{{{path}}}" for path in tables)
-    packages = r"\usepackage[T1]{fontenc}\usepackage{booktabs,longtable,graphicx}"
-    source = rf"\documentclass{{article}}{packages}\begin{{document}}{inputs}\end{{document}}"
+    packages = r"\usepackage[T1]{fontenc}\usepackage{booktabs,graphicx,adjustbox,rotating,amssymb}"
+    source = rf"\documentclass[twocolumn]{{article}}{packages}\begin{{document}}{inputs}\end{{document}}"
     (folder / "all.tex").write_text(source)
     words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
     return subprocess.run(words, cwd=folder, capture_output=True, check=False)
@@ -47,11 +58,11 @@ def test_best_and_daggered_cells_are_marked(outcome: Outcome) -> None:
 def test_tables_are_well_formed(outcome: Outcome, name: str) -> None:
     text = (outcome.output_dir / "tables" / f"{name}.tex").read_text()
     assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
-    assert re.findall(r"\\begin\{(\w+)\}", text) == re.findall(r"\\end\{(\w+)\}", text)[::-1]
+    assert is_nested(text)
     assert r"\toprule" in text
     assert r"\bottomrule" in text
     assert not re.search(r"(?<!\\)[_%#]", text.split("\n", 1)[1])
-    columns = re.search(r"\\begin\{(?:tabular|longtable)\}\{([lr]+)\}", text)
+    columns = re.search(r"\\begin\{tabular\}\{([lr]+)\}", text)
     assert columns is not None
     assert {len(row) for row in rows_of(text)} == {len(columns[1])}
 
@@ -72,9 +83,44 @@ def test_tables_of_any_names_compile(recorder: Recorder, tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout[-2000:].decode(errors="replace")
 
 
+@pytest.mark.parametrize(
+    ("characters", "kind"), [(4, "table"), (16, "table*"), (40, "sidewaystable*"), (400, "sidewaystable*")]
+)
+def test_a_table_stands_where_it_fits(characters: int, kind: str) -> None:
+    row = ["x" * characters] * 5
+    text = floats.floated(["a", "b", "c", "d", "e"], [row], "lllll", "l", caption="c", note="n")
+    assert rf"\begin{{{kind}}}" in text
+    assert is_nested(text)
+
+
+def test_a_long_table_goes_on_in_further_floats_under_one_number() -> None:
+    rows = [[str(i), "1"] for i in range(100)]
+    text = floats.floated(["a", "b"], rows, "lr", "l", caption="Scores.", note="n", footer=[["mean", "2"]])
+    assert [row for row in rows_of(text) if row[0] not in ("a", "mean")] == rows
+    assert text.count(r"\begin{table}") == 3
+    assert text.count(r"\addtocounter{table}{-1}") == text.count("(Continued.)") == 2
+    assert text.count(r"\label{tab:l}") == text.count("mean & 2") == text.count(r"\begin{minipage}") == 1
+
+
+@pytest.mark.parametrize(
+    ("cell", "printed"),
+    [
+        ("-1.5", "$-$1.5"),
+        ("-3.0 to -1.0", "$-$3.0 to $-$1.0"),
+        (r"\textbf{-2}", r"\textbf{$-$2}"),
+        (r"$2\cdot 10^{-5}$", r"$2\cdot 10^{-5}$"),
+        ("imagenet-200", "imagenet-200"),
+        ("--", "--"),
+    ],
+)
+def test_a_minus_is_no_hyphen(cell: str, printed: str) -> None:
+    text = floats.floated(["a", "b"], [["x", cell]], "lr", "l", caption="c", note="")
+    assert rf"x & {printed} \\" in text
+
+
 @pytest.mark.parametrize("text", ["a_b", "50%", "x & y", "$#{}", "~^\\"])
 def test_everything_special_is_escaped(text: str) -> None:
-    assert not re.search(r"(?<!\\)[_%&$#]", latex.escape(text))
+    assert not re.search(r"(?<!\\)[_%&$#]", floats.escape(text))
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -88,7 +134,7 @@ def test_order_is_that_of_the_options_and_changes_no_number(recorder: Recorder) 
     text = (ordered.output_dir / "tables/scores.tex").read_text()
     assert [row[0] for row in rows_of(text)][-3:] == ["padain", "erm", "infodrop"]
     sets = re.findall(r"\\rotatebox\{60\}\{([^}]+)\}", text)
-    assert sets == ["sketch", "edge", *(latex.escape(name) for name in SETS if name not in ("sketch", "edge"))]
+    assert sets == ["sketch", "edge", *(floats.escape(name) for name in SETS if name not in ("sketch", "edge"))]
     runs = [row[0] for row in rows_of((ordered.output_dir / "tables/runs.tex").read_text())]
     assert runs == ["padain", "padain", "erm", "erm", "infodrop", "infodrop"]
     ranked = recorder.analyze(order="rank").analysis

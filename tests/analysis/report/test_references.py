@@ -1,0 +1,62 @@
+"""`references.bib`: every method and public set has a paper, well formed, and only what was used is cited."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from biasbed import algorithms, cli, suites
+from biasbed.analysis.command import Outcome
+from biasbed.analysis.report import references
+
+REQUIRED = {"inproceedings": "booktitle", "article": "journal", "techreport": "institution"}
+
+
+def key(entry: str) -> str:
+    found = re.match(r"@\w+\{(\w+),\n", entry)
+    assert found is not None
+    return found[1]
+
+
+def test_every_method_set_and_paper_s_suite_has_an_entry(capsys: pytest.CaptureFixture[str]) -> None:
+    known = {name for _, keywords in references.entries() for name in keywords}
+    assert cli.main(["list", "--what", "sets"]) == 0
+    sets = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+    assert known == set(algorithms.names()) | sets | {references.TESTS, *(set(suites.REGISTRY) - {"demo", "domains", "folders"})}
+
+
+@pytest.mark.parametrize("entry", [text for text, _ in references.entries()], ids=key)
+def test_an_entry_is_well_formed(entry: str) -> None:
+    kind = re.match(r"@(\w+)", entry)
+    assert kind is not None
+    fields = dict(re.findall(r"^  (\w+) = \{(.+)\},?$", entry, re.MULTILINE))
+    assert set(fields) == {"author", "title", "year", "keywords", REQUIRED[kind[1]]}
+    assert entry.count("{") == entry.count("}")
+    assert all("," in name or name == "others" for name in fields["author"].split(" and "))
+    assert 1950 < int(fields["year"]) < 2030
+
+
+def test_no_paper_is_there_twice() -> None:
+    titles = [re.search(r"title = \{(.*)\},", text)[1].lower() for text, _ in references.entries()]  # type: ignore[index]
+    assert len(set(titles)) == len({key(text) for text, _ in references.entries()}) == len(titles)
+
+
+def test_only_what_was_used_is_cited(outcome: Outcome) -> None:
+    text = (outcome.output_dir / references.FILE).read_text()
+    cited = set(re.findall(r"@\w+\{(\w+),", text))
+    assert {"vapnik1992", "shi2020", "geirhos2019", "demsar2006"} <= cited
+    assert not cited & {"nam2020", "arjovsky2019", "kar2022"}
+
+
+@pytest.mark.skipif(shutil.which("bibtex") is None, reason="needs bibtex")
+def test_bibtex_takes_all_of_it(tmp_path: Path) -> None:
+    every = "\n\n".join(text for text, _ in references.entries())
+    (tmp_path / "references.bib").write_text(every)
+    (tmp_path / "all.aux").write_text("\\citation{*}\n\\bibdata{references}\n\\bibstyle{plain}\n")
+    done = subprocess.run(["bibtex", "all"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "Warning" not in done.stdout
