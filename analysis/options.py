@@ -65,6 +65,12 @@ class AnalyzeOptions:
     set_order: Literal["protocol"] | tuple[str, ...] = setting(
         "protocol", "sets in tables and figures: as in the protocol, or these first", identity=False
     )
+    names: str = setting(
+        "auto",
+        "names in LaTeX tables and figures: a YAML file `name: what is shown`, whose order counts too (auto: as papers "
+        "write them; none: as they are typed)",
+        identity=False,
+    )
     tables: Literal["auto", "none"] | tuple[str, ...] = setting(
         "auto",
         f"tables of the Align-Conflict paper: {', '.join(TABLES)} (auto: all that runs on biased data allow)",

@@ -11,9 +11,22 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from biasbed import measures
-from biasbed.analysis import criteria, effective, grain, layouts, regret, scores, single_runs, spread, strict, texture
+from biasbed.analysis import (
+    criteria,
+    effective,
+    grain,
+    layouts,
+    names,
+    regret,
+    scores,
+    single_runs,
+    spread,
+    strict,
+    texture,
+)
 from biasbed.analysis.columns import Column, blocks, layout
 from biasbed.analysis.inputs import AnalysisInputs, gather
+from biasbed.analysis.names import Labels
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection import completeness, published, reproduction
 from biasbed.analysis.selection.pools import History, pools_of
@@ -22,8 +35,6 @@ from biasbed.analysis.selection.select import Selected, select
 from biasbed.analysis.statistics import evidence
 from biasbed.analysis.statistics.evidence import PairwiseResults
 from biasbed.analysis.versions import versions
-from biasbed.errors import UsageError
-from biasbed.settings import nearest
 from biasbed.system import places
 
 if TYPE_CHECKING:
@@ -112,6 +123,7 @@ class Analysis:
     collection: Collection
     algorithms: tuple[str, ...]  # in display order
     sets: tuple[Column, ...]  # that count, in display order
+    label: Labels  # what LaTeX tables and figures show for a name
     rule: Rule
     alpha: float
     notes: tuple[str, ...]  # to be read before any number
@@ -242,7 +254,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     """
     wanted, material = layouts.wanted(options), gather(store, options)
     collection, sets, rule, histories = material.collection, material.sets, material.rule, material.histories
-    _check_display(options, collection, sets)
+    label = names.checked(options, collection.algorithms, sets)
     lacking = scores.not_applicable(collection, sets)
     selected = _selected(material, collection.runs)
     unprinted = published.unprinted(collection, selected)
@@ -269,8 +281,9 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     return Analysis(
         options=options,
         collection=collection,
-        algorithms=_display_order(collection, comparisons[0], options.order),
-        sets=_display_sets(sets, options.set_order),
+        algorithms=names.order_rows(collection.algorithms, comparisons[0].mean_ranks, options.order, label),
+        sets=names.order_sets(sets, options.set_order, label),
+        label=label,
         rule=rule,
         alpha=options.alpha,
         notes=tuple(notes),
@@ -336,33 +349,6 @@ def _tested(sets: Sequence[Column], selected: Selected) -> tuple[tuple[Column, .
         return tuple(sets), []
     notes = [f"{name} is not applicable under this rule: {reasons[name][0].why}" for name in other]
     return tuple(column for column in sets if column.name not in other), notes
-
-
-def _check_display(options: AnalyzeOptions, collection: Collection, sets: Sequence[Column]) -> None:
-    """Names that are only shown later are refused before anything is computed."""
-    if options.order not in ("rank", "name"):
-        _named_first("order", collection.algorithms, options.order)
-    _display_sets(sets, options.set_order)
-
-
-def _display_order(collection: Collection, comparison: RankTests, wanted: Sequence[str] | str) -> tuple[str, ...]:
-    """The algorithms as tables and figures show them; the tests keep their own order, so no number depends on it."""
-    if wanted == "rank":
-        return tuple(comparison.mean_ranks)
-    return _named_first("order", collection.algorithms, () if wanted == "name" else wanted)
-
-
-def _display_sets(sets: Sequence[Column], wanted: Sequence[str] | str) -> tuple[Column, ...]:
-    entries = {entry.name: entry for entry in sets}
-    names = _named_first("set_order", tuple(entries), () if wanted == "protocol" else wanted)
-    return tuple(entries[name] for name in names)
-
-
-def _named_first(option: str, names: Sequence[str], first: Sequence[str]) -> tuple[str, ...]:
-    for name in first:
-        if name not in names:
-            raise UsageError(f"{option}={','.join(first)}: there is no '{name}' in the tables{nearest(name, names)}")
-    return tuple(dict.fromkeys((*first, *names)))
 
 
 def _reproduction(material: AnalysisInputs, runs: pd.DataFrame, options: AnalyzeOptions) -> pd.DataFrame | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from biasbed.analysis import regret
@@ -54,15 +54,30 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     return {name: description for name, (_, description) in tables.items()}
 
 
+def _name(analysis: Analysis, name: str) -> str:
+    """A method's or set's as it is printed."""
+    return escape(analysis.label(name))
+
+
 def score_table(analysis: Analysis) -> str:
     """Algorithms x sets, mean +- std over runs; best bold, sets of the training data's maker underlined."""
     found = groups(analysis)
     rows = [
-        [escape(algorithm), *(_cell(cell) for group in found for cell in group.cells(analysis, algorithm))]
+        [
+            _name(analysis, algorithm),
+            *(_cell(cell) for group in found for cell in group.cells(analysis, algorithm)),
+        ]
         for algorithm in analysis.algorithms
     ]
     caption = f"Scores in {analysis.units}: mean $\\pm$ {_error(analysis)}."
-    return floated(heads(found), rows, "l" + "r" * (len(rows[0]) - 1), "scores", caption=caption, note=_note(analysis))
+    return floated(
+        heads(found, analysis.label),
+        rows,
+        "l" + "r" * (len(rows[0]) - 1),
+        "scores",
+        caption=caption,
+        note=_note(analysis),
+    )
 
 
 def _note(analysis: Analysis) -> str:
@@ -80,34 +95,36 @@ def _error(analysis: Analysis) -> str:
 
 def data_set_table(analysis: Analysis, group: ColumnGroup) -> str:
     """Algorithms x the columns of one data set, and their average."""
-    rows = [[escape(algorithm), *map(_cell, group.cells(analysis, algorithm))] for algorithm in analysis.algorithms]
-    caption = f"{escape(group.block)}: scores in {analysis.units}, mean $\\pm$ {_error(analysis)}."
-    header, columns = ["", *map(escape, group.heads)], "l" + "r" * len(group.heads)
+    rows = [
+        [_name(analysis, algorithm), *map(_cell, group.cells(analysis, algorithm))] for algorithm in analysis.algorithms
+    ]
+    caption = f"{_name(analysis, group.block)}: scores in {analysis.units}, mean $\\pm$ {_error(analysis)}."
+    header, columns = ["", *(_name(analysis, name) for name in group.heads)], "l" + "r" * len(group.heads)
     return floated(header, rows, columns, escape(f"scores-{group.block}"), caption=caption, note=_note(analysis))
 
 
 def average_table(analysis: Analysis, found: Averages) -> str:
     """Algorithms x data sets, and the mean over these, as DomainBed prints it."""
     rows = [
-        [escape(name), *map(_cell, cells), *([number(found.means[name])] if found.means else [])]
+        [_name(analysis, name), *map(_cell, cells), *([number(found.means[name])] if found.means else [])]
         for name, cells in found.rows.items()
     ]
     heads = [*found.heads, *([AVERAGE] if found.means else [])]
-    header = ["", *(turned(name) for name in heads)]
+    header = ["", *(turned(analysis.label(name)) for name in heads)]
     caption = f"Averages in {analysis.units}{'; last, the mean over the data sets' if found.means else ''}."
     return floated(header, rows, "l" + "r" * len(heads), "averages", caption=caption, note=_note(analysis))
 
 
-def heads(found: Sequence[ColumnGroup], first: Sequence[str] = ("",)) -> list[str]:
+def heads(found: Sequence[ColumnGroup], label: Callable[[str], str], first: Sequence[str] = ("",)) -> list[str]:
     """The names of columns, and above them those of data sets that have several, each over a rule.
 
     first: heads of the columns before them, as LaTeX has them.
     """
-    header = [*first, *(turned(name) for group in found for name in group.heads)]
+    header = [*first, *(turned(label(name)) for group in found for name in group.heads)]
     if above(found):
         names, rules, column = [""] * len(first), [], len(first) + 1
         for name, width in above(found):
-            names.append(rf"\multicolumn{{{width}}}{{c}}{{{escape(name)}}}")
+            names.append(rf"\multicolumn{{{width}}}{{c}}{{{escape(label(name))}}}")
             rules += [rf"\cmidrule(lr){{{column}-{column + width - 1}}}"] if name else []
             column += width
         header[0] = " & ".join(names) + r" \\ " + " ".join(rules) + "\n" + header[0]
@@ -131,7 +148,7 @@ def spread_table(analysis: Analysis) -> str:
     for algorithm in analysis.algorithms:
         cells = [found.get((algorithm, name)) for name in analysis.set_names]
         texts = ["--" if row is None else _plus_minus(row["mean"], row["std_pooled"]) for row in cells]
-        rows.append([escape(algorithm), *texts])
+        rows.append([_name(analysis, algorithm), *texts])
     caption = f"Scores in {analysis.units}: mean $\\pm$ standard deviation over runs and epochs together."
     note = f"The root of the variance between runs and the mean variance over their epochs. {provenance(analysis)}."
     return _by_set(analysis, rows, "spread", caption, note)
@@ -146,7 +163,8 @@ def gap_table(analysis: Analysis) -> str:
         of_sets = [found.get((algorithm, name)) for name in analysis.set_names]
         for column in (regret.ORACLE, rule, "difference"):
             values = ["--" if row is None else f"{round(row[column], 1) + 0.0:.1f}" for row in of_sets]
-            rows.append([escape(algorithm) if column == regret.ORACLE else "", escape(column), *values])
+            named = _name(analysis, algorithm) if column == regret.ORACLE else ""
+            rows.append([named, escape(column), *values])
     caption = f"ORACLE: each set's own best epoch, beside {escape(rule)}, and the difference, in {analysis.units}."
     note = f"Each set's own best epoch is chosen on the test images. Means over runs. {provenance(analysis)}."
     return _by_set(analysis, rows, "selection-gap", caption, note, "ll")
@@ -156,7 +174,7 @@ def _by_set(
     analysis: Analysis, rows: Sequence[Sequence[str]], label: str, caption: str, note: str, names: str = "l"
 ) -> str:
     """A table with a column for every set after those that name the row."""
-    header = [*[""] * len(names), *(turned(name) for name in analysis.set_names)]
+    header = [*[""] * len(names), *(turned(analysis.label(name)) for name in analysis.set_names)]
     return floated(header, rows, names + "r" * len(analysis.set_names), label, caption=caption, note=note)
 
 
@@ -170,7 +188,7 @@ def rank_table(analysis: Analysis) -> str:
     header = ["", *(f"{c.setting} ({c.size})" for c in comparisons)]
     order = dict.fromkeys(name for c in comparisons for name in c.mean_ranks)
     ranks = [c.mean_ranks for c in comparisons]
-    rows = [[escape(name), *(f"{own[name]:.2f}" if name in own else "--" for own in ranks)] for name in order]
+    rows = [[_name(analysis, name), *(f"{own[name]:.2f}" if name in own else "--" for own in ranks)] for name in order]
     footer = [["$p$", *(_omnibus_p(c) for c in comparisons)]]
     if any(c.reach and c.reach.critical_difference for c in comparisons):
         differences = [c.reach.critical_difference if c.reach else None for c in comparisons]
@@ -188,12 +206,12 @@ def nemenyi_table(analysis: Analysis, comparison: RankTests) -> str:
     rows = []
     for i, a in enumerate(names):
         cells = [_p_cell(comparison.p(a, b), comparison) if j > i else "" for j, b in enumerate(names)]
-        rows.append([escape(a), *cells])
+        rows.append([_name(analysis, a), *cells])
     caption = f"Nemenyi's test, $p$-values on {comparison.size}."
     note = f"Bold: below {comparison.alpha:g}. {provenance(analysis)}. "
     if not comparison.significant:
         note += "The omnibus test is not significant, so no pair may be called different and none is bold. "
-    header = ["", *(turned(name) for name in names)]
+    header = ["", *(turned(analysis.label(name)) for name in names)]
     columns, label = "l" + "r" * len(names), f"nemenyi-{comparison.setting}"
     return floated(header, rows, columns, label, caption=caption, note=note)
 
@@ -204,8 +222,8 @@ def pair_table(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdic
     digits = analysis.sets[0].digits
     rows = [
         [
-            escape(pair.a),
-            escape(pair.b),
+            _name(analysis, pair.a),
+            _name(analysis, pair.b),
             f"{pair.difference:.{digits}f}",
             "--" if math.isnan(pair.low) else f"{pair.low:.{digits}f} to {pair.high:.{digits}f}",
             f"{pair.wins}/{pair.num_sets}",
@@ -226,11 +244,11 @@ def pair_table(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdic
 
 def run_table(analysis: Analysis) -> str:
     """Every replicate's scores, over as many floats as it takes."""
-    head = ["algorithm", "seed", *(turned(name) for name in analysis.set_names)]
+    head = ["algorithm", "seed", *(turned(analysis.label(name)) for name in analysis.set_names)]
     rows = []
     for one in repeats(analysis):
         values = [number(one.scores.get(c.name, math.nan), c.digits) for c in analysis.sets]
-        rows.append([escape(one.algorithm), escape(one.name), *values])
+        rows.append([_name(analysis, one.algorithm), escape(one.name), *values])
     caption = f"Scores in {analysis.units} of every {words.repeated(analysis)}."
     columns = "ll" + "r" * len(analysis.set_names)
     return floated(head, rows, columns, "runs", caption=caption, note=f"{provenance(analysis)}.")

@@ -33,7 +33,7 @@ def text(analysis: Analysis, table: PaperTable) -> str:
             rule = r"\midrule " if rows else ""
             rows.append([rf"{rule}\multicolumn{{{width}}}{{l}}{{\emph{{{escape(panel.title)}}}}}"])
         rows += [_row(table, panel, row) for row in table.rows]
-    header = heads(table.groups, ["", *map(escape, table.heads[1:])])
+    header = heads(table.groups, analysis.label, ["", *map(escape, table.heads[1:])])
     columns = "l" + "c" * (len(table.heads) - 1) + "r" * len(table.columns)
     note = f"{escape(table.caption)} {provenance(analysis)}.".replace("±", r"$\pm$")
     caption = f"{'ORACLE: ' if table.oracle else ''}{escape(table.title)}."

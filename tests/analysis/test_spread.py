@@ -67,7 +67,7 @@ def test_table_1_has_oracle_rule_and_difference(recorder: Recorder) -> None:
         recorder.train("erm", seed, {name: [0.2, 0.5, 0.4, 0.3] for name in SETS}, monitor=(0.1, 0.2, 0.4, 0.3))
         recorder.train("other_1", seed, {name: [0.2, 0.3, 0.4, 0.45] for name in SETS}, monitor=(0.1, 0.2, 0.4, 0.3))
     text = latex.gap_table(compute(RunStore(recorder.uri), recorder.options()))
-    assert " & ".join(["erm", r"best\_epoch", *["50.0"] * 6]) in text
+    assert " & ".join(["ERM", r"best\_epoch", *["50.0"] * 6]) in text
     assert " & ".join(["", r"best\_validation", *["40.0"] * 6]) in text
     assert " & ".join(["", "difference", *["$-$10.0"] * 6]) in text
     assert " & ".join(["", "difference", *["$-$5.0"] * 6]) in text

@@ -74,6 +74,7 @@ FLOORS = (
         "effective",
         "single_runs",
         "layout_file",
+        "names",
         "texture",
         "versions",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,7 +87,7 @@ def _rank_labels(axes: Axes, analysis: Analysis, comparison: RankTests, top: flo
         axes.text(
             edge + (-0.01 if left else 0.01) * k,
             y,
-            f"{name}  {value:.2f}" if left else f"{value:.2f}  {name}",
+            f"{analysis.label(name)}  {value:.2f}" if left else f"{value:.2f}  {analysis.label(name)}",
             ha="right" if left else "left",
             va="center",
         )
@@ -120,7 +120,8 @@ def p_values(analysis: Analysis, comparison: RankTests) -> Figure:
             ha="center", va="center", fontsize=7.5, color=text_on(red, green, blue), weight=weight
         )
         axes.text(j + 0.5, i + 0.5, _p_text(p, comparison.alpha), **look_of_text)
-    _map_axes(axes, [i + 0.5 for i in range(k)], names, names)
+    shown = [*map(analysis.label, names)]
+    _map_axes(axes, [i + 0.5 for i in range(k)], shown, shown)
     axes.set_aspect("equal")
     lines = ["above the diagonal: Nemenyi; below: Wilcoxon with Holm", f"bold: below {comparison.alpha:g}"]
     if not comparison.significant:
@@ -172,8 +173,11 @@ WIDEST = 16.0  # inches of a map, however many sets there are
 LEGIBLE = 0.28  # inches that a rank needs to be read; in narrower cells there is its colour alone
 
 
-def rank_map(comparison: RankTests) -> Figure:
-    """The rank of every algorithm on every set, and their average: where an average rank comes from."""
+def rank_map(comparison: RankTests, label: Callable[[str], str] = str) -> Figure:
+    """The rank of every algorithm on every set, and their average: where an average rank comes from.
+
+    label: what is shown for a name.
+    """
     names, sets = list(comparison.mean_ranks), list(comparison.sets)
     k = len(names)
     values = comparison.ranks[names].T.to_numpy(dtype="float64")
@@ -193,6 +197,6 @@ def rank_map(comparison: RankTests) -> Figure:
         look_of_text: dict[str, Any] = dict(ha="center", va="center", fontsize=8, weight="bold" if j == 0 else "normal")
         axes.text((x[j] + x[j + 1]) / 2, i + 0.5, shown, color=text_on(red, green, blue), **look_of_text)
     centres = [(x[j] + x[j + 1]) / 2 for j in (0, *range(2, len(sets) + 2))]
-    _map_axes(axes, centres, ["average", *sets], names)
+    _map_axes(axes, centres, ["average", *map(label, sets)], [*map(label, names)])
     axes.set_xlabel(f"rank on each {comparison.noun}, 1 is best", fontsize=8, color=GREY)
     return figure

@@ -65,12 +65,12 @@ def _score_line(axes: Axes, analysis: Analysis, columns: Sequence[Column]) -> No
         rows = table.loc[algorithm].loc[names]
         x = np.arange(len(names)) + _offset(position, len(analysis.algorithms))
         errors = rows["std"].fillna(0.0)
-        axes.errorbar(x, rows["mean"], errors, fmt=marker, ms=4, color=colour, lw=1, label=algorithm)
+        axes.errorbar(x, rows["mean"], errors, fmt=marker, ms=4, color=colour, lw=1, label=analysis.label(algorithm))
     known = [(i, _chance(column)) for i, column in enumerate(columns) if _chance(column)]
     for position, (i, chance) in enumerate(known):
         label = None if position else CHANCE
         axes.plot([i - 0.42, i + 0.42], [chance, chance], color=GREY, lw=1, ls=":", label=label)
-    _set_axis(axes, names)
+    _set_axis(axes, [*map(analysis.label, names)])
     for i in range(1, len(columns)):
         if columns[i].block != columns[i - 1].block and analysis.comparisons[0].noun == "data set":
             axes.axvline(i - 0.5, color=GREY, lw=1.0, zorder=0)
@@ -121,7 +121,7 @@ def epochs(analysis: Analysis) -> Figure:
     unit = analysis.collection.protocol.step_unit
     for axes, entry in zip(panels, sets, strict=False):
         _epoch_panel(axes, analysis, entry)
-        axes.set_title(entry.name)
+        axes.set_title(analysis.label(entry.name))
     for axes in panels[number:]:
         axes.set_axis_off()
     for axes in panels[max(0, number - columns) : number]:
@@ -142,7 +142,7 @@ def _epoch_panel(axes: Axes, analysis: Analysis, entry: Column) -> None:
             continue  # published: there are no curves
         groups = own.groupby("step")["score"]
         mean, spread = groups.mean(), groups.std().fillna(0.0)
-        axes.plot(mean.index, mean, color=colour, ls=style, lw=1.3, label=algorithm)
+        axes.plot(mean.index, mean, color=colour, ls=style, lw=1.3, label=analysis.label(algorithm))
         axes.fill_between(mean.index, mean - spread, mean + spread, color=colour, alpha=0.15, lw=0)
     if _chance(entry):
         axes.axhline(_chance(entry), color=GREY, lw=0.8, ls=":", label=CHANCE)
@@ -167,7 +167,7 @@ def shape_bias(analysis: Analysis, points: pd.DataFrame) -> Figure:
         colour, _, marker = look(position)
         own = points[points["algorithm"] == algorithm]
         style: dict[str, Any] = dict(color=colour, marker=marker, s=28, alpha=0.85, lw=0)
-        axes.scatter(own["monitor"], own["shape_bias"], label=algorithm, **style)
+        axes.scatter(own["monitor"], own["shape_bias"], label=analysis.label(algorithm), **style)
     axes.axhline(50, color=GREY, lw=0.8, ls=":")
     axes.set_ylim(-3, 103)
     axes.set_xlabel(f"in-domain validation: {analysis.collection.protocol.monitor} (%)")
@@ -204,12 +204,19 @@ def selection_gap(analysis: Analysis, gaps: pd.DataFrame) -> Figure:
             if algorithm not in table.index:
                 continue  # published: not known under every rule
             x = np.arange(len(names)) + _offset(position, k)
-            axes.plot(x, table.loc[algorithm].reindex(list(names)), marker, ms=4.5, color=colour, label=algorithm)
+            axes.plot(
+                x,
+                table.loc[algorithm].reindex(list(names)),
+                marker,
+                ms=4.5,
+                color=colour,
+                label=analysis.label(algorithm),
+            )
         axes.axhline(0, color=GREY, lw=0.8)
         axes.grid(axis="y", color="#ececec", lw=0.7)
         axes.set_axisbelow(True)
         axes.set_title(f"{rule}: points behind the ORACLE (best_epoch, selected on the test images)", color=WARNING)
-        _set_axis(axes, names)
+        _set_axis(axes, [*map(analysis.label, names)])
         axes.tick_params(axis="x", labelbottom=axes is grid[-1])
         axes.set_ylabel("gap (points)")
     legend(figure, *grid)

@@ -96,7 +96,7 @@ def test_a_dash_says_why(cells: Analysis, files: Path) -> None:
     assert scores.loc[("irm", "bff"), ["mean", "std"]].isna().all()
     assert scores.loc[("irm", "bff"), "num_runs"] == 0
     tex = (files / "tables" / "scores.tex").read_text()
-    assert next(line for line in tex.splitlines() if line.startswith("irm")).split(" & ")[1] == "-"
+    assert next(line for line in tex.splitlines() if line.startswith("IRM")).split(" & ")[1] == "-"
     assert f"-: {needs}." in tex
     page = (files / "report.html").read_text()
     assert f"-: {needs}." in page
@@ -143,7 +143,7 @@ def test_columns_stand_by_data_set_with_the_average_last(cells: Analysis, files:
     page = (files / "report.html").read_text()
     assert '<th colspan="3">office</th><th colspan="3">pacs</th>' in page
     assert (
-        r"\multicolumn{3}{c}{pacs} \\ \cmidrule(lr){3-5} \cmidrule(lr){6-8}"
+        r"\multicolumn{3}{c}{PACS} \\ \cmidrule(lr){3-5} \cmidrule(lr){6-8}"
         in (files / "tables/scores.tex").read_text()
     )
 
@@ -179,7 +179,7 @@ def test_several_data_sets_have_a_table_of_averages(cells: Analysis, files: Path
     erm = [cell.mean for cell in found.rows["erm"]]
     assert found.means["erm"] == pytest.approx(sum(erm) / 3)
     rows = (files / "tables" / "averages.tex").read_text().splitlines()
-    assert next(line for line in rows if line.startswith("irm")).endswith(r"& - \\")
+    assert next(line for line in rows if line.startswith("IRM")).endswith(r"& - \\")
     one = dataclasses.replace(cells, sets=tuple(c for c in cells.sets if c.block == "pacs"))
     assert groups.averages(one) is None
 
@@ -191,7 +191,7 @@ def test_replicates_are_listed_with_the_run_of_each_cell(cells: Analysis, files:
     assert {column: names[run] for column, run in found[0].runs.items()} == {
         column: f"erm-{column}-seed0" for column in COLUMNS
     }
-    rows = [line for line in (files / "tables/runs.tex").read_text().splitlines() if line.startswith("irm & seed")]
+    rows = [line for line in (files / "tables/runs.tex").read_text().splitlines() if line.startswith("IRM & seed")]
     assert len(rows) == 2
     assert all(row.split(" & ")[2] == "-" for row in rows)
 

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from biasbed import record
+from biasbed.analysis import names
 from biasbed.analysis.columns import Column
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.report import figures
@@ -26,13 +27,14 @@ from biasbed.analysis.statistics import friedman
 
 NAMES = ("debiased", "deepaug", "deepaug_all", "deepaug_cae", "deepaug_edsr", "erm", "infodrop", "noise2net", "padain")
 NAMES += ("sagnet", "stylized_erm")
+ANALYSIS = SimpleNamespace(algorithms=NAMES, label=names.load("auto"))
 
 
 def comparison(num_algorithms: int, num_sets: int, spread: float = 3.0) -> friedman.RankTests:
     generator = np.random.default_rng(num_algorithms)
     values = generator.normal(50, 1, (num_sets, num_algorithms)) + spread * np.arange(num_algorithms)
-    names = [f"evaluation_set_{i}" for i in range(num_sets)]
-    return friedman.compare(pd.DataFrame(values, index=names, columns=list(NAMES[:num_algorithms])), 0.05)
+    sets = [f"evaluation_set_{i}" for i in range(num_sets)]
+    return friedman.compare(pd.DataFrame(values, index=sets, columns=list(NAMES[:num_algorithms])), 0.05)
 
 
 def shown(figure: Figure, size: float = 7) -> list[Any]:
@@ -55,14 +57,14 @@ def overlapping(figure: Figure) -> list[tuple[str, str]]:
 def test_the_letters_of_a_critical_difference_diagram_do_not_overlap(num_algorithms: int, spread: float) -> None:
     compared = comparison(num_algorithms, 10, spread)
     with matplotlib.rc_context(style.STYLE):
-        figure = ranks.critical_difference(SimpleNamespace(algorithms=NAMES), compared)  # type: ignore[arg-type]
+        figure = ranks.critical_difference(ANALYSIS, compared)  # type: ignore[arg-type]
     assert overlapping(figure) == []
 
 
 def test_bars_join_what_is_not_told_apart_under_a_significant_omnibus_test_only() -> None:
     for spread in (0.0, 3.0):
         compared = comparison(5, 10, spread)
-        figure = ranks.critical_difference(SimpleNamespace(algorithms=NAMES), compared)  # type: ignore[arg-type]
+        figure = ranks.critical_difference(ANALYSIS, compared)  # type: ignore[arg-type]
         bars = [line for line in figure.axes[0].lines if line.get_linewidth() == 4]
         assert len(bars) == (len(compared.groups()) if compared.significant else 0)
         assert compared.significant == (spread > 0)
@@ -139,9 +141,9 @@ def test_figures_show_the_numbers_of_the_tables(outcome: Outcome) -> None:
         own = gaps[gaps["algorithm"] == algorithm].set_index("dataset")["gap"].loc[list(analysis.set_names)]
         np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), own.to_numpy(dtype=float))
     panels = [axes for axes in scores.epochs(analysis).axes if axes.get_title()]
-    assert [axes.get_title() for axes in panels] == list(analysis.set_names)
+    assert [axes.get_title() for axes in panels] == [*map(analysis.label, analysis.set_names)]
     curve = analysis.curves[(analysis.curves["algorithm"] == "erm") & (analysis.curves["dataset"] == "plain")]
-    drawn = next(line for line in panels[0].lines if line.get_label() == "erm")
+    drawn = next(line for line in panels[0].lines if line.get_label() == "ERM")
     np.testing.assert_allclose(np.asarray(drawn.get_ydata(), dtype=float), curve.groupby("step")["score"].mean())
 
 

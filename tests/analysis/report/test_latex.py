@@ -46,7 +46,7 @@ def compiled(folder: Path, tables: list[Path]) -> subprocess.CompletedProcess[by
 
 def test_best_and_daggered_cells_are_marked(outcome: Outcome) -> None:
     text = (outcome.output_dir / "tables/scores.tex").read_text()
-    cells = next(row for row in rows_of(text) if row[0] == r"stylized\_erm")
+    cells = next(row for row in rows_of(text) if row[0] == "Stylized ERM")
     assert cells[2] == r"\textbf{40.0}"
     assert cells[6] == r"\underline{\textbf{55.0}}\textsuperscript{$\dagger$}"
     assert cells[1] == "60.0"
@@ -132,11 +132,12 @@ def test_order_is_that_of_the_options_and_changes_no_number(recorder: Recorder) 
     ordered = recorder.analyze(order="padain", set_order="sketch,edge")
     assert {name: (ordered.output_dir / name).read_bytes() for name in before} == before
     text = (ordered.output_dir / "tables/scores.tex").read_text()
-    assert [row[0] for row in rows_of(text)][-3:] == ["padain", "erm", "infodrop"]
+    assert [row[0] for row in rows_of(text)][-3:] == ["pAdaIN", "ERM", "InfoDrop"]
     sets = re.findall(r"\\rotatebox\{60\}\{([^}]+)\}", text)
-    assert sets == ["sketch", "edge", *(floats.escape(name) for name in SETS if name not in ("sketch", "edge"))]
+    left = (name for name in SETS if name not in ("sketch", "edge"))
+    assert sets == ["Sketch", "Edge", *(floats.escape(plain.analysis.label(name)) for name in left)]
     runs = [row[0] for row in rows_of((ordered.output_dir / "tables/runs.tex").read_text())]
-    assert runs == ["padain", "padain", "erm", "erm", "infodrop", "infodrop"]
+    assert runs == ["pAdaIN", "pAdaIN", "ERM", "ERM", "InfoDrop", "InfoDrop"]
     ranked = recorder.analyze(order="rank").analysis
     assert ranked.algorithms == tuple(ranked.comparisons[0].mean_ranks)
     assert ordered.analysis.cells["erm", "edge"] == plain.analysis.cells["erm", "edge"]

@@ -26,7 +26,10 @@ def test_every_method_set_and_paper_s_suite_has_an_entry(capsys: pytest.CaptureF
     known = {name for _, keywords in references.entries() for name in keywords}
     assert cli.main(["list", "--what", "sets"]) == 0
     sets = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
-    assert known == set(algorithms.names()) | sets | {references.TESTS, *(set(suites.REGISTRY) - {"demo", "domains", "folders"})}
+    assert known == set(algorithms.names()) | sets | {
+        references.TESTS,
+        *(set(suites.REGISTRY) - {"demo", "domains", "folders"}),
+    }
 
 
 @pytest.mark.parametrize("entry", [text for text, _ in references.entries()], ids=key)

@@ -1,0 +1,84 @@
+"""Names as a paper prints them, in LaTeX tables and figures alone; and a file of one's own, whose order counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from matplotlib.text import Text
+
+from biasbed import algorithms, cli
+from biasbed.analysis import names
+from biasbed.analysis.report import figures, latex
+from biasbed.errors import UsageError
+from helpers.toy_runs import THREE, Recorder, fill
+
+
+def test_every_method_and_set_has_a_name_for_papers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", "--what", "sets"]) == 0
+    sets = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+    used_for_training = {name for name in sets if name.endswith("_train")}
+    known = names.load("auto").shown
+    assert set(known) == set(algorithms.names()) | sets - used_for_training
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("infodrop", "InfoDrop"),
+        ("infodrop (published)", "InfoDrop (published)"),
+        ("imagenet_c (ratio)", "ImageNet-C (ratio)"),
+        ("of_my_own", "of_my_own"),
+    ],
+)
+def test_what_is_shown_for_a_name(name: str, shown: str) -> None:
+    assert names.load("auto")(name) == shown
+    assert names.load("none")(name) == name
+
+
+def test_a_file_of_one_s_own_names_and_orders(recorder: Recorder, tmp_path: Path) -> None:
+    fill(recorder, THREE)
+    plain = recorder.analyze()
+    file = tmp_path / "names.yaml"
+    file.write_text("padain: Ours & more\nsketch: Drawings\nelsewhere: Not here\n")
+    named = recorder.analyze(names=str(file))
+    assert named.analysis.algorithms == ("padain", "erm", "infodrop")
+    assert named.analysis.set_names[0] == "sketch"
+    text = latex.score_table(named.analysis)
+    assert r"Ours \& more & " in text
+    assert "Drawings" in text
+    assert "InfoDrop & " in text
+    assert recorder.analyze(names=str(file), order="erm").analysis.algorithms[0] == "erm"
+    for table in ("scores.csv", "runs.csv", "ranks.csv"):
+        assert sorted((named.output_dir / table).read_text().split("\n")) == sorted(
+            (plain.output_dir / table).read_text().split("\n")
+        )
+
+
+def test_figures_show_them_and_the_report_what_one_types(recorder: Recorder) -> None:
+    fill(recorder, THREE)
+    outcome = recorder.analyze()
+    words = {text.get_text() for _, figure, _ in figures.drawn(outcome.analysis) for text in figure.findobj(Text)}
+    assert {"InfoDrop", "pAdaIN", "ERM"} <= words
+    assert not words & set(THREE)
+    assert ">infodrop<" in (outcome.output_dir / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "names="),
+        ("- erm", "must hold a line"),
+        ("", "must hold a line"),
+        ("erm: 3", "'erm: 3' is no name"),
+        ("no: yes", "quote what is no text"),
+        ("erm: ''", "'erm: ' is no name"),
+        ("erm: a\nerm: b", "erm"),
+    ],
+)
+def test_a_file_that_holds_something_else_is_refused(content: str | None, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "names.yaml"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(UsageError, match=why):
+        names.load(str(file))
