@@ -32,7 +32,12 @@ yield_while_waiting()  # as every command does; a test of numbers beside a test 
 
 @pytest.fixture(autouse=True)
 def _signals_as_they_were() -> Iterator[None]:
-    """Commands that tests run in this process end by ignoring signals, and what a process ignores its children do."""
+    """Commands that tests run in this process end by ignoring signals, and what a process ignores its children do.
+
+    So do fixtures of a whole session; and a shell that starts something in the background has it ignore Ctrl-C.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGCHLD)
     before = {number: signal.getsignal(number) for number in numbers}
     yield

@@ -202,7 +202,7 @@ class OpenStudy:
         """Variables by which its trainings find server and parent."""
         if self.run is None:
             return {}
-        return {"MLFLOW_TRACKING_URI": self.run.uri, "BIASBED_notes.PARENT_RUN": self.run.run_id}
+        return {"MLFLOW_TRACKING_URI": self.run.uri, "BIASBED_PARENT_RUN": self.run.run_id}
 
 
 @contextlib.contextmanager
