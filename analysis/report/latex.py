@@ -63,21 +63,12 @@ def score_table(analysis: Analysis) -> str:
     """Algorithms x sets, mean +- std over runs; best bold, sets of the training data's maker underlined."""
     found = groups(analysis)
     rows = [
-        [
-            _name(analysis, algorithm),
-            *(_cell(cell) for group in found for cell in group.cells(analysis, algorithm)),
-        ]
-        for algorithm in analysis.algorithms
+        [_name(analysis, name), *(_cell(cell) for group in found for cell in group.cells(analysis, name))]
+        for name in analysis.algorithms
     ]
     caption = f"Scores in {analysis.units}: mean $\\pm$ {_error(analysis)}."
-    return floated(
-        heads(found, analysis.label),
-        rows,
-        "l" + "r" * (len(rows[0]) - 1),
-        "scores",
-        caption=caption,
-        note=_note(analysis),
-    )
+    header, columns = heads(found, analysis.label), "l" + "r" * (len(rows[0]) - 1)
+    return floated(header, rows, columns, "scores", caption=caption, note=_note(analysis))
 
 
 def _note(analysis: Analysis) -> str:
@@ -95,9 +86,7 @@ def _error(analysis: Analysis) -> str:
 
 def data_set_table(analysis: Analysis, group: ColumnGroup) -> str:
     """Algorithms x the columns of one data set, and their average."""
-    rows = [
-        [_name(analysis, algorithm), *map(_cell, group.cells(analysis, algorithm))] for algorithm in analysis.algorithms
-    ]
+    rows = [[_name(analysis, name), *map(_cell, group.cells(analysis, name))] for name in analysis.algorithms]
     caption = f"{_name(analysis, group.block)}: scores in {analysis.units}, mean $\\pm$ {_error(analysis)}."
     header, columns = ["", *(_name(analysis, name) for name in group.heads)], "l" + "r" * len(group.heads)
     return floated(header, rows, columns, escape(f"scores-{group.block}"), caption=caption, note=_note(analysis))

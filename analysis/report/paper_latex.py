@@ -1,4 +1,4 @@
-"""The Align-Conflict paper's tables as LaTeX ."""
+"""The Align-Conflict paper's tables as LaTeX."""
 
 from __future__ import annotations
 

@@ -32,10 +32,5 @@ def cited(names: set[str]) -> list[str]:
 def entries() -> tuple[tuple[str, frozenset[str]], ...]:
     """Every entry, and the names that it is cited for."""
     text = (resources.files("biasbed.published") / FILE).read_text(encoding="utf-8")
-    found = re.findall(r"^@\w+\{.*?^\}", text, re.DOTALL | re.MULTILINE)
-    return tuple((one, frozenset(_keywords(one))) for one in found)
-
-
-def _keywords(entry: str) -> list[str]:
-    line = re.search(r"keywords = \{([^}]*)\}", entry)
-    return line[1].split(", ") if line else []
+    found = re.findall(r"^(@\w+\{.*?keywords = \{([^}]*)\}\n\})", text, re.DOTALL | re.MULTILINE)
+    return tuple((entry, frozenset(keywords.split(", "))) for entry, keywords in found)

@@ -73,11 +73,8 @@ def _of_setting(analysis: Analysis, comparison: RankTests) -> Iterator[tuple[str
         figure = ranks.critical_difference(analysis, comparison)
         yield f"critical_difference{comparison.suffix}", figure, f"average ranks and critical difference, {where}"
         yield f"p_values{comparison.suffix}", ranks.p_values(analysis, comparison), f"p-values of all pairs, {where}"
-    yield (
-        f"ranks{comparison.suffix}",
-        ranks.rank_map(comparison, analysis.label),
-        f"rank of each algorithm on each set, {where}",
-    )
+    figure = ranks.rank_map(analysis, comparison)
+    yield f"ranks{comparison.suffix}", figure, f"rank of each algorithm on each set, {where}"
     pairs = effects.most(verdicts(analysis, comparison))
     if pairs:
         figure = effects.forest(analysis, comparison, pairs)

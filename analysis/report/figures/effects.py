@@ -42,9 +42,8 @@ def forest(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) 
         axes.plot([pair.low, pair.high], [y, y], color=colour, lw=1.6, solid_capstyle="butt")
         face = colour if pair.told_apart else "white"
         axes.plot([pair.difference], [y], marker="o", ms=4.5, color=colour, markerfacecolor=face)
-    axes.set_yticks(
-        range(len(pairs)), [f"{analysis.label(pair.a)} \N{MINUS SIGN} {analysis.label(pair.b)}" for pair in pairs]
-    )
+    named = [f"{analysis.label(pair.a)} \N{MINUS SIGN} {analysis.label(pair.b)}" for pair in pairs]
+    axes.set_yticks(range(len(pairs)), named)
     axes.set_ylim(len(pairs) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="#ececec", lw=0.7)

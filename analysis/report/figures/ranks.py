@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -173,11 +173,8 @@ WIDEST = 16.0  # inches of a map, however many sets there are
 LEGIBLE = 0.28  # inches that a rank needs to be read; in narrower cells there is its colour alone
 
 
-def rank_map(comparison: RankTests, label: Callable[[str], str] = str) -> Figure:
-    """The rank of every algorithm on every set, and their average: where an average rank comes from.
-
-    label: what is shown for a name.
-    """
+def rank_map(analysis: Analysis, comparison: RankTests) -> Figure:
+    """The rank of every algorithm on every set, and their average: where an average rank comes from."""
     names, sets = list(comparison.mean_ranks), list(comparison.sets)
     k = len(names)
     values = comparison.ranks[names].T.to_numpy(dtype="float64")
@@ -197,6 +194,6 @@ def rank_map(comparison: RankTests, label: Callable[[str], str] = str) -> Figure
         look_of_text: dict[str, Any] = dict(ha="center", va="center", fontsize=8, weight="bold" if j == 0 else "normal")
         axes.text((x[j] + x[j + 1]) / 2, i + 0.5, shown, color=text_on(red, green, blue), **look_of_text)
     centres = [(x[j] + x[j + 1]) / 2 for j in (0, *range(2, len(sets) + 2))]
-    _map_axes(axes, centres, ["average", *map(label, sets)], [*map(label, names)])
+    _map_axes(axes, centres, ["average", *map(analysis.label, sets)], [*map(analysis.label, names)])
     axes.set_xlabel(f"rank on each {comparison.noun}, 1 is best", fontsize=8, color=GREY)
     return figure

@@ -204,14 +204,8 @@ def selection_gap(analysis: Analysis, gaps: pd.DataFrame) -> Figure:
             if algorithm not in table.index:
                 continue  # published: not known under every rule
             x = np.arange(len(names)) + _offset(position, k)
-            axes.plot(
-                x,
-                table.loc[algorithm].reindex(list(names)),
-                marker,
-                ms=4.5,
-                color=colour,
-                label=analysis.label(algorithm),
-            )
+            y = table.loc[algorithm].reindex(list(names))
+            axes.plot(x, y, marker, ms=4.5, color=colour, label=analysis.label(algorithm))
         axes.axhline(0, color=GREY, lw=0.8)
         axes.grid(axis="y", color="#ececec", lw=0.7)
         axes.set_axisbelow(True)

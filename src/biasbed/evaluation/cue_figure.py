@@ -6,7 +6,7 @@ line each observer's mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,12 +30,12 @@ MOST = len(OURS)  # observers of one's own in a figure
 
 def fits(one: Decisions) -> bool:
     """Whether people and networks have decided among the same categories."""
-    return set(one.classes) == observers.categories()
+    return has_bias(one) and set(one.classes) == observers.categories()
 
 
-def drawn(answers: Iterable[Decisions]) -> list[Decisions]:
-    """Those with decisions for shape or texture."""
-    return [one for one in answers if one.cues == CUES and one.bias is not None]
+def has_bias(one: Decisions) -> bool:
+    """Whether these are decisions on images whose shape and texture conflict."""
+    return one.cues == CUES and one.bias is not None
 
 
 def shares(one: Decisions) -> dict[str, float]:

@@ -326,7 +326,7 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
         tracker = Tracker(folder, take_run_id(), run.offline)
         report.write(folder.path, [one for group in shown.values() for one in group], pairs)
         for name, group in shown.items():
-            conflicts = cue_figure.drawn(group)
+            conflicts = list(filter(cue_figure.has_bias, group))
             for_all = conflicts if len(conflicts) <= cue_figure.MOST else wholes[name]
             cue_figure.draw({one.observer: one for one in for_all}, folder.path / cue_figure.FILE.format(name))
         run.start(folder, tracker)

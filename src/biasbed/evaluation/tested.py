@@ -87,7 +87,7 @@ def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[s
         pairs = _pairs(found.decisions, evaluation.suite.testing, evaluation.observers)
         metrics = _metrics(evaluation, found, pairs)
         report.write(folder.path, found.decisions, pairs)
-        conflicts = cue_figure.drawn(found.decisions)
+        conflicts = list(filter(cue_figure.has_bias, found.decisions))
         for one in conflicts:
             cue_figure.draw({run.row: one}, folder.path / cue_figure.FILE.format(one.set))
         finish(tracker, metrics)

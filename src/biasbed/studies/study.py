@@ -25,7 +25,7 @@ from biasbed.tracking.folder import make, mapping
 from biasbed.tracking.pages import address
 from biasbed.tracking.server import experiment_for, find_runs, guarded, resolve_uri, writer
 from biasbed.tracking.study_row import refresh
-from biasbed.tracking.tracker import take_run_id
+from biasbed.tracking.tracker import PARENT_RUN, take_run_id
 
 # In a study's folder: how it stands; what it is, of which only one is there; what it cost; what a sweep has besides.
 NOTE, TABLE, SWEPT, LEDGER = "study.json", "table.yaml", "sweep.yaml", "ledger.csv"
@@ -202,7 +202,7 @@ class OpenStudy:
         """Variables by which its trainings find server and parent."""
         if self.run is None:
             return {}
-        return {"MLFLOW_TRACKING_URI": self.run.uri, "BIASBED_PARENT_RUN": self.run.run_id}
+        return {"MLFLOW_TRACKING_URI": self.run.uri, PARENT_RUN: self.run.run_id}
 
 
 @contextlib.contextmanager

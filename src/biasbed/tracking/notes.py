@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from biasbed import measures, record
-from biasbed.system import commands as typed
+from biasbed.system.commands import settings_of, through_mlflow
 
 NOTE, NAME, PARENT = "mlflow.note.content", "mlflow.runName", "mlflow.parentRunId"  # tags that MLflow's pages know
 RUN_ID = "@run_id@"  # in a note, where the run's id is to stand: it is not known before there is a run
@@ -33,16 +33,19 @@ def commands(rows: Mapping[str, str]) -> str:
 
 def command(entry: str, **settings: object) -> str:
     """How it is typed: in a checkout, where MLflow and uv are all that one needs."""
-    words = typed.through_mlflow(entry, {name: str(value) for name, value in settings.items()})
+    words = through_mlflow(entry, {name: str(value) for name, value in settings.items()})
     return f"{words} --env-manager uv"
 
 
 def own_command() -> str:
     """How this process was called, as `command` would write it; empty where that was no command of biasbed."""
     program, *words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
-    if program not in ("biasbed", "__main__.py") or not words:
+    flags = words[1:]
+    if program not in ("biasbed", "__main__.py") or not words or len(flags) % 2:
         return ""
-    given = typed.settings_of(words[1:])
+    if not all(name.startswith("--") and "=" not in name for name in flags[::2]):
+        return ""  # another program's `__main__.py`
+    given = settings_of(flags)
     return command(words[0], **{name: value for name, value in given.items() if name != "resume"})
 
 

@@ -200,7 +200,7 @@ def _ordered(study: StudyRuns) -> list[tuple[str, Reached]]:
     first, metric = next(iter(study.columns.items()))
     higher = measures.described(*metric).higher_is_better
     known = [(name, row) for name, row in study.rows.items() if row.values.get(first)]
-    known.sort(key=lambda item: statistics.fmean(item[1].values[first]), reverse=bool(higher))
+    known.sort(key=lambda item: statistics.fmean(item[1].values[first]), reverse=higher)
     return known + [item for item in study.rows.items() if item not in known]
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
+PARENT_RUN = "BIASBED_PARENT_RUN"  # by which a study tells its trainings whose they are
 PATIENCE = 90.0  # seconds that the end of a training waits for a server that is away
 RETRY_AFTER = 15.0  # seconds between attempts to reach it before that
 
@@ -160,7 +161,7 @@ class Tracker:
         tags = {name: value for name, value in state["tags"].items() if name != NOTE}  # which is to name the run
         tags[record.OPENING] = state["opening"]
         tags |= {"mlflow.user": user(), "mlflow.source.type": "LOCAL"}
-        parent = os.environ.get("BIASBED_PARENT_RUN")
+        parent = os.environ.get(PARENT_RUN)
         if parent:
             tags[notes.PARENT] = parent
         place = experiment_for(self._client, self.uri, state["experiment"])
