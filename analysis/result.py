@@ -13,6 +13,7 @@ import pandas as pd
 from biasbed import measures
 from biasbed.analysis import (
     criteria,
+    cues,
     effective,
     grain,
     layouts,
@@ -146,6 +147,7 @@ class Analysis:
     spread: pd.DataFrame  # spread.table: deviations over runs and epochs, of last_n; else empty
     effective: pd.DataFrame  # effective.table: accuracy on shifted sets above what that elsewhere predicts
     over_images: single_runs.ComparedOverImages  # rows with one run, by their decisions on images
+    cues: pd.DataFrame  # cues.by_category: decisions for shape and texture, by category of the shape
     laid_out: pd.DataFrame  # layouts.table: values of tables that are laid out as a paper's
     reproduction: pd.DataFrame | None  # reproduction.cards: ours beside the published numbers, where asked for
     curves: pd.DataFrame  # columns algorithm, run_id, dataset, step, score; the headline of each set
@@ -300,7 +302,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         **_of_rules(rules, histories, collection, sets, options),
         spread=spread.table(collection.runs, histories, sets, material.rules, options.n),
         effective=effective.table(scores.mean_matrix(table), sets, options),
-        over_images=single_runs.gather(store, collection, sets, selected.values, options),
+        **_of_decisions(store, material, selected, runs, sets, options),
         laid_out=layouts.table(wanted, selected, sets, collection.protocols),
         reproduction=_reproduction(material, runs, options),
         curves=_curves(histories, collection.own or collection.runs, sets),
@@ -325,6 +327,23 @@ def _of_rules(
         "selection": regret.table(rules, sets),
         "labels": regret.bought(rules, sets, options.alpha, options.bootstrap),
         "grain": grain.table(choices, histories, collection, sets),
+    }
+
+
+def _of_decisions(
+    store: RunStore,
+    material: AnalysisInputs,
+    selected: Selected,
+    runs: pd.DataFrame,
+    sets: Sequence[Column],
+    options: AnalyzeOptions,
+) -> dict[str, Any]:
+    """What files of decisions tell, by field."""
+    collection = material.collection
+    relies = texture.table(runs, collection.algorithms, options)
+    return {
+        "over_images": single_runs.gather(store, collection, sets, selected.values, options),
+        "cues": cues.by_category(store, collection, relies, selected.values),
     }
 
 

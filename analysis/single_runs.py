@@ -6,7 +6,7 @@ weights; how much another seed would change is not in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from biasbed.analysis.columns import Column
-from biasbed.analysis.runs.answers import answers_of
+from biasbed.analysis.runs.answers import answers_of, steps_of
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.statistics import over_images
 from biasbed.analysis.statistics.over_images import ImageAnswers
@@ -59,10 +59,7 @@ def gather(
     selected: `select.SELECTED_COLUMNS`, of which steps the decisions are wanted. Of a row with several runs stands the
     first. Trials of a search are no rows with one run.
     """
-    steps = {
-        (row["run_id"], row["dataset"]): int(row["last_step"]) if row["num_steps"] == 1 else None
-        for row in selected.to_dict("records")
-    }
+    steps = steps_of(selected)
     wanted = [] if collection.is_search else [(column, _rows(column, collection, sets)) for column in sets]
     wanted = [(column, rows) for column, rows in wanted if _family(rows, options.control)]
     found: list[dict[str, object]] = []
@@ -103,7 +100,7 @@ def _answers(
     store: RunStore,
     column: Column,
     rows: dict[str, tuple[Run, ...]],
-    steps: dict[tuple[str, str], int | None],
+    steps: Mapping[tuple[str, str], int | None],
     progress: ProgressBar,
 ) -> tuple[dict[str, ImageAnswers], dict[str, str]]:
     """(row -> decisions of its first run, row -> why there are none)."""
@@ -112,9 +109,7 @@ def _answers(
         progress.tick()
         step = steps.get((runs[0].id, column.name), -1)
         try:
-            if step is None:
-                raise Failure("the rule averages several steps, and decisions are those of one")
-            if step < 0:
+            if step is not None and step < 0:
                 raise Failure("its run has no value there")
             answers[name] = answers_of(store, runs[0], column.entry.name, step)
         except Failure as error:

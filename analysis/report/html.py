@@ -75,6 +75,7 @@ def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
         "policy": _policy(),
         "verdict": verdict,
         "texture": relies,
+        "by_category": [words.by_category(name) for name in dict.fromkeys(analysis.cues["dataset"])],
         "caveats": told(findings.caveats(analysis), FIRST_WORDS - begun),
         "notes": analysis.notes,
         "compared": compared.sentences(analysis),

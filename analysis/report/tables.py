@@ -82,6 +82,9 @@ def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
     if len(analysis.texture):
         about = "shape bias of every algorithm, beside that of the reference"
         tables["shape_bias.csv"] = (analysis.texture.round(SCORE_DIGITS), about)
+    if len(analysis.cues):
+        about = "decisions for shape and texture by category of the shape, of the rows that are drawn"
+        tables["shape_bias_by_category.csv"] = (analysis.cues.round(SCORE_DIGITS), about)
     laid_out = layouts.frame(analysis)
     if len(laid_out):
         tables[layouts.CSV] = (laid_out, "tables laid out as a paper's: ours beside the printed numbers")

@@ -309,3 +309,8 @@ def terms(analysis: Analysis) -> Mapping[str, str]:
     }
     run = f"one training with one seed; scores are means over runs, ± their {error(analysis)} ({error_by(analysis)})"
     return TERMS | {"run": run} | {name: CELL_TERMS[name] for name, wanted in shown.items() if wanted}
+
+
+def by_category(dataset: str) -> str:
+    """Name of the figure of shape biases by category of the shape."""
+    return f"shape_bias_by_category_{dataset}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from biasbed import record
 from biasbed.analysis.runs.alike import TESTED
@@ -19,53 +20,74 @@ from biasbed.errors import Failure, first_line
 if TYPE_CHECKING:
     from biasbed.analysis.runs.store import RunStore
 
-NEEDED = ("image", "label", "correct")
-FURTHER = ("condition", "targets", "epoch")
+RIGHT, FURTHER = ("image", "label", "correct"), ("condition", "targets", "epoch")
+CUES = ("label", "decision", "bias")
 
 
-def answers_of(store: RunStore, run: Run, dataset: str, step: int) -> ImageAnswers:
+def steps_of(selected: pd.DataFrame) -> Mapping[tuple[str, str], int | None]:
+    """(run, set) -> the one step whose decisions stand for it; None where a rule takes the mean of several.
+
+    selected: `select.SELECTED_COLUMNS`.
+    """
+    return {
+        (row["run_id"], row["dataset"]): int(row["last_step"]) if row["num_steps"] == 1 else None
+        for row in selected.to_dict("records")
+    }
+
+
+def answers_of(store: RunStore, run: Run, dataset: str, step: int | None) -> ImageAnswers:
     """What the weights of this step decided; a tested model has one state alone.
 
     Failure, which says in a few words why there are none: no file of that step, a damaged one, labels of which an image
     has several.
     """
+    return _answers(_decided(store, run, dataset, step, RIGHT))
+
+
+def cues_of(store: RunStore, run: Run, dataset: str, step: int | None) -> dict[str, tuple[int, int]]:
+    """The same on cue conflicts, counted: category of the shape -> decisions for the shape, for the texture."""
+    table = _decided(store, run, dataset, step, CUES).to_pandas()
+    conflict = table[table["label"] != table["bias"]]
+    counts = (conflict["decision"] == conflict[cue] for cue in CUES[::2])
+    found = pd.DataFrame(dict(zip(CUES[::2], counts, strict=True))).groupby(conflict["label"]).sum()
+    return {str(name): (int(shape), int(texture)) for name, shape, texture in found.itertuples(name=None)}
+
+
+def _decided(store: RunStore, run: Run, dataset: str, step: int | None, needed: Sequence[str]) -> Any:
+    """The file of decisions that a step left."""
+    if step is None:
+        raise Failure("the rule averages several steps, and decisions are those of one")
     which = record.PREDICTION_EPOCHS[-1:] if run.kind in TESTED else record.PREDICTION_EPOCHS
     there = False
     for name in which:
         content = store.file(run.id, record.predictions_file(dataset, name))
         if content is None:
             continue
-        there, table = True, _table(content)
+        there, table = True, _table(content, needed)
         if run.kind in TESTED or _step(table) == step:
-            return _answers(table)
+            return table
     raise Failure(
         f"the decisions of step {step}, which the rule chose, are not kept" if there else "no decisions are stored"
     )
 
 
-def _table(content: bytes) -> Any:
+def _table(content: bytes, needed: Sequence[str]) -> Any:
     """Of a file of anybody's the columns that are needed here; Failure where they are not whole."""
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         file = parquet.ParquetFile(io.BytesIO(content))
-        names = [name for name in (*NEEDED, *FURTHER) if name in file.schema_arrow.names]
+        names = [name for name in (*needed, *FURTHER) if name in file.schema_arrow.names]
         if "targets" in names:
             raise Failure("its images have several labels each, and a decision on them is not right or wrong")
         table = file.read(columns=names)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Failure(f"the stored decisions can't be read ({first_line(error)})") from None
-    text, kinds = pa.types.is_string, {name: table.schema.field(name).type for name in names}
-    fits = {
-        "image": text,
-        "label": text,
-        "condition": text,
-        "correct": pa.types.is_boolean,
-        "epoch": pa.types.is_integer,
-    }
-    spoilt = [name for name in NEEDED if name not in names]
-    spoilt += [name for name, kind in kinds.items() if not fits[name](kind) or table[name].null_count]
+    others = {"correct": pa.types.is_boolean, "epoch": pa.types.is_integer}
+    fits = {name: others.get(name, pa.types.is_string)(table.schema.field(name).type) for name in names}
+    spoilt = [name for name in needed if name not in names]
+    spoilt += [name for name in names if not fits[name] or table[name].null_count]
     if spoilt or not len(table):
         raise Failure(f"the stored decisions are not whole ({', '.join(spoilt) or 'no images'})")
     return table

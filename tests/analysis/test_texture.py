@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from scipy import stats
 
-from biasbed.analysis import texture
+from biasbed import record
+from biasbed.analysis import cues, texture
 from biasbed.analysis.options import AnalyzeOptions
-from helpers.toy_runs import SETS, Recorder
+from biasbed.evaluation.decisions import write_predictions
+from biasbed.published import observers
+from helpers.cue_decisions import decided
+from helpers.toy_runs import EPOCHS, SETS, Recorder
 
 FRAME = {
     "erm": [20.0, 22.0, 21.0],
@@ -87,3 +92,49 @@ def test_the_answer_stands_in_summary_and_report(recorder: Recorder) -> None:
     assert re.sub("<[^>]+>", " ", head).split()[:3] == ["algorithm", "shape", "bias"]
     assert [re.findall(r">([\d.]+)</span>", row)[0] for row in rows] == ["21.0", "61.0"]
     assert pd.read_csv(folder / "shape_bias.csv")["mean"].tolist() == pytest.approx([21.0, 61.0])
+
+
+# --- by category ------------------------------------------------------------------------------------------------------
+
+
+def conflicting(recorder: Recorder, run: str, for_shape: float, step: int = EPOCHS - 1) -> None:
+    """Stores decisions on ten conflicts of each of the published categories, so large a share for the shape."""
+    one = decided("model", for_shape)
+    path = recorder.folder / run / record.predictions_file("cue_conflict", "last")
+    write_predictions(path, one, step)
+    recorder.client.log_artifact(run, str(path), str(Path(record.predictions_file("cue_conflict", "last")).parent))
+
+
+@pytest.mark.usefixtures("few_draws", "without_evidence")
+def test_decisions_are_counted_by_category_and_drawn_beside_people(recorder: Recorder) -> None:
+    shares = {"erm": (0.2, 0.4), "infodrop": (0.8, 0.6), "padain": (0.5, 0.5)}
+    for name, of_seeds in shares.items():
+        for seed, share in enumerate(of_seeds):
+            run = recorder.train(name, seed)
+            if name != "padain":
+                conflicting(recorder, run, share)
+    outcome = recorder.analyze(selection="last")
+    found = pd.read_csv(recorder.folder / "out" / "shape_bias_by_category.csv")
+    assert set(found["algorithm"]) == {"erm", "infodrop"}
+    assert set(found["category"]) == observers.categories()
+    assert (found["num_runs"] == 2).all()
+    means = found.groupby("algorithm")[["shape", "texture", "shape_bias"]].mean().round(6).to_dict("index")
+    assert means["erm"] == {"shape": 6, "texture": 14, "shape_bias": 30}
+    assert means["infodrop"] == {"shape": 14, "texture": 6, "shape_bias": 70}
+    assert (recorder.folder / "out" / "figures" / "shape_bias_by_category_cue_conflict.pdf").exists()
+    assert "shape bias by category of the shape" in (recorder.folder / "out" / "report.html").read_text()
+    assert len(outcome.analysis.cues) == 32
+
+
+def test_few_rows_are_fetched_the_reference_among_them(recorder: Recorder) -> None:
+    values = {f"m{number}": [50.0 + number] for number in range(8)}
+    drawn = [name for _, name in cues._drawn(table({"erm": [1.0], **values}))]
+    assert drawn == ["erm", "m7", "m6", "m5", "m4", "m3"]
+
+
+@pytest.mark.usefixtures("few_draws", "without_evidence", "without_figures")
+def test_decisions_of_another_step_are_not_counted(recorder: Recorder) -> None:
+    for name in ("erm", "infodrop"):
+        conflicting(recorder, recorder.train(name), 0.5, step=EPOCHS - 2)
+    assert recorder.analyze(selection="last").analysis.cues.empty
+    assert recorder.analyze(selection="last_n", n=2).analysis.cues.empty

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from biasbed.errors import UsageError
 from biasbed.evaluation import cue_figure, tested
-from biasbed.evaluation.decisions import CUES, Decisions
+from biasbed.evaluation.decisions import CUES
 from biasbed.published import observers
-
-NAMES = tuple(sorted(observers.categories()))
-
-
-def decided(observer: str, shape: float, classes: tuple[str, ...] = NAMES, each: int = 10) -> Decisions:
-    """So large a share of decisions for the shape in every category, all others for the texture."""
-    labels = np.repeat(classes, each)
-    textures = np.roll(labels, each)
-    is_shape = np.tile(np.arange(each) < round(shape * each), len(classes))
-    images = np.array([f"{number}.png" for number in range(len(labels))])
-    return Decisions(observer, "conflict", images, labels, np.where(is_shape, labels, textures), classes, bias=textures)
+from helpers.cue_decisions import decided
 
 
 def test_published_counts_give_the_published_shape_biases() -> None:

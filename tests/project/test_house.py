@@ -66,6 +66,7 @@ FLOORS = (
     ("strict",),
     (
         "criteria",
+        "cues",
         "inputs",
         "measured",
         "scores",

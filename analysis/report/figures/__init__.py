@@ -53,6 +53,8 @@ def _all(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
     if len(points):
         description = "shape bias against validation accuracy, one point per run"
         yield "shape_bias", scores.shape_bias(analysis, points), description
+    for dataset, own in analysis.cues.groupby("dataset", sort=False):
+        yield words.by_category(str(dataset)), scores.shape_bias_by_category(analysis, own), "shape bias by category"
     for (reference, dataset), own in analysis.effective.groupby(["reference", "dataset"], sort=False):
         description = f"accuracy on {dataset} by that on {reference}, and the line through plain rows"
         yield figure_name(str(reference), str(dataset)), effective.scatter(own), description

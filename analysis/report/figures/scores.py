@@ -16,6 +16,7 @@ from biasbed.analysis.report.figures.style import CHANCE, GREY, LIGHT, WARNING, 
 from biasbed.analysis.report.groups import ColumnGroup, groups
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import DIGITS
+from biasbed.published import observers, shape_bias_figure
 
 # --- scores -----------------------------------------------------------------------------------------------------------
 
@@ -174,6 +175,16 @@ def shape_bias(analysis: Analysis, points: pd.DataFrame) -> Figure:
     axes.set_ylabel("shape bias (%)")
     legend(figure, axes)
     return figure
+
+
+def shape_bias_by_category(analysis: Analysis, own: pd.DataFrame) -> Figure:
+    """Rows of `cues.by_category`, of one set; people and known networks stand beside the categories of their own."""
+    shares = {
+        analysis.label(name): dict(zip(of["category"], of["shape_bias"].astype(float) / 100, strict=True))
+        for name in analysis.algorithms
+        if len(of := own[(own["algorithm"] == name) & own["shape_bias"].notna()])
+    }
+    return shape_bias_figure.figure(shares, set(own["category"]) == observers.categories())
 
 
 # --- selection gap ----------------------------------------------------------------------------------------------------

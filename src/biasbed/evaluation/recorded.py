@@ -29,6 +29,7 @@ from biasbed.evaluation.consistency import consistency
 from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
 from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
 from biasbed.options import EvaluateOptions
+from biasbed.published import shape_bias_figure
 from biasbed.settings import build, flatten
 from biasbed.system.files import sha256
 from biasbed.tracking.folder import home
@@ -327,7 +328,7 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
         report.write(folder.path, [one for group in shown.values() for one in group], pairs)
         for name, group in shown.items():
             conflicts = list(filter(cue_figure.has_bias, group))
-            for_all = conflicts if len(conflicts) <= cue_figure.MOST else wholes[name]
+            for_all = conflicts if len(conflicts) <= shape_bias_figure.MOST else wholes[name]
             cue_figure.draw({one.observer: one for one in for_all}, folder.path / cue_figure.FILE.format(name))
         run.start(folder, tracker)
         finish(tracker, metrics)
