@@ -12,6 +12,7 @@ DIFFERENCES = ("different_data", "different_config", "different_code")
 # The same of what some rules look at, all of which must be there (biasbed.analysis.selection.completeness).
 GAPS = ("unfinished", "duplicates", "missing_draws", "missing_pairs", "unequal_checkpoints", "unequal_hold_out")
 ALLOWANCES = (*DIFFERENCES, *GAPS)
+WIDTHS = {"column": 3.3, "page": 6.9}  # inches, of usual papers in two columns
 # Tables of the Align-Conflict paper by name, and their numbers there (biasbed.analysis.report.paper_tables).
 TABLES = {"unbiased": 2, "conflicting": 3, "criteria": 4, "fairness": 5, "biased": 7}
 
@@ -71,6 +72,13 @@ class AnalyzeOptions:
         "write them; none: as they are typed)",
         identity=False,
     )
+    figure_width: Literal["column", "page"] | float = setting(
+        "page",
+        "inches that PDF figures take at most: of a column (3.3), of a page (6.9), or a number",
+        ge=2,
+        identity=False,
+    )
+    font_size: float = setting(9.0, "points of the letters in PDF figures", ge=4, le=24, identity=False)
     tables: Literal["auto", "none"] | tuple[str, ...] = setting(
         "auto",
         f"tables of the Align-Conflict paper: {', '.join(TABLES)} (auto: all that runs on biased data allow)",
@@ -90,6 +98,11 @@ class AnalyzeOptions:
     tracking_uri: str = setting(
         "auto", "tracking server (auto: MLFLOW_TRACKING_URI, else MLflow's own default)", identity=False
     )
+
+    @property
+    def inches(self) -> float:
+        """`figure_width`."""
+        return WIDTHS[self.figure_width] if isinstance(self.figure_width, str) else self.figure_width
 
     def __post_init__(self) -> None:
         for name in () if self.allow == "none" else self.allow:

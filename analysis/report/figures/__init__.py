@@ -25,6 +25,7 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
         for name, figure, description in drawn(analysis):
             FigureCanvasAgg(figure)
             figure.savefig(folder / "figures" / f"{name}.png")
+            style.fit(figure, analysis.options.inches, analysis.options.font_size)
             figure.savefig(folder / "figures" / f"{name}.pdf", metadata={"CreationDate": None})
             figure.clear()
             files |= {f"figures/{name}.{kind}": description for kind in ("png", "pdf")}
@@ -53,11 +54,11 @@ def _all(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
     if len(points):
         description = "shape bias against validation accuracy, one point per run"
         yield "shape_bias", scores.shape_bias(analysis, points), description
-    for dataset, own in analysis.cues.groupby("dataset", sort=False):
-        yield words.by_category(str(dataset)), scores.shape_bias_by_category(analysis, own), "shape bias by category"
+    for cue_set, own in analysis.cues.groupby("dataset", sort=False):
+        yield words.by_category(str(cue_set)), scores.shape_bias_by_category(analysis, own), "shape bias by category"
     for (reference, dataset), own in analysis.effective.groupby(["reference", "dataset"], sort=False):
         description = f"accuracy on {dataset} by that on {reference}, and the line through plain rows"
-        yield figure_name(str(reference), str(dataset)), effective.scatter(own), description
+        yield figure_name(str(reference), str(dataset)), effective.scatter(analysis, own), description
     gaps = scores.gap_rows(analysis)
     if len(gaps):
         yield (

@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from biasbed.analysis.report.figures.style import COLOURS, GREY, LIGHT
+from biasbed.analysis.report.figures.style import COLOURS, GREY, LIGHT, SMALL, Sheet
+from biasbed.analysis.result import Analysis
 
 FEW = 10  # rows whose names do not lie over each other
 TICKS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 99, 99.5, 99.9)  # percent
 
 
-def scatter(own: pd.DataFrame) -> Figure:
+def scatter(analysis: Analysis, own: pd.DataFrame) -> Sheet:
     """One pair of sets, rows of `effective.table`. Named are those outside the band, all of them if they are few."""
     from scipy import stats
 
-    figure = Figure(figsize=(6.0, 4.4), layout="constrained")
+    figure = Sheet(figsize=(6.0, 4.4), layout="constrained")
     axes = figure.add_subplot()
     x, y = (stats.norm.ppf(own[name].to_numpy() / 100) for name in ("reference_accuracy", "accuracy"))
     ends = np.array([x.min(), x.max()])
@@ -35,12 +35,14 @@ def scatter(own: pd.DataFrame) -> Figure:
         axes.plot(x[chosen], y[chosen], "o", ms=5, color=colour, markerfacecolor=face, label=kind, zorder=2)
     named = (own["low"] > 0) | (own["high"] < 0) | own["extrapolated"] | (len(own) <= FEW)
     for name, a, b in zip(own["algorithm"][named], x[named], y[named], strict=True):
-        axes.annotate(str(name), (a, b), (4, 3), textcoords="offset points", fontsize=7, color="#444444")
+        axes.annotate(
+            analysis.label(str(name)), (a, b), (4, 3), textcoords="offset points", fontsize=7, color="#444444"
+        )
     _probit(axes, "x", x)
     _probit(axes, "y", y)
-    axes.set_xlabel(f"accuracy on {first['reference']}, percent (probit scale)")
-    axes.set_ylabel(f"accuracy on {first['dataset']}, percent (probit scale)")
-    figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+    axes.set_xlabel(f"accuracy on {analysis.label(first['reference'])}, percent (probit scale)")
+    axes.set_ylabel(f"accuracy on {analysis.label(first['dataset'])}, percent (probit scale)")
+    figure.legend_below(*axes.get_legend_handles_labels(), SMALL)
     return figure
 
 

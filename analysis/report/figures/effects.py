@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from biasbed.analysis.report import words
-from biasbed.analysis.report.figures.style import GREY
+from biasbed.analysis.report.figures.style import GREY, SMALL, Sheet
 from biasbed.analysis.report.verdicts import Verdict
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
@@ -26,12 +25,12 @@ def most(pairs: Sequence[Verdict]) -> list[Verdict]:
     return [pair for pair in pairs if pair in first]
 
 
-def forest(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) -> Figure:
+def forest(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) -> Sheet:
     """Mean difference over the sets and its bootstrap interval for every pair; filled where a test separates it.
 
     The band is the region of practical equivalence.
     """
-    figure = Figure(figsize=(6.6, 1.15 + 0.21 * len(pairs)), layout="constrained")
+    figure = Sheet(figsize=(6.6, 1.15 + 0.21 * len(pairs)), layout="constrained")
     axes = figure.add_subplot()
     unit = words.unit(analysis)
     rope = analysis.options.rope if unit == "points" else 0
@@ -58,5 +57,5 @@ def forest(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) 
         entries[0].set_label("told apart by Wilcoxon")
     if rope:
         entries.append(Patch(color="#f0e6c8", label=f"alike in practice: ±{rope:g}"))
-    figure.legend(handles=entries, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    figure.legend_below(entries, [str(entry.get_label()) for entry in entries], SMALL)
     return figure

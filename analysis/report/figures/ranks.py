@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from biasbed.analysis.report import words
-from biasbed.analysis.report.figures.style import GREY, look, text_on
+from biasbed.analysis.report.figures.style import GREY, SMALL, Sheet, look, text_on
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
 
 # --- critical difference ----------------------------------------------------------------------------------------------
 
 
-def critical_difference(analysis: Analysis, comparison: RankTests) -> Figure:
+def critical_difference(analysis: Analysis, comparison: RankTests) -> Sheet:
     """Average ranks on an axis, best left; bars join algorithms that are not told apart (Demsar 2006, figure 1).
 
     Bars are drawn under a significant omnibus test only.
@@ -30,11 +29,11 @@ def critical_difference(analysis: Analysis, comparison: RankTests) -> Figure:
     groups = comparison.groups() if comparison.significant else []
     k = len(ranks)
     depth = 0.55 + 0.22 * len(groups) + 0.36 * ((k + 1) // 2)
-    figure = Figure(figsize=(6.8, 1.0 + 0.62 * depth))
-    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    figure = Sheet(figsize=(6.8, 1.0 + 0.62 * depth), layout="constrained")
+    axes = figure.add_subplot()
     axes.set_axis_off()
-    axes.set_xlim(1 - 0.28 * (k - 1), k + 0.28 * (k - 1))
-    axes.set_ylim(depth, -1.25)
+    axes.set_xlim(1, k)  # names stand outside, and the layout makes room for them at any width
+    axes.set_ylim(depth + 0.1, -1.0)
     _rank_axis(axes, k)
     _ruler(axes, comparison)
     for level, group in enumerate(groups):
@@ -45,7 +44,9 @@ def critical_difference(analysis: Analysis, comparison: RankTests) -> Figure:
     _rank_labels(axes, analysis, comparison, 0.5 + 0.22 * len(groups))
     verdict = "" if comparison.significant else "; omnibus test not significant: no pair is told apart"
     text = f"{comparison.size}{verdict}"
-    axes.text(k + 0.28 * (k - 1), -1.15, text, ha="right", va="top", color=GREY, fontsize=8)
+    axes.text((1 + k) / 2, depth, text, ha="center", va="top", color=GREY, fontsize=8)
+    for line in axes.lines:
+        line.set_clip_on(False)
     return figure
 
 
@@ -99,13 +100,13 @@ BOUNDS = (0.0, 0.001, 0.01, 0.05, 0.1, 1.0)
 SHADES = ("#08306b", "#2171b5", "#7fb3dc", "#dbe4ec", "#f7f7f7")  # one hue: differs in lightness for everyone
 
 
-def p_values(analysis: Analysis, comparison: RankTests) -> Figure:
+def p_values(analysis: Analysis, comparison: RankTests) -> Sheet:
     """Above the diagonal Nemenyi's test, below it exact Wilcoxon tests with Holm's correction; best ranks first."""
     names = list(comparison.mean_ranks)
     k = len(names)
     table = _p_table(analysis, comparison, names)
     cell = 0.46
-    figure = Figure(figsize=(2.6 + cell * k, 1.9 + cell * k), layout="constrained")
+    figure = Sheet(figsize=(2.6 + cell * k, 1.9 + cell * k), layout="constrained")
     axes = figure.add_subplot()
     colours = ListedColormap(SHADES)
     axes.pcolormesh(
@@ -128,8 +129,7 @@ def p_values(analysis: Analysis, comparison: RankTests) -> Figure:
         lines[1] = "omnibus test not significant: no pair is told apart"
     axes.set_xlabel("\n".join(lines), fontsize=8, color=GREY)
     labels = ["p < 0.001", "< 0.01", "< 0.05", "< 0.1", "≥ 0.1"]
-    handles = [Patch(fc=shade, ec="#bbbbbb", label=label) for shade, label in zip(SHADES, labels, strict=True)]
-    figure.legend(handles=handles, loc="outside lower center", ncols=5 if k > 4 else 3, frameon=False, fontsize=8)
+    figure.legend_below([Patch(fc=shade, ec="#bbbbbb") for shade in SHADES], labels, SMALL)
     return figure
 
 
@@ -173,14 +173,14 @@ WIDEST = 16.0  # inches of a map, however many sets there are
 LEGIBLE = 0.28  # inches that a rank needs to be read; in narrower cells there is its colour alone
 
 
-def rank_map(analysis: Analysis, comparison: RankTests) -> Figure:
+def rank_map(analysis: Analysis, comparison: RankTests) -> Sheet:
     """The rank of every algorithm on every set, and their average: where an average rank comes from."""
     names, sets = list(comparison.mean_ranks), list(comparison.sets)
     k = len(names)
     values = comparison.ranks[names].T.to_numpy(dtype="float64")
     table = np.column_stack([list(comparison.mean_ranks.values()), np.full(k, math.nan), values])
     each = min(0.44, WIDEST / len(sets))
-    figure = Figure(figsize=(1.9 + each * (len(sets) + 2), 1.3 + 0.3 * k), layout="constrained")
+    figure = Sheet(figsize=(1.9 + each * (len(sets) + 2), 1.3 + 0.3 * k), layout="constrained")
     axes = figure.add_subplot()
     colours = ListedColormap(np.linspace([0.03, 0.19, 0.42], [0.97, 0.97, 0.97], 64))
     x = np.cumsum([0, 1.35, 0.25, *[1] * len(sets)])

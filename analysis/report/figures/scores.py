@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from biasbed.analysis.columns import Column
-from biasbed.analysis.report.figures.style import CHANCE, GREY, LIGHT, WARNING, legend, look
+from biasbed.analysis.report.figures.style import CHANCE, GREY, LIGHT, WARNING, Sheet, legend, look
 from biasbed.analysis.report.groups import ColumnGroup, groups
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import DIGITS
@@ -33,7 +33,7 @@ def scores(analysis: Analysis) -> Figure:
     k, longest = len(analysis.algorithms), max(map(len, lines))
     each = max(0.8, 0.11 * k)  # inches for a set: the markers of eleven algorithms lie beside each other
     height = 4.0 if len(lines) == 1 else 3.0 * len(lines)
-    figure = Figure(figsize=(max(4.5, each * longest + 1.2), height), layout="constrained")
+    figure = Sheet(figsize=(max(4.5, each * longest + 1.2), height), layout="constrained")
     grid = figure.subplots(len(lines), 1, squeeze=False)[:, 0]
     for axes, columns in zip(grid, lines, strict=True):
         _score_line(axes, analysis, columns)
@@ -116,7 +116,7 @@ def epochs(analysis: Analysis) -> Figure:
     number = len(sets)
     columns = number if number <= 4 else min((4, 3, 5), key=lambda wide: -number % wide)  # fewest empty panels
     rows = -(-number // columns)
-    figure = Figure(figsize=(max(4.5, 2.5 * columns), 2.0 * rows + 0.6), layout="constrained")
+    figure = Sheet(figsize=(max(4.5, 2.5 * columns), 2.0 * rows + 0.6), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
     panels = list(grid.flat)
     unit = analysis.collection.protocol.step_unit
@@ -162,7 +162,7 @@ def shape_bias_points(analysis: Analysis) -> pd.DataFrame:
 
 def shape_bias(analysis: Analysis, points: pd.DataFrame) -> Figure:
     """One point per run: validation score against shape bias, 0 decides by texture only, 100 by shape only."""
-    figure = Figure(figsize=(4.8, 4.2), layout="constrained")
+    figure = Sheet(figsize=(4.8, 4.2), layout="constrained")
     axes = figure.add_subplot()
     for position, algorithm in enumerate(analysis.algorithms):
         colour, _, marker = look(position)
@@ -205,7 +205,7 @@ def selection_gap(analysis: Analysis, gaps: pd.DataFrame) -> Figure:
     names = analysis.set_names
     k = len(analysis.algorithms)
     width = max(4.8, min(max(0.8, 0.11 * k) * len(names) + 1.2, WIDEST))
-    figure = Figure(figsize=(width, 2.3 * len(rules) + 1.2), layout="constrained")
+    figure = Sheet(figsize=(width, 2.3 * len(rules) + 1.2), layout="constrained")
     grid = figure.subplots(len(rules), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
     for axes, rule in zip(grid, rules, strict=True):
         # Where all gaps are zero but for the order in which means were added up, none is to be seen.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 # Okabe and Ito's palette, distinguishable with any colour vision; line styles and markers carry on where it ends.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
@@ -25,6 +28,10 @@ STYLE: dict[Any, Any] = {
 }
 GREY = "#777777"
 LIGHT = "#e5e5e5"
+SMALL = 8.0  # points of what explains
+MOST_HIGH = 9.0  # inches: a page
+BORDER = 0.15  # inches around a saved figure
+LEAST_POINTS, SMALLER = 4.0, 0.9
 WARNING = "#B00020"
 CHANCE = "chance"  # the legend's last entry
 ORACLE = "ORACLE: selected on the test images"
@@ -36,6 +43,53 @@ def look(position: int) -> tuple[str, str, str]:
     return COLOURS[index], STYLES[turn % len(STYLES)], MARKERS[(index + 3 * turn) % len(MARKERS)]
 
 
+class Sheet(Figure):
+    """A figure that can be made as wide as it is printed, its letters and its legend with it."""
+
+    below: tuple[Sequence[Any], Sequence[str], float] | None = None  # handles, labels, size of the legend's letters
+
+    def legend_below(self, handles: Sequence[Any], labels: Sequence[str], points: float = STYLE["font.size"]) -> None:
+        """Below the axes, in as many columns as the width holds."""
+        for old in self.legends:
+            old.remove()
+        self.below = handles, labels, points
+        widest = points / STYLE["font.size"] * (0.65 + 0.075 * max(map(len, labels)))  # inches of an entry
+        columns = max(1, int(self.get_size_inches()[0] / widest))
+        place: dict[str, Any] = {"loc": "outside lower center", "ncols": min(columns, len(labels)), "frameon": False}
+        self.legend(handles, labels, fontsize=points, **place)
+
+
+def fit(figure: Figure, inches: float, points: float) -> None:
+    """Make a figure at most so wide, with letters of so many points, as it is printed in a paper without scaling.
+
+    What gets less is room between marks: axes follow by the figure's layout. Where names leave no room for anything
+    else the letters become smaller.
+    """
+    wide, high = figure.get_size_inches()
+    figure.set_size_inches(min(wide, inches), min(high, MOST_HIGH))
+    scale = points / STYLE["font.size"]
+    _resize_letters(figure, scale)
+    while inches < wide and points > LEAST_POINTS and _width(figure) > inches + BORDER:
+        points *= SMALLER
+        _resize_letters(figure, SMALLER)
+
+
+def _resize_letters(figure: Figure, scale: float) -> None:
+    for text in figure.findobj(Text):
+        text.set_fontsize(text.get_fontsize() * scale)
+    if isinstance(figure, Sheet) and figure.below is not None:
+        handles, labels, points = figure.below
+        figure.legend_below(handles, labels, points * scale)
+
+
+def _width(figure: Figure) -> float:
+    """Inches, as it is saved."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that the layout was not applied
+        figure.draw_without_rendering()
+    return float(figure.get_tightbbox().width)
+
+
 def mark_oracle(figure: Figure) -> None:
     """What every figure of oracle-selected numbers carries, above everything else."""
     height = figure.get_size_inches()[1]
@@ -44,16 +98,14 @@ def mark_oracle(figure: Figure) -> None:
     figure.suptitle(ORACLE, color=WARNING, fontsize=9, **place)
 
 
-def legend(figure: Figure, *panels: Axes) -> None:
-    """Below the axes, of the panel that shows most, in as many columns as the figure's width holds."""
+def legend(figure: Sheet, *panels: Axes) -> None:
+    """The legend of the panel that shows most."""
     handles, labels = max((axes.get_legend_handles_labels() for axes in panels), key=lambda found: len(found[1]))
     if not handles:
         return
     order = sorted(range(len(labels)), key=lambda i: labels[i] == CHANCE)
     handles, labels = [handles[i] for i in order], [labels[i] for i in order]
-    widest = max(len(label) for label in labels)
-    columns = max(1, int(figure.get_size_inches()[0] / (0.55 + 0.075 * widest)))
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)), frameon=False)
+    figure.legend_below(handles, labels)
 
 
 def text_on(red: float, green: float, blue: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -187,3 +188,62 @@ def test_gaps_of_rounding_errors_are_none(outcome: Outcome) -> None:
     analysis = outcome.analysis
     rows = scores.gap_rows(analysis).assign(gap=2.8e-17)
     assert not np.any([line.get_ydata() for line in scores.selection_gap(analysis, rows).axes[0].lines[:2]])
+
+
+# --- in print ---------------------------------------------------------------------------------------------------------
+
+
+def printed(make: Callable[[], Figure], inches: float, points: float) -> tuple[Figure, float, list[float]]:
+    """(the figure, inches that the PDF is wide, sizes of its letters)."""
+    with matplotlib.rc_context(style.STYLE):
+        figure = make()
+        FigureCanvasAgg(figure)
+        style.fit(figure, inches, points)
+        figure.draw_without_rendering()
+        box = figure.get_tightbbox()
+    return figure, box.width, [text.get_fontsize() for text in figure.findobj(Text) if text.get_text()]
+
+
+@pytest.mark.parametrize("num_algorithms", [3, 8])
+@pytest.mark.parametrize(("inches", "points"), [(3.3, 7.0), (6.9, 10.0)])
+def test_a_critical_difference_diagram_fits_a_column_and_a_page(
+    num_algorithms: int, inches: float, points: float
+) -> None:
+    compared = comparison(num_algorithms, 10)
+    figure, width, sizes = printed(lambda: ranks.critical_difference(ANALYSIS, compared), inches, points)  # type: ignore[arg-type]
+    assert width < inches + style.BORDER
+    assert points / 2 < max(sizes) <= points
+    assert not overlapping(figure)
+
+
+def test_a_legend_has_the_columns_that_fit() -> None:
+    def make() -> Figure:
+        figure = style.Sheet(figsize=(9, 3), layout="constrained")
+        axes = figure.add_subplot()
+        for name in NAMES:
+            axes.plot([0, 1], label=f"a name as long as {name}")
+        style.legend(figure, axes)
+        return figure
+
+    _, wide, _ = printed(make, 9, 9)
+    figure, narrow, sizes = printed(make, 3.3, 8)
+    assert narrow < 3.5 < wide
+    assert len(figure.legends) == 1
+    assert set(sizes) == {8}
+
+
+def test_what_is_drawn_on_the_screen_stays(outcome: Outcome) -> None:
+    """The PNG is saved before the figure is made to fit a paper."""
+    sizes = {}
+    for width in ("column", 12.0):
+        options = dataclasses.replace(outcome.analysis.options, figure_width=width)
+        analysis = dataclasses.replace(outcome.analysis, options=options)
+        with pytest.MonkeyPatch.context() as patch:
+            only = ("scores", scores.scores(analysis), "")
+            patch.setattr(figures, "_all", lambda analysis, only=only: iter([only]))
+            folder = outcome.output_dir / f"at-{width}"
+            folder.mkdir()
+            figures.write(analysis, folder)
+        sizes[width] = [(folder / "figures" / f"scores.{kind}").read_bytes() for kind in ("png", "pdf")]
+    assert sizes["column"][0] == sizes[12.0][0]
+    assert sizes["column"][1] != sizes[12.0][1]
