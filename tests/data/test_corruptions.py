@@ -201,7 +201,7 @@ def test_photographs_of_frost_are_the_published_ones(tmp_path: Path) -> None:
 
 def test_without_opencv_spatter_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(UsageError, match=r"spatter needs OpenCV: install biasbed\[spatter\]"):
+    with pytest.raises(UsageError, match=r"spatter needs OpenCV: pip install opencv"):
         corrupt(picture(), find("spatter"), 1, 0, "x")
     assert corrupt(picture(), find("saturate"), 1, 0, "x").any()
 

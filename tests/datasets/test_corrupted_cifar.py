@@ -175,7 +175,7 @@ def test_bad_input(
 @pytest.mark.usefixtures("frost")
 def test_files_and_libraries_that_are_missing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(UsageError, match=r"spatter needs OpenCV: install biasbed\[spatter\]"):
+    with pytest.raises(UsageError, match=r"spatter needs OpenCV: pip install opencv"):
         parts(root, TYPE0)
     (root / "cifar-10-batches-py" / "data_batch_3").unlink()
     with pytest.raises(UsageError, match=r"doesn't fit 'corrupted_cifar10_type1': data_batch_3 missing"):

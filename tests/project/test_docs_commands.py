@@ -79,3 +79,14 @@ def test_a_command_of_the_docs_is_one(entry: str, flags: list[str]) -> None:
     own = [re.sub(r"^\S*\.py:\S+$", "erm", flag) for flag in flags]  # a reader's own file
     given = parse(entry, [re.sub(r",\S+\.py:\S+", "", flag) for flag in own])
     assert set(given) == {flag.removeprefix("--").partition("=")[0] for flag in flags if flag.startswith("--")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_line_that_installs_the_command_stands_before_its_first_use(page: Path) -> None:
+    text = re.sub(r"\\\n\s*", " ", page.read_text())
+    uses = [
+        found.start(1) + first.start()
+        for found in BLOCK.finditer(text)
+        if (first := re.search(r"^\s*biasbed [a-z]", found.group(1), re.M))
+    ]
+    assert not uses or "pip install" in text[: uses[0]]

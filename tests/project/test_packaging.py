@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -22,6 +23,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import biasbed
 from helpers.commands import ROOT
 
 PROJECT, CONTAINER = ROOT / "MLproject", ROOT / "docker" / "MLproject"
@@ -310,3 +312,16 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
         pytest.skip("no .ci here")
     assert TEST_COMMAND in (ROOT / "README.md").read_text()
     assert f"  {TEST_COMMAND}" in (ROOT / ".ci" / "run").read_text().splitlines()
+
+
+def test_the_citation_names_this_version_and_everybody_once() -> None:
+    """What the format's schema asks for (1.2.0), as far as this file uses it."""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors", "license"} <= set(citation)
+    assert citation["version"] == biasbed.__version__
+    for one in [citation, *citation["references"]]:
+        names = [json.dumps(author) for author in one["authors"]]
+        assert len(set(names)) == len(names) > 0
+        assert one["type"] in ("software", "conference-paper", "article")
+    assert all({"family-names", "given-names"} <= set(a) for one in citation["references"] for a in one["authors"])

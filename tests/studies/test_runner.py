@@ -287,6 +287,15 @@ def test_the_estimate_takes_each_method_s_own_epochs(tmp_path: Path) -> None:
     assert listing(done, estimate(done, 2), 2)[-1] == "nothing is left to train"
 
 
+def test_what_a_start_takes_beside_its_epochs_is_counted_for_those_to_come(tmp_path: Path) -> None:
+    runs = [planned(tmp_path, "erm", seed) for seed in range(3)]
+    folder = train(runs[0].folder(), 4)
+    (folder.path / attempts.FILE).write_text('{"start": 1000, "processes": 1}\n{"code": 0, "end": 1056}\n')
+    folder.mark_done()  # 4 epochs of 12 s, and 8 s more
+    left = estimate([(run, standing(run, {})) for run in runs], 1)
+    assert left.seconds == pytest.approx(2 * (4 * 12 + 8))
+
+
 def test_the_table_says_how_it_goes(tmp_path: Path) -> None:
     runs = [planned(tmp_path, name, seed) for seed in range(2) for name in ("erm", "infodrop")]
     train(runs[0].folder(), 4, 0.75).mark_done()

@@ -14,8 +14,9 @@ from matplotlib.text import Text
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 STYLES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+POINTS = 9.0  # of letters
 STYLE: dict[Any, Any] = {
-    "font.size": 9,
+    "font.size": POINTS,
     "font.family": "DejaVu Sans",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -48,12 +49,12 @@ class Sheet(Figure):
 
     below: tuple[Sequence[Any], Sequence[str], float] | None = None  # handles, labels, size of the legend's letters
 
-    def legend_below(self, handles: Sequence[Any], labels: Sequence[str], points: float = STYLE["font.size"]) -> None:
+    def legend_below(self, handles: Sequence[Any], labels: Sequence[str], points: float = POINTS) -> None:
         """Below the axes, in as many columns as the width holds."""
         for old in self.legends:
             old.remove()
         self.below = handles, labels, points
-        widest = points / STYLE["font.size"] * (0.65 + 0.075 * max(map(len, labels)))  # inches of an entry
+        widest = points / POINTS * (0.65 + 0.075 * max(map(len, labels)))  # inches of an entry
         columns = max(1, int(self.get_size_inches()[0] / widest))
         place: dict[str, Any] = {"loc": "outside lower center", "ncols": min(columns, len(labels)), "frameon": False}
         self.legend(handles, labels, fontsize=points, **place)
@@ -67,7 +68,7 @@ def fit(figure: Figure, inches: float, points: float) -> None:
     """
     wide, high = figure.get_size_inches()
     figure.set_size_inches(min(wide, inches), min(high, MOST_HIGH))
-    scale = points / STYLE["font.size"]
+    scale = points / POINTS
     _resize_letters(figure, scale)
     while inches < wide and points > LEAST_POINTS and _width(figure) > inches + BORDER:
         points *= SMALLER
@@ -76,7 +77,7 @@ def fit(figure: Figure, inches: float, points: float) -> None:
 
 def _resize_letters(figure: Figure, scale: float) -> None:
     for text in figure.findobj(Text):
-        text.set_fontsize(text.get_fontsize() * scale)
+        text.set_fontsize(float(text.get_fontsize()) * scale)
     if isinstance(figure, Sheet) and figure.below is not None:
         handles, labels, points = figure.below
         figure.legend_below(handles, labels, points * scale)

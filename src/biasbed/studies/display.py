@@ -101,9 +101,7 @@ def _of_seed(item: Item) -> str:
 
 
 def _left(items: Sequence[Item], workers: int) -> str:
-    seconds = estimate([(i.run, i.standing) for i in items if i.state not in ("done", "failed")], workers).seconds
-    if seconds is None:  # of these rows none has an epoch yet
-        seconds = estimate([(i.run, i.standing) for i in items if i.state != "failed"], workers).seconds
+    seconds = estimate([(i.run, i.standing) for i in items if i.state != "failed"], workers).seconds
     return f"; about {clock(seconds)}{LEFT}" if seconds else ""
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from biasbed import measures, record
+from biasbed.studies import attempts
 from biasbed.studies.plan import PlannedRun, StudyPlan
+from biasbed.tracking.folder import RunFolder
 
 Status = Literal["done", "not sent", "elsewhere", "unfinished", "to do"]
 
@@ -21,6 +23,7 @@ class RunStatus:
     best: float | None = None  # value of the monitor, where this machine has the run's folder
     per_unit: float | None = None  # seconds per epoch or step, evaluation included
     note: str = ""  # who trains it now, or why it ended early
+    beside: float | None = None  # of an ended run: seconds of a start beside its epochs, as importing, saving, sending
     tests: str = ""  # shape bias and a test score at the best evaluation so far, in words
 
 
@@ -52,7 +55,15 @@ def standing(run: PlannedRun, finished: Mapping[tuple[str, str], Finished]) -> R
         state = "elsewhere"
     elif told:
         state = "unfinished"
-    return RunStatus(state, reached, best, per_unit, holder or error, tests_of(records))
+    beside = _beside(folder, seconds) if folder.is_done else None
+    return RunStatus(state, reached, best, per_unit, holder or error, beside, tests_of(records))
+
+
+def _beside(folder: RunFolder, seconds: float) -> float | None:
+    """Of each start; None where nobody has timed them. seconds: of all epochs."""
+    tries = attempts.read(folder)
+    occupied = sum(entry["end"] - entry["start"] for entry in tries)
+    return max(0.0, occupied - seconds) / len(tries) if tries else None
 
 
 SHOWN = 2  # of what is tested
@@ -103,7 +114,10 @@ class Estimate:
 
 
 def estimate(runs: Iterable[tuple[PlannedRun, RunStatus]], workers: int) -> Estimate:
-    """What is left of these runs, by the mean time per epoch of each row, in the same cell where it is known there."""
+    """What is left of these runs, by the mean time per epoch of each row, in the same cell where it is known there.
+
+    And what every start takes beside, once a run has ended.
+    """
     runs = list(runs)
     times: dict[str, list[float]] = {}
     for run, standing in runs:
@@ -119,6 +133,8 @@ def estimate(runs: Iterable[tuple[PlannedRun, RunStatus]], workers: int) -> Esti
         return Estimate(None, 0.0, guessed)
     known = [means[row] for row in dict.fromkeys(run.row for run, _ in runs) if row in means]
     usual = sum(known) / len(known)
-    seconds = [means.get(run.place, means.get(run.row, usual)) * left for run, left in open_runs]
+    each = [status.beside for _, status in runs if status.beside is not None]
+    start = sum(each) / len(each) if each else 0.0
+    seconds = [means.get(run.place, means.get(run.row, usual)) * left + start for run, left in open_runs]
     process_seconds = sum(s * run.processes for s, (run, _) in zip(seconds, open_runs, strict=True))
     return Estimate(max(sum(seconds) / workers, *seconds, 0.0), process_seconds, guessed)

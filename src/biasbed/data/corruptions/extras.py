@@ -53,7 +53,7 @@ def _opencv() -> Any:
     try:
         return importlib.import_module("cv2")
     except ImportError:
-        raise UsageError("spatter needs OpenCV: install biasbed[spatter], or opencv-python-headless") from None
+        raise UsageError("spatter needs OpenCV: pip install opencv-python-headless") from None
 
 
 SPATTER = Corruption(

@@ -263,7 +263,7 @@ class SlurmLauncher(Launcher):
         try:
             import submitit  # noqa: F401
         except ImportError:
-            raise UsageError("launcher=slurm needs the package submitit: pip install 'biasbed[slurm]'") from None
+            raise UsageError("launcher=slurm needs submitit: pip install '.[slurm]' in the checkout") from None
         if self.options.cluster == "slurm" and shutil.which("sbatch") is None:
             raise UsageError(
                 "launcher=slurm: there is no sbatch here; call it on a login node (slurm.cluster=local: try)"

@@ -1,0 +1,91 @@
+"""The docs' commands executed, page by page, in the order in which they stand; what can't be says what it needs. Slow.
+
+As printed, but for their size: fewer images, epochs, trials and seeds.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from helpers.children import Command
+from helpers.commands import ROOT
+from helpers.domain_tree import make_domains
+from project.test_docs_commands import PAGES, as_ours, commands_in, lines_of
+
+# What a command needs that a machine without data has not, by how the command shows it.
+NEEDS = {
+    "data of one's own": r"/data\b|/mine\b|/mnt\b|/shared\b|/scratch\b|[ =]D\b",
+    "a placeholder to be filled in": r"\bX\b|\.\.\.|\$",
+    "a file of one's own": r"\.(py|ckpt|pth|csv|zip|state|pt)\b|output_dir",
+    "a cluster, an engine or a server": r"slurm|docker|kube|https?:|postgresql",
+    "weights that are downloaded": r"named:|weights[= ]",
+    "the tests themselves": r"(biasbed|-e) test\b",
+    "prepared images of the paper's size": r"deepaug",
+}
+SMALL = {"trials": "2", "seeds": "0,1", "repeats": "1", "n": "1", "workers": "1"}  # in place of what is printed
+ADDED = {"limit": "60", "epochs": "1", "device": "cpu"}
+TRAINING = ("train", "benchmark", "sweep")
+PACS = "/data/PACS"  # a folder of domains, which can be made
+TABLE = re.compile(r"```yaml\n# (\w+\.yaml)\n(.*?)```", re.S)
+
+
+def needed(command: str) -> str | None:
+    return next((name for name, pattern in NEEDS.items() if re.search(pattern, command)), None)
+
+
+def in_small(entry: str, flags: list[str]) -> list[str]:
+    """The same command on less."""
+    words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
+    given = {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=True)}
+    given |= {name: value for name, value in SMALL.items() if name in given}
+    if entry in TRAINING:
+        given = {**ADDED, "image_size": "32", **given} if "table" not in given else {**ADDED, **given}
+    if entry == "main":
+        given = {"quick": "yes"}
+    return [f"--{name}={value}" for name, value in given.items()]
+
+
+def commands_of(page: Path) -> list[tuple[str, list[str]]]:
+    """What of a page can be executed, each once."""
+    found: list[tuple[str, list[str]]] = []
+    tables = [name for name, _ in TABLE.findall(page.read_text())]
+    for line in lines_of(page):
+        for words in commands_in(line):
+            entry, flags = as_ours(words)
+            text = " ".join(words).replace(PACS, "PACS")
+            for name in tables:
+                text = re.sub(rf"[ =]{name}\b", " table", text)
+            is_new = (entry, flags) not in found and flags != ["--seed", "1"]  # which every page tells in its note
+            if is_new and needed(text) is None and "--help" not in flags:
+                found.append((entry, flags))
+    return found
+
+
+EXECUTED = {page: of for page in PAGES if (of := commands_of(page))}
+
+
+def test_most_pages_have_something_to_execute() -> None:
+    assert sum(map(len, EXECUTED.values())) > 25
+    assert ROOT / "README.md" in EXECUTED
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("page", EXECUTED, ids=lambda page: page.stem)
+def test_the_commands_of_a_page_work_in_their_order(page: Path, biasbed: Command, tmp_path: Path) -> None:
+    for name, text in TABLE.findall(page.read_text()):
+        (tmp_path / name).write_text(text)
+    images = make_domains(tmp_path / "PACS", ("photo", "art_painting", "cartoon", "sketch"), images=10, size=48)
+    made = {"published_biasbed"}
+    for entry, flags in EXECUTED[page]:
+        words = [word.replace(PACS, str(images)) for word in in_small(entry, flags)]
+        asked = dict(word.removeprefix("--").split("=", 1) for word in words)
+        study = asked.get("from_study", asked.get("study") if entry == "analyze" else None)
+        if study is not None and study not in made:
+            continue  # what it reads takes data
+        done = biasbed(entry, *words, check=False, timeout=600)
+        assert done.returncode == 0, (entry, words, done.stderr[-2000:])
+        made |= {asked.get("study", ""), entry, *re.findall(r"study[=: ]+(\w+)", done.stdout)}
