@@ -42,6 +42,14 @@ ALLOWED = {
     ),
 }
 
+HEAD = (
+    "# Licences of what biasbed needs",
+    "",
+    "biasbed is under the MIT licence. These are the licences of the packages that `conda.yaml` pins, as they say them.",
+    "`python docs/licences.py` writes this page, and fails where one is neither permissive nor allowed here.",
+    "",
+)
+
 
 def pinned() -> list[str]:
     """Names of conda.yaml's packages."""
@@ -93,21 +101,7 @@ def page(of: Mapping[str, str]) -> str:
     rows = sorted(by_licence.items(), key=lambda row: (-len(row[1]), row[0]))
     lines = [f"| {licence} | {len(packages)} | {', '.join(packages)} |" for licence, packages in rows]
     reasons = [f"- **{name}**: {reason}." for name, reason in ALLOWED.items()]
-    return "\n".join(
-        [
-            "# Licences of what biasbed needs",
-            "",
-            "biasbed is under the MIT licence. These are the licences of the packages that `conda.yaml` pins, as they say",
-            "themselves; written by `python docs/licences.py`, which fails where one is neither permissive nor allowed below.",
-            "",
-            *reasons,
-            "",
-            "| licence | packages | which |",
-            "|---|---|---|",
-            *lines,
-            "",
-        ]
-    )
+    return "\n".join([*HEAD, *reasons, "", "| licence | packages | which |", "|---|---|---|", *lines, ""])
 
 
 def refused(of: Mapping[str, str]) -> Iterable[str]:
