@@ -45,7 +45,7 @@ ALLOWED = {
 HEAD = (
     "# Licences of what biasbed needs",
     "",
-    "biasbed is under the MIT licence. These are the licences of the packages that `conda.yaml` pins, as they say them.",
+    "biasbed is under the MIT licence. These are the licences of the packages that `conda.yaml` pins, as those say.",
     "`python docs/licences.py` writes this page, and fails where one is neither permissive nor allowed here.",
     "",
 )

@@ -1,0 +1,203 @@
+"""Does anything grow that should not? Memory, handles, threads and disk over a long training and over many studies.
+
+    PYTHONPATH=src python benchmarks/endurance.py [--epochs 300] [--studies 50] [--keep <folder>]
+
+The training's images are few and small, and it has a loader process, tests and a checkpoint after every epoch, and a
+database. It is watched from outside, with all its processes: the second tenth of its epochs stands beside the ninth.
+Then as many studies of two trainings, one after the other on one database and in one home: what each takes, and what
+it leaves. Exit code 1 where something has grown by more than the bounds below.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+from PIL import Image
+
+from biasbed.tracking.folder import JOURNAL
+
+ROOT = Path(__file__).resolve().parent.parent
+CLASSES, IMAGES, SIDE = ("a", "b", "c"), 16, 20
+EVERY = 0.2  # seconds between two looks
+# How much more there may be late than early, as a share of the early: what a history takes, and an allocator's noise.
+BOUNDS = {"memory_mb": 0.02, "seconds": 0.1, "disk_mb": 0.02}  # of all else nothing
+
+
+@dataclass(frozen=True)
+class Look:
+    """At a command and all its processes."""
+
+    memory_mb: float  # private to them, and shared in parts (PSS): forked loaders share most of theirs
+    handles: int
+    threads: int
+    children: int
+    shared: int  # files in /dev/shm
+
+
+def look(process: psutil.Process) -> Look | None:
+    """None where it has just ended."""
+    try:
+        family = [process, *process.children(recursive=True)]
+        memory = sum(one.memory_full_info().pss for one in family) / 2**20
+        counts = sum(one.num_fds() for one in family), sum(one.num_threads() for one in family)
+    except psutil.Error:
+        return None
+    return Look(memory, *counts, len(family) - 1, len(os.listdir("/dev/shm")))
+
+
+def images(root: Path) -> None:
+    generator = np.random.default_rng(0)
+    for folder in ("photo", "paint"):
+        for label, name in enumerate(CLASSES):
+            (root / folder / name).mkdir(parents=True)
+            for number in range(IMAGES):
+                pixels = generator.integers(0, 60, (SIDE, SIDE, 3)) + 60 * label
+                Image.fromarray(pixels.astype(np.uint8)).save(root / folder / name / f"{number}.png")
+
+
+def flags(data: Path, epochs: int) -> list[str]:
+    return [
+        *("--suite", "folders", "--data_dir", str(data), "--train", "photo", "--image_size", "16", "--device", "cpu"),
+        *("--epochs", str(epochs), "--batch_size", "8", "--backbone", "resnet10", "--optim.lr_batch", "none"),
+        *("--optim.lr", "0.02", "--log_model", "false"),
+    ]
+
+
+@contextlib.contextmanager
+def started(words: Sequence[str], place: Path) -> Iterator[psutil.Popen]:
+    """A command with a home, a database and temporary files of its own below a folder."""
+    (place / "tmp").mkdir(exist_ok=True)
+    own = {"BIASBED_HOME": str(place / "home"), "MLFLOW_TRACKING_URI": f"sqlite:///{place / 'mlflow.db'}"}
+    env = {**os.environ, **own, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "TMPDIR": str(place / "tmp")}
+    with (place / "log").open("ab") as log:
+        process = psutil.Popen([sys.executable, "-m", "biasbed", *words], env=env, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def finished(process: psutil.Popen, place: Path) -> None:
+    if process.wait() != 0:
+        raise SystemExit((place / "log").read_text()[-2000:])
+
+
+# --- a long training --------------------------------------------------------------------------------------------------
+
+
+def train(data: Path, place: Path, epochs: int) -> list[tuple[int, Look]]:
+    """(epochs so far, what there was) again and again."""
+    place.mkdir()
+    seen: list[tuple[int, Look]] = []
+    with started(["train", *flags(data, epochs), "--workers", "1"], place) as process:
+        while process.poll() is None:
+            time.sleep(EVERY)
+            found = look(process)
+            if found is not None:
+                seen.append((sum(_lines(path) for path in place.glob(f"home/*/*/{JOURNAL}")), found))
+        finished(process, place)
+    return seen
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
+
+
+def grown(seen: Sequence[tuple[int, Look]], epochs: int) -> dict[str, tuple[float, float]]:
+    """Name -> medians over the second tenth of the epochs, and over the ninth."""
+    tenth = epochs / 10
+    early = [asdict(one) for epoch, one in seen if tenth <= epoch < 2 * tenth]
+    late = [asdict(one) for epoch, one in seen if 8 * tenth <= epoch < 9 * tenth]
+    return {
+        name: (statistics.median(e[name] for e in early), statistics.median(e[name] for e in late)) for name in early[0]
+    }
+
+
+# --- many studies -----------------------------------------------------------------------------------------------------
+
+
+def studies(data: Path, place: Path, number: int) -> list[dict[str, float]]:
+    """What each study took, and what lay in the temporary folder and on disk after it."""
+    place.mkdir()
+    found = []
+    for study in range(number):
+        began, before = psutil.Process().cpu_times(), _used(place)
+        most = 0.0
+        words = [
+            "benchmark",
+            *flags(data, 2),
+            "--algorithms",
+            "erm,infodrop",
+            "--seeds",
+            str(study),
+            "--study",
+            f"s{study}",
+        ]
+        with started([*words, "--workers", "2", "--loader_workers", "0"], place) as process:
+            while process.poll() is None:
+                time.sleep(EVERY)
+                most = max(most, one.memory_mb if (one := look(process)) else 0.0)
+            finished(process, place)
+        ended = psutil.Process().cpu_times()
+        seconds = ended.children_user + ended.children_system - began.children_user - began.children_system
+        left = len(list((place / "tmp").iterdir()))
+        found.append({"memory_mb": most, "seconds": seconds, "disk_mb": _used(place) - before, "left": left})
+    return found
+
+
+def _used(place: Path) -> float:
+    return sum(path.stat().st_size for path in place.rglob("*") if path.is_file() and not path.is_symlink()) / 2**20
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def report(title: str, pairs: dict[str, tuple[float, float]]) -> list[str]:
+    """Prints; what has grown too much."""
+    print(f"\n{title}\n{'':12} {'early':>10} {'late':>10}")
+    for name, (early, late) in pairs.items():
+        print(f"{name:12} {early:10.1f} {late:10.1f}")
+    much = [name for name, (early, late) in pairs.items() if late > early * (1 + BOUNDS.get(name, 0.0))]
+    return [f"{title}: {name} {pairs[name][0]:.1f} -> {pairs[name][1]:.1f}" for name in much]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=300)
+    parser.add_argument("--studies", type=int, default=50)
+    parser.add_argument("--keep", type=Path, help="folder to work in, which is not removed")
+    given = parser.parse_args()
+    faults: list[str] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        place = given.keep or Path(temporary)
+        place.mkdir(parents=True, exist_ok=True)
+        images(place / "images")
+        if given.epochs:
+            seen = train(place / "images", place / "training", given.epochs)
+            faults += report(f"a training of {given.epochs} epochs", grown(seen, given.epochs))
+        if given.studies:
+            each = studies(place / "images", place / "studies", given.studies)
+            part = max(1, given.studies // 5)
+            ends = {
+                n: tuple(statistics.median(one[n] for one in of) for of in (each[:part], each[-part:])) for n in each[0]
+            }
+            faults += report(f"{given.studies} studies, the first {part} beside the last {part}", ends)
+    print("\n".join(["", *(f"GREW: {fault}" for fault in faults)] if faults else ["", "nothing has grown"]))
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
