@@ -14,7 +14,7 @@ from biasbed import cli
 from biasbed.errors import Failure
 from biasbed.studies import attempts, ledger
 from biasbed.studies import runner as running
-from biasbed.studies.display import Display, lines, listing
+from biasbed.studies.display import Display, Table, listing, table
 from biasbed.studies.launchers import TrainCommand, local, share
 from biasbed.studies.standing import RunStatus, estimate, standing
 from biasbed.system.processes import Interrupted
@@ -301,7 +301,7 @@ def test_the_table_says_how_it_goes(tmp_path: Path) -> None:
     train(runs[0].folder(), 4, 0.75).mark_done()
     study = runner(runs, FakeLauncher(tmp_path, {"erm-seed1": ["fail"] * 2, "infodrop-seed0": ["refuse"]}))
     study.run()
-    head, erm, infodrop = lines("s", study.items, 2)
+    head, erm, infodrop = table("s", study.items, 2).lines
     assert head == "s: 4 runs: 2 done, 2 failed"
     assert erm == "  erm        1/2 done, best 75.00 (seed 0), seed 1 failed at epoch 2/4"
     assert "seed 0 failed at epoch 0/4" in infodrop
@@ -329,9 +329,9 @@ def test_the_live_table_is_redrawn_in_place_and_a_log_gets_lines_only(tmp_path: 
 def test_a_log_says_how_long_it_takes_as_soon_as_that_is_known(tmp_path: Path) -> None:
     log = io.StringIO()
     display = Display("s", 2, log)
-    for head in ("s: 2 runs: 0 done", "s: 2 runs: 0 done; about 0:30 left", "s: 2 runs: 0 done; about 0:20 left"):
+    for seconds in (None, 30.0, 20.0):
         display._looked = -1e9  # as if half a second had passed
-        display.show(lambda head=head: [head])  # type: ignore[misc]
+        display.show(lambda seconds=seconds: Table("s: 2 runs: 0 done", [], seconds))  # type: ignore[misc]
     assert log.getvalue() == "s: 2 runs: 0 done; about 0:30 left\n"
 
 
@@ -367,4 +367,4 @@ def test_each_training_at_a_time_has_gpus_of_its_own(monkeypatch: pytest.MonkeyP
 
 def test_a_monitor_in_another_unit_is_no_percentage(tmp_path: Path) -> None:
     item = running.Item(replace(planned(tmp_path), monitor_unit="ratio"), RunStatus("done", 4, best=0.573), "done")
-    assert lines("s", [item], 1)[1] == "  erm   1/1 done, best 0.5730 (seed 0)"
+    assert table("s", [item], 1).rows[0] == "  erm   1/1 done, best 0.5730 (seed 0)"

@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TextIO
 
 from biasbed import measures
@@ -15,7 +16,23 @@ from biasbed.studies.standing import Estimate, RunStatus, estimate
 from biasbed.system.terminal import clock
 
 REDRAW, LOG_EVERY = 0.5, 60.0  # seconds
-LEFT = " left"  # what a first line ends with once it is known how long the rest takes
+
+
+@dataclass(frozen=True)
+class Table:
+    """How a study goes."""
+
+    counted: str  # how many trainings are in which state
+    rows: Sequence[str]  # a line for each row and cell, or search
+    seconds: float | None  # that the rest takes; None while nobody knows, 0 where nothing is left
+
+    @property
+    def head(self) -> str:
+        return f"{self.counted}; about {clock(self.seconds)} left" if self.seconds else self.counted
+
+    @property
+    def lines(self) -> list[str]:
+        return [self.head, *self.rows]
 
 
 class Display:
@@ -35,25 +52,25 @@ class Display:
         self._draw(self._shown)
 
     def update(self, items: list[Item]) -> None:
-        self.show(lambda: lines(self.study, items, self.workers))
+        self.show(lambda: table(self.study, items, self.workers))
 
-    def show(self, table: Callable[[], list[str]]) -> None:
+    def show(self, make: Callable[[], Table]) -> None:
         """Draw this table, or in a log print its first line: now and then, and when it first says how long."""
         now = time.monotonic()
         is_due = now - self._drawn >= (REDRAW if self.live else LOG_EVERY)
         if not is_due and (self.live or self._foreseen or now - self._looked < REDRAW):
             return
-        shown, self._looked = table(), now
-        self._foreseen |= shown[0].endswith(LEFT)
+        made, self._looked = make(), now
+        self._foreseen |= bool(made.seconds)
         if not (is_due or self._foreseen):
             return
         self._drawn = now
         if self.live:
             self._clear()
             size = shutil.get_terminal_size()
-            self._draw([line[: size.columns - 1] for line in shown[: size.lines - 2]])
+            self._draw([line[: size.columns - 1] for line in made.lines[: size.lines - 2]])
         else:
-            print(shown[0], file=self.stream, flush=True)
+            print(made.head, file=self.stream, flush=True)
 
     def close(self) -> None:
         """Leave the last table on the terminal."""
@@ -69,11 +86,11 @@ class Display:
             print(f"\x1b[{len(self._shown)}F\x1b[J", end="", file=self.stream)
 
 
-def lines(study: str, items: Sequence[Item], workers: int) -> list[str]:
-    """The table: how many runs are in which state and how long the rest takes, then a line per row and cell."""
+def table(study: str, items: Sequence[Item], workers: int) -> Table:
+    """How many runs are in which state and how long the rest takes, then a line per row and cell."""
     counts = {state: sum(item.state == state for item in items) for state in STATES}
     counted = ", ".join(f"{count} {STATES[state]}" for state, count in counts.items() if count or state == "done")
-    shown = [f"{study}: {len(items)} runs: {counted}{_left(items, workers)}"]
+    shown = []
     places = list(dict.fromkeys(item.run.place for item in items))
     width = max(map(len, places), default=0)
     for place in places:
@@ -87,7 +104,8 @@ def lines(study: str, items: Sequence[Item], workers: int) -> list[str]:
         for state in ("running", "elsewhere", "failed"):
             parts += [_of_seed(item) for item in own if item.state == state]
         shown.append(", ".join(filter(None, parts)))
-    return shown
+    left = estimate([(item.run, item.standing) for item in items if item.state != "failed"], workers)
+    return Table(f"{study}: {len(items)} runs: {counted}", shown, left.seconds)
 
 
 STATES = {"done": "done", "running": "running", "elsewhere": "elsewhere", "failed": "failed", "waiting": "to do"}
@@ -98,11 +116,6 @@ def _of_seed(item: Item) -> str:
     if run.kind == "evaluate":
         return item.state
     return f"seed {run.seed}{state} at {run.unit} {item.standing.reached}/{run.total}"
-
-
-def _left(items: Sequence[Item], workers: int) -> str:
-    seconds = estimate([(i.run, i.standing) for i in items if i.state != "failed"], workers).seconds
-    return f"; about {clock(seconds)}{LEFT}" if seconds else ""
 
 
 def listing(standings: Sequence[tuple[PlannedRun, RunStatus]], left: Estimate, workers: int) -> list[str]:

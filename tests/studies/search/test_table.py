@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from biasbed.studies.search import trials
 from biasbed.studies.search.results import SearchState, summary, winner, winners
 from biasbed.studies.search.space import Dimension, Space
-from biasbed.studies.search.table import TrialNews, lines
+from biasbed.studies.search.table import TrialNews, table
 
 SPACE = Space("erm", (Dimension("optim.lr", "loguniform", 0.01, 1.0),))
 
@@ -66,11 +66,11 @@ def test_the_table_counts_places_and_estimates_the_rest() -> None:
         trial(5, "FAIL", error="the loss is not finite"),
         trial(6, "RUNNING", surplus=True),
     )
-    head, line = lines("s", [one], workers=2)
+    head, line = table("s", [one], workers=2).lines
     # Left are the places 5..7, and three of four epochs of the running one, at a minute per trial.
     assert head == "s: 8 trials: 2 complete, 1 pruned, 1 failed, 1 running; about 1:52 left"
     assert line == "  erm   4/8 trials, 1 pruned, 1 failed, best 80.00 (trial 3), trial 1: epoch 1/4, 50.00"
-    assert lines("s", [searched()], 2)[0] == "s: 8 trials: 0 complete"
+    assert table("s", [searched()], 2).head == "s: 8 trials: 0 complete"
 
 
 def test_news_are_told_once() -> None:

@@ -22,7 +22,7 @@ from biasbed.studies.search.liveness import SignsOfLife, signature
 from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.search import Search, Sweep
 from biasbed.studies.search.stages import NOTHING
-from biasbed.studies.search.table import TrialNews, lines
+from biasbed.studies.search.table import TrialNews, table
 from biasbed.studies.standing import standing
 from biasbed.studies.table import Words
 from biasbed.tracking.folder import evaluations
@@ -228,7 +228,7 @@ class TrialFeed:
             self._look_for_dead()
             if (began := time.monotonic()) > self.look_again:
                 found = self.tell_news()
-                self.display.show(lambda: lines(self.plan.study, found, self.plan.workers))
+                self.display.show(lambda: table(self.plan.study, found, self.plan.workers))
                 self.look_again = time.monotonic() + max(LOOK, SHARE * (time.monotonic() - began))
 
     def tell_news(self) -> list[SearchState]:

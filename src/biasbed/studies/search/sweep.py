@@ -14,7 +14,7 @@ from biasbed.options import SweepOptions, of_trainings
 from biasbed.studies import ledger, winners
 from biasbed.studies import study as tracked
 from biasbed.studies.cells import HELD_OUT
-from biasbed.studies.display import LEFT, Display
+from biasbed.studies.display import Display
 from biasbed.studies.launchers import Launcher, open_launcher, read_options
 from biasbed.studies.outline import missing
 from biasbed.studies.runner import Runner
@@ -24,7 +24,7 @@ from biasbed.studies.search.feed import TrialFeed
 from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.search import Sweep, make_sweep
 from biasbed.studies.search.stages import SearchStage
-from biasbed.studies.search.table import lines
+from biasbed.studies.search.table import table
 from biasbed.system.files import write_whole
 from biasbed.tracking.server import resolve_uri
 
@@ -77,7 +77,8 @@ def _dry_run(plan: Sweep, url: str, options: SweepOptions) -> list[str]:
         space = "; then, with the best of these, ".join(map(_stage, one.search.stages))
         how = f"{one.search.pruner} pruner, seed {one.search.seed}"
         shown.append(f"{one.search.title}: {space}; {how}; {one.search.metric}")
-    return [*shown, *lines(plan.study, found, plan.workers), f"{plan.workers} at a time; storage {storages.shown(url)}"]
+    shown += table(plan.study, found, plan.workers).lines
+    return [*shown, f"{plan.workers} at a time; storage {storages.shown(url)}"]
 
 
 def _stage(stage: SearchStage) -> str:
@@ -101,10 +102,9 @@ class SweepRun:
         with tracked.carried_out(plan.folder, plan.study, plan.suite, plan.config, tags) as study:
             feed = TrialFeed(plan, storage, options, self.launcher, self.display)
             self._describe()
-            head = lines(plan.study, feed.found(), plan.workers)[0]
-            self.display.say(
-                head if head.endswith(LEFT) else f"{head}; how long that takes is said after the first trial"
-            )
+            begun = table(plan.study, feed.found(), plan.workers)
+            unknown = "; how long that takes is said after the first trial" if begun.seconds is None else ""
+            self.display.say(begun.head + unknown)
             tracked.note_left_out(plan.folder, plan.lacking)
             arguments = (plan.workers, self.launcher, options.retries, feed, study.environment)
             runner = Runner([], *arguments, feed=feed)

@@ -6,25 +6,23 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from biasbed import measures
-from biasbed.studies.display import LEFT
+from biasbed.studies.display import Table
 from biasbed.studies.search import trials
 from biasbed.studies.search.results import SearchState, progress_of
-from biasbed.system.terminal import clock
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 
-def lines(sweep: str, found: Sequence[SearchState], workers: int) -> list[str]:
-    """The table: how many trials are in which state and how long the rest takes, then a line per search."""
+def table(sweep: str, found: Sequence[SearchState], workers: int) -> Table:
+    """How many trials are in which state and how long the rest takes, then a line per search."""
     total = sum(one.search.trials for one in found)
     counted = [trials.counts(one.outcomes) for one in found]
     states = {name: sum(each[name] for each in counted) for name in ("complete", "pruned", "failed", "running")}
     words = ", ".join(f"{number} {name}" for name, number in states.items() if number or name == "complete")
-    seconds = _left(found, workers)
-    left = f"; about {clock(seconds)}{LEFT}" if seconds else ""
     width = max(len(one.search.title) for one in found)
-    return [f"{sweep}: {total} trials: {words}{left}", *(_line(one, width) for one in found)]
+    rows = [_line(one, width) for one in found]
+    return Table(f"{sweep}: {total} trials: {words}", rows, _left(found, workers))
 
 
 def _line(one: SearchState, width: int) -> str:
