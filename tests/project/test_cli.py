@@ -200,6 +200,7 @@ def broken(tmp_path: Path) -> Path:
     (root / "coded" / "a" / "caf\udce9.png").write_bytes(b"")
     shutil.copytree(root / "good", root / "looped")
     (root / "looped" / "c").symlink_to("c")
+    shutil.copytree(root / "good", root / "parent" / "good")
     return root
 
 
@@ -211,6 +212,7 @@ def broken(tmp_path: Path) -> Path:
         (["--data_dir", "{root}/flat"], "is empty: expected"),
         (["--data_dir", "{root}"], "say which folder"),
         (["--data_dir", "{root}", "--train", "god"], "has no folder 'god'; did you mean 'good'?"),
+        (["--data_dir", "{root}/parent", "--train", "good"], "data_dir={root}/parent/good train=<one of a, b>"),
         (["--data_dir", "{root}", "--train", "hole", "--sets", "good"], "hole/b has no images"),
         (["--data_dir", "{root}", "--train", "good", "--sets", "other"], "it lacks b and has besides c"),
         (["--data_dir", "{root}", "--train", "good", "--sets", "flat"], "flat has no class folders"),

@@ -68,6 +68,12 @@ class Folders(FileSuite[FileSettings]):
         wanted = [n for n in names if n != train_name] if config.sets in ("auto", "all") else config.sets
         chosen = {_chosen(name, names, root) for name in wanted}
         tests = [name for name in names if name in chosen]
+        if names == [train_name]:
+            domains = f"train=<one of {', '.join(folders.class_folders(root / train_name))}>"
+            raise UsageError(
+                f"'{train_name}' is the only folder of {root}, so none is left to test on; "
+                f"if its folders are domains: data_dir={root / train_name} {domains}"
+            )
         if train_name in tests or not tests:
             raise UsageError(f"name folders other than the training folder '{train_name}' with sets=")
         try:

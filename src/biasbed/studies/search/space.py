@@ -258,7 +258,7 @@ def _included(words: Words) -> list[Path]:
     known = algorithm in algorithms.REGISTRY
     found = shared + (nearest_of(algorithm, *of_suite, *([] if shared else [SPACES])) if known else [])
     if not found:
-        raise UsageError(f"there is no search space sweeps/spaces/{algorithm}.yaml: give one with space=<file>")
+        raise UsageError(f"{algorithm} has no search space among biasbed's: give one with space=<file>")
     return found
 
 
