@@ -8,6 +8,7 @@ from biasbed import algorithms, catalogue, cli, suites
 from biasbed.analysis import layout_file
 from biasbed.analysis.selection.rules import RULES
 from biasbed.studies.table import TABLES
+from helpers.commands import ROOT
 
 
 def listed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
@@ -55,3 +56,7 @@ def test_abbreviations_end_no_sentence() -> None:
     assert catalogue.sentence("As Kalischek et al. 2023. And more.") == "As Kalischek et al. 2023"
     assert catalogue.sentence("By Yang et al. Not more.") == "By Yang et al. Not more"
     assert catalogue.sentence("Is it so? Yes.") == "Is it so? Yes"
+
+
+def test_the_readme_counts_the_methods(capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"**{len(listed(capsys, '--what=methods'))} methods**" in (ROOT / "README.md").read_text()

@@ -68,7 +68,7 @@ class Folders(FileSuite[FileSettings]):
         wanted = [n for n in names if n != train_name] if config.sets in ("auto", "all") else config.sets
         chosen = {_chosen(name, names, root) for name in wanted}
         tests = [name for name in names if name in chosen]
-        if names == [train_name]:
+        if train_name and names == [train_name]:
             domains = f"train=<one of {', '.join(folders.class_folders(root / train_name))}>"
             raise UsageError(
                 f"'{train_name}' is the only folder of {root}, so none is left to test on; "
