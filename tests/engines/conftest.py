@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from helpers.engine_study import EngineStudy, Lingering, Studies
+from helpers.real_docker import Docker
 from helpers.real_slurm import Slurm
 from helpers.tracking_server import Server
 
@@ -40,6 +41,16 @@ def slurm(_cluster: Slurm) -> Iterator[Slurm]:
     """Two idle nodes, whatever the test before this one did to them."""
     yield _cluster
     _cluster.clear()
+
+
+@pytest.fixture(scope="session")
+def docker_engine(scratch: Path) -> Iterator[Docker]:
+    found = Docker(scratch / "docker")
+    found.start()
+    try:
+        yield found
+    finally:
+        found.stop()
 
 
 @pytest.fixture(scope="session")
