@@ -104,6 +104,24 @@ def test_a_node_loses_its_power(
     it.check(store, undisturbed, 2)
 
 
+def test_a_node_of_two_under_one_training_loses_its_power(
+    slurm: Slurm, study: Studies, undisturbed_pair: Path, lingering: Lingering, store: str
+) -> None:
+    """The other node's half sees it first and fails: the launcher submits it again. Slurm queues the first job again,
+    too: one of them trains, and the other finds it done."""
+    it = study("half", *NODE, "--slurm.nodes", "2", environment=slurm.environment)
+    it.start()
+    it.wait_for_epoch()
+    slurm.power_off("n2")
+    slurm.wait(lambda: "attempt 2 follows" in it.printed() and slurm.node_state("n2") == "down*")
+    slurm.power_on("n2")
+    lingering.hurry()
+    it.end()
+    slurm.wait(lambda: not slurm.call("squeue", "--noheader"))
+    assert len(jobs(slurm, it)) == 2
+    it.check(store, undisturbed_pair)
+
+
 def test_a_node_is_taken_down_and_given_back(
     slurm: Slurm, study: Studies, undisturbed: Path, lingering: Lingering, store: str
 ) -> None:

@@ -79,6 +79,10 @@ class Docker:
                 self.process.terminate()
             self.process.wait(60)
             self.process = None
+            for place in (self.scratch / "exec" / "netns").glob("*"):  # dockerd leaves one mounted
+                subprocess.run(["umount", str(place)], check=False)
+            # Of a helper that died with it, which it takes for alive as long as nobody has asked for its exit code.
+            (self.scratch / "exec" / "containerd" / "containerd.pid").unlink(missing_ok=True)
 
     def call(self, *words: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
         """`docker <words>`."""
