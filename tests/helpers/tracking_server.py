@@ -13,15 +13,17 @@ from helpers.postgres import free_port
 
 
 class Server:
-    """`mlflow server` on loopback, over a test's database; one worker process."""
+    """`mlflow server` over a test's database, on loopback or what a host's name stands for; one worker process."""
 
-    def __init__(self, folder: Path, database: str) -> None:
+    def __init__(self, folder: Path, database: str, host: str = "127.0.0.1") -> None:
         self.port = free_port()
-        self.uri = f"http://127.0.0.1:{self.port}"
+        self.uri = f"http://{host}:{self.port}"
         self.words = [
             *(sys.executable, "-m", "mlflow", "server", "--backend-store-uri", database, "--workers", "1"),
-            *("--artifacts-destination", str(folder / "artifacts"), "--host", "127.0.0.1", "--port", str(self.port)),
+            *("--artifacts-destination", str(folder / "artifacts"), "--host", host, "--port", str(self.port)),
         ]
+        if host != "127.0.0.1":
+            self.words += ["--allowed-hosts", f"{host}:{self.port}"]
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

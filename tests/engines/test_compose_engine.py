@@ -1,0 +1,193 @@
+"""server/compose.yaml on a real Docker engine: read, started, written to, killed, restarted, backed up, restored."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from mlflow import MlflowClient
+
+from helpers import children, small_study
+from helpers.commands import ROOT
+from helpers.fake_runs import wait_for
+from helpers.postgres import free_port
+from helpers.real_docker import DATABASE, IMAGE, SERVER, Docker, inspected
+from helpers.runs import all_runs, history, run_folders, timeless
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]  # images that are built for the first time
+
+FILE = ROOT / "server" / "compose.yaml"
+
+
+def test_podman_compose_reads_it() -> None:
+    """It is all that Python's packages have for the present format; of the program it is given it wants a version."""
+    program, engine = shutil.which("podman-compose"), shutil.which("docker")
+    if program is None or engine is None:
+        pytest.skip("needs podman-compose (pip install podman-compose) and docker")
+    words = [program, "--podman-path", engine, "-f", str(FILE), "--profile", "worker", "config"]
+    own = {**os.environ, "POSTGRES_PASSWORD": "a$b"}
+    done = subprocess.run(words, env=own, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = yaml.safe_load(done.stdout)["services"]
+    assert found.keys() == yaml.safe_load(FILE.read_text())["services"].keys()
+    assert found["server"]["environment"]["PGUSER"] == "biasbed"
+    assert (
+        found["migrate"]["environment"]["PGPASSWORD"] == found["database"]["environment"]["POSTGRES_PASSWORD"] == "a$b"
+    )
+    refused = subprocess.run(words, env={**own, "POSTGRES_PASSWORD": ""}, capture_output=True, text=True, check=False)
+    assert "write one into server/.env" in refused.stdout + refused.stderr
+
+
+@dataclass
+class Compose:
+    """The file's services under a project of their own, on free ports. Docker's plugin takes the file as it is; the
+    last docker-compose in Python (1.29), without `name`, which is younger."""
+
+    docker: Docker
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.project = f"test{os.getpid()}"
+        self.port = free_port()
+        self.environment = {**self.docker.environment, "POSTGRES_PASSWORD": secrets.token_hex(8)}
+        self.environment |= {"PORT": str(self.port), "POSTGRES_PORT": str(free_port()), "BIND": "127.0.0.1"}
+        file = self.folder / "compose.yaml"
+        if self.docker.call("compose", "version", check=False).returncode == 0:
+            self.words, text = ["docker", "compose"], FILE.read_text()
+        elif shutil.which("docker-compose"):
+            self.words, text = ["docker-compose"], FILE.read_text().replace("\nname: biasbed\n", "\n")
+        else:
+            pytest.skip("needs `docker compose` or docker-compose")
+        file.write_text(text)
+        self.words += ["-f", str(file), "--project-directory", str(ROOT / "server"), "-p", self.project]
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def call(self, words: str, check: bool = True, text: bytes | None = None) -> bytes:
+        """What `docker compose <words>` prints; text: its standard input."""
+        call = [*self.words, *words.split()]
+        done = subprocess.run(call, env=self.environment, input=text, capture_output=True, check=False)
+        assert not check or done.returncode == 0, f"{words}: {done.stderr.decode()}"
+        return done.stdout
+
+    def up(self) -> None:
+        """Until the server answers."""
+        self.call("up -d --no-build")
+        wait_for(self.is_well, 120)
+
+    def is_well(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.uri}/health", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def container(self, service: str) -> str:
+        return self.call(f"ps -q {service}").decode().strip()
+
+
+@pytest.fixture(scope="module")
+def compose(docker_engine: Docker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
+    docker_engine.build_services()
+    missing = [
+        name for name in (DATABASE, SERVER) if docker_engine.call("image", "inspect", name, check=False).returncode != 0
+    ]
+    if missing:
+        pytest.skip(f"needs the images {', '.join(missing)}")
+    found = Compose(docker_engine, tmp_path_factory.mktemp("compose"))
+    try:
+        found.up()
+        yield found
+    finally:
+        found.call("--profile worker down --volumes --timeout 20", check=False)
+
+
+def trained(compose: Compose, image_root: Path, home: Path) -> tuple[str, dict[int, dict[str, float]]]:
+    """(the id of a training that was logged on the server; its numbers per epoch)"""
+    settings = small_study.settings(image_root, algorithm="infodrop", study=home.name)
+    words = [
+        "train",
+        "--suite",
+        "folders",
+        *(word for name, value in settings.items() for word in (f"--{name}", value)),
+    ]
+    done = children.run(words, env={"BIASBED_HOME": str(home), "MLFLOW_TRACKING_URI": compose.uri})
+    assert done.returncode == 0, done.stderr
+    (run,) = all_runs(compose.uri, study=home.name)
+    assert run.info.status == "FINISHED"
+    return run.info.run_id, history(run_folders(home)[0])
+
+
+def kept(compose: Compose, run_id: str) -> dict[int, dict[str, float]]:
+    """A run's numbers per epoch as the server has them, whose artifacts are there, too."""
+    client = MlflowClient(compose.uri)
+    assert yaml.safe_load(Path(client.download_artifacts(run_id, "config.yaml")).read_text())["algorithm"] == "infodrop"
+    found: dict[int, dict[str, float]] = {}
+    for key in client.get_run(run_id).data.metrics:
+        for metric in client.get_metric_history(run_id, key):
+            found.setdefault(metric.step, {})[key] = metric.value
+    return {step: timeless(metrics) for step, metrics in found.items() if timeless(metrics)}
+
+
+def test_a_training_logs_into_it_and_all_is_there_after_restart_kill_and_restore(
+    compose: Compose, image_root: Path, tmp_path: Path
+) -> None:
+    run_id, numbers = trained(compose, image_root, tmp_path / "logged")
+    assert kept(compose, run_id) == numbers
+
+    compose.call("down --timeout 30")
+    assert not compose.is_well()
+    compose.up()
+    assert kept(compose, run_id) == numbers
+
+    process = inspected(compose.docker, "inspect", compose.container("server"))["State"]["Pid"]
+    os.kill(process, signal.SIGKILL)  # not by `docker kill`, after which nothing is started again
+    wait_for(lambda: not compose.is_well())
+    wait_for(compose.is_well, 120)
+    assert kept(compose, run_id) == numbers
+
+    dump = compose.call("exec -T database pg_dumpall -U biasbed --clean --if-exists")
+    files = compose.call("exec -T server tar -C /artifacts -cz .")
+    compose.call("down --volumes --timeout 30")
+    compose.up()
+    assert not all_runs(compose.uri, study="logged")
+    compose.call("stop server")
+    compose.call("exec -T database psql -q -U biasbed -d postgres", text=dump)
+    compose.call("run --rm -T server tar -C /artifacts -xz", text=files)
+    compose.up()
+    assert kept(compose, run_id) == numbers
+
+
+def test_strangers_names_are_refused_and_there_is_a_database_for_sweeps(compose: Compose) -> None:
+    request = urllib.request.Request(
+        f"{compose.uri}/api/2.0/mlflow/experiments/search", headers={"Host": "evil.example"}
+    )
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=5)
+    assert caught.value.code == 403
+    names = compose.call("exec -T database psql -At -U biasbed -d mlflow", text=b"select datname from pg_database")
+    assert {"mlflow", "optuna"} <= set(names.decode().split())
+    done = subprocess.run(
+        ["docker", "logs", compose.container("server")], env=compose.environment, capture_output=True, check=True
+    )
+    assert compose.environment["POSTGRES_PASSWORD"].encode() not in done.stdout + done.stderr
+
+
+def test_a_worker_trains_in_a_container_of_the_image(compose: Compose) -> None:
+    if compose.docker.call("image", "inspect", IMAGE, check=False).returncode != 0:
+        pytest.skip(f"needs the image {IMAGE}")
+    compose.call("--profile worker run --rm worker train --algorithm erm --epochs 1 --study worker")
+    (run,) = all_runs(compose.uri, study="worker")
+    assert run.info.status == "FINISHED"

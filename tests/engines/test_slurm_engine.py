@@ -1,0 +1,242 @@
+"""launcher=slurm on a real Slurm of two nodes: what a cluster does to trainings, and that numbers don't show it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.commands import ROOT, command_environment
+from helpers.engine_study import EngineStudy, Lingering, Studies
+from helpers.real_slurm import Slurm
+from helpers.runs import all_runs
+
+pytestmark = pytest.mark.slow
+
+NODE = ("--launcher", "slurm", "--slurm.gpus_per_node", "0", "--slurm.cpus_per_task", "2", "--slurm.mem_gb", "2")
+PREEMPT = ("sbatch", "--partition", "high", "--nodes", "2", "--exclusive", "--output", "/dev/null", "--wrap", "sleep 2")
+
+
+def jobs(slurm: Slurm, study: EngineStudy) -> list[dict[str, str]]:
+    """The jobs of a study, each array's in their order."""
+    found = [job for job in slurm.jobs() if job["JobName"] == f"biasbed-{study.name}"]
+    return sorted(found, key=lambda job: (int(job.get("ArrayJobId", 0)), int(job.get("ArrayTaskId", 0))))
+
+
+def wait_for_restarts(slurm: Slurm, study: EngineStudy, expected: list[str], seconds: float = 60) -> None:
+    """Until Slurm has started the study's jobs so often anew."""
+
+    def running_again() -> bool:
+        found = jobs(slurm, study)
+        return [job["Restarts"] for job in found] == expected and all(job["JobState"] == "RUNNING" for job in found)
+
+    slurm.wait(running_again, seconds)
+
+
+def test_an_array_on_two_nodes(slurm: Slurm, study: Studies, undisturbed: Path, store: str) -> None:
+    """One job array of three trainings, of which two have a node each and the third waits for one."""
+    it = study("array", *NODE, environment=slurm.environment, seeds="0..2")
+    it.run()
+    found = jobs(slurm, it)
+    assert len({job["ArrayJobId"] for job in found}) == 1
+    assert [job["JobState"] for job in found] == ["COMPLETED"] * 3
+    assert {job["NodeList"] for job in found} == {"n1", "n2"}
+    it.check(store, undisturbed, 3)
+    assert it.starts() == [1] * 3
+
+
+def test_pre_emption_of_all(slurm: Slurm, study: Studies, undisturbed: Path, lingering: Lingering, store: str) -> None:
+    """Both are asked to end for a job of more right, save their state in mid-epoch, and are queued again."""
+    it = study("preempted", *NODE, "--slurm.partition", "low", environment=slurm.environment, seeds="0,1")
+    it.start()
+    it.wait_for_epoch(2)
+    slurm.call(*PREEMPT)
+    wait_for_restarts(slurm, it, ["1", "1"])
+    lingering.hurry()
+    it.end()
+    assert it.logs().count("ended by SIGTERM") == 2
+    it.check(store, undisturbed, 2)
+    assert it.starts() == [1, 1]  # by the launcher, which only waited
+
+
+def test_two_nodes_under_one_training_that_is_pre_empted(
+    slurm: Slurm, study: Studies, undisturbed_pair: Path, lingering: Lingering, store: str
+) -> None:
+    own = ("--slurm.nodes", "2", "--slurm.partition", "low")
+    it = study("two_nodes", *NODE, *own, environment=slurm.environment)
+    it.start()
+    it.wait_for_epoch()
+    assert [job["NodeList"] for job in jobs(slurm, it)] == ["n[1-2]"]
+    slurm.call(*PREEMPT)
+    wait_for_restarts(slurm, it, ["1"])
+    lingering.hurry()
+    it.end()
+    it.check(store, undisturbed_pair)
+
+
+def test_the_time_limit(slurm: Slurm, study: Studies, undisturbed: Path, lingering: Lingering, store: str) -> None:
+    """At Slurm's warning the training saves its state; submitit queues the job again, and it goes on."""
+    lingering.linger(3.0)
+    it = study("limit", *NODE, "--slurm.minutes", "1", "--slurm.warning", "20", environment=slurm.environment)
+    it.start()
+    it.wait_for_epoch()
+    wait_for_restarts(slurm, it, ["1"], 120)
+    lingering.hurry()
+    it.end()
+    it.check(store, undisturbed)
+    assert it.starts() == [1]
+
+
+def test_a_node_loses_its_power(
+    slurm: Slurm, study: Studies, undisturbed: Path, lingering: Lingering, store: str
+) -> None:
+    """Its training is queued again by Slurm and goes on at its last checkpoint; the other node's is left alone."""
+    it = study("power", *NODE, environment=slurm.environment, seeds="0,1")
+    it.start()
+    it.wait_for_epoch(2)
+    slurm.power_off("n2")
+    slurm.wait(lambda: sorted(job["Restarts"] for job in jobs(slurm, it)) == ["0", "1"])
+    slurm.power_on("n2")
+    lingering.hurry()
+    it.end()
+    it.check(store, undisturbed, 2)
+
+
+def test_a_node_of_two_under_one_training_loses_its_power(
+    slurm: Slurm, study: Studies, undisturbed_pair: Path, lingering: Lingering, store: str
+) -> None:
+    """The other node's half sees it first and fails: the launcher submits it again. Slurm queues the first job again,
+    too: one of them trains, and the other finds it done."""
+    it = study("half", *NODE, "--slurm.nodes", "2", environment=slurm.environment)
+    it.start()
+    it.wait_for_epoch()
+    slurm.power_off("n2")
+    slurm.wait(lambda: "attempt 2 follows" in it.printed() and slurm.node_state("n2") == "down*")
+    slurm.power_on("n2")
+    lingering.hurry()
+    it.end()
+    slurm.wait(lambda: not slurm.call("squeue", "--noheader"))
+    assert len(jobs(slurm, it)) == 2
+    it.check(store, undisturbed_pair)
+
+
+def test_a_node_is_taken_down_and_given_back(
+    slurm: Slurm, study: Studies, undisturbed: Path, lingering: Lingering, store: str
+) -> None:
+    it = study("down", *NODE, environment=slurm.environment, seeds="0,1")
+    it.start()
+    it.wait_for_epoch(2)
+    slurm.call("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
+    slurm.wait(lambda: sorted(job["Restarts"] for job in jobs(slurm, it)) == ["0", "1"])
+    slurm.call("scontrol", "update", "NodeName=n2", "State=RESUME")
+    lingering.hurry()
+    it.end()
+    it.check(store, undisturbed, 2)
+
+
+def test_scancel_of_one_job(slurm: Slurm, study: Studies, undisturbed: Path, lingering: Lingering, store: str) -> None:
+    """Its training is tried again, as a job of its own; the other one goes on."""
+    it = study("one", *NODE, environment=slurm.environment, seeds="0,1")
+    it.start()
+    it.wait_for_epoch(2)
+    (first, _) = jobs(slurm, it)
+    slurm.call("scancel", f"{first['ArrayJobId']}_0")
+    slurm.wait(lambda: len(jobs(slurm, it)) == 3)
+    lingering.hurry()
+    it.end()
+    assert "ended without a word" in it.logs()
+    it.check(store, undisturbed, 2)
+    assert sorted(it.starts()) == [1, 2]
+
+
+def test_the_launcher_dies_then_scancel_of_all(
+    slurm: Slurm, study: Studies, undisturbed: Path, lingering: Lingering, store: str
+) -> None:
+    """As docs/clusters.md says: its end, then `scancel --name`; the same command goes on with all of them later."""
+    it = study("all", *NODE, environment=slurm.environment, seeds="0..2")
+    it.start()
+    it.wait_for_epoch(2)
+    it.kill()
+    slurm.call("scancel", "--name", "biasbed-all")
+    slurm.wait(lambda: not slurm.call("squeue", "--noheader", "--name", "biasbed-all"))
+    assert {run.info.status for run in all_runs(store, study="all", kind="train")} == {"KILLED"}
+    lingering.hurry()
+    it.run()
+    it.check(store, undisturbed, 3)
+    assert len(jobs(slurm, it)) == 6
+
+
+def test_the_launcher_dies_and_the_next_finds_its_jobs(
+    slurm: Slurm, study: Studies, undisturbed: Path, lingering: Lingering, store: str
+) -> None:
+    """Two run and one waits; all three are watched, and none is submitted again."""
+    it = study("adopted", *NODE, environment=slurm.environment, seeds="0..2")
+    it.start()
+    it.wait_for_epoch(2)
+    it.kill()
+    it.start()
+    slurm.wait(lambda: it.printed().count("goes on") == 3)
+    lingering.hurry()
+    it.end()
+    it.check(store, undisturbed, 3)
+    assert len(jobs(slurm, it)) == 3
+    assert it.starts() == [1] * 3
+
+
+def test_a_sweep(slurm: Slurm, study: Studies, method: Lingering, tmp_path: Path, store: str) -> None:
+    """Its trials are those of the local launcher."""
+    (tmp_path / "space.yaml").write_text("hparams.drop_rate: {distribution: uniform, low: 0.1, high: 2.0}\n")
+    own = ("--trials", "3", "--sampler", "random", "--pruner", "none", "--space", str(tmp_path / "space.yaml"))
+
+    def words(it: EngineStudy) -> list[str]:
+        _, *flags = it.words(*own)
+        seeds = flags.index("--seeds")
+        return ["sweep", *flags[:seeds], *flags[seeds + 2 :]]
+
+    it = study("trials", *NODE, environment=slurm.environment)
+    it.run(words=words(it))
+    alone = study("alone_trials", "--launcher", "local", "--nproc", "1", environment={})
+    alone.run(words=words(alone))
+    assert [job["JobState"] for job in jobs(slurm, it)] == ["COMPLETED"] * 3
+    it.check(store, alone.home, 3, "trial")
+
+
+def test_the_documented_script(
+    slurm: Slurm, study: Studies, undisturbed_pair: Path, lingering: Lingering, tmp_path: Path, store: str
+) -> None:
+    """srun and torchrun on two nodes without submitit: at the warning it saves its state and queues itself again."""
+    it = study("script", environment=slurm.environment)
+    text = (ROOT / "docs" / "clusters.md").read_text()
+    (script,) = [block for block in re.findall(r"```bash\n(.*?)```", text, re.S) if "torchrun" in block]
+    names = {"algorithms": "algorithm", "seeds": "seed", "loader_workers": "workers"}
+    _, *flags = it.words()
+    flags = [f"--{names.get(word[2:], word[2:])}" if word.startswith("--") else word for word in flags]
+    changes = {
+        r"#SBATCH --gpus-per-node=4\n": "",
+        r"--cpus-per-task=32": "--cpus-per-task=1",
+        r"--nproc-per-node 4": "--nproc-per-node 1",
+        r"BIASBED_HOME=\S+ MLFLOW_TRACKING_URI=\S+": f"BIASBED_HOME={it.home}",
+        r"source \S+": f"export PATH={Path(sys.executable).parent}:$PATH",
+        r"biasbed train (.|\n)*?&\n": f"biasbed train {' '.join(flags)} &\n",
+    }
+    for old, new in changes.items():
+        script, count = re.subn(old, lambda _, new=new: new, script)
+        assert count == 1, old
+    (tmp_path / "job.sh").write_text(script)
+    environment = {**command_environment(), **it.environment}
+    number = slurm.call(
+        "sbatch", "--parsable", f"--output={tmp_path}/job.out", str(tmp_path / "job.sh"), env=environment
+    ).strip()
+    it.wait_for_epoch()
+    slurm.call("scancel", "--batch", "--signal", "USR2", number)
+
+    def state() -> tuple[str, str]:
+        (job,) = [job for job in slurm.jobs() if job["JobId"] == number]
+        return job["Restarts"], job["JobState"]
+
+    slurm.wait(lambda: state() == ("1", "RUNNING"))
+    lingering.hurry()
+    slurm.wait(lambda: state() == ("1", "COMPLETED"))
+    it.check(store, undisturbed_pair)
