@@ -69,6 +69,53 @@ def test_shrinking_is_the_decoder_s(photo: Image.Image, tmp_path: Path, shrink: 
     assert (found.float() - whole).abs().mean() < 2
 
 
+@pytest.mark.parametrize("kind", [{}, {"progressive": True}, {"restart_marker_rows": 2}, {"optimize": True}])
+@pytest.mark.parametrize("sampling", ["4:4:4", "4:2:2", "4:2:0"])
+@pytest.mark.parametrize("shrink", [1, 2, 8])
+def test_the_first_rows_are_those_of_the_whole(
+    photo: Image.Image, tmp_path: Path, kind: dict[str, object], sampling: str, shrink: int
+) -> None:
+    path = saved(photo, tmp_path / "a.jpg", subsampling=sampling, **kind)
+    whole = open_file(path).pixels(shrink)
+    for rows in (1, 17, 101, 464, 480):
+        found = open_file(path).pixels(shrink, rows)
+        needed = -(-rows // shrink) + 1
+        assert torch.equal(found[:, :needed], whole[:, :needed])
+        assert found.shape[1] < whole.shape[1] or rows > 460  # the rest was not decoded
+        assert found.shape[2] == whole.shape[2]
+
+
+def test_parts_are_those_of_the_whole_picture(photo: Image.Image, tmp_path: Path) -> None:
+    picture = open_file(saved(photo, tmp_path / "a.jpg"))
+    whole = Decoded(picture.pixels())
+    for transform in (
+        transforms.centre_crop(224, 300, "bicubic"),
+        transforms.centre_crop(100, 241),
+        transforms.crop_then_resize(224, 0.875),
+    ):
+        assert torch.equal(transform(open_file(tmp_path / "a.jpg")), transform(whole))
+    for number in range(5):
+        transform = transforms.training(400, Augment())
+        with transforms.keyed_randomness(number):
+            found = transform(open_file(tmp_path / "a.jpg"))
+        with transforms.keyed_randomness(number):
+            assert torch.equal(found, transform(whole))
+
+
+def test_a_file_that_is_cut_off_is_told_whatever_rows_are_needed(photo: Image.Image, tmp_path: Path) -> None:
+    thumbnail = io.BytesIO()
+    photo.resize((64, 48)).save(thumbnail, "jpeg")
+    path = saved(photo, tmp_path / "a.jpg")
+    content = path.read_bytes()
+    comment = thumbnail.getvalue()  # which has an end of its own
+    within = content[:2] + b"\xff\xfe" + (len(comment) + 2).to_bytes(2, "big") + comment + content[2:]
+    path.write_bytes(within)
+    assert open_file(path).pixels(1, 48).shape[1] < 100
+    path.write_bytes(within[: len(within) - len(content) // 4])
+    with pytest.raises(CorruptImage, match=r"a\.jpg"):
+        open_file(path).pixels(1, 48)
+
+
 def test_an_odd_size_is_shrunk_too(photo: Image.Image, tmp_path: Path) -> None:
     picture = open_file(saved(photo.crop((0, 0, 333, 217)), tmp_path / "a.jpg"))
     assert tuple(picture.pixels(2).shape) == (3, 109, 167)
@@ -224,7 +271,7 @@ def test_small_crops_are_decoded_whole(photo: Image.Image, tmp_path: Path) -> No
     asked: list[int] = []
 
     class Asked(Decoded):
-        def pixels(self, shrink: int = 1) -> torch.Tensor:
+        def pixels(self, shrink: int = 1, rows: int | None = None) -> torch.Tensor:
             asked.append(shrink)
             return super().pixels(shrink)
 

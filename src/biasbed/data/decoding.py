@@ -1,8 +1,9 @@
 """Image files, decoded no larger than needed.
 
 A JPEG decoder can leave out the finest frequencies and give an image of half, a quarter or an eighth of its sides in
-less time than the whole; simplejpeg (libjpeg-turbo) offers that and is faster than Pillow besides. All other files, and
-JPEGs that it doesn't take (CMYK, or damaged), are Pillow's.
+less time than the whole; simplejpeg (libjpeg-turbo) offers that and is faster than Pillow besides. Nor does it read
+further than the last row that is needed: told that the image is lower than it is, a decoder stops there. All other
+files, and JPEGs that it doesn't take (CMYK, or damaged), are Pillow's.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ from biasbed.errors import CorruptImage
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff", ".gif"})
 DEEP = ("I", "F")  # Pillow's modes of integers and floats, which it would clip to white
 TOO_DEEP = "it has more than 8 bits per channel: convert it to 8"
+# Chroma is smoothed over neighbouring rows, of which the last row that is needed must have one: more than enough at any
+# sampling and at an eighth of the size, and few beside those of a photograph.
+BELOW = 16
+FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of a frame header
 COLOURS = ("YCbCr", "RGB", "Gray")  # colour spaces of JPEG files that become RGB without a profile
 
 
@@ -75,18 +80,46 @@ class JpegFile:
     width: int
     _decoded: dict[int, Tensor] = field(default_factory=dict, repr=False)  # several views need one decoding
 
-    def pixels(self, shrink: int = 1) -> Tensor:
-        if shrink not in self._decoded:
-            self._decoded[shrink] = self._decode(shrink)
+    def pixels(self, shrink: int = 1, rows: int | None = None) -> Tensor:
+        if shrink in self._decoded:
+            return self._decoded[shrink]
+        height = self.height if rows is None else -(-(rows + BELOW) // BELOW) * BELOW
+        if height < self.height and is_whole(self.content):  # one that is cut off is for Pillow to judge
+            return self._decode(shrink, height)
+        self._decoded[shrink] = self._decode(shrink, self.height)
         return self._decoded[shrink]
 
-    def _decode(self, shrink: int) -> Tensor:
-        least = {} if shrink == 1 else {"min_height": -(-self.height // shrink), "min_width": -(-self.width // shrink)}
-        try:
-            decoded = simplejpeg.decode_jpeg(self.content, "RGB", min_factor=float(shrink), **least)
+    def _decode(self, shrink: int, height: int) -> Tensor:
+        least = {} if shrink == 1 else {"min_height": -(-height // shrink), "min_width": -(-self.width // shrink)}
+        partly = height < self.height
+        content = _lowered(self.content, height) if partly else self.content
+        try:  # where it is strict, it minds what is left over when it stops
+            decoded = simplejpeg.decode_jpeg(content, "RGB", min_factor=float(shrink), **least, strict=not partly)
         except ValueError:  # damaged: Pillow, which torchvision's loaders use, says whether anything can be made of it
             return _with_pillow(self.path, self.content).pixels()
         return torch.from_numpy(decoded).permute(2, 0, 1)
+
+
+def _frame(content: bytes) -> int:
+    """Where a JPEG file's frame header begins (ITU T.81, B.2.2); simplejpeg has read it already."""
+    place = 2
+    while True:
+        kind = content[place + 1]
+        if kind in FRAMES:
+            return place
+        # Any number of bytes 0xff may stand before the last that belongs to a marker.
+        place += 1 if kind == 0xFF else 2 + int.from_bytes(content[place + 2 : place + 4], "big")
+
+
+def _lowered(content: bytes, height: int) -> bytes:
+    """The file with another height in its frame header."""
+    place = _frame(content) + 5
+    return b"".join((content[:place], height.to_bytes(2, "big"), content[place + 2 :]))
+
+
+def is_whole(content: bytes) -> bool:
+    """Whether a JPEG file has the marker of its end after its frame header (a thumbnail's stands before)."""
+    return content.rfind(b"\xff\xd9") > _frame(content)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +137,7 @@ class PillowFile:
     def width(self) -> int:
         return self.image.width
 
-    def pixels(self, shrink: int = 1) -> Tensor:
+    def pixels(self, shrink: int = 1, rows: int | None = None) -> Tensor:
         try:
             decoded = np.array(self.image.convert("RGB"))
         except PROBLEMS as error:

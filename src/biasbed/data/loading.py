@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from biasbed.batch import MAIN, Batch, stacked
-from biasbed.data.source import Source
+from biasbed.data.source import Picture, Source, Whole
 from biasbed.data.streams import BatchPlan, InOrder, Key, Part, Stream
 from biasbed.data.transforms import keeps, keyed_randomness
 from biasbed.errors import CorruptImage
@@ -94,9 +94,11 @@ class Examples(Dataset[Any]):
         part, (seed, stage) = stream.parts[key.part], self.key
         own = int(self.offsets[key.stream][key.part]) + key.row
         words = seed, self.numbers[key.stream], key.number, own
-        picture = part.source.open(int(part.rows_at(np.array([place]))[0]))
+        picture: Picture = part.source.open(int(part.rows_at(np.array([place]))[0]))
+        count = 1 if stream.shared or not stream.views else len(stream.views)
+        picture = picture if count == 1 else Whole(picture)
         crops = []
-        for view in range(1 if stream.shared or not stream.views else len(stream.views)):
+        for view in range(count):
             with keyed_randomness(*words, view, *stage):
                 crops.append(part.transform(picture))
         if not stream.views:

@@ -23,10 +23,11 @@ class Picture(Protocol):
     @property
     def width(self) -> int: ...
 
-    def pixels(self, shrink: int = 1) -> Tensor:
+    def pixels(self, shrink: int = 1, rows: int | None = None) -> Tensor:
         """The image as uint8 [C,h,w], RGB if it has three. `CorruptImage` names a file that can't be decoded.
 
         shrink: with 2, 4 or 8 the sides may come out that many times smaller, where that is cheaper than decoding all.
+        rows: of the picture, from the top, that are needed; those below may be missing where that is cheaper.
         """
         ...
 
@@ -45,8 +46,30 @@ class Decoded:
     def width(self) -> int:
         return int(self.image.shape[-1])
 
-    def pixels(self, shrink: int = 1) -> Tensor:
+    def pixels(self, shrink: int = 1, rows: int | None = None) -> Tensor:
         return self.image
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """A picture that several parts are taken of, and of which all rows are therefore decoded at once."""
+
+    picture: Picture
+
+    @property
+    def path(self) -> object:
+        return getattr(self.picture, "path", "an image")
+
+    @property
+    def height(self) -> int:
+        return self.picture.height
+
+    @property
+    def width(self) -> int:
+        return self.picture.width
+
+    def pixels(self, shrink: int = 1, rows: int | None = None) -> Tensor:
+        return self.picture.pixels(shrink)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import random
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torchvision.transforms import v2
 
 from biasbed.config import Augment, Interpolation, Preprocess, StimuliPreprocess
@@ -25,6 +28,7 @@ USUAL = 224 / 256  # share of the short side that is left after a centre crop
 # A test image is decoded at no less than twice the size it is resized to, which keeps it within a level of what the
 # whole would have given; a training crop, which is random anyway, at no less than its size.
 MARGIN = 2
+REACH = 3  # pixels of the coarser side beyond its last that a resize may look at, and one for rounding
 
 
 class Training:
@@ -133,8 +137,15 @@ def centre_crop(size: int, resize: int | None = None, interpolation: Interpolati
     def transform(picture: Picture) -> Tensor:
         least = min(picture.height, picture.width)
         target = [int(short * side / least) for side in (picture.height, picture.width)]
-        image = picture.pixels(_shrink(least, MARGIN * short))
-        return v2.functional.center_crop(_resized(image, target, interpolation), [size, size])
+        top, left = (round((side - size) / 2) for side in target)
+        shrink = _shrink(least, MARGIN * short)
+        rows = _needed(top + size, picture.height, target[0])
+        image = picture.pixels(shrink, rows)
+        whole = _whole(picture, image, shrink)
+        # What lies below and to the right of the crop and has no part in it is neither decoded nor resized.
+        needed = [_needed(start + size, *sides) for start, *sides in zip((top, left), whole, target, strict=True)]
+        image = image[..., : needed[0], : needed[1]]
+        return _resized(image, target, interpolation, whole)[..., top : top + size, left : left + size]
 
     return transform
 
@@ -193,20 +204,39 @@ def _part(
 ) -> Tensor:
     """A part of the picture as [C,size,size]; `box` is (top, left, height, width) in the picture's own pixels."""
     top, left, height, width = box
-    image = picture.pixels(_shrink(min(height, width), margin * size))
-    down, across = image.shape[-2] / picture.height, image.shape[-1] / picture.width  # 1, unless it came out smaller
+    shrink = _shrink(min(height, width), margin * size)
+    image = picture.pixels(shrink, top + height)
+    whole = _whole(picture, image, shrink)
+    down, across = whole[0] / picture.height, whole[1] / picture.width  # 1, unless it came out smaller
     top, bottom = round(top * down), max(round((top + height) * down), round(top * down) + 1)
     left, right = round(left * across), max(round((left + width) * across), round(left * across) + 1)
     return _resized(image[..., top:bottom, left:right], [size, size], interpolation)
 
 
-def _resized(image: Tensor, size: list[int], interpolation: Interpolation) -> Tensor:
-    if list(image.shape[-2:]) == size:
+def _whole(picture: Picture, image: Tensor, shrink: int) -> tuple[int, int]:
+    """Height and width that all of a picture has at the scale of what was decoded of it."""
+    across = image.shape[-1]
+    return (picture.height if across == picture.width else -(-picture.height // shrink)), across
+
+
+def _needed(end: int, have: int, target: int) -> int:
+    """How many of `have` pixels the first `end` of `target` are made of, and a few more."""
+    return min(have, math.ceil(end * have / target + REACH * max(1, have / target)))
+
+
+def _resized(
+    image: Tensor, size: list[int], interpolation: Interpolation, whole: tuple[int, int] | None = None
+) -> Tensor:
+    """The image at `size`. whole: of which height and width it is the upper left part; that would have been `size`."""
+    sides = list(image.shape[-2:]) if whole is None else list(whole)
+    if sides == size:
         return image
     if image.stride(0) == 1:  # as decoders give it: resizing is fastest, and keeps it so, where nothing lies between
         image = image[None].contiguous(memory_format=torch.channels_last)[0]
-    made: Tensor = v2.functional.resize(image, size, v2.InterpolationMode(interpolation), antialias=True)
-    return made
+    to: dict[str, Any] = {"size": size}
+    if list(image.shape[-2:]) != sides:  # rounded down, that comes to at least what is asked for
+        to = {"scale_factor": [(new + 1e-6) / old for new, old in zip(size, sides, strict=True)]}
+    return functional.interpolate(image[None], **to, mode=interpolation, antialias=True)[0]
 
 
 def _shrink(have: int, need: int) -> int:
