@@ -95,6 +95,8 @@ def _named(pair: str, sets: Sequence[Column]) -> tuple[str, str]:
     names = pair.split(":")
     if len(names) != 2:
         raise UsageError(f"effective={pair}: should be <reference set>:<shifted set>, as imagenet_200:imagenet_r")
+    if names[0] == names[1]:
+        raise UsageError(f"effective={pair}: names one set twice, whose accuracies explain themselves")
     for name in names:
         if name not in known:
             raise UsageError(f"effective={pair}: there is no set '{name}' in the tables{nearest(name, known)}")

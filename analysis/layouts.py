@@ -79,7 +79,8 @@ def _check(one: TableLayout, sets: Sequence[Column], rows: Collection[str]) -> N
         if len(cells) > 1:
             raise UsageError(f"report={one.name}: '{column.set}' is a column of several cells: {', '.join(cells)}")
     if not set(one.needed) & set(rows):
-        raise UsageError("\n".join([f"report={one.name}: none of its rows is among the runs:", *missing(one, rows)]))
+        ways = "; ".join(way.strip() for way in missing(one, rows))
+        raise UsageError(f"report={one.name}: none of its rows is among the runs: {ways}")
 
 
 def missing(one: TableLayout, rows: Collection[str]) -> list[str]:

@@ -65,7 +65,8 @@ def _checked(content: Any, where: str) -> dict[str, str]:
     if not isinstance(content, dict) or not content:
         raise UsageError(f"{where}: must hold a line `name: what is shown` for each name")
     for name, shown in content.items():
-        if not (isinstance(name, str) and isinstance(shown, str) and shown.strip()):
+        texts = isinstance(name, str) and isinstance(shown, str) and shown.strip()
+        if not (texts and " ".join(f"{name} {shown}".split()).isprintable()):
             raise UsageError(f"{where}: '{name}: {shown}' is no name and what is shown for it; quote what is no text")
     return {name: " ".join(shown.split()) for name, shown in content.items()}
 

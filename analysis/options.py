@@ -30,7 +30,7 @@ class AnalyzeOptions:
         "held out training_domain_validation, leave_one_domain_out, test_domain_oracle; or a rule of your own as "
         "<file>.py:<Class> (auto: the protocol's own rule)",
     )
-    n: int = setting(30, "how many epochs last_n averages", ge=1)
+    n: int = setting(30, "how many epochs last_n averages", ge=1, le=10**9)
     alpha: float = setting(0.05, "significance level", gt=0, lt=1)
     sets: Literal["all"] | tuple[str, ...] = setting("all", "evaluation sets that count")
     measure: str = setting("headline", "what is compared: a measure that all sets have (headline: each set's own)")

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from biasbed import __version__, usage
 from biasbed.config import Config
-from biasbed.errors import REFUSALS, Failure, UsageError, os_reason
+from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, os_reason
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, ImportOptions, TestOptions
 from biasbed.settings import Spec, build, is_text, nearest, specs
 from biasbed.system import commands
@@ -285,7 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ignore_signals()  # all is done: what ends this process now has not ended its work
         return code
     except (UsageError, Failure) as error:
-        print(f"biasbed: {error}", file=sys.stderr)
+        print(f"biasbed: {in_a_line(str(error))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -293,8 +293,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in (*REFUSALS, errno.ENAMETOOLONG):  # not a user's to mend: we opened a wrong file
             traceback.print_exception(error)
-        print(f"biasbed: {os_reason(error)}", file=sys.stderr)
+        print(f"biasbed: {in_a_line(os_reason(error))}", file=sys.stderr)
         return UsageError.exit_code if error.errno == errno.ENAMETOOLONG else Failure.exit_code
+    except RuntimeError as error:
+        if str(error) != NO_HOME:
+            raise
+        print("biasbed: there is no home folder for a path that begins with ~: write it whole", file=sys.stderr)
+        return UsageError.exit_code
     except KeyboardInterrupt:
         ignore_signals()
         if os.environ.get("RANK", "0") == "0":  # of several processes one says it
@@ -305,6 +310,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + int(error.signal)
 
 
+NO_HOME = "Could not determine home directory."  # as pathlib says it, for ~ and for ~somebody
 CONTINUED = ("main", "train", "benchmark", "sweep", "evaluate", "prepare", "reproduce")
 
 

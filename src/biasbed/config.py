@@ -225,7 +225,7 @@ class Config:
     test_every: tuple[str, ...] = setting(
         (), "when sets are tested: <set>:5 at every 5th evaluation, <set>:end on the best and last weights", later=True
     )
-    batch_size: int = setting(256, "images per step over all processes", ge=2)
+    batch_size: int = setting(256, "images per step over all processes", ge=2, le=10**7)
     accumulate: int = setting(1, "parts of each batch whose gradients are added up before the step", ge=1)
     optim: Optim = Optim()
     average: Literal["none", "sma", "swad"] = setting(
@@ -258,7 +258,7 @@ class Config:
         identity=False,
     )
     workers: int | Auto = setting("auto", "loader processes per training process", identity=False)
-    eval_batch_size: int = setting(256, "images per evaluation batch and process", ge=1, identity=False)
+    eval_batch_size: int = setting(256, "images per evaluation batch and process", ge=1, le=10**7, identity=False)
     checkpoint_every: int | None = setting(
         None, "steps between extra checkpoints within an epoch", ge=1, identity=False
     )
@@ -276,10 +276,10 @@ class Config:
     )
 
     def __post_init__(self) -> None:
-        for name, least in (("nproc", 1), ("workers", 0), ("evaluate_every", 1)):
+        for name, least, most in (("nproc", 1, 10**4), ("workers", 0, 10**4), ("evaluate_every", 1, 10**9)):
             value = getattr(self, name)
-            if value != "auto" and value < least:
-                raise ValueError(f"{name}={value}: should be at least {least}")
+            if value != "auto" and not least <= value <= most:
+                raise ValueError(f"{name}={value}: should be at least {least}" + (f", at most {most}" * (value > most)))
         for name in ("row", "cell"):
             if getattr(self, name) != record.slug(getattr(self, name)):
                 raise ValueError(f"{name}={getattr(self, name)}: should be of a-z, 0-9, _ and -")

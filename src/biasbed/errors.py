@@ -55,6 +55,15 @@ def shown(text: str, most: int = 300) -> str:
     return (text if text.isprintable() else ascii(text)[1:-1])[:most]
 
 
+LONGEST_LINE = 4000  # characters of a message
+
+
+def in_a_line(text: str) -> str:
+    """A message as it is printed: one line, whatever was typed, without signs that a terminal would obey."""
+    found = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    return found if len(found) <= LONGEST_LINE else f"{found[:LONGEST_LINE]}..."
+
+
 class CorruptImage(Failure):
     """An image that can't be decoded; the message holds its path and the reason."""
 

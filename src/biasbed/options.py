@@ -160,8 +160,9 @@ class StudyOptions:
     )
 
     def __post_init__(self) -> None:
-        if self.workers != "auto" and int(self.workers) < 1:
-            raise ValueError(f"workers={self.workers}: should be at least 1")
+        if self.workers != "auto" and not 1 <= int(self.workers) <= 10**6:
+            more = ", at most a million" * (int(self.workers) > 1)
+            raise ValueError(f"workers={self.workers}: should be at least 1{more}")
 
 
 HELD_OUT_HELP = "domains held out of training, by commas; each: a cell per domain, pairs: one per two, or each,pairs"
@@ -267,8 +268,8 @@ class SweepOptions(StudyOptions):
         super().__post_init__()
         for name in ("trials", "repeats"):
             value = getattr(self, name)
-            if value != "auto" and int(value) < 1:
-                raise ValueError(f"{name}={value}: should be at least 1")
+            if value != "auto" and not 1 <= int(value) <= 10**6:
+                raise ValueError(f"{name}={value}: should be at least 1" + ", at most a million" * (int(value) > 1))
         if not self.algorithms:
             raise ValueError("algorithms: name at least one method")
         if self.search != "auto" and self.pruner not in ("auto", "none"):

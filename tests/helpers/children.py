@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import multiprocessing.forkserver
 import os
+import resource
 import shutil
 import socket
 import sys
@@ -40,6 +42,8 @@ class Done:
     returncode: int
     stdout: str
     stderr: str
+    seconds: float = 0.0  # of a processor; of several processes the slowest's, endless of one that was killed
+    peak: int = 0  # bytes of memory at most, of the largest process; 0 of one that was killed
 
 
 Command = Callable[..., Done]  # what the fixture `biasbed` is
@@ -54,18 +58,21 @@ def one_line(text: str) -> str:
 
 def run(
     words: Sequence[str],
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str | None] | None = None,
     processes: int = 1,
     kill: tuple[str, int, str] | None = None,
     victim: int | None = None,
     cwd: Path | None = None,
     timeout: float = 240,
+    before: Callable[[], None] | None = None,
 ) -> Done:
     """`biasbed <words>`, in `processes` processes as torchrun would start them.
 
     kill: (moment, count, signal), see kill_at.py; every process is signalled at its own such moment, or `victim` alone.
+    env: beside this process's own; a variable of None is not there. before: what each process does first, as limiting
+    itself. One that has not ended in `timeout` seconds is killed.
     """
-    environment = {**os.environ, **(env or {})}
+    environment = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
     environment.pop("MLFLOW_RUN_ID", None)
     if processes > 1:
         environment |= {"TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
@@ -76,16 +83,22 @@ def run(
         for rank in range(processes):
             own = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)} if processes > 1 else environment
             at = kill if victim in (None, rank) else None
-            arguments = (list(words), own, str(cwd or Path.cwd()), f"{folder}/{rank}", at)
+            arguments = (list(words), own, str(cwd or Path.cwd()), f"{folder}/{rank}", at, before)
             children.append(_CONTEXT.Process(target=_child, args=arguments))
             children[-1].start()
         for child in children:
             child.join(timeout)
             if child.is_alive():
                 child.kill()
+                child.join()
         codes = [child.exitcode or 0 for child in children]
-        texts = ["".join(Path(f"{folder}/{rank}.{s}").read_text() for rank in range(processes)) for s in ("out", "err")]
-    return Done(next((code for code in codes if code), 0), *texts)
+        out, err, used = ([_text(f"{folder}/{rank}.{s}") for rank in range(processes)] for s in ("out", "err", "used"))
+    seconds, peak = (max(numbers) for numbers in zip(*(map(float, text.split()) for text in used), strict=True))
+    return Done(next((code for code in codes if code), 0), "".join(out), "".join(err), seconds, int(peak))
+
+
+def _text(path: str) -> str:
+    return Path(path).read_text(errors="backslashreplace")
 
 
 def train_at(here: Path, store: Path, words: Sequence[str]) -> None:
@@ -107,12 +120,20 @@ def start_server() -> None:
 
 
 def _child(
-    words: list[str], environment: dict[str, str], cwd: str, output: str, kill: tuple[str, int, str] | None
+    words: list[str],
+    environment: dict[str, str],
+    cwd: str,
+    output: str,
+    kill: tuple[str, int, str] | None,
+    before: Callable[[], None] | None,
 ) -> None:
+    used = os.open(f"{output}.used", os.O_WRONLY | os.O_CREAT)
+    os.write(used, b"inf 0")
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{output}.{name}", os.O_WRONLY | os.O_CREAT), number)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # the fork server may have asked for its own already
     os.chdir(cwd)
     # As in a command of its own; a child of the fork server would start loader workers through another such server.
     multiprocessing.set_start_method("fork", force=True)
@@ -125,8 +146,19 @@ def _child(
         from helpers import kill_at
 
         kill_at.arm(*kill)
-    code = cli.main(words)
-    sys.stdout.flush()
+    if before is not None:
+        before()
+    code = 1
+    try:
+        code = cli.main(words)
+    except SystemExit as end:
+        code = int(end.code or 0)
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.flush()
+        usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        seconds, peak = sum(one.ru_utime + one.ru_stime for one in usage), max(one.ru_maxrss for one in usage)
+        os.pwrite(used, f"{seconds} {peak * 1024}".encode(), 0)
     sys.stderr.flush()
     sys.exit(code)
 

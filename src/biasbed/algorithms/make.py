@@ -106,7 +106,8 @@ def from_checkpoint(path: Path, named: str = "auto", where: str = "") -> Trained
         algorithm.load_marks(state.get(checkpoint.MARKS, {}))
         algorithm.load_state_dict(state["algorithm"])
     except (UsageError, Failure) as error:
-        raise type(error)(shown(str(error), 1000)) from None
+        said = str(error)
+        raise type(error)(shown(said if where in said else f"{where}: {said}", 1000)) from None
     except Exception as error:  # a file may hold anything, and so may a method of the user's own
         raise Failure(f"{where} was written by other code: {checkpoint.brief(error)}") from None
     return Trained(algorithm.eval(), config, classes, values, task)

@@ -27,6 +27,8 @@ from torch import Tensor
 from biasbed.data.source import Picture
 from biasbed.errors import CorruptImage
 
+# Pillow would also take PostScript, whatever a file is called, and have Ghostscript run the program that it is.
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff", ".gif"})
 DEEP = ("I", "F")  # Pillow's modes of integers and floats, which it would clip to white
 TOO_DEEP = "it has more than 8 bits per channel: convert it to 8"
@@ -150,7 +152,7 @@ PROBLEMS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 
 def _with_pillow(path: Path, content: bytes) -> PillowFile:
     try:
-        image = Image.open(io.BytesIO(content))
+        image = Image.open(io.BytesIO(content), formats=FORMATS)
     except UnidentifiedImageError:  # whose own message names the buffer
         raise CorruptImage(f"can't read the image {path}: {'it is no image' if content else 'it is empty'}") from None
     except PROBLEMS as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import tempfile
+import warnings
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -179,13 +181,28 @@ def read_file(path: Path, option: str) -> dict[str, Tensor]:
             from safetensors.torch import load_file
 
             return _tensors(load_file(path), path, option)
-        return _tensors(torch.load(path, map_location="cpu", weights_only=True), path, option)
+        _refuse_damaged(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of pickles in other protocols, which are refused below
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        return _tensors(content, path, option)
     except UsageError:
         raise
     except Exception as error:  # of bytes that are no weights, an unpickler raises nearly anything
         advice = "weights_only" in str(error)  # torch's, to run whatever code is in the file
         reason = "it is no pickle of tensors" if advice else first_line(error)
         raise UsageError(f"{option}={path}: not a weights file ({reason})") from None
+
+
+def _refuse_damaged(path: Path) -> None:
+    """ValueError where a file in torch's format, which is a zip archive, has a part with another checksum."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
+                return  # none of torch's, which says so itself; unpacking has no end
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise ValueError(f"checksum of {damaged}")
 
 
 def _tensors(content: Any, path: Path, option: str) -> dict[str, Tensor]:

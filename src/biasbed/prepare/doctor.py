@@ -145,7 +145,7 @@ def _open(path: Path, side: int | None = None) -> _Look:
             size = os.fstat(file.fileno()).st_size
             if not size:
                 return _Look(problem="is empty")
-            image = Image.open(file)
+            image = Image.open(file, formats=FORMATS)
         return _Look(size, problem=TOO_DEEP if image.mode.startswith(DEEP) else _misfit(*image.size, side))
     except PROBLEMS as error:
         return _Look(size, problem=_reason(error))

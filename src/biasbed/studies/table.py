@@ -255,7 +255,7 @@ def parse_seeds(value: Any) -> tuple[int, ...]:
     words = ",".join(map(str, parts)) if len(parts) <= 20 else f"{parts[0]},...,{parts[-1]}"
     seeds: list[int] = []
     for part in parts:
-        match = re.fullmatch(r"(\d{1,10})(?:\.\.(\d{1,10}))?", str(part).strip())
+        match = re.fullmatch(r"([0-9]{1,10})(?:\.\.([0-9]{1,10}))?", str(part).strip())
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not low <= high <= MAX_SEED:
             raise UsageError(f"seeds={words[:60]}: should be like 0..9 or 0,1,5, between 0 and {MAX_SEED}")

@@ -296,10 +296,10 @@ def _check_name(name: str, known: Mapping[str, Spec], fixed: Container[str], wor
 
 def _dimension(name: str, entry: Any, spec: Spec, above: Mapping[str, Dimension]) -> Dimension:
     """One entry of the file, checked. above: those further up, which it may depend on."""
-    if not isinstance(entry, dict) or entry.get("distribution") not in RANGES:
-        given = entry.get("distribution") if isinstance(entry, dict) else None
+    given = entry.get("distribution") if isinstance(entry, dict) else None
+    if str(given) not in RANGES:
         raise UsageError(f"{name}: give its distribution{nearest(str(given), RANGES)}")
-    kind = entry["distribution"]
+    kind = str(given)
     for key in entry:
         if key not in (allowed := ("distribution", *RANGES[kind], "when")):
             raise UsageError(f"{name}: {kind} has no '{key}'{nearest(str(key), allowed)}")
@@ -347,7 +347,7 @@ def _number(name: str, key: str, entry: Mapping[str, Any]) -> float:
     value = entry.get(key)
     try:
         number = float("nan") if isinstance(value, bool) or value is None else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not math.isfinite(number):
         raise UsageError(f"{name}: {key}={value}: should be a number")
@@ -379,7 +379,8 @@ def _condition(name: str, when: Any, above: Mapping[str, Dimension]) -> dict[str
         values = list(other.values())
         wrong = [entry for entry in allowed if entry not in values]
         if wrong or not allowed:
-            raise UsageError(f"{name}: when {parent} is {','.join(wrong)}: it never is{nearest(wrong[0], values)}")
+            never = ",".join(wrong)
+            raise UsageError(f"{name}: when {parent} is {never}: it never is{nearest(never, values)}")
         found[str(parent)] = allowed
     return found
 
