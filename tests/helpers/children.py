@@ -30,7 +30,7 @@ PRELOADED = (
         "helpers.known",
     ),
     *("mlflow", "mlflow.pytorch", "mlflow.store.tracking.sqlalchemy_store", "pyarrow.parquet", "torchvision"),
-    *("torch.export", "torch._dynamo", "pandas", "scipy.stats"),
+    *("torch.export", "torch._dynamo", "pandas", "scipy.stats", "timm"),
 )
 _CONTEXT.set_forkserver_preload(list(PRELOADED))
 

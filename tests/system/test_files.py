@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -55,3 +57,36 @@ def test_another_file_of_that_name_is_refused(weights: Path, option: str) -> Non
 def test_a_checksum_that_is_none_is_refused(weights: Path) -> None:
     with pytest.raises(UsageError, match="64 hex digits"):
         files.named("augmix.pth#sha256=12ab", "weights")
+
+
+# --- locks ------------------------------------------------------------------------------------------------------------
+
+
+def _count(path: Path, times: int) -> None:
+    """Adds to a number in a file, as nobody may who is not alone."""
+    for _ in range(times):
+        with files.locked(path / "lock"):
+            before = int((path / "count").read_text())
+            time.sleep(0.0002)  # here another one would read the same
+            (path / "count").write_text(str(before + 1))
+
+
+def test_one_process_at_a_time_is_in_a_locked_block_and_no_file_stays(tmp_path: Path) -> None:
+    """However often the file is removed and made anew under those who wait for it."""
+    (tmp_path / "count").write_text("0")
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_count, args=(tmp_path, 150)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert (tmp_path / "count").read_text() == "600"
+    assert [path.name for path in tmp_path.iterdir()] == ["count"]
+
+
+def test_a_lock_file_that_a_kill_left_is_taken_over_and_an_error_leaves_none(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    with pytest.raises(ValueError, match="inside"), files.locked(tmp_path / "lock"):
+        raise ValueError("inside")
+    assert not list(tmp_path.iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -33,6 +34,32 @@ def whole(path: Path, durable: bool = True, kept: Path | None = None) -> Iterato
             flush(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Within the block no other process of this machine is in a block of the same path; the file goes at its end.
+
+    Whoever waited for a file that is gone by then tries again with the new one: only the file of that name counts.
+    """
+    while True:
+        with path.open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_at(path, lock.fileno()):
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)  # while it is held: nobody else's can have this name
+            return
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether an open file is still the one of this name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import getpass
 import hashlib
 import logging
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.system import places
+from biasbed.system import files, places
 from biasbed.tracking import notes
 
 if TYPE_CHECKING:
@@ -64,8 +63,7 @@ def writer(tracking_uri: str) -> MlflowClient:
     if file is None:
         return MlflowClient(tracking_uri)
     name = hashlib.sha256(str(file.absolute()).encode()).hexdigest()[:16]
-    with open(Path(tempfile.gettempdir()) / f"biasbed-{os.getuid()}-{name}.lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with files.locked(Path(tempfile.gettempdir()) / f"biasbed-{os.getuid()}-{name}.lock"):
         is_new = not file.exists()
         client = MlflowClient(tracking_uri)
         if is_new:
