@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterable
 
 LONGEST_NAME = 300  # characters of a path that a message holds
@@ -59,8 +60,12 @@ LONGEST_LINE = 4000  # characters of a message
 
 
 def in_a_line(text: str) -> str:
-    """A message as it is printed: one line, whatever was typed, without signs that a terminal would obey."""
-    found = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    """A message as it is printed: one line, whatever was typed, without signs that a terminal would obey.
+
+    But for our own lists, whose lines begin with two spaces.
+    """
+    lines = re.split(r"\n(?=  )", text)
+    found = "\n".join("".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in line) for line in lines)
     return found if len(found) <= LONGEST_LINE else f"{found[:LONGEST_LINE]}..."
 
 

@@ -1,9 +1,9 @@
 """Bad input to every command, as data: what is typed, what lies there, and how the command must end.
 
-A module of this folder holds the cases of one kind as `CASES`. `PYTHONPATH=src:tests python -m inputs [pattern]` tries them,
-each in a process of its own, and holds every one to one law (`law.py`): it ends in one line and the right exit code, in
-time, and leaves nothing that it should not. Cases that are rightly accepted stand among them, so that too much strictness is
-noticed as well.
+A module of this folder holds the cases of one kind as `CASES`. `PYTHONPATH=src:tests python -m inputs [pattern]` tries
+them, each in a process of its own, and holds every one to one law (`law.py`): it ends in one line and the right exit
+code, in time, and leaves nothing that it should not. Cases that are rightly accepted stand among them, so that too much
+strictness is noticed as well.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).parent
-MODULES = (
-    *("flags", "settings_of_all", "tables", "spaces", "of_analysis", "images", "checkpoints"),
-)
+MODULES = (*("flags", "settings_of_all", "tables", "spaces", "of_analysis", "images", "checkpoints"),)
 
 Maker = Callable[[Path], object]  # of files, in the folder that is the command's working directory
 

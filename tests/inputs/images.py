@@ -174,7 +174,13 @@ def _cases() -> Iterator[Case]:
     for name, (content, says) in IMAGES.items():
         code = 0 if says is None else 1
         made = {folder: instead(content, folder) for folder in FOLDERS}
-        yield Case(f"image: trained on: {name}", (*TRAINING, *here), "can't read the image" if says else "", code, make=made["photo"])
+        yield Case(
+            f"image: trained on: {name}",
+            (*TRAINING, *here),
+            "can't read the image" if says else "",
+            code,
+            make=made["photo"],
+        )
         words = (*TESTING, *here, "--model", "{m}/run/best.ckpt")
         yield Case(f"image: tested on: {name}", words, says or "", code, make=made["paint"])
         if says is not None:

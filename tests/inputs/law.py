@@ -1,9 +1,9 @@
 """The law that every case is held to, and the process that a case runs in.
 
-One line on stderr (the last; of a refusal the only one), without signs that a terminal would obey; the right exit code; no
-traceback; no run left RUNNING; nothing written but into the output folder, the tracking store and the folder of temporary
-files; no code of the input executed; under 20 s of a processor and 40 s of the clock, on a machine that may be busy; under
-2 GB.
+One line on stderr (the last; of a refusal the only one), without signs that a terminal would obey; the right exit code;
+no traceback; no run left RUNNING; nothing written but into the output folder, the tracking store and the folder of
+temporary files; no code of the input executed; under 20 s of a processor and 40 s of the clock, on a machine that may be
+busy; under 2 GB.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ CANARY = "canary"  # the file that code of the input would write, in the case's 
 REPORT = "written-elsewhere"  # where a child says what it wrote out of place
 STORE = ("mlflow.db", "mlflow.db-journal", "mlflow.db-wal", "mlflow.db-shm", "mlruns")
 OWN = ("home", "tmp", *STORE, CANARY, REPORT)
-SHARED = ("artifacts", "matplotlib")  # of the materials: where the toy runs' artifacts are, and matplotlib's list of fonts
+SHARED = (
+    "artifacts",
+    "matplotlib",
+)  # of the materials: where the toy runs' artifacts are, and matplotlib's list of fonts
 ANYWHERE = ("/dev/", "/proc/")
 
 # Events of sys.addaudithook by which a path is changed: the places of paths among their arguments.
@@ -55,7 +58,9 @@ def try_case(case: Case, folder: Path, materials: Path, places: dict[str, str]) 
     if case.make is not None:
         case.make(here)
     before = _listing(folder)
-    allowed = [folder / name for name in OWN] + [here / name for name in case.writes] + [materials / name for name in SHARED]
+    allowed = (
+        [folder / name for name in OWN] + [here / name for name in case.writes] + [materials / name for name in SHARED]
+    )
     watched = functools.partial(watch, [str(path) for path in allowed], str(folder / REPORT))
     done = children.run(
         case.words, env=_environment(folder, materials) | case.env, cwd=here, before=watched, timeout=PATIENCE
@@ -165,7 +170,9 @@ def _of_traces(case: Case, folder: Path, before: dict[str, int]) -> list[str]:
 
 def _could_be(line: str) -> bool:
     """Whether what a child was about to write could be written: hooks are called before it fails."""
-    return not line.startswith(("open", "os.mkdir")) or os.path.isdir(os.path.dirname(line.partition(" ")[2].strip("'")))
+    return not line.startswith(("open", "os.mkdir")) or os.path.isdir(
+        os.path.dirname(line.partition(" ")[2].strip("'"))
+    )
 
 
 def _listing(folder: Path) -> dict[str, int]:

@@ -134,13 +134,24 @@ NAMES = (
 
 def _cases() -> Iterator[Case]:
     for option, word, says, *code in VALUES:
-        yield Case(f"analyze: {option}={word[:40]!a}", (*STUDY, f"--{option}", word), says or "", 0 if says is None else sum(code) or 2)
+        yield Case(
+            f"analyze: {option}={word[:40]!a}",
+            (*STUDY, f"--{option}", word),
+            says or "",
+            0 if says is None else sum(code) or 2,
+        )
     for option in ("names", "report"):
         for name, content in BROKEN.items():
             words = (*STUDY, f"--{option}", FILE)
             yield Case(f"analyze: {option} {name}", words, FILE, make=written(FILE, content))
     for name, content, says in LAYOUTS:
-        yield Case(f"analyze: layout {name}", (*STUDY, "--report", FILE), says or "", 0 if says is None else 2, make=written(FILE, content))
+        yield Case(
+            f"analyze: layout {name}",
+            (*STUDY, "--report", FILE),
+            says or "",
+            0 if says is None else 2,
+            make=written(FILE, content),
+        )
     for name, content, says in NAMES:
         yield Case(f"analyze: names {name}", (*STUDY, "--names", FILE), says, make=written(FILE, content))
 

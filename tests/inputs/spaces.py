@@ -13,8 +13,12 @@ LR = "optim.lr: {distribution: loguniform, low: 0.01, high: 1.0}"
 # (name, the file, what the line says; None: it is accepted)
 SPACES = (
     ("right", LR, None),
-    ("right with a condition", f"optim.name: {{distribution: categorical, choices: [sgd, adam]}}\n"
-     "optim.momentum: {distribution: uniform, low: 0.1, high: 0.9, when: {optim.name: sgd}}", None),
+    (
+        "right with a condition",
+        "optim.name: {distribution: categorical, choices: [sgd, adam]}\n"
+        "optim.momentum: {distribution: uniform, low: 0.1, high: 0.9, when: {optim.name: sgd}}",
+        None,
+    ),
     ("unknown setting", "optim.lrr: {distribution: uniform, low: 0, high: 1}", "optim.lrr"),
     ("setting with signs", '"optim.\\x1b[2Jlr": {distribution: uniform, low: 0, high: 1}', "unknown setting"),
     ("fixed setting", "epochs: {distribution: int, low: 1, high: 3}", "epochs can't be searched over"),
@@ -60,14 +64,29 @@ SPACES = (
     ("numbers of a word", "optim.name: {distribution: uniform, low: 0, high: 1}", "optim.name is no number"),
     ("when a word", f"{LR}\noptim.momentum: {{distribution: uniform, low: 0, high: 0.5, when: x}}", "'when'"),
     ("when unknown", "optim.momentum: {distribution: uniform, low: 0, high: 0.5, when: {optim.name: sgd}}", "when"),
-    ("when of numbers", f"{LR}\noptim.momentum: {{distribution: uniform, low: 0, high: 0.5, when: {{optim.lr: 1}}}}",
-     "when optim.lr"),
-    ("when never", "optim.name: {distribution: categorical, choices: [sgd, adam]}\n"
-     "optim.momentum: {distribution: uniform, low: 0, high: 0.5, when: {optim.name: sdg}}", "it never is"),
-    ("when empty", "optim.name: {distribution: categorical, choices: [sgd, adam]}\n"
-     "optim.momentum: {distribution: uniform, low: 0, high: 0.5, when: {optim.name: []}}", "when"),
-    ("when of a huge range", "batch_size: {distribution: int, low: 2, high: 999999999999}\n"
-     "optim.momentum: {distribution: uniform, low: 0, high: 0.5, when: {batch_size: 4}}", ""),
+    (
+        "when of numbers",
+        f"{LR}\noptim.momentum: {{distribution: uniform, low: 0, high: 0.5, when: {{optim.lr: 1}}}}",
+        "when optim.lr",
+    ),
+    (
+        "when never",
+        "optim.name: {distribution: categorical, choices: [sgd, adam]}\n"
+        "optim.momentum: {distribution: uniform, low: 0, high: 0.5, when: {optim.name: sdg}}",
+        "it never is",
+    ),
+    (
+        "when empty",
+        "optim.name: {distribution: categorical, choices: [sgd, adam]}\n"
+        "optim.momentum: {distribution: uniform, low: 0, high: 0.5, when: {optim.name: []}}",
+        "when",
+    ),
+    (
+        "when of a huge range",
+        "batch_size: {distribution: int, low: 2, high: 999999999999}\n"
+        "optim.momentum: {distribution: uniform, low: 0, high: 0.5, when: {batch_size: 4}}",
+        "",
+    ),
     ("of another method", "hparams.drop_rate: {distribution: uniform, low: 0, high: 1}", "hparams.drop_rate"),
     ("that breaks another", "accumulate: {distribution: int, low: 1, high: 3}", "not divisible"),
 )

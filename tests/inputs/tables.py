@@ -78,10 +78,18 @@ TABLES = (
     ),
     ("model unknown", f"{HEAD}rows: {{m: {{model: 'timm:nothing'}}}}\n", "timm:nothing"),
     ("model a path", f"{HEAD}rows: {{m: {{model: nowhere.ckpt}}}}\n", "nowhere.ckpt"),
-    ("ten thousand rows", f"{HEAD}seeds: 0..9999\nrows: {{"
-     + ", ".join(f"r{k}: {{algorithm: erm, epochs: x}}" for k in range(2000)) + "}", "epochs=x"),
-    ("too many runs", f"{HEAD}seeds: 0..9999\nrows: {{"
-     + ", ".join(f"r{k}: {{algorithm: erm}}" for k in range(2000)) + "}", ""),
+    (
+        "ten thousand rows",
+        f"{HEAD}seeds: 0..9999\nrows: {{"
+        + ", ".join(f"r{k}: {{algorithm: erm, epochs: x}}" for k in range(2000))
+        + "}",
+        "epochs=x",
+    ),
+    (
+        "too many runs",
+        f"{HEAD}seeds: 0..9999\nrows: {{" + ", ".join(f"r{k}: {{algorithm: erm}}" for k in range(2000)) + "}",
+        "",
+    ),
 )
 
 

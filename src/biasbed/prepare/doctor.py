@@ -14,7 +14,7 @@ from PIL import Image, UnidentifiedImageError
 
 from biasbed import suites
 from biasbed.data import remembered
-from biasbed.data.decoding import DEEP, PROBLEMS, TOO_DEEP, open_file, reading_file
+from biasbed.data.decoding import DEEP, FORMATS, PROBLEMS, TOO_DEEP, open_file, reading_file
 from biasbed.data.listing import THREADS
 from biasbed.datasets.base import Contents, OnDisk, some
 from biasbed.errors import CorruptImage, Failure, UsageError
