@@ -38,7 +38,7 @@ BOUNDS = {"memory_mb": 0.02, "seconds": 0.1, "disk_mb": 0.02}  # of all else not
 class Look:
     """At a command and all its processes."""
 
-    memory_mb: float  # private to them, and shared in parts (PSS): forked loaders share most of theirs
+    memory_mb: float  # private to each of them (USS): what is shared hangs on who else is there
     handles: int
     threads: int
     children: int
@@ -49,7 +49,7 @@ def look(process: psutil.Process) -> Look | None:
     """None where it has just ended."""
     try:
         family = [process, *process.children(recursive=True)]
-        memory = sum(one.memory_full_info().pss for one in family) / 2**20
+        memory = sum(one.memory_full_info().uss for one in family) / 2**20
         counts = sum(one.num_fds() for one in family), sum(one.num_threads() for one in family)
     except psutil.Error:
         return None

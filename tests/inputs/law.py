@@ -2,8 +2,8 @@
 
 One line on stderr (the last; of a refusal the only one), without signs that a terminal would obey; the right exit code;
 no traceback; no run left RUNNING; nothing written but into the output folder, the tracking store and the folder of
-temporary files; no code of the input executed; under 20 s of a processor and 40 s of the clock, on a machine that may be
-busy; under 2 GB.
+temporary files; no code of the input executed; under 20 s of a processor and 40 s of the clock, on a machine that may
+be busy; under 2 GB.
 """
 
 from __future__ import annotations

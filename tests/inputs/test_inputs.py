@@ -8,10 +8,8 @@ from inputs import __main__ as harness
 from inputs import every
 
 
-def test_there_are_many_cases_and_each_has_a_name_of_its_own() -> None:
-    names = [case.name for case in every()]
-    assert len(names) > 400
-    assert len(set(names)) == len(names)
+def test_there_are_many_cases() -> None:
+    assert len({case.name for case in every()}) > 600
 
 
 @pytest.mark.slow
