@@ -189,7 +189,7 @@ def train_flags(image_root: Path) -> list[str]:
     """A training of a few seconds' work in all: 41 training images, 3 epochs, two test sets."""
     return [
         *("--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "16"),
-        *("--epochs", "3", "--batch_size", "8", "--backbone", "timm:test_resnet", "--optim.lr_batch", "none"),
+        *("--epochs", "3", "--batch_size", "8", "--backbone", "resnet10", "--optim.lr_batch", "none"),
         *("--optim.lr", "0.02", "--workers", "0", "--device", "cpu", "--log_model", "false"),
     ]
 

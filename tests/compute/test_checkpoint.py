@@ -29,7 +29,7 @@ EPOCHS, KILLED_AT = 4, 3
 def words(tmp_path_factory: pytest.TempPathFactory, image_root: Path) -> list[str]:
     return [
         *("train", "--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "16"),
-        *("--epochs", str(EPOCHS), "--batch_size", "8", "--backbone", "timm:test_resnet", "--optim.lr_batch", "none"),
+        *("--epochs", str(EPOCHS), "--batch_size", "8", "--backbone", "resnet10", "--optim.lr_batch", "none"),
         *("--optim.lr", "0.02", "--workers", "0", "--device", "cpu", "--log_model", "false", "--tracking", "offline"),
     ]
 

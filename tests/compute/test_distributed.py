@@ -28,7 +28,7 @@ def flags(image_root: Path, algorithm: str, *more: str) -> list[str]:
     """42 training images in batches of 12: the last batch has six; with two classes odd, five or seven."""
     return [
         *("--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "32"),
-        *("--epochs", "2", "--batch_size", "12", "--backbone", "timm:test_resnet", "--optim.lr_batch", "none"),
+        *("--epochs", "2", "--batch_size", "12", "--backbone", "resnet10", "--optim.lr_batch", "none"),
         *("--optim.lr", "0.05", "--workers", "0", "--device", "cpu", "--tracking", "offline"),
         *("--algorithm", algorithm, *more),
     ]

@@ -100,7 +100,7 @@ def by_domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
     def train(*more: str) -> int:
         words = ["train", "--suite", "domains", "--data_dir", str(tmp_path / "data"), "--train", "Toy", "--epochs", "1"]
-        how = ["--test_domains", "rain", "--image_size", "16", "--backbone", "timm:test_resnet", "--device", "cpu"]
+        how = ["--test_domains", "rain", "--image_size", "16", "--backbone", "resnet10", "--device", "cpu"]
         return cli.main([*words, *how, "--tracking", "offline", "--workers", "0", *more])
 
     return train

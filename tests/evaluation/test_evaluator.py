@@ -158,7 +158,7 @@ def test_one_and_two_processes_decide_alike_from_one_checkpoint(image_root: Path
     """The whole way: two processes resume, at its end, the checkpoint of a finished training, and evaluate it."""
     words = [
         *("train", "--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "32"),
-        *("--epochs", "2", "--batch_size", "12", "--backbone", "timm:test_resnet", "--workers", "0", "--device", "cpu"),
+        *("--epochs", "2", "--batch_size", "12", "--backbone", "resnet10", "--workers", "0", "--device", "cpu"),
         *("--tracking", "offline", "--algorithm", "erm", "--eval_batch_size", "7"),
     ]
     children.run(words, env={"BIASBED_HOME": str(tmp_path / "two")}, processes=2)

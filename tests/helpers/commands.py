@@ -22,7 +22,7 @@ def small_training(image_root: Path, algorithm: str, *more: str, epochs: int = 2
     """A training of some seconds that no server hears of, for processes that are started anew."""
     return [
         *("train", "--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "32"),
-        *("--epochs", str(epochs), "--batch_size", "12", "--backbone", "timm:test_resnet", "--optim.lr_batch", "none"),
+        *("--epochs", str(epochs), "--batch_size", "12", "--backbone", "resnet10", "--optim.lr_batch", "none"),
         *("--workers", "0", "--optim.lr", "0.05", "--device", "cpu", "--tracking", "offline"),
         *("--algorithm", algorithm, *more),
     ]

@@ -68,11 +68,11 @@ def make(
 ) -> Algorithm:
     """A started algorithm in training mode; equal arguments give equal weights.
 
-    backbone: usually the smallest ResNet that there is, into which methods can be inserted too.
+    backbone: usually `resnet10` for methods that change its inside, and a smaller one for the many that do not.
     """
     cls = algorithms.load(name)
     settings = build_settings(cls.HParams, dict(BUSY.get(name, {}) if hparams is None else hparams))
-    backbone = backbone or "timm:test_resnet"
+    backbone = backbone or ("resnet10" if cls.surgery else "timm:test_resnet")
     group = group or Group()
     torch.manual_seed(seed)
     setup = Setup(

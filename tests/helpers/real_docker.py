@@ -35,13 +35,13 @@ class Docker:
 
     def __post_init__(self) -> None:
         if shutil.which("docker") is None:
-            pytest.skip("needs docker (Debian: docker.io)")
+            pytest.skip("needs docker (Debian has a package of it)")
         self.folder = os.environ.get(VARIABLE)
         self.environment = {**os.environ}
         if self.folder is None and self.call("image", "inspect", IMAGE, check=False).returncode != 0:
             pytest.skip(f"needs a Docker engine with the image {IMAGE}, or {VARIABLE}=<folder> for one of its own")
         if self.folder is not None and (os.geteuid() != 0 or shutil.which("dockerd") is None):
-            pytest.skip(f"{VARIABLE} needs dockerd (Debian: docker.io) and root")
+            pytest.skip(f"{VARIABLE} needs dockerd (Debian has a package of it) and root")
 
     @property
     def is_ours(self) -> bool:

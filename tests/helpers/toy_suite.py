@@ -29,7 +29,7 @@ from biasbed.tasks import MultiClass, MultiLabel
 CLASSES = ("dark", "grey", "light")
 SIZE = 16  # pixels
 QUICK: Mapping[str, Any] = {
-    **{"backbone": "timm:test_resnet", "image_size": SIZE, "epochs": 2, "batch_size": 16, "eval_batch_size": 128},
+    **{"backbone": "resnet10", "image_size": SIZE, "epochs": 2, "batch_size": 16, "eval_batch_size": 128},
     **{"optim.lr": 0.05, "optim.lr_batch": None, "augment.crop": False, "augment.flip": False},
     **{"workers": 0, "log_model": False},
 }

@@ -313,8 +313,8 @@ MUTANTS: list[Mutant] = [
         "data/test_decoding.py",
         (
             "transforms: no antialiasing",
-            "v2.InterpolationMode(interpolation), antialias=True)",
-            "v2.InterpolationMode(interpolation), antialias=False)",
+            "mode=interpolation, antialias=True)",
+            "mode=interpolation, antialias=False)",
             "aliasing is texture",
             "::test_natural_images_are_those_of_the_reference_pipeline",
         ),

@@ -245,7 +245,7 @@ def test_colliding_names_are_refused(broken: Path, tracking: str, capsys: pytest
 def folder_words(root: Path, *more: str) -> list[str]:
     return [
         *("train", "--suite", "folders", "--data_dir", str(root), "--train", "good", "--sets", "test", "--epochs", "2"),
-        *("--image_size", "12", "--batch_size", "4", "--backbone", "timm:test_resnet", "--log_model", "false"),
+        *("--image_size", "12", "--batch_size", "4", "--backbone", "resnet10", "--log_model", "false"),
         *("--workers", "0", "--device", "cpu", *more),
     ]
 

@@ -95,18 +95,7 @@ class Negatives(ImagesMaker):
 class OnNegatives(ERM):
     training_data = {"train": 0.5, "negatives": 0.5}
 """
-SMALL = (
-    "--epochs",
-    "1",
-    "--image_size",
-    "16",
-    "--batch_size",
-    "64",
-    "--backbone",
-    "timm:test_resnet",
-    "--device",
-    "cpu",
-)
+SMALL = ("--epochs", "1", "--image_size", "16", "--batch_size", "64", "--backbone", "resnet10", "--device", "cpu")
 
 
 FILES = {"suite.py": SUITE, "launcher.py": LAUNCHER, "maker.py": MAKER, "ends.py": "raise SystemExit(3)"}

@@ -28,7 +28,7 @@ BOMB = "a0: &a0 [1]\n" + "".join(f"a{k}: &a{k} [{','.join([f'*a{k - 1}'] * 9)}]\
 
 FLAGS = (
     *("--suite", "folders", "--train", "photo", "--sets", "ink", "--image_size", "16", "--epochs", "2", "--seed", "1"),
-    *("--batch_size", "8", "--backbone", "timm:test_resnet", "--optim.lr_batch", "none", "--optim.lr", "0.02"),
+    *("--batch_size", "8", "--backbone", "resnet10", "--optim.lr_batch", "none", "--optim.lr", "0.02"),
     *("--workers", "0", "--device", "cpu", "--log_model", "false"),
 )
 

@@ -116,17 +116,7 @@ def test_the_eight_shifts_are_one_block_with_their_mean(root: Path) -> None:
 
 def test_a_training(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
-    words = [
-        "train",
-        "--suite",
-        "deepfashion",
-        "--data_dir",
-        str(root),
-        "--init",
-        "scratch",
-        "--backbone",
-        "timm:test_resnet",
-    ]
+    words = ["train", "--suite", "deepfashion", "--data_dir", str(root), "--init", "scratch", "--backbone", "resnet10"]
     words += ["--image_size", "32", "--batch_size", "4", "--epochs", "2", "--device", "cpu", "--workers", "0"]
     assert cli.main([*words, "--val_fraction", "0.3", "--tracking", "offline", "--log_model", "false"]) == 0
     (folder,) = run_folders(tmp_path / "home")

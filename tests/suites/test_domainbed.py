@@ -33,7 +33,7 @@ from helpers.runs import all_runs, assert_equal, history, run_folders
 
 DOMAINS, IMAGES = ("art", "photo", "sketch"), 8  # per class and domain
 QUICK = {
-    **{"image_size": "16", "steps": "6", "evaluate_every": "3", "batch_size": "4", "backbone": "timm:test_resnet"},
+    **{"image_size": "16", "steps": "6", "evaluate_every": "3", "batch_size": "4", "backbone": "resnet10"},
     **{"init": "scratch", "workers": "0", "device": "cpu", "log_model": "no"},
 }
 

@@ -29,7 +29,7 @@ from helpers.runs import all_runs, assert_equal, history, run_folders, stored, t
 DOMAINS, IMAGES = ("art", "photo", "sketch"), 10  # per class and domain
 VALIDATED = 2  # of them
 QUICK = {
-    **{"image_size": "16", "epochs": "2", "batch_size": "16", "backbone": "timm:test_resnet", "optim.lr": "0.05"},
+    **{"image_size": "16", "epochs": "2", "batch_size": "16", "backbone": "resnet10", "optim.lr": "0.05"},
     **{"optim.lr_batch": "none", "workers": "0", "device": "cpu", "log_model": "no"},
 }
 

@@ -36,7 +36,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory, image_root: Path) -> Pat
 def _flags(image_root: Path) -> list[str]:
     return [
         *("--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "16"),
-        *("--epochs", str(EPOCHS), "--batch_size", "8", "--backbone", "timm:test_resnet", "--optim.lr_batch", "none"),
+        *("--epochs", str(EPOCHS), "--batch_size", "8", "--backbone", "resnet10", "--optim.lr_batch", "none"),
         *("--optim.lr", "0.02", "--device", "cpu", "--log_model", "false", *FLAGS),
     ]
 

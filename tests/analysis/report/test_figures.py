@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -232,7 +233,7 @@ def test_a_legend_has_the_columns_that_fit() -> None:
     assert set(sizes) == {8}
 
 
-def test_what_is_drawn_on_the_screen_stays(outcome: Outcome) -> None:
+def test_what_is_drawn_on_the_screen_stays(outcome: Outcome, tmp_path: Path) -> None:
     """The PNG is saved before the figure is made to fit a paper."""
     sizes = {}
     for width in ("column", 12.0):
@@ -241,7 +242,7 @@ def test_what_is_drawn_on_the_screen_stays(outcome: Outcome) -> None:
         with pytest.MonkeyPatch.context() as patch:
             only = ("scores", scores.scores(analysis), "")
             patch.setattr(figures, "_all", lambda analysis, only=only: iter([only]))
-            folder = outcome.output_dir / f"at-{width}"
+            folder = tmp_path / f"at-{width}"
             folder.mkdir()
             figures.write(analysis, folder)
         sizes[width] = [(folder / "figures" / f"scores.{kind}").read_bytes() for kind in ("png", "pdf")]

@@ -39,7 +39,7 @@ class Running:
         space.write_text("optim.lr: {distribution: loguniform, low: 0.005, high: 0.1}\n")
         flags = {
             **{"suite": "folders", "data_dir": str(image_root), "train": "photo", "image_size": "16"},
-            **{"batch_size": "8", "backbone": "timm:test_resnet", "optim.lr_batch": "none", "epochs": "12"},
+            **{"batch_size": "8", "backbone": "resnet10", "optim.lr_batch": "none", "epochs": "12"},
             **{"device": "cpu", "log_model": "false", "loader_workers": "0", "trials": str(PLACES), "workers": "2"},
             **{"algorithms": "erm", "study": "mine", "pruner": "none", "heartbeat": str(heartbeat)},
             "space": str(space),
