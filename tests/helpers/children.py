@@ -125,7 +125,7 @@ def _child(
     cwd: str,
     output: str,
     kill: tuple[str, int, str] | None,
-    before: Callable[[] = None, None] | None,
+    before: Callable[[], None] | None = None,
 ) -> None:
     used = os.open(f"{output}.used", os.O_WRONLY | os.O_CREAT)
     os.write(used, b"inf 0")

@@ -16,8 +16,8 @@ from biasbed import cli
 from biasbed.data import folders
 from biasbed.errors import UsageError
 from biasbed.options import BenchmarkOptions
-from biasbed.studies import benchmark, ledger
-from biasbed.studies.display import listing, table
+from biasbed.studies import benchmark, display, ledger
+from biasbed.studies.display import listing
 from biasbed.studies.plan import PlannedRun, StudyPlan, make_plan
 from biasbed.studies.runner import Item
 from biasbed.studies.standing import estimate, standing
@@ -301,7 +301,7 @@ def test_rows_and_cells_are_shown(tmp_path: Path) -> None:
     assert shown[4] == "to do      net-art"
     items = [Item(run, state) for run, state in standings]
     items[0].state, items[4].state = "done", "running"
-    assert table("s", items, 1).rows == [
+    assert display.table("s", items, 1).rows == [
         "  big-art     1/2 done, best 75.00 (seed 0)",
         "  big-photo   0/2 done",
         "  net-art     0/1 done, running",
