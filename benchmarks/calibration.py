@@ -3,7 +3,7 @@
     PYTHONPATH=src python benchmarks/calibration.py
 
 Equal algorithms in every scenario, alpha = 0.05; each rate stands with its Monte Carlo standard error. All it prints is
-in docs/analysis.md, "Calibration"; tests/analysis/statistics/test_calibration.py runs the same functions with fewer
+in docs/calibration.md; tests/analysis/statistics/test_calibration.py runs the same functions with fewer
 simulations. Two minutes in all; `--part` runs one of them.
 """
 

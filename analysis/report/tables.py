@@ -1,4 +1,4 @@
-"""The result as CSV and JSON files. Every column is described in docs/analysis.md."""
+"""The result as CSV and JSON files. Every column is described in docs/report.md and docs/analysis.md."""
 
 from __future__ import annotations
 

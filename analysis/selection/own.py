@@ -1,4 +1,4 @@
-"""Selection rules from a user's own file, `selection=my_rules.py:MyRule` (docs/analysis.md has an example).
+"""Selection rules from a user's own file, `selection=my_rules.py:MyRule` (docs/selection.md has an example).
 
 `MyRule` is a subclass of `Rule` with `name`, `label`, `oracle` and `steps(history, entry)`; `MyRule(protocol, n)` makes
 it. One that chooses among the trials of a search says by which `value(history, entry)`; one that looks at more than one
@@ -120,7 +120,7 @@ def load(source: str, protocol: record.Protocol, n: int) -> OwnRule:
     if wrong:
         raise UsageError(
             f"selection={source} is no selection rule: it needs {', '.join(wrong)} (text name and label, "
-            "oracle True or False, and steps(history, entry); docs/analysis.md)"
+            "oracle True or False, and steps(history, entry); docs/selection.md)"
         )
     if rule.name in RULES:
         raise UsageError(f"selection={source}: call it otherwise, '{rule.name}' is one of biasbed's rules")

@@ -16,7 +16,7 @@ from biasbed.analysis.statistics.exact import Array
 
 RankRows = tuple[tuple[float, ...], ...]  # of each set: its ranks, sorted
 
-# On fewer sets than this, F's distribution is off by more than a point (docs/analysis.md, "Calibration").
+# On fewer sets than this, F's distribution is off by more than a point (docs/calibration.md).
 FEWEST_SETS = 6
 LARGEST_EXACT = 60_000  # orders
 SAMPLE = 20_000  # orders where there are more

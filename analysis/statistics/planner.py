@@ -68,7 +68,7 @@ class Luck:
     procedure: str  # iman_davenport; wilcoxon for two algorithms
     alpha: float
     with_it: Rate
-    without_it: Rate  # the test's own rate on so many sets, which need not be alpha (docs/analysis.md, "Calibration")
+    without_it: Rate  # the test's own rate on so many sets, which need not be alpha (docs/calibration.md)
     discordant: int  # tables that only one of the two rejects
 
     @property

@@ -253,7 +253,7 @@ def test_each_oracle_is_at_least_as_good_as_any_rule_of_one_epoch(seed: int) -> 
 
 # --- rules of one's own -----------------------------------------------------------------------------------------------
 
-DOCS = (ROOT / "docs" / "analysis.md").read_text(encoding="utf-8")
+DOCS = (ROOT / "docs" / "selection.md").read_text(encoding="utf-8")
 EXAMPLE = DOCS.split("```python\nfrom statistics")[1].split("```")[0]
 OWN = f"""from statistics{EXAMPLE}
 

@@ -21,7 +21,9 @@ from biasbed.errors import UsageError
 from helpers.commands import ROOT
 from helpers.toy_runs import SETS, THREE, Recorder, fill, make_protocol
 
-# What docs/analysis.md says of each file.
+PAGES = ("analysis.md", "selection.md", "report.md")
+
+# What they say of each file.
 COLUMNS = {
     "wilcoxon_holm.csv": ("setting", *pairs.TEST_COLUMNS, "omnibus_significant", "significant"),
     "effects.csv": ("setting", *evidence.EFFECT_COLUMNS),
@@ -68,7 +70,7 @@ def found_of_many(many: Recorder) -> Analysis:
 
 def test_every_file_has_its_columns_and_they_are_documented(many: Recorder, tmp_path: Path) -> None:
     files = write(result(many, plan="true"), tmp_path / "files")
-    text = (ROOT / "docs" / "analysis.md").read_text()
+    text = "".join((ROOT / "docs" / page).read_text() for page in PAGES)
     for name, columns in COLUMNS.items():
         assert name in files
         assert tuple(pd.read_csv(tmp_path / "files" / name).columns) == columns
