@@ -50,7 +50,7 @@ class Browser:
 
     def _run(self, address: str, *options: str) -> str:
         words = [*self._words, *options, address]
-        return subprocess.run(words, capture_output=True, text=True, timeout=120, check=True).stdout
+        return subprocess.run(words, capture_output=True, text=True, timeout=300, check=True).stdout
 
 
 @contextlib.contextmanager
