@@ -195,7 +195,7 @@ def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> 
     chosen = [*trained, *(run for run in tested if (run.suite, run.study) in beside)] or published or tested
     scopes = Counter((run.suite, run.study) for run in chosen)
     if len(scopes) > 1:
-        raise Failure(list_scopes(store, chosen, Counter(run.scope for run in chosen)))
+        raise Failure(*list_scopes(store, chosen, Counter(run.scope for run in chosen)))
     return chosen, notes
 
 

@@ -170,7 +170,7 @@ def _of_traces(case: Case, folder: Path, before: dict[str, int]) -> list[str]:
 
 def _could_be(line: str) -> bool:
     """Whether what a child was about to write could be written: hooks are called before it fails."""
-    return not line.startswith(("open", "os.mkdir")) or os.path.isdir(
+    return not line.startswith(("open", "os.mkdir", "os.remove")) or os.path.isdir(
         os.path.dirname(line.partition(" ")[2].strip("'"))
     )
 
