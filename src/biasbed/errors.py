@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import re
 from collections.abc import Iterable
 
 LONGEST_NAME = 300  # characters of a path that a message holds

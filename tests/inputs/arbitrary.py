@@ -43,7 +43,9 @@ ODD: st.SearchStrategy[Any] = st.one_of(
     *(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([2**63, -(2**63), 10**400, 1e308])),
     *(st.floats(), st.text(max_size=5), st.sampled_from(["", ".", "..", "/", "a\nb", "\x1b", "auto", "none", "1,2"])),
 )
-VALUES = st.recursive(ODD, lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(max_size=4), one, max_size=3))
+VALUES = st.recursive(
+    ODD, lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(max_size=4), one, max_size=3)
+)
 
 
 @st.composite
@@ -211,7 +213,9 @@ KINDS = {
             }
         ),
     ),
-    "archive's manifest": Kind("in.json", _read_archive("manifest.json"), **_json(json.loads(_members()["manifest.json"]))),
+    "archive's manifest": Kind(
+        "in.json", _read_archive("manifest.json"), **_json(json.loads(_members()["manifest.json"]))
+    ),
     "archive's run": Kind("in.json", _read_archive("run.json"), **_json(RUN)),
     "archive's metrics": Kind("in.csv", _read_archive("metrics.csv"), METRICS),
     "metadata": Kind(

@@ -80,9 +80,7 @@ TABLES = (
     ("model a path", f"{HEAD}rows: {{m: {{model: nowhere.ckpt}}}}\n", "nowhere.ckpt"),
     (
         "ten thousand rows",
-        f"{HEAD}seeds: 0..9\nrows: {{"
-        + ", ".join(f"r{k}: {{algorithm: erm, epochs: x}}" for k in range(2000))
-        + "}",
+        f"{HEAD}seeds: 0..9\nrows: {{" + ", ".join(f"r{k}: {{algorithm: erm, epochs: x}}" for k in range(2000)) + "}",
         "epochs=x",
     ),
     (

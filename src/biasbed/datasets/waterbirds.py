@@ -81,7 +81,9 @@ class ComposedWaterbirds(Waterbirds):
             return
         own = manifest.settings.get("severity"), manifest.settings.get("seed")
         if own != (share, seed):
-            self.refuse(folder, f"{MANIFEST} says that it was composed for data.severity={own[0]} and data.seed={own[1]}")
+            self.refuse(
+                folder, f"{MANIFEST} says that it was composed for data.severity={own[0]} and data.seed={own[1]}"
+            )
 
     def _is_in(self, folder: Path) -> bool:
         return bool(self._compositions(folder))

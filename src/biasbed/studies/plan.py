@@ -187,8 +187,8 @@ def _refuse_many(table: StudyTable, cells: Sequence[StudyCell]) -> None:
     number = len(cells) * (trained * len(table.seeds) + tested)
     if number > MOST_RUNS:
         raise UsageError(
-            f"{len(table.rows)} rows in {len(cells)} cells with {len(table.seeds)} seeds are {number:,} runs, more than "
-            f"{MOST_RUNS:,}: make several studies of them"
+            f"{len(table.rows)} rows in {len(cells)} cells with {len(table.seeds)} seeds are {number:,} runs, more "
+            f"than {MOST_RUNS:,}: make several studies of them"
         )
 
 
