@@ -216,7 +216,7 @@ def check_complete(
         sets = [d for d in scores["dataset"].unique() if d not in {d for _, d in bare}]
         lines += [f"or leave out algorithms: algorithms={','.join(algorithms)}"] if algorithms else []
         lines += [f"or leave out sets: sets={','.join(sets)}"] if sets else []
-        raise Failure("\n".join(lines))
+        raise Failure(*lines)
     return [
         f"{algorithm} on {dataset}: {len(entries)} run(s) have no value ({entries[0].why}) and are left out of the mean"
         for (algorithm, dataset), entries in sorted(reasons.items())

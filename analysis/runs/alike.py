@@ -36,7 +36,7 @@ def alike(store: RunStore, runs: list[Run], protocols: Mapping[str, record.Proto
         rows.setdefault(run.place, set()).add(run.protocol)
     parts = {protocols[name].limit for found in rows.values() for name in found}  # whole runs and others, in any cell
     if len(parts) > 1 or any(len(found) > 1 for found in (*ways.values(), *rows.values())):
-        raise Failure(list_scopes(store, runs, Counter(run.scope for run in runs)))
+        raise Failure(*list_scopes(store, runs, Counter(run.scope for run in runs)))
     _refuse_namesakes(runs, protocols)
     return runs, notes
 
@@ -136,7 +136,8 @@ def read_protocol(store: RunStore, wanted: str, runs: Sequence[Run]) -> record.P
     raise Failure(problem)
 
 
-def list_scopes(store: RunStore, runs: Sequence[Run], scopes: Mapping[Scope, int]) -> str:
+def list_scopes(store: RunStore, runs: Sequence[Run], scopes: Mapping[Scope, int]) -> list[str]:
+    """A message, with a line for each."""
     lines = ["several things could be analysed; name one:"]
     for scope, count in sorted(scopes.items()):
         of_scope = [run for run in runs if run.scope == scope]
@@ -146,7 +147,7 @@ def list_scopes(store: RunStore, runs: Sequence[Run], scopes: Mapping[Scope, int
             arguments += f" -P protocol={scope.protocol}"
         lines.append(f"  {count} {scope.kind} run(s) of {num_algorithms} algorithm(s), {_describe(store, of_scope)}")
         lines.append(f"    {ANALYZE} {arguments}")
-    return "\n".join(lines)
+    return lines
 
 
 def _describe(store: RunStore, runs: Sequence[Run]) -> str:

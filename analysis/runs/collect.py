@@ -177,7 +177,7 @@ def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> 
     """The finished runs of the one study that the options leave, and what to say about the others."""
     finished = [run for run in runs if run.finished and run.algorithm and run.protocol]
     if not finished:
-        raise Failure(_nothing_there(store, runs))
+        raise Failure(*_nothing_there(store, runs))
     bare = [run.id for run in runs if run.finished and not (run.algorithm and run.protocol)]
     notes = [f"left out, for they name no algorithm or protocol: {len(bare)} run(s) ({bare[0]} ...)"] if bare else []
     chosen = _matching(finished, "suite", options.suite, runs)
@@ -195,7 +195,7 @@ def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> 
     chosen = [*trained, *(run for run in tested if (run.suite, run.study) in beside)] or published or tested
     scopes = Counter((run.suite, run.study) for run in chosen)
     if len(scopes) > 1:
-        raise Failure(list_scopes(store, chosen, Counter(run.scope for run in chosen)))
+        raise Failure(*list_scopes(store, chosen, Counter(run.scope for run in chosen)))
     return chosen, notes
 
 
@@ -214,13 +214,13 @@ def _matching(runs: list[Run], name: str, wanted: str, every: Sequence[Run]) -> 
     return matching
 
 
-def _nothing_there(store: RunStore, runs: Sequence[Run]) -> str:
+def _nothing_there(store: RunStore, runs: Sequence[Run]) -> tuple[str, ...]:
     statuses = Counter(run.status for run in runs)
     there = f"only {_counts(statuses)} runs" if statuses else "no runs"
     return (
-        f"there is nothing to analyse: {there} on {places.public_uri(store.uri)}\n"
-        "train some:                   mlflow run . -e train -P algorithm=erm\n"
-        "or take published results:    mlflow run . -e import -P source=biasbed"
+        f"there is nothing to analyse: {there} on {places.public_uri(store.uri)}",
+        "train some:                   mlflow run . -e train -P algorithm=erm",
+        "or take published results:    mlflow run . -e import -P source=biasbed",
     )
 
 

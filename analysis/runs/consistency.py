@@ -69,7 +69,8 @@ def irregularities(runs: Sequence[Run], allow: Sequence[str]) -> list[str]:
             f"delete the runs that should not count (mlflow runs delete --run-id ID), give each experiment a study of "
             f"its own (study=NAME when training), or accept it: allow={names}"
         )
-        raise Failure("\n".join(["runs of one algorithm differ in more than the seed:", *stops, advice]))
+        found = [line for stop in stops for line in stop.splitlines()]
+        raise Failure("runs of one algorithm differ in more than the seed:", *found, advice)
     return notes + _oracle_notes(runs) + _commit_notes(runs) + _skipped_notes(runs)
 
 

@@ -49,7 +49,7 @@ def check(
     allowed = () if options.allow == "none" else options.allow
     stops = [(kind, text) for kind, text in found if kind not in allowed]
     if stops:
-        raise Failure("\n".join(_refusal(rule, stops, collection, allowed)))
+        raise Failure(*_refusal(rule, stops, collection, allowed))
     return [f"accepted [{kind}]: {text}" for kind, text in found]
 
 

@@ -104,7 +104,7 @@ def find(
             found = (tuple(shared), by_rule, tuple(needed), (*cited, *notes), {scope.protocol: protocol})
             studies.append(PublishedStudy(scope.study, *found))
     if not studies:
-        raise Failure("\n".join(["no published results can stand beside these runs:", *(f"  {p}" for p in problems)]))
+        raise Failure("no published results can stand beside these runs:", *(f"  {problem}" for problem in problems))
     return studies
 
 

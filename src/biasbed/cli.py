@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import difflib
 import errno
@@ -13,11 +12,11 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, NoReturn
+from typing import Any
 
 from biasbed import __version__, usage
 from biasbed.config import Config
-from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, os_reason
+from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, os_reason, printed
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, ImportOptions, TestOptions
 from biasbed.settings import Spec, build, is_text, nearest, specs
 from biasbed.system import commands
@@ -176,11 +175,6 @@ WITH_HPARAMS = ("train", "benchmark", "sweep")  # commands that take a method's 
 # --- reading the command line -----------------------------------------------------------------------------------------
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
 def parse(name: str, arguments: Sequence[str]) -> Flags:
     """Dotted names and words of a sub-command's flags; UsageError for one that the command does not have."""
     command = COMMANDS[name]
@@ -201,19 +195,28 @@ def parse(name: str, arguments: Sequence[str]) -> Flags:
             raise UsageError(f"unexpected word '{word}': settings are given as --name value")
         if not _is_hparam(name, word):
             raise UsageError(f"unknown setting '{flag}'{_owner(flag, command, known) or nearest(flag, known)}")
-        if not joined and not rest:
-            raise UsageError(f"--{flag} needs a value")
-        flags[flag] = value if joined else rest.pop(0)
+        flags[flag] = value if joined else _value(flag, rest)
     return flags
 
 
 def _read(known: Mapping[str, Spec], words: Sequence[str]) -> tuple[Flags, list[str]]:
-    """(the flags that are known, all other words)."""
-    parser = _Parser(allow_abbrev=False, add_help=False)
-    for name in known:
-        parser.add_argument(f"--{name}", dest=name, default=None)
-    found, rest = parser.parse_known_args(list(words))
-    return {key: value for key, value in vars(found).items() if value is not None}, rest
+    """(the flags that are known, of one that is there twice the last; all other words). UsageError for one alone."""
+    flags, rest, left = {}, [], list(words)
+    while left:
+        word = left.pop(0)
+        flag, joined, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or flag not in known:
+            rest.append(word)
+        else:
+            flags[flag] = value if joined else _value(flag, left)
+    return flags, rest
+
+
+def _value(flag: str, left: list[str]) -> str:
+    """The word after a flag, which is taken away; UsageError where there is none, or another flag."""
+    if not left or left[0].startswith("--"):
+        raise UsageError(f"--{flag} needs a value" + (f"; one that begins with -- as --{flag}=<value>" if left else ""))
+    return left.pop(0)
 
 
 def _is_typo(word: str, command: EntryPoint, known: Mapping[str, Spec], flags: Flags) -> bool:
@@ -285,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ignore_signals()  # all is done: what ends this process now has not ended its work
         return code
     except (UsageError, Failure) as error:
-        print(f"biasbed: {in_a_line(str(error))}", file=sys.stderr)
+        print(f"biasbed: {printed(error)}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

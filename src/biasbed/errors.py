@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import re
 from collections.abc import Iterable
 
 LONGEST_NAME = 300  # characters of a path that a message holds
@@ -12,7 +11,17 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, err
 REFUSALS = frozenset((*_DISK, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 
-class UsageError(Exception):
+class Told(Exception):
+    """One message, and the lines of a list that may stand below it."""
+
+    def __init__(self, message: str, *lines: str) -> None:
+        super().__init__(message, *lines)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
+
+
+class UsageError(Told):
     """The command can't be carried out as given: nothing was started. Exit code 2."""
 
     exit_code = 2
@@ -31,7 +40,7 @@ class NotApplicable(UsageError):
         self.lacking = tuple(sorted(lacking))
 
 
-class Failure(Exception):
+class Failure(Told):
     """The command was right but its work failed: what was computed before is kept. Exit code 1."""
 
     exit_code = 1
@@ -60,13 +69,14 @@ LONGEST_LINE = 4000  # characters of a message
 
 
 def in_a_line(text: str) -> str:
-    """A message as it is printed: one line, whatever was typed, without signs that a terminal would obey.
-
-    But for our own lists, whose lines begin with two spaces.
-    """
-    lines = re.split(r"\n(?=  )", text)
-    found = "\n".join("".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in line) for line in lines)
+    """Words as they are printed: one line, whatever was typed, without signs that a terminal would obey."""
+    found = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
     return found if len(found) <= LONGEST_LINE else f"{found[:LONGEST_LINE]}..."
+
+
+def printed(error: Told) -> str:
+    """How a command ends: a line, and below it those of our own list, if there is one."""
+    return "\n".join(in_a_line(str(line)) for line in error.args)
 
 
 class CorruptImage(Failure):

@@ -9,6 +9,8 @@ strictness is noticed as well.
 from __future__ import annotations
 
 import importlib
+import itertools
+import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,9 +46,22 @@ class Case:
         return Case(self.name, tuple(map(fill, self.words)), fill(self.says), self.code, env, self.make, self.writes)
 
 
+def of(module: str) -> tuple[Case, ...]:
+    """The cases of a module of this folder."""
+    cases: tuple[Case, ...] = importlib.import_module(f".{module}", __name__).CASES
+    return cases
+
+
 def every() -> Iterator[Case]:
-    for module in MODULES:
-        yield from importlib.import_module(f".{module}", __name__).CASES
+    return itertools.chain.from_iterable(map(of, MODULES))
+
+
+def spread(number: int, seed: int) -> list[Case]:
+    """So many cases, drawn by a seed, from every module in turn."""
+    draws = random.Random(seed)
+    decks = [draws.sample(of(module), len(of(module))) for module in MODULES]
+    turns = itertools.chain.from_iterable(itertools.zip_longest(*decks))
+    return list(itertools.islice((case for case in turns if case is not None), number))
 
 
 def written(name: str, content: str | bytes) -> Maker:

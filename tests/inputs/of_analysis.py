@@ -153,7 +153,7 @@ def _cases() -> Iterator[Case]:
             make=written(FILE, content),
         )
     for name, content, says in NAMES:
-        yield Case(f"analyze: names {name}", (*STUDY, "--names", FILE), says, make=written(FILE, content))
+        yield Case(f"analyze: names: {name}", (*STUDY, "--names", FILE), says, make=written(FILE, content))
 
 
 CASES = tuple(_cases())

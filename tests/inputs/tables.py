@@ -80,15 +80,13 @@ TABLES = (
     ("model a path", f"{HEAD}rows: {{m: {{model: nowhere.ckpt}}}}\n", "nowhere.ckpt"),
     (
         "ten thousand rows",
-        f"{HEAD}seeds: 0..9999\nrows: {{"
-        + ", ".join(f"r{k}: {{algorithm: erm, epochs: x}}" for k in range(2000))
-        + "}",
+        f"{HEAD}seeds: 0..9\nrows: {{" + ", ".join(f"r{k}: {{algorithm: erm, epochs: x}}" for k in range(2000)) + "}",
         "epochs=x",
     ),
     (
         "too many runs",
         f"{HEAD}seeds: 0..9999\nrows: {{" + ", ".join(f"r{k}: {{algorithm: erm}}" for k in range(2000)) + "}",
-        "",
+        "are 20,000,000 runs, more than 100,000",
     ),
 )
 

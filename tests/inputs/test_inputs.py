@@ -1,15 +1,37 @@
-"""All bad input, held to its law. Slow."""
+"""Bad input, held to its law: a sample of all cases, and all of them, which is slow."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from helpers import children
+from inputs import MODULES, every, of, spread
 from inputs import __main__ as harness
-from inputs import every
+from inputs.materials import make_materials
 
 
 def test_there_are_many_cases() -> None:
-    assert len({case.name for case in every()}) > 600
+    names = [case.name for case in every()]
+    assert len(set(names)) == len(names) > 1300
+
+
+def test_a_sample_is_spread_over_all_kinds() -> None:
+    sample = spread(25, seed=1)
+    assert len({case.name for case in sample}) == 25
+    assert sample == spread(25, seed=1) != spread(25, seed=2)
+    counts = [sum(case in of(module) for case in sample) for module in MODULES]
+    assert min(counts) >= 25 // len(MODULES)
+
+
+@pytest.mark.timeout(900)  # on a machine that is busy with other things; alone half a minute
+def test_a_sample_keeps_the_law(tmp_path: Path) -> None:
+    children.start_server()
+    materials = make_materials(tmp_path / "materials")
+    verdicts = list(harness.tried(spread(25, seed=1), tmp_path, materials))
+    assert len(verdicts) > 20
+    assert [harness.told(verdict) for verdict in verdicts if verdict.problems] == []
 
 
 @pytest.mark.slow

@@ -251,3 +251,18 @@ def test_unreachable_hub_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, name
     assert message.startswith(f"init={init}: the weights could not be fetched")
     assert message.endswith("use init=<file>")
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("name", ["torchvision:squeezenet1_0", "alexnet"])
+def test_a_size_that_nothing_is_left_of_is_refused(name: str) -> None:
+    drawn = torch.get_rng_state()
+    with pytest.raises(UsageError, match=r"can't be made for images of 8 x 8 pixels: .*too small"):
+        build(name, 10, image_size=8)
+    torch.set_rng_state(drawn)
+    network = build("resnet10", 10, image_size=8)
+    assert all(module.training for module in network.modules()), "the try leaves it as it was"
+    after = torch.get_rng_state()
+    torch.set_rng_state(drawn)
+    build("resnet10", 10)
+    assert torch.equal(after, torch.get_rng_state()), "the try draws nothing"
+    assert not network.backbone.bn1.num_batches_tracked

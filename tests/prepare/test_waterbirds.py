@@ -230,6 +230,15 @@ def test_other_settings_are_not_mixed(compose: Compose, data_dir: Path) -> None:
     assert len(list(folder.rglob("*.png"))) == 147
 
 
+def test_a_renamed_composition_is_not_believed(compose: Compose, data_dir: Path) -> None:
+    folder = compose()
+    other = folder.rename(folder.with_name("5pct-seed-0"))
+    with pytest.raises(UsageError, match=r"says that it was composed for data\.severity=20\.0 and data\.seed=0"):
+        opened(data_dir, severity=5)
+    (other / "manifest.json").unlink()  # somebody else's, of which the name is all there is
+    assert opened(data_dir, severity=5).cell == "waterbirds_ac-5"
+
+
 def test_too_few_images(compose: Compose, data_dir: Path) -> None:
     # 37 + 10 + 3 + 1 + 36 before land, 11 + 2 + 9 + 2 + 36 before water
     shutil.rmtree(data_dir / "places365")

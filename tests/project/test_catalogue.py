@@ -40,6 +40,7 @@ def test_sets_and_presets(capsys: pytest.CaptureFixture[str]) -> None:
     sets = listed(capsys, "--what=sets")
     assert {"pacs", "imagenet_c", "waterbirds", "cue_conflict", "deepfashion_remixed"} <= set(sets)
     assert "3,750,000 images of 1000 classes" in sets["imagenet_c"]
+    assert "70,000 images of 2 classes" in sets["colored_mnist"]
     presets = listed(capsys, "--what=presets")
     assert "infodrop" in presets["authors"]
     assert "biasbed" in presets["biasbed_code"]

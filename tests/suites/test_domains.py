@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 from statistics import fmean
@@ -54,6 +55,21 @@ def planned(folder: Path, **more: str) -> Job:
 
 def opened(folder: Path, **more: str) -> OpenSuite:
     return open_suite(resolve(flags(folder, **more)))
+
+
+def test_data_sets_that_are_taken_for_domains_are_told(tmp_path: Path) -> None:
+    """One folder too far up: data sets stand where domains should, or domains where classes should."""
+    make_domains(tmp_path / "Pics", images=2)
+    make_domains(tmp_path / "Other", images=2)
+    told = r"Other \(art, photo, sketch\) holds the folders cat, dog: .* suite=domains train=Other$"
+    (remark,) = opened(tmp_path, test_domains="pics").remarks
+    assert re.search(told, remark)
+    (remark,) = opened(tmp_path, suite="folders", train="Other").remarks
+    assert re.search(told, remark)
+    make_domains(tmp_path / "Third", domains=("day", "night"), images=2)
+    with pytest.raises(UsageError, match=rf"Third differ from .*; each class of .*{told}"):
+        opened(tmp_path, test_domains="pics")
+    assert opened(tmp_path, train="Pics", test_domains="art").remarks == ()
 
 
 # --- what is held out -------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.registry import Registry
 from biasbed.system import commands
-from biasbed.system.files import write_whole
+from biasbed.system.files import parsed_json, write_whole
 from biasbed.system.places import own_home
 
 if TYPE_CHECKING:
@@ -74,8 +74,11 @@ class ImagesManifest:
     def read(cls, folder: Path) -> ImagesManifest | None:
         """The manifest of a folder, None where there is none; Failure where it is damaged."""
         try:
-            values = json.loads((folder / MANIFEST).read_text())
-            return cls(**{**values, "skipped": tuple(values["skipped"])})
+            values = parsed_json((folder / MANIFEST).read_bytes())
+            found = cls(**{**values, "skipped": tuple(values["skipped"])})
+            if not isinstance(found.settings, dict):
+                raise ValueError("its settings are no names with values")
+            return found
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError) as error:

@@ -8,7 +8,6 @@ table 3; their text says otherwise.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS, reading, scan
 from biasbed.datasets.base import Contents, OnDisk, some
 from biasbed.errors import UsageError
+from biasbed.system.files import parsed_json
 
 CLASSES = (
     *("short_sleeve_top", "long_sleeve_top", "short_sleeve_outwear", "long_sleeve_outwear", "vest", "sling", "shorts"),
@@ -187,12 +187,12 @@ def _names(folder: Path) -> list[str]:
 def _garments_in(file: Path) -> Iterator[tuple[int, ...]]:
     """(kind, and the four attributes) of each garment of an image."""
     try:
-        content = json.loads(file.read_bytes())
+        content = parsed_json(file.read_bytes())
         items = [value for key, value in content.items() if key.startswith("item")]
         found = [tuple(int(item[name]) for name in (KIND, *ATTRIBUTES)) for item in items]
     except KeyError as error:
         raise UsageError(f"{file}: a garment has no {error}") from None
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise UsageError(f"{file}: is no annotation of DeepFashion2 ({error})") from None
     for kind, *shown in found:
         if not 1 <= kind <= len(CLASSES) or not all(1 <= value <= 3 for value in shown):

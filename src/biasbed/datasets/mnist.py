@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +82,7 @@ class MNISTDomains(MNISTFiles, DomainDataSet):
 
     @property
     def num_classes(self) -> int:
-        return 10
+        return len(self.classes)
 
     def domains(self, data_dir: Path) -> dict[str, tuple[str, ...]]:
         return {names[0]: names[1:] for names in self.names}
@@ -95,7 +95,12 @@ class MNISTDomains(MNISTFiles, DomainDataSet):
         return self.origin(self.digits(data_dir))
 
     def contents(self, data_dir: Path) -> Contents:
-        return self.of_files(data_dir, self.origin)
+        found = self.of_files(data_dir, self.origin)
+        return replace(found, labels=len(np.unique(self.labels(self.digits(data_dir).labels))))
+
+    def labels(self, digits: np.ndarray) -> np.ndarray:
+        """The labels of digits 0 to 9, before any is flipped."""
+        return digits
 
     def origin(self, digits: Digits) -> str:
         """Fingerprint of what the images are made of."""
@@ -123,6 +128,9 @@ class ColoredMNIST(MNISTDomains):
     channels = 2
     classes = ("5_to_9", "0_to_4")
     names = (("plus_90", "0.1", "+90%"), ("plus_80", "0.2", "+80%"), ("minus_90", "0.9", "-90%"))
+
+    def labels(self, digits: np.ndarray) -> np.ndarray:
+        return digits < 5
 
     @property
     def recipe(self) -> str:

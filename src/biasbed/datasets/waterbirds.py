@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from biasbed import record
 from biasbed.data.listing import reading, scan
+from biasbed.data.prepared import MANIFEST, ImagesManifest
 from biasbed.datasets.base import Contents, resolve
 from biasbed.datasets.biased import Division, Wanted, counted
 from biasbed.datasets.tables import SPLITS, TEST, TRAIN, VALIDATION, Waterbirds
@@ -43,6 +44,7 @@ class ComposedWaterbirds(Waterbirds):
                 f"'{self.name}' of data.severity={share:g} and data.seed={wanted.seed} is {state}: "
                 + wanted.prepare("waterbirds")
             )
+        self._refuse_renamed(folder, share, wanted.seed)
         train, validation, test = self._divided(folder)
         return Division(train, validation, test, share, is_drawn=True)
 
@@ -68,6 +70,20 @@ class ComposedWaterbirds(Waterbirds):
             differences=tuple(differences),
             remarks=tuple(remarks),
         )
+
+    def _refuse_renamed(self, folder: Path, share: float, seed: int) -> None:
+        """UsageError where a folder says that it was composed for another severity or seed than it is called by.
+
+        One that says nothing, as a folder that somebody else composed, is taken at its name.
+        """
+        manifest = ImagesManifest.read(folder)
+        if manifest is None:
+            return
+        own = manifest.settings.get("severity"), manifest.settings.get("seed")
+        if own != (share, seed):
+            self.refuse(
+                folder, f"{MANIFEST} says that it was composed for data.severity={own[0]} and data.seed={own[1]}"
+            )
 
     def _is_in(self, folder: Path) -> bool:
         return bool(self._compositions(folder))

@@ -73,7 +73,11 @@ def _pair(a: Decisions, b: Decisions, rows: tuple[np.ndarray, np.ndarray], commo
     if len(different):
         at = int(different[0])
         labels = f"{a.label[rows[0][at]]} for {a.observer} and {b.label[rows[1][at]]} for {b.observer}"
-        raise UsageError(f"{common[at]} is a {labels}: these are decisions on different images or classes")
+        raise UsageError(
+            f"{common[at]} is a {labels}: these are decisions on different images or classes, or on a set where "
+            "several labels of an image may be right (imagenet_real): test one of the models again with compare=<the "
+            "other's file>"
+        )
     right_a, right_b = a.right[rows[0]], b.right[rows[1]]
     cells = (right_a & right_b, right_a & ~right_b, ~right_a & right_b, ~right_a & ~right_b)
     counts = (int(cell.sum()) for cell in cells)

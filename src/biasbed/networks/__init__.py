@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import torch
+from torch.func import functional_call
+
 from biasbed.config import NetworkSettings
+from biasbed.errors import UsageError, first_line
 from biasbed.networks import statistics
 from biasbed.networks.backbones import Form, check_name, create, resolve
 from biasbed.networks.lineage import origin, read, start
@@ -50,4 +54,29 @@ def build(
         mean, std = ([value] * settings.channels for value in SCALES[settings.scale])
         if hasattr(backbone, "transform_input"):  # torchvision's own shift of its input (Inception, GoogLeNet)
             setattr(backbone, "transform_input", False)  # noqa: B010 (a Module's attributes are Tensors to mypy)
-    return Network(backbone, mean, std, settings.dropout, head, only_size)
+    network = Network(backbone, mean, std, settings.dropout, head, only_size)
+    if image_size is not None:
+        _refuse_size(network, name, image_size)
+    return network
+
+
+def _refuse_size(network: Network, name: str, size: int) -> None:
+    """UsageError where nothing can be computed of images of this size, as where they are pooled away.
+
+    Tried without computing, on the meta device. What can't be there, whatever the size, is tried on an image of zeros.
+    """
+    modes = {module: module.training for module in network.modules()}
+    images = torch.zeros(1, network.channels, size, size)
+    network.eval()
+    try:
+        with torch.no_grad():
+            try:
+                state = {key: of.to("meta") for key, of in (*network.named_parameters(), *network.named_buffers())}
+                functional_call(network, state, (images.to("meta"),))
+            except Exception:
+                network(images)
+    except Exception as error:  # each architecture has its own
+        raise UsageError(f"{name} can't be made for images of {size} x {size} pixels: {first_line(error)}") from None
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

@@ -95,6 +95,11 @@ class Network(nn.Module):
         return self._parted().num_features
 
     @property
+    def channels(self) -> int:
+        """Of its images."""
+        return self.normalise.mean.shape[1]
+
+    @property
     def head(self) -> nn.Module | None:
         """The last linear layer, if there is one."""
         return None if self._head is None or isinstance(self._head.layer, nn.Identity) else self._head.layer

@@ -9,9 +9,9 @@ looks at; of a domain that trained the out part is validation.
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 from biasbed import record
 from biasbed.errors import UsageError
+from biasbed.system.files import parsed_json
 
 RESULTS, DONE = "results.jsonl", "done"
 COLUMNS = ["dataset", "algorithm", "trial_seed", "hparams_seed", "test_envs", "step", "env", "split", "accuracy"]
@@ -98,7 +99,7 @@ def _job(file: Path, source: Path) -> SweepJob:
     for number, line in enumerate(text.splitlines(), start=1):
         where = f"{file}, line {number}"
         try:
-            values = json.loads(line)
+            values = parsed_json(line)
         except ValueError:
             raise UsageError(
                 f"{where}: is no whole JSON object, as where a job was cut off: remove the line, or run the job again"
@@ -140,13 +141,14 @@ def _add(job: SweepJob, where: str, values: Mapping[str, Any]) -> None:
         if not _is_fraction(value):
             raise UsageError(f"{where}: env{env}_{part}_acc={str(value)[:20]}: should be from 0 to 1")
     job.records[step] = found
-    if isinstance(loss := values.get("loss"), int | float) and math.isfinite(loss):
+    # JSON's whole numbers have no end, and `math` takes none that is no float's.
+    if isinstance(loss := values.get("loss"), int | float) and abs(loss) <= sys.float_info.max:
         job.losses[step] = float(loss)
 
 
 def _is_fraction(value: object) -> bool:
     """Whether it can be an accuracy; one that is NaN was measured, too."""
-    return isinstance(value, int | float) and (math.isnan(value) or 0 <= value <= 1)
+    return isinstance(value, int | float) and (0 <= value <= 1 or (isinstance(value, float) and math.isnan(value)))
 
 
 # --- CSV --------------------------------------------------------------------------------------------------------------

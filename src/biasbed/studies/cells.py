@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from biasbed import record, suites
+from biasbed.config import Config
 from biasbed.errors import UsageError
+from biasbed.settings import Spec, check, specs
 from biasbed.studies.table import Words, distinct
 from biasbed.training.resolve import resolve
 
@@ -39,7 +42,7 @@ def expand(words: Words, cells: Mapping[str, Words]) -> tuple[StudyCell, ...]:
     found: list[StudyCell] = []
     for name, own in (cells or {"": {}}).items():
         both = {**words, **own}
-        several = {setting: _parts(setting, both[setting]) for setting in _listed(both)}
+        several = {spec.name: _parts(spec, both[spec.name]) for spec in _listed(both)}
         for some in itertools.product(*several.values()):
             one = {**own, **dict(zip(several, some, strict=True))}
             found += _expanded(name, "-".join(filter(None, (name, *some))), one, {**both, **one})
@@ -47,20 +50,25 @@ def expand(words: Words, cells: Mapping[str, Words]) -> tuple[StudyCell, ...]:
     return tuple(found)
 
 
-def _listed(words: Words) -> list[str]:
+def _listed(words: Words) -> list[Spec]:
     """The settings of which several are named, and each is a cell; the data set first."""
     own = suites.REGISTRY.own_settings(suites.chosen(words)[0])
-    several = ["train"] if any(spec.cell for spec in own.values()) else []
-    several += [name for name, spec in own.items() if spec.makes_cells]
-    return [name for name in several if "," in words.get(name, "")]
+    several = [specs(Config)["train"]] if any(spec.cell for spec in own.values()) else []
+    several += [spec for spec in own.values() if spec.makes_cells]
+    return [spec for spec in several if "," in words.get(spec.name, "")]
 
 
-def _parts(name: str, value: str) -> tuple[str, ...]:
-    """UsageError for one that is empty, or there twice."""
+def _parts(spec: Spec, value: str) -> tuple[str, ...]:
+    """UsageError for one that is empty, that the setting can't have, or that is there twice, however it is written."""
     parts = [part.strip() for part in value.split(",")]
     if not all(parts):
-        raise UsageError(f"{name}={value}: there is nothing before or after a comma")
-    return distinct(parts, name)
+        raise UsageError(f"{spec.name}={value}: there is nothing before or after a comma")
+    first: dict[Any, str] = {}
+    for part in parts:
+        other = first.setdefault(check(spec, part), part)
+        if other != part:
+            raise UsageError(f"{spec.name}={value}: {other} and {part} are one value: leave one out")
+    return distinct(parts, spec.name)
 
 
 def _expanded(given: str, name: str, own: Words, both: Words) -> Iterator[StudyCell]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from biasbed.evaluation.models import TestedModel
     from biasbed.training.job import Job
 
+MOST_RUNS = 100_000  # of a study: each is checked before the first starts
 Records = Sequence[Mapping[str, Any]]  # of a journal: {"step", "timestamp", "metrics"}
 
 
@@ -120,6 +121,7 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
     lacking: dict[str, dict[int, Sequence[str]]] = {}  # by row and place of the cell
     tests: list[TestedOn] = []
     cells = expand({**table.settings, "suite": registry.settled(table.suite)}, table.cells)
+    _refuse_many(table, cells)
 
     with opened_once():
         for row in table.rows:
@@ -177,6 +179,17 @@ def _runs_in(
             f"the sweep '{table.chosen_by['study']}' was made in the cells {', '.join(chosen)}: leave them so"
         )
     return job.config, runs
+
+
+def _refuse_many(table: StudyTable, cells: Sequence[StudyCell]) -> None:
+    """UsageError for more runs than anybody means."""
+    trained, tested = len(table.methods), len(table.rows) - len(table.methods)
+    number = len(cells) * (trained * len(table.seeds) + tested)
+    if number > MOST_RUNS:
+        raise UsageError(
+            f"{len(table.rows)} rows in {len(cells)} cells with {len(table.seeds)} seeds are {number:,} runs, more "
+            f"than {MOST_RUNS:,}: make several studies of them"
+        )
 
 
 def words_of(table: StudyTable, row: str, cell: StudyCell) -> dict[str, str]:

@@ -25,7 +25,7 @@ from biasbed.datasets.of_domains import OwnDomains, united
 from biasbed.errors import MissingData, UsageError
 from biasbed.holding_out import MONITOR, mean_of_training
 from biasbed.settings import nearest, setting, word
-from biasbed.suites.folders import ImageFolder
+from biasbed.suites.folders import ImageFolder, nested
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, Suite
 from biasbed.tasks import MultiClass
@@ -154,8 +154,13 @@ class Domains(HoldingOut[D]):
     def open(self) -> OpenSuite:
         """UsageError where folders are missing or empty, or disagree on the classes."""
         config, held_out = self.config, self.held_out()
-        classes = tuple(folders.class_folders(next(iter(self._folders.values()))))
-        whole = {name: folders.open_folder(path, name, classes) for name, path in self._folders.items()}
+        first = next(iter(self._folders.values()))
+        classes = tuple(folders.class_folders(first))
+        remarks = nested(first, classes)
+        try:
+            whole = {name: folders.open_folder(path, name, classes) for name, path in self._folders.items()}
+        except UsageError as error:
+            raise UsageError("; ".join((str(error), *remarks))) from None
         parts = {name: self._split(source) for name, source in whole.items()}
         test_as = functools.partial(self._set, *transforms.natural(config.image_size, config.preprocess))
         kept = {name: part[0] for name, part in parts.items()}
@@ -174,6 +179,7 @@ class Domains(HoldingOut[D]):
             store=self.store,
             cell=self.cell(),
             test_domains=held_out,
+            remarks=remarks,
             derivations=(mean_of_training((entry.name, entry.domain) for entry in validation),),
         )
 

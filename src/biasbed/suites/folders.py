@@ -6,7 +6,8 @@ named). A seeded part of the training images is held out, for validation only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ from typing import Any, ClassVar
 from biasbed import record
 from biasbed.data import folders, transforms
 from biasbed.data.listing import reading, scan
-from biasbed.datasets.base import DataSet
+from biasbed.datasets.base import DataSet, some
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 from biasbed.suites.files import FileSettings, FileSuite
@@ -86,7 +87,23 @@ class Folders(FileSuite[FileSettings]):
         sets = [test_as(slugs[name], folders.open_folder(root / name, slugs[name], classes)) for name in tests]
         whole = folders.open_folder(root / train_name, slugs[train_name], classes) if train_name else None
         held_out = "val" if "val" not in slugs.values() else "held_out"
-        return self.of_files(classes, sets, whole, partial(test_as, held_out))
+        suite = self.of_files(classes, sets, whole, partial(test_as, held_out))
+        return replace(suite, remarks=nested(root / (train_name or tests[0]), classes))
+
+
+def nested(folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
+    """What to say where each class holds the same folders and no image: then it may be a domain, and those classes."""
+    inside: list[str] = []
+    with reading():
+        for name in classes:
+            found, images = scan(folder / name)
+            if images or len(found) < 2 or inside not in ([], found):
+                return ()
+            inside = found
+    return (
+        f"each class of {folder} ({some(classes)}) holds the folders {some(inside)}: if these are the classes, it is a "
+        f"data set of domains: suite=domains train={folder.name}",
+    )
 
 
 def _folder_names(root: Path) -> list[str]:

@@ -30,7 +30,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from biasbed import __version__
 from biasbed.errors import UsageError
 from biasbed.settings import is_text
-from biasbed.system.files import whole
+from biasbed.system.files import parsed_json, whole
 from biasbed.tracking import notes
 
 T = TypeVar("T")
@@ -269,8 +269,8 @@ class Archive:
         if MANIFEST not in sizes:
             raise UsageError(f"{self.path} is no archive of runs: it has no {MANIFEST}")
         try:
-            values = json.loads(self.zip.read(MANIFEST))
-        except (ValueError, RecursionError) as error:
+            values = parsed_json(self.zip.read(MANIFEST))
+        except ValueError as error:
             raise UsageError(
                 f"{self.path} is damaged ({MANIFEST}: {_one_line(error)}): copy or export it again"
             ) from None
@@ -290,8 +290,8 @@ class Archive:
     def _run(self, run_id: str) -> ArchivedRun:
         name = f"runs/{run_id}/{RUN}"
         try:
-            values = json.loads(self.zip.read(name))
-        except (ValueError, RecursionError) as error:
+            values = parsed_json(self.zip.read(name))
+        except ValueError as error:
             raise UsageError(f"{self.path}: {name} can't be read: {_one_line(error)}") from None
         if not _is_storable(values):
             raise UsageError(f"{self.path}: {name} can't be read: it has characters that no database keeps")

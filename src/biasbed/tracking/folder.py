@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places, strict_yaml
-from biasbed.system.files import append_line, write_whole
+from biasbed.system.files import append_line, parsed_json, write_whole
 from biasbed.tracking.server import resolve_uri
 
 if TYPE_CHECKING:
@@ -181,8 +181,8 @@ def evaluations(records: Sequence[R]) -> list[R]:
 def mapping(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None where there is none, or it can't be read."""
     try:
-        found = json.loads(path.read_text()) if path.exists() else None
-    except (ValueError, RecursionError):
+        found = parsed_json(path.read_text()) if path.exists() else None
+    except ValueError:
         return None
     return found if isinstance(found, dict) else None
 
@@ -190,10 +190,10 @@ def mapping(path: Path) -> dict[str, Any] | None:
 def _record(line: str) -> dict[str, Any] | None:
     """A line of a journal, None where it is none."""
     try:
-        found = json.loads(line)
+        found = parsed_json(line)
         is_record = isinstance(found["step"], int) and isinstance(found["timestamp"], int)
         return found if is_record and isinstance(found["metrics"], dict) else None
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import optuna
@@ -246,6 +247,19 @@ def test_a_space_that_is_not_there() -> None:
         read_space("/nowhere.yaml", words("erm"))
     with pytest.raises(UsageError, match="give one with space="):
         read_space("auto", words(str(ROOT / "tests" / "helpers" / "toys.py") + ":NoSuch"))
+
+
+def test_a_method_of_ones_own_has_its_space_beside_its_file(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "tests" / "helpers" / "toys.py", tmp_path / "own.py")
+    mine = f"{tmp_path / 'own.py'}:Streaming"
+    with pytest.raises(UsageError, match=r"give one with space=<file>, or put streaming\.yaml beside its file"):
+        read_space("auto", words(mine))
+    (tmp_path / "streaming.yaml").write_text("optim.lr: {distribution: loguniform, low: 0.01, high: 1}")
+    space = read_space("auto", words(mine))
+    assert (space.algorithm, space.names) == ("streaming", ("optim.lr",))
+    (tmp_path / "streaming.yaml").write_text("optim.lrr: {distribution: loguniform, low: 0.01, high: 1}")
+    with pytest.raises(UsageError, match=r"streaming\.yaml: unknown setting 'optim\.lrr'"):
+        read_space("auto", words(mine))
 
 
 @settings(max_examples=30, deadline=None)

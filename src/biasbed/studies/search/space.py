@@ -242,10 +242,11 @@ def _optimizer(words: Words, backbone: str) -> list[Path]:
 
 
 def _included(words: Words) -> list[Path]:
-    """The files that come with biasbed; of two that have a setting the last one's counts.
+    """The files that come with biasbed, or with a user's method; of two that have a setting the last one's counts.
 
     Where a suite has a file for every method, that and the method's own there, if it has one; else the method's own. Of
-    files for suite and data set, for the suite, and for all, the first counts.
+    files for suite and data set, for the suite, and for all, the first counts. `<file>.py:<Class>` has its own beside
+    its file, as `<class>.yaml`.
     """
     suite, algorithm = suites.identifier(words["suite"]), words["algorithm"]
     of_suite = [SPACES / suite / of_domains.identifier(words.get("train", "")), SPACES / suite]
@@ -255,10 +256,15 @@ def _included(words: Words) -> list[Path]:
         return [path for path in files if path.exists()][:1]
 
     shared = nearest_of(EVERY_METHOD, *of_suite)
-    known = algorithm in algorithms.REGISTRY
-    found = shared + (nearest_of(algorithm, *of_suite, *([] if shared else [SPACES])) if known else [])
+    own, name = Path(algorithm.rpartition(":")[0]), algorithms.identifier(algorithm)
+    if algorithm in algorithms.REGISTRY:
+        places = [*of_suite, *([] if shared else [SPACES])]
+    else:
+        places = [own.parent] if own.suffix == ".py" else []
+    found = shared + nearest_of(name, *places)
     if not found:
-        raise UsageError(f"{algorithm} has no search space among biasbed's: give one with space=<file>")
+        beside = f", or put {name}.yaml beside its file" if own.suffix == ".py" else ""
+        raise UsageError(f"{algorithm} has no search space among biasbed's: give one with space=<file>{beside}")
     return found
 
 

@@ -1,0 +1,35 @@
+"""How a command that ends badly says so: one line, and below it our own lists alone."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from biasbed import cli
+from biasbed.errors import Failure, UsageError, printed
+
+
+def test_what_was_typed_makes_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "--seed", "a\n  b\x1b[2J"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("biasbed: seed=a\\n  b\\x1b[2J: ")
+
+
+def test_a_list_keeps_its_lines() -> None:
+    error = Failure("these are missing:", "  erm\n on edge", "train them")
+    assert printed(error) == "these are missing:\n  erm\\n on edge\ntrain them"
+    assert str(error) == "these are missing:\n  erm\n on edge\ntrain them"
+    assert printed(pickle.loads(pickle.dumps(error))) == printed(error)  # as processes hand them to each other
+
+
+@pytest.mark.parametrize("words", [["--epochs"], ["--epochs", "--seed", "1"], ["--hparams.x"]])
+def test_a_setting_without_its_value(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"biasbed: {words[0]} needs a value")
+
+
+def test_a_value_may_begin_with_one_dash() -> None:
+    assert cli.parse("train", ["--optim.lr", "-inf", "--row=--x"]) == {"optim.lr": "-inf", "row": "--x"}
+    with pytest.raises(UsageError, match="needs a value; one that begins with -- as --row=<value>"):
+        cli.parse("train", ["--row", "--x"])

@@ -1,0 +1,148 @@
+"""Whatever a file or a word holds, it is accepted, or refused in one line of ours, and soon."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from biasbed import cli, record
+from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, printed
+from biasbed.evaluation import recorded
+from biasbed.networks import backbones
+from biasbed.settings import Spec, check, specs
+from biasbed.studies.cells import expand
+from biasbed.studies.search.storage import storage_url
+from biasbed.studies.table import parse_seeds
+from biasbed.training.resolve import resolve
+from inputs.arbitrary import KINDS, Kind
+
+pytestmark = pytest.mark.timeout(120)
+# The same examples in every run, so that no change but one of theirs breaks a test.
+DRAWN = settings(
+    max_examples=80,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def settled(read: Callable[[], object]) -> bool:
+    """Whether it is accepted; it fails for a refusal that is no line of ours."""
+    try:
+        read()
+    except (UsageError, Failure) as error:
+        (line,) = printed(error).splitlines()
+        assert len(line) > 10
+        assert line.isprintable()
+        return False
+    except (OSError, RuntimeError) as error:
+        # These alone are said in a line by `cli.main`.
+        if str(error) != cli.NO_HOME and getattr(error, "errno", None) not in (*REFUSALS, errno.ENAMETOOLONG):
+            raise
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_right_file_is_read(kind: Kind, tmp_path: Path) -> None:
+    (tmp_path / kind.name).write_bytes(kind.right)
+    assert settled(lambda: kind.read(tmp_path / kind.name))
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_any_file_is_read_or_refused(kind: Kind, tmp_path: Path) -> None:
+    refused = 0
+
+    @DRAWN
+    @given(content=kind.contents())
+    def holds(content: bytes) -> None:
+        nonlocal refused
+        (tmp_path / kind.name).write_bytes(content)
+        refused += not settled(lambda: kind.read(tmp_path / kind.name))
+
+    holds()
+    assert refused > 20, "what is drawn is hardly ever wrong"
+
+
+TEXTS = st.text(max_size=12) | st.sampled_from(
+    [
+        *(
+            "none",
+            "auto",
+            "NONE",
+            " ",
+            ",",
+            ",,",
+            "1,",
+            "nan",
+            "inf",
+            "-inf",
+            "1e999",
+            "0x10",
+            "1_0",
+            "٣",
+            "true",
+            "0..9",
+        ),
+        "9" * 400,
+    ]
+)
+
+
+def _settings() -> dict[str, Spec]:
+    """Every setting of every command, by command and name."""
+    return {f"{name}: {key}": spec for name, entry in cli.COMMANDS.items() for key, spec in entry.settings().items()}
+
+
+@DRAWN
+@given(spec=st.sampled_from(list(_settings().values())), word=TEXTS)
+def test_any_word_of_any_setting(spec: Spec, word: str) -> None:
+    settled(lambda: check(spec, word))
+
+
+NAMES = st.sampled_from(sorted({spec.name for spec in _settings().values()})) | st.text(max_size=8)
+
+
+@DRAWN
+@given(
+    command=st.sampled_from(list(cli.COMMANDS)),
+    words=st.lists(TEXTS | NAMES.map("--{}".format) | st.builds("--{}={}".format, NAMES, TEXTS), max_size=5),
+)
+def test_any_words_of_any_command(command: str, words: list[str]) -> None:
+    asked = {"-h", "--help"} & set(words)
+    if not asked:
+        settled(lambda: cli.parse(command, words))
+
+
+@DRAWN
+@given(flags=st.dictionaries(st.sampled_from(sorted(specs(cli.Config))), TEXTS, max_size=3))
+def test_any_settings_of_a_training(flags: dict[str, str]) -> None:
+    settled(lambda: resolve({**flags, "suite": "demo"}))
+
+
+@DRAWN
+@given(
+    value=TEXTS | st.lists(st.integers() | TEXTS, max_size=4) | st.integers() | st.none(),
+    word=TEXTS,
+)
+def test_any_seeds_cells_names_and_addresses(value: object, word: str) -> None:
+    settled(lambda: parse_seeds(value))
+    settled(lambda: expand({"suite": "debiasing", "data.severity": word, "train": word}, {}))
+    settled(lambda: backbones.check_name(word))
+    settled(lambda: storage_url(word, Path("/nowhere")))
+    settled(lambda: recorded.read(recorded.files(f"{word}.csv")))
+    assert record.slug(word) == record.slug(record.slug(word)) != ""
+    record.parse_metric(word)
+
+
+@DRAWN
+@given(text=st.text())
+def test_any_message_is_a_line(text: str) -> None:
+    assert in_a_line(text).isprintable()
+    assert (in_a_line(text) == text) == text.isprintable()
