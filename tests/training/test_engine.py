@@ -330,7 +330,7 @@ def test_every_search_space_names_settings_that_exist() -> None:
 
     from biasbed import algorithms
     from biasbed.settings import specs
-    from biasbed.studies.search.space import SPACES
+    from biasbed.studies.search.files import SPACES
 
     for name in algorithms.names():
         space = yaml.safe_load((SPACES / f"{name}.yaml").read_text())

@@ -15,8 +15,7 @@ from biasbed import algorithms, config, record, suites
 from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.settings import specs
-from biasbed.studies.search import samplers
-from biasbed.studies.search import space as spaces
+from biasbed.studies.search import files, samplers
 from biasbed.studies.search.space import Dimension, Space, read_space
 from biasbed.training.resolve import resolve
 from helpers.commands import ROOT
@@ -61,7 +60,7 @@ def test_every_method_has_a_space() -> None:
 
 
 def test_the_space_of_suite_and_data_set_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spaces, "SPACES", tmp_path)
+    monkeypatch.setattr(files, "SPACES", tmp_path)
     for folder, low in (("", 0.01), ("domains", 0.02), ("domains/pacs", 0.03)):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / "erm.yaml").write_text(f"optim.lr: {{distribution: uniform, low: {low}, high: 1}}\n")

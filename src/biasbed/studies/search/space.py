@@ -22,21 +22,17 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from biasbed import algorithms, record, suites
+from biasbed import algorithms, suites
 from biasbed.config import Config
-from biasbed.datasets import of_domains
 from biasbed.errors import UsageError
 from biasbed.settings import Spec, check, flatten, nearest, specs, word
+from biasbed.studies.search.files import OPTIMIZER, included, of_optimizer
 from biasbed.studies.table import Words
 from biasbed.system import strict_yaml
 from biasbed.training.resolve import resolve
 
 if TYPE_CHECKING:
     from optuna import Trial
-
-EVERY_METHOD = "every_method"  # of a suite: what is searched over whatever the method
-OPTIMIZER = "optimizer"  # of a suite: what is searched over of `optim`, in place of what the methods' own files say
-SPACES = Path(__file__).resolve().parents[2] / "sweeps" / "spaces"
 
 RANGES = {"uniform": ("low", "high", "step"), "loguniform": ("low", "high")}
 RANGES |= {"int": ("low", "high", "step"), "intlog": ("low", "high"), "categorical": ("choices",)}
@@ -217,9 +213,9 @@ def read_space(name: str, words: Words) -> Space:
 
     Raises UsageError with one line for an empty space, an unknown or fixed setting, and a wrong range.
     """
-    paths = _included(words) if name == "auto" else [Path(name).expanduser()]
+    paths = included(words) if name == "auto" else [Path(name).expanduser()]
     base = resolve(words)
-    paths = [*_optimizer(words, base.backbone), *paths] if name == "auto" else paths
+    paths = [*of_optimizer(words, base.backbone), *paths] if name == "auto" else paths
     entries: dict[Any, Any] = {}
     for path in paths:
         content = strict_yaml.read(path, "space")
@@ -232,40 +228,6 @@ def read_space(name: str, words: Words) -> Space:
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
     return space
-
-
-def _optimizer(words: Words, backbone: str) -> list[Path]:
-    """The suite's own file for the optimizer, if it has one: of those for this network and for all the first."""
-    suite = SPACES / suites.identifier(words["suite"])
-    files = (folder / f"{OPTIMIZER}.yaml" for folder in (suite / record.slug(backbone), suite))
-    return [path for path in files if path.exists()][:1]
-
-
-def _included(words: Words) -> list[Path]:
-    """The files that come with biasbed, or with a user's method; of two that have a setting the last one's counts.
-
-    Where a suite has a file for every method, that and the method's own there, if it has one; else the method's own. Of
-    files for suite and data set, for the suite, and for all, the first counts. `<file>.py:<Class>` has its own beside
-    its file, as `<class>.yaml`.
-    """
-    suite, algorithm = suites.identifier(words["suite"]), words["algorithm"]
-    of_suite = [SPACES / suite / of_domains.identifier(words.get("train", "")), SPACES / suite]
-
-    def nearest_of(name: str, *folders: Path) -> list[Path]:
-        files = [folder / f"{name}.yaml" for folder in folders]
-        return [path for path in files if path.exists()][:1]
-
-    shared = nearest_of(EVERY_METHOD, *of_suite)
-    own, name = Path(algorithm.rpartition(":")[0]), algorithms.identifier(algorithm)
-    if algorithm in algorithms.REGISTRY:
-        places = [*of_suite, *([] if shared else [SPACES])]
-    else:
-        places = [own.parent] if own.suffix == ".py" else []
-    found = shared + nearest_of(name, *places)
-    if not found:
-        beside = f", or put {name}.yaml beside its file" if own.suffix == ".py" else ""
-        raise UsageError(f"{algorithm} has no search space among biasbed's: give one with space=<file>{beside}")
-    return found
 
 
 def _entries(content: Any) -> dict[Any, Any]:
