@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python benchmarks/all.py                      # everything, about twenty quiet minutes on two cores
     PYTHONPATH=src python benchmarks/all.py engine loading       # some topics; the other tables stay as they are
-    PYTHONPATH=src python benchmarks/all.py --quick --to /tmp/x  # whether it works: tiny sizes, numbers that mean nothing
+    PYTHONPATH=src python benchmarks/all.py --quick --to /tmp/x  # whether it works, with tiny sizes
 
 Every topic is a program of this folder that can be run by itself, and offers `rows`. Each is measured in a process of
 its own. Where one fails its old table stays, and the exit code is 1. A goal that is not met is said in its table; it
@@ -38,8 +38,8 @@ TOPICS = (
 LIBRARIES = ("torch", "torchvision", "numpy", "mlflow", "simplejpeg", "pillow")
 HEAD = """# Results
 
-Written by `PYTHONPATH=src python benchmarks/all.py`, table by table; each says when, where and of which commit. A ratio is
-the median of rounds in which both sides took turns, its spread their quartiles. What is measured and how is in the
+Written by `PYTHONPATH=src python benchmarks/all.py`, table by table; each says when, where and of which commit. A ratio
+is the median of rounds in which both sides took turns, its spread their quartiles. What is measured and how is in the
 program that each table names; benchmarks/gpu.py does the same on a GPU, in a file of its own.
 """
 COLUMNS = ("what", "ratio", "spread", "goal", "met", "note")
