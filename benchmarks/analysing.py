@@ -221,7 +221,13 @@ def of_runs(runs: int, epochs: int, methods: int, rounds: int) -> list[Row]:
     rest = Goal(5.0) if runs <= 1000 else None
     return [
         Row.of(f"{words}: reading / raw SQL", ratios(times, "ours", "raw"), Goal(2.0), f"{size}; {shares}"),
-        Row.of(f"{words}: the report", [found["rest"]], rest, f"after {found['reading']:.1f} s of reading; {found['processor']:.1f} s of the processor in all", "s"),
+        Row.of(
+            f"{words}: the report",
+            [found["rest"]],
+            rest,
+            f"after {found['reading']:.1f} s of reading; {found['processor']:.1f} s of the processor in all",
+            "s",
+        ),
         Row.of(f"{words}: peak memory", [found["memory"]], None, "private (USS), of the whole command", "MiB"),
     ]
 
