@@ -82,7 +82,7 @@ class RunStore:
                     return found
             return self._search(ids, kind)
 
-    def _search(self, experiments: Sequence[str], kind: str) -> list[Any]:
+    def _search(self, experiments: list[str], kind: str) -> list[Any]:
         """Through MLflow's client."""
         pages = _pages(
             lambda token: self.client.search_runs(
