@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -110,13 +112,26 @@ def read_histories(
     """Run id -> curves of all these MLflow runs, with those that are derived where they were not logged."""
     runs, counts = {run.info.run_id: run for run in mlflow_runs}, ImageCounts(store)
     found = {}
-    for run_id, rows in store.histories(list(runs.values())).items():
-        run = read_run(runs[run_id])
-        protocol = protocols.get(run.protocol)
-        known = {} if protocol is None else counts.of(run, protocol)
-        history = History(f"{run.name} ({run.id})", rows, run.kind in SETTLED, known)
-        found[run_id] = history if protocol is None else history.with_derived(protocol.derived, run.held_out)
+    with _uncollected():
+        for run_id, rows in store.histories(list(runs.values())).items():
+            run = read_run(runs[run_id])
+            protocol = protocols.get(run.protocol)
+            known = {} if protocol is None else counts.of(run, protocol)
+            history = History(f"{run.name} ({run.id})", rows, run.kind in SETTLED, known)
+            found[run_id] = history if protocol is None else history.with_derived(protocol.derived, run.held_out)
     return found
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """No search for garbage in cycles: it would go through millions of rows again and again, which are in none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _check_control(collection: Collection, control: str) -> None:

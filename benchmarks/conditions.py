@@ -16,7 +16,6 @@ import os
 import random
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
+from sides import Goal, Row, Work, interleaved, ratios, show
 from torch import Tensor
 from torchvision import transforms
 
@@ -36,6 +36,8 @@ from biasbed.datasets.corrupted import SIDE
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.suites.sets import EvaluationSet
 
+TITLE = "Conditions and mixtures"
+HOW = "`benchmarks/conditions.py`: one thread, processor time; deciding with a network that costs nothing."
 CONDITIONS, BATCH, CLASSES = 75, 256, 10
 
 
@@ -79,39 +81,37 @@ def mixtures(settings: Mapping[str, object], **theirs: object) -> tuple[Callable
     return lambda: [reference(one) for one in pictures * 5], lambda: [own(one) for one in images * 5]
 
 
-def seconds(work: Callable[[], object]) -> float:
-    began = time.process_time()
-    work()
-    return time.process_time() - began
+def compared(name: str, sides: tuple[Work, Work], rounds: int, images: int, goal: Goal | None = None) -> Row:
+    """The second side's time by the first's."""
+    times = interleaved(dict(zip("ab", sides, strict=True)), rounds)
+    each = [1000 * statistics.median(found) / images for found in times.values()]
+    return Row.of(name, ratios(times, "b", "a"), goal, f"{each[0]:.2f} and {each[1]:.2f} ms an image")
 
 
-def compare(title: str, sides: tuple[Callable[[], object], Callable[[], object]], rounds: int, images: int) -> float:
-    """Prints, and gives, the median ratio of the second side's time by the first's; the first round warms up."""
-    pairs = [(seconds(sides[0]), seconds(sides[1])) for _ in range(rounds + 1)][1:]
-    ratios = sorted(second / first for first, second in pairs)
-    each = [1000 * statistics.median(times) / images for times in zip(*pairs, strict=True)]
-    ratio = statistics.median(ratios)
-    print(f"{title:44}{each[0]:7.2f} and {each[1]:5.2f} ms; {ratio:.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})")
-    return ratio
-
-
-def main() -> None:
-    """Prints milliseconds of an image on both sides, and the median ratios with their range."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--images", type=int, default=100, help="under each condition")
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
+def rows(quick: bool = False, *, images: int = 40, rounds: int = 5) -> list[Row]:
+    if quick:
+        images, rounds = 1, 1
     torch.set_num_threads(1)
     torch.manual_seed(0)
     random.seed(0)
     with tempfile.TemporaryDirectory() as place:
-        found = sources(Path(place), options.images)
+        found = sources(Path(place), images)
         sides = decided(found["one set"]), decided(found["75 conditions"])
-        ratio = compare("one set, 75 conditions", sides, options.rounds, CONDITIONS * options.images)
-        print(f"  so 75 conditions come at {1 / ratio:.3f} of the one set's rate")
-    compare("torchvision's AugMix, ours; as each has it", mixtures({}), options.rounds, 100)
-    settings = {"severity": 3.0, "all_ops": True}
-    compare("the same; severity 3, all operations", mixtures(settings, severity=3), options.rounds, 100)
+        conditions = compared("75 conditions / one set", sides, rounds, CONDITIONS * images, Goal(1 / 0.9))
+    settings, name = {"severity": 3.0, "all_ops": True}, "AugMix: ours / torchvision's"
+    return [
+        conditions,
+        compared(f"{name}, as each has it", mixtures({}), rounds, 100, Goal(1.0)),
+        compared(f"{name}, alike", mixtures(settings, severity=3), rounds, 100, Goal(1.0)),
+    ]
+
+
+def main() -> None:
+    """Prints the median ratios with their quartiles."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--images", type=int, default=100, help="under each condition")
+    parser.add_argument("--rounds", type=int, default=5)
+    show(rows(**vars(parser.parse_args())))
 
 
 if __name__ == "__main__":

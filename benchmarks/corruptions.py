@@ -11,19 +11,20 @@ them, which costs the same.
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from sides import Goal, Row, Work, interleaved, ratios, show
 
 from biasbed.data import corruptions
 from biasbed.data.corruptions import blur, weather
 from biasbed.data.corruptions.corruption import SEVERITIES, SIDE, Corruption, levels, unit, whole_levels
 from biasbed.data.corruptions.frost import SHAPES
 
-AIM = 0.25
+TITLE = "Corruptions"
+HOW = "`benchmarks/corruptions.py`: one image of 224 pixels, processor time; of each corruption five severities."
 
 
 def naive_glass(image: np.ndarray, severity: int) -> np.ndarray:
@@ -47,14 +48,26 @@ def ours(image: np.ndarray, chosen: list[Corruption]) -> None:
             corruptions.corrupt(image, corruption, severity, 0, "image")
 
 
-def seconds(work: Callable[[], object], rounds: int) -> float:
-    """The median, of the processor's time."""
-    times = []
-    for _ in range(rounds):
-        began = time.process_time()
-        work()
-        times.append(time.process_time() - began)
-    return statistics.median(times)
+def rows(quick: bool = False, *, rounds: int = 5, frost: Path | None = None) -> list[Row]:
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
+    photographs = [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in SHAPES]
+    frosted = corruptions.find("frost", frost) if frost else weather.frosted(photographs)
+    chosen = [frosted if name == "frost" else corruptions.find(name) for name in corruptions.BENCHMARK]
+    for severity in SEVERITIES:  # the rewrite is the loop's equal
+        corruption = corruptions.find("glass_blur")
+        draws = corruption.draw(np.random.default_rng(severity), severity)
+        assert np.array_equal(corruption.apply(image, draws, severity), naive_glass(image, severity))
+    whole, naive = "all 75 / five naive glass blurs", "naive"
+    sides: dict[str, Work] = {
+        naive: lambda: [naive_glass(image, severity) for severity in SEVERITIES],
+        whole: lambda: ours(image, chosen),
+        **{c.name: functools.partial(ours, image, [c]) for c in ([] if quick else chosen)},
+    }
+    times = interleaved(sides, 1 if quick else rounds)
+    note = f"{1000 * statistics.median(times[whole]):.0f} and {1000 * statistics.median(times[naive]):.0f} ms"
+    single = [Row.of(name, [1000 * one for one in times[name]], unit="ms") for name in list(sides)[2:]]
+    return [Row.of(whole, ratios(times, whole, naive), Goal(0.25), note), *single]
 
 
 def main() -> None:
@@ -62,24 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--frost", type=Path, help="folder of the photographs")
-    options = parser.parse_args()
-    rng = np.random.default_rng(0)
-    image = rng.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
-    photographs = [rng.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in SHAPES]
-    frost = corruptions.find("frost", options.frost) if options.frost else weather.frosted(photographs)
-    chosen = [frost if name == "frost" else corruptions.find(name) for name in corruptions.BENCHMARK]
-    for severity in SEVERITIES:  # the rewrite is the loop's equal
-        corruption = corruptions.find("glass_blur")
-        draws = corruption.draw(np.random.default_rng(severity), severity)
-        assert np.array_equal(corruption.apply(image, draws, severity), naive_glass(image, severity))
-    ours(image, chosen)  # kernels and matrices are made once a process
-    each = {corruption.name: seconds(lambda c=corruption: ours(image, [c]), options.rounds) for corruption in chosen}
-    whole = seconds(lambda: ours(image, chosen), options.rounds)
-    naive = seconds(lambda: [naive_glass(image, severity) for severity in SEVERITIES], options.rounds)
-    for name, took in each.items():
-        print(f"{name:20}{1000 * took:8.1f} ms for five severities")
-    print(f"{'all 75':20}{1000 * whole:8.1f} ms")
-    print(f"{'naive glass, five':20}{1000 * naive:8.1f} ms; ours {whole / naive:.3f} of it (aim {AIM})")
+    show(rows(**vars(parser.parse_args())))
 
 
 if __name__ == "__main__":

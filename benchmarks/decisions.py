@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
+from sides import Row, show
 
 from biasbed.data.names import Names
 from biasbed.data.source import Source
@@ -30,6 +31,9 @@ from biasbed.evaluation.decisions import write_predictions
 from biasbed.evaluation.evaluator import measure
 from biasbed.evaluation.pieces import Columns, decisions_of, joined, pieces_of
 from biasbed.suites.sets import EvaluationSet
+
+TITLE = "Decisions"
+HOW = "`benchmarks/decisions.py`: memory and disk of a million decisions beside a list of rows; a process for each."
 
 
 def conditioned(images: int, conditions: int, classes: int) -> EvaluationSet:
@@ -115,6 +119,26 @@ def child(way: str, traced: bool, sizes: tuple[int, int, int]) -> None:
         print(json.dumps([memory, path.stat().st_size]))
 
 
+def rows(quick: bool = False, *, images: int = 50_000, conditions: int = 20, classes: int = 1000) -> list[Row]:
+    if quick:
+        images, conditions, classes = 200, 2, 10
+    given = {"images": images, "conditions": conditions, "classes": classes}
+    words = [word for name, size in given.items() for word in (f"--{name}", str(size))]
+    found = {}
+    for way in ("ours", "plain"):
+        for how in ("traced", "whole"):
+            command = [sys.executable, __file__, *words, "--child", way, how]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+            found[way, how], found[way, "disk"] = json.loads(done.stdout)
+    number = images * conditions
+    titles = {"traced": "peak, Python and NumPy", "whole": "peak, whole process", "disk": "on disk"}
+    each = {how: [found[way, how] / number for way in ("ours", "plain")] for how in titles}
+    return [
+        Row.of(f"{title}: ours / plain", [mine / theirs], None, f"{mine:.1f} and {theirs:.1f} bytes a decision")
+        for title, (mine, theirs) in zip(titles.values(), each.values(), strict=True)
+    ]
+
+
 def main() -> None:
     """Prints bytes per decision, and how many times ours the plain way takes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -125,21 +149,8 @@ def main() -> None:
     sizes = options.images, options.conditions, options.classes
     if options.child:
         child(options.child[0], options.child[1] == "traced", sizes)
-        return
-    names = ("images", "conditions", "classes")
-    words = [word for name, size in zip(names, sizes, strict=True) for word in (f"--{name}", str(size))]
-    found = {}
-    for way in ("ours", "plain"):
-        for how in ("traced", "whole"):
-            command = [sys.executable, __file__, *words, "--child", way, how]
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-            found[way, how], found[way, "disk"] = json.loads(done.stdout)
-    number = options.images * options.conditions
-    print(f"{number:,} decisions, bytes each   ours   plain   times")
-    rows = {"traced": "peak, Python and NumPy", "whole": "peak, whole process", "disk": "on disk"}
-    for how, title in rows.items():
-        mine, theirs = (found[way, how] / number for way in ("ours", "plain"))
-        print(f"{title:28} {mine:8.1f} {theirs:7.1f} {theirs / mine:7.1f}")
+    else:
+        show(rows(images=sizes[0], conditions=sizes[1], classes=sizes[2]))
 
 
 if __name__ == "__main__":

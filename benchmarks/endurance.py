@@ -6,6 +6,7 @@ The training's images are few and small, and it has a loader process, tests and 
 database. It is watched from outside, with all its processes: the second tenth of its epochs stands beside the ninth.
 Then as many studies of two trainings, one after the other on one database and in one home: what each takes, and what
 it leaves. Exit code 1 where something has grown by more than the bounds below.
+What lies in /dev/shm is the whole machine's: others' loaders are counted too.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What the engine costs beside a bare PyTorch loop, side by side (methods.py: what each method costs beside ERM).
+"""What the engine costs beside a bare PyTorch loop, step by step (methods.py: what each method costs beside ERM).
 
-    PYTHONPATH=src python benchmarks/engine.py [--rounds 7]
+    PYTHONPATH=src python benchmarks/engine.py [--steps 40]
 
-Both sides take the same steps of the same training in turn, in one process; the median of the rounds' ratios is
-printed with its range. The bare loop holds what no training can leave out: loader, augmentation, forward, backward,
-SGD step. The engine adds rate, tallies, the finite check, progress and DDP's place.
+Both sides take the same steps of the same training in one process on one thread: after each step of the engine the
+bare loop takes one, so that whatever else the machine does meets both. The bare loop holds what no training can leave
+out: loader, augmentation, forward, backward, SGD step. The engine adds rate, tallies, the finite check, progress and
+DDP's place. The same with a network that costs next to nothing shows what the engine takes by itself.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import io
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from sides import Clock, Goal, Row, seconds, show
 
 from biasbed.algorithms.base import TrainData
 from biasbed.algorithms.make import make_algorithm
@@ -27,81 +30,111 @@ from biasbed.algorithms.requests import Stage, StreamRequest
 from biasbed.batch import MAIN
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
+from biasbed.config import Config
 from biasbed.data.loading import TrainLoader
 from biasbed.data.streams import BatchPlan
+from biasbed.networks.network import as_input
 from biasbed.tracking.folder import RunFolder
 from biasbed.training import job
+from biasbed.training.engine import Engine
 from biasbed.training.resolve import resolve
 from biasbed.training.train import _engine
 
-STEPS = 24
+TITLE = "Engine"
+HOW = (
+    "`benchmarks/engine.py`: ERM on the demo's images, one thread, processor time; a step of the engine and one of the "
+    "bare loop in turn, ratios of neighbours. What is asked is the first row."
+)
+WARM = 3  # steps
 
 
-def engine_side(algorithm: str, folder: Path) -> Callable[[], None]:
-    """Steps of our engine, without evaluation and checkpoints."""
-    planned = job.plan(resolve({"algorithm": algorithm, "steps": STEPS, "evaluate_every": 10**6, "nproc": 1}))
-    engine = _engine(planned, RunFolder(folder), Group())
-    method = engine.algorithm
-    engine._boundary = lambda bar: None  # type: ignore[method-assign]
-
-    def run() -> None:
-        engine.state.step = 0
-        with contextlib.redirect_stderr(io.StringIO()):
-            engine._run_stage(Stage(MAIN, method.update))
-
-    return run
+def planned(**settings: Any) -> job.Job:
+    """A training without loader processes, whose time a processor's clock would not see."""
+    return job.plan(resolve({"evaluate_every": 10**6, "nproc": 1, "workers": 0, **settings}))
 
 
-def bare_side() -> Callable[[], None]:
-    """The same steps of ERM, written plainly."""
-    planned = job.plan(resolve({"steps": STEPS, "nproc": 1}))
-    settings: Any = planned.config
+def bare_step(of: job.Job) -> Callable[[], None]:
+    """A step of the same ERM, written plainly."""
+    settings: Config = of.config
     torch.manual_seed(settings.seed)
-    data = TrainData(2200, len(planned.suite.classes), 1)
-    method = make_algorithm(settings, planned.suite.task, Group(), Precision(), data)
+    data = TrainData(2200, len(of.suite.classes), 1)
+    method = make_algorithm(settings, of.suite.task, Group(), Precision(), data)
     network: Any = method.network
-    stream = planned.suite.stream(StreamRequest(), planned.training_data, settings.batch_size)
-    loader = TrainLoader(BatchPlan({MAIN: stream}, settings.seed), 0, False)
+    stream = of.suite.stream(StreamRequest(), of.training_data, settings.batch_size)
+    batches = TrainLoader(BatchPlan({MAIN: stream}, settings.seed), 0, False).from_step(0, 10**6)
     rate = settings.optim.rate(settings.batch_size)
     optimizer = torch.optim.SGD(network.parameters(), rate, momentum=0.9, weight_decay=1e-4)
     network.train()
 
-    def run() -> None:
-        for _, _, batch, _ in loader.from_step(0, STEPS):
-            optimizer.zero_grad()
-            x = (batch.x.float() / 255).contiguous(memory_format=torch.channels_last)
-            loss = torch.nn.functional.cross_entropy(network(x), batch.y)
-            loss.backward()
-            optimizer.step()
+    def step() -> None:
+        batch = next(batches)[2]
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(network(as_input(batch.x)), batch.y)
+        loss.backward()
+        optimizer.step()
 
-    return run
-
-
-def seconds(run: Callable[[], None]) -> float:
-    start = time.process_time()
-    run()
-    return time.process_time() - start
+    return step
 
 
-def compare(name: str, ours: Callable[[], None], other: Callable[[], None], rounds: int) -> None:
-    """Print the median and range of the ratio of CPU times; the first round warms up."""
-    ratios = []
-    for number in range(rounds + 1):
-        sides = (ours, other) if number % 2 else (other, ours)
-        times = {side: seconds(side) for side in sides}
-        ratios.append(times[ours] / times[other])
-    ratios = sorted(ratios[1:])
-    print(f"{name:24} {statistics.median(ratios):.3f}  ({ratios[0]:.3f} to {ratios[-1]:.3f} in {rounds} rounds)")
+@dataclass
+class Turns:
+    """The seconds of the engine's steps and of those of another side, which has its turn after each."""
+
+    other: Callable[[], object]
+    clock: Clock = time.process_time
+    ours: list[float] = field(default_factory=list)
+    others: list[float] = field(default_factory=list)
+
+    def within(self, engine: Engine) -> None:
+        """Have the other side take its turn before the engine asks for the next batch."""
+        batches = engine._batches
+
+        def watched(total: int) -> Iterator[Any]:
+            found, began = batches(total), self.clock()
+            for one in found:
+                yield one
+                self.ours.append(self.clock() - began)
+                self.others.append(seconds(self.other, self.clock))
+                began = self.clock()
+
+        engine._batches = watched  # type: ignore[method-assign]
+        engine._boundary = lambda bar: None  # type: ignore[method-assign]
+
+    @property
+    def ratios(self) -> list[float]:
+        return [ours / other for ours, other in zip(self.ours[WARM:], self.others[WARM:], strict=True)]
+
+
+def side_by_side(steps: int, **settings: Any) -> Turns:
+    """The engine's steps of ERM and bare ones."""
+    of = planned(algorithm="erm", steps=steps + WARM, **settings)
+    turns = Turns(bare_step(of))
+    with tempfile.TemporaryDirectory() as folder:
+        engine = _engine(of, RunFolder(Path(folder)), Group())
+        turns.within(engine)
+        with contextlib.redirect_stderr(io.StringIO()):
+            engine._run_stage(Stage(MAIN, engine.algorithm.update))
+    return turns
+
+
+def rows(quick: bool = False, *, steps: int = 40) -> list[Row]:
+    torch.set_num_threads(1)
+    whole = side_by_side(2 if quick else steps, **({"backbone": "resnet10", "batch_size": 4} if quick else {}))
+    tiny = side_by_side(4 if quick else 5 * steps, backbone="mlp", batch_size=2)
+    each = [1000 * (ours - other) for ours, other in zip(tiny.ours[WARM:], tiny.others[WARM:], strict=True)]
+    bare = 1000 * statistics.median(whole.others[WARM:])
+    share = [1 + one / bare for one in each]
+    return [
+        Row.of("engine / bare loop", whole.ratios, Goal(1.02), f"a bare step takes {bare:.0f} ms"),
+        Row.of("what the engine takes by itself in a step", each, None, "measured with an MLP and two images", "ms"),
+        Row.of("1 + that / a bare step", share, Goal(1.02), "the same ratio, with less noise in it"),
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    rounds = parser.parse_args().rounds
-    torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
-        erm = engine_side("erm", Path(folder))
-        compare("engine / bare loop", erm, bare_side(), rounds)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=40)
+    show(rows(steps=parser.parse_args().steps))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """What loading costs beside torchvision's reference pipeline, side by side in one process.
 
-    PYTHONPATH=src python benchmarks/loading.py <folder of JPEG images> [--rounds 9] [--epochs 10]
+    PYTHONPATH=src python benchmarks/loading.py [<folder of JPEG images>] [--rounds 9] [--epochs 10]
 
 The reference reads with Pillow and applies RandomResizedCrop(224) and a flip, or Resize(256) and CenterCrop(224), then
 ToTensor and Normalize. Ours ends with uint8 images; the device divides and normalises them in less than it takes to
-copy floats. Printed: images per second and core of both, the median of the rounds' ratios of CPU time and their range;
-how far pixel values are from the reference's; memory over the epochs of a loader with workers; and the share of its
-time that the engine waits for data.
+copy floats. JPEG and PNG photographs, and PNG files of 32 pixels, which are moved and flipped as for CIFAR: how many
+times as fast ours is, in processor time. Then where the time of ours goes, stage by stage on the same draws; how fast
+it would be if all but reading and decoding were free; how far pixel values are from the reference's; memory over the
+epochs of a loader with workers; and the share of its time that the engine waits for data.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ import io
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
+from conditions import photograph
 from PIL import Image
+from sides import Goal, Row, Work, interleaved, ratios, show
 from torchvision import transforms as reference
 
 from biasbed.batch import MAIN
@@ -31,11 +35,22 @@ from biasbed.data import transforms
 from biasbed.data.decoding import EXTENSIONS, open_file
 from biasbed.data.folders import FolderSource, open_folder
 from biasbed.data.loading import TrainLoader
-from biasbed.data.source import MemorySource
+from biasbed.data.source import MemorySource, Picture
 from biasbed.data.streams import BatchPlan, Part, Stream
 from biasbed.networks import build
 from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD, as_input
 
+TITLE = "Loading"
+HOW = (
+    "`benchmarks/loading.py`: times as fast as torchvision's reference pipeline (Pillow, ToTensor, Normalize) on the "
+    "same files, one thread, processor time. Shares are of a training image of ours, JPEG, in a batch."
+)
+NOTES = (
+    "The goals of 2.2 and 2.6 are out of reach on a CPU wherever the row of what would be left if all but file and "
+    "decoding were free comes to little more: libjpeg-turbo's decoding takes most of the time already, and no faster "
+    "decoder of baseline JPEG was found. benchmarks/gpu.py measures decoding on the card."
+)
+ROOT = Path(__file__).resolve().parent.parent
 Load = Callable[[Path], torch.Tensor]
 
 
@@ -54,30 +69,139 @@ def our_side(transform: transforms.Transform) -> Load:
     return lambda path: transform(open_file(path))
 
 
-def seconds(load: Load, paths: Iterable[Path]) -> float:
-    start = time.process_time()
-    for path in paths:
-        load(path)
-    return time.process_time() - start
+def over(load: Load, paths: Sequence[Path]) -> Work:
+    """All images once, each with draws of its own that are the same in every round."""
+
+    def work() -> None:
+        for number, path in enumerate(paths):
+            torch.manual_seed(number)
+            load(path)
+
+    return work
 
 
-def compare(name: str, ours: Load, other: Load, paths: list[Path], rounds: int) -> None:
-    """Print rates, and the median and range of how many times as fast ours is; the first round warms up."""
-    found = []
-    for number in range(rounds + 1):
-        sides = (ours, other) if number % 2 else (other, ours)
-        times = {side: seconds(side, paths) for side in sides}
-        found.append((times[other] / times[ours], len(paths) / times[ours], len(paths) / times[other]))
-    ratios = sorted(ratio for ratio, _, _ in found[1:])
-    rates = [statistics.median(column) for column in list(zip(*found[1:], strict=True))[1:]]
-    print(
-        f"{name:12} ours {rates[0]:6.0f}, reference {rates[1]:6.0f} images per second and core: "
-        f"{statistics.median(ratios):.2f} times ({ratios[0]:.2f} to {ratios[-1]:.2f} in {rounds} rounds)"
-    )
+# --- beside the reference ---------------------------------------------------------------------------------------------
 
 
-def distances(paths: list[Path]) -> None:
-    """Print how far evaluation's pixels are from the reference's, in levels of 255."""
+def compared(name: str, ours: Load, other: Load, paths: Sequence[Path], rounds: int, goal: Goal | None = None) -> Row:
+    """How many times as fast ours is."""
+    times = interleaved({"ours": over(ours, paths), "other": over(other, paths)}, rounds)
+    rates = [len(paths) / statistics.median(times[side]) for side in ("ours", "other")]
+    note = f"{rates[0]:,.0f} and {rates[1]:,.0f} images/s of a core"
+    return Row.of(name, ratios(times, "other", "ours"), goal, note)
+
+
+def photographs(paths: Sequence[Path], kind: str, rounds: int, goals: tuple[Goal | None, Goal | None]) -> list[Row]:
+    """At 224 pixels, as one trains and tests on ImageNet."""
+    crop, flip = reference.RandomResizedCrop(224), reference.RandomHorizontalFlip()
+    plain = reference_side(reference.Resize(256), reference.CenterCrop(224))
+    training, evaluation = transforms.training(224, Augment()), transforms.natural(224, Preprocess())[0]
+    return [
+        compared(f"training, {kind}", our_side(training), reference_side(crop, flip), paths, rounds, goals[0]),
+        compared(f"evaluation, {kind}", our_side(evaluation), plain, paths, rounds, goals[1]),
+    ]
+
+
+def small(paths: Sequence[Path], rounds: int) -> list[Row]:
+    """Images of 32 pixels, moved and flipped as for CIFAR, from files."""
+    crop, flip = reference.RandomCrop(32, padding=4), reference.RandomHorizontalFlip()
+    training = transforms.training(32, Augment(crop=False, padding=4))
+    return [
+        compared("training, PNG of 32 px", our_side(training), reference_side(crop, flip), paths, rounds),
+        compared("evaluation, PNG of 32 px", our_side(transforms.Fitted(32)), reference_side(), paths, rounds),
+    ]
+
+
+def converted(paths: Sequence[Path], place: Path, size: int | None = None) -> list[Path]:
+    """The images as PNG files, as large as they are or of `size` pixels."""
+    place.mkdir()
+    made = []
+    for number, path in enumerate(paths):
+        image = pillow(path)
+        made.append(place / f"{number}.png")
+        (image if size is None else image.resize((size, size))).save(made[-1])
+    return made
+
+
+# --- where the time goes ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Noting:
+    """A picture that notes how much of it is decoded."""
+
+    picture: Picture
+    asked: list[tuple[int, int | None]] = field(default_factory=list)
+
+    @property
+    def height(self) -> int:
+        return self.picture.height
+
+    @property
+    def width(self) -> int:
+        return self.picture.width
+
+    def pixels(self, shrink: int = 1, rows: int | None = None) -> torch.Tensor:
+        self.asked.append((shrink, rows))
+        return self.picture.pixels(shrink, rows)
+
+
+def stages(root: Path, paths: Sequence[Path], rounds: int) -> list[Row]:
+    """What each stage of a training image adds, as shares of a batch of ours, and how fast it would be without some."""
+    transform = transforms.training(224, Augment())
+    asked: dict[Path, list[tuple[int, int | None]]] = {}
+    for number, path in enumerate(paths):
+        torch.manual_seed(number)
+        transform(noting := Noting(open_file(path)))
+        asked[path] = noting.asked
+
+    def decoded(path: Path) -> torch.Tensor:
+        picture = open_file(path)
+        return [picture.pixels(*how) for how in asked[path]][-1]
+
+    source = open_folder(root, "images")
+    size = min(32, len(source))
+    stream = Stream((Part(source, 1.0, transform),), size)
+    batches = TrainLoader(BatchPlan({MAIN: stream}, 0), 0, False).from_step(0, 10**6)
+
+    def batched() -> None:
+        for _ in range(len(paths) // size):
+            next(batches)
+
+    crop, flip = reference.RandomResizedCrop(224), reference.RandomHorizontalFlip()
+    sides: dict[str, Work] = {
+        "file": over(lambda path: torch.tensor(len(path.read_bytes())), paths),
+        "header": over(lambda path: torch.tensor(open_file(path).height), paths),
+        "decoded": over(decoded, paths),
+        "transformed": over(our_side(transform), paths),
+        "batched": batched,
+        "reference": over(reference_side(crop, flip), paths),
+    }
+    times = interleaved(sides, rounds)
+    number = len(paths) // size * size
+    each = {name: np.array(found) / (number if name == "batched" else len(paths)) for name, found in times.items()}
+    return _shares(each)
+
+
+def _shares(each: Mapping[str, np.ndarray]) -> list[Row]:
+    """each: seconds of an image up to and with each stage, by round."""
+    names = ("file", "header", "decoded", "transformed", "batched")
+    words = ("reading the file", "its header", "decoding", "crop, resize and flip", "seeds, labels, batch")
+    whole = each["batched"]
+    found, before = [], np.zeros(len(whole))
+    for name, word in zip(names, words, strict=True):
+        note = f"{1000 * float(np.median(each[name] - before)):.2f} ms"
+        found.append(Row.of(f"share of {word}", ((each[name] - before) / whole).tolist(), None, note))
+        before = each[name]
+    if_free = (each["reference"] / each["decoded"]).tolist()
+    return [*found, Row.of("training, if all but file and decoding were free", if_free, None, "times the reference")]
+
+
+# --- pixels, memory, waiting ------------------------------------------------------------------------------------------
+
+
+def distances(paths: Sequence[Path]) -> list[Row]:
+    """How far evaluation's pixels are from the reference's, in levels of 255."""
     ours = transforms.natural(224, Preprocess())[0]
     theirs = reference.Compose([reference.Resize(256), reference.CenterCrop(224)])
     means, largest = [], []
@@ -86,12 +210,15 @@ def distances(paths: list[Path]) -> None:
         difference = (ours(open_file(path)).int() - expected).abs()
         means.append(difference.double().mean().item())
         largest.append(int(difference.max()))
-    print(f"pixels       mean difference {statistics.mean(means):.3f} levels, largest {max(largest)} of 255")
+    return [
+        Row.of("pixels: mean difference from the reference", [statistics.mean(means)], Goal(0.5), unit="levels"),
+        Row.of("pixels: largest difference", [max(largest)], Goal(15), "where decoded at half the size", "levels"),
+    ]
 
 
-def memory(source: FolderSource, epochs: int) -> None:
-    """Print the private memory of a loader's workers after each of several epochs."""
-    stream = Stream((Part(source, 1.0, transforms.training(224, Augment())),), 32)
+def memory(source: FolderSource, epochs: int) -> Row:
+    """The private memory of a loader's workers after the last of several epochs, by that after the second."""
+    stream = Stream((Part(source, 1.0, transforms.training(224, Augment())),), min(32, len(source)))
     loader = TrainLoader(BatchPlan({MAIN: stream}, 0), 2, False)
     sizes = []
     for epoch in range(epochs):
@@ -100,7 +227,8 @@ def memory(source: FolderSource, epochs: int) -> None:
         workers = loader.loader._iterator._workers  # type: ignore[union-attr]
         sizes.append(sum(private_mb(worker.pid) for worker in workers))
     loader.close()
-    print(f"memory       private MiB of 2 workers over {epochs} epochs: {', '.join(f'{size:.0f}' for size in sizes)}")
+    note = f"private MiB of 2 workers over {epochs} epochs: {', '.join(f'{size:.0f}' for size in sizes)}"
+    return Row.of("memory: last epoch / second", [sizes[-1] / sizes[min(1, epochs - 1)]], None, note)
 
 
 def private_mb(pid: int) -> float:
@@ -108,8 +236,8 @@ def private_mb(pid: int) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean", "Private_Dirty"))) / 1024
 
 
-def waiting(root: Path) -> None:
-    """Print the share of its time that a training of ResNet-18 on one process with one loader worker waits for data."""
+def waiting(root: Path) -> Row:
+    """The share of its time that a training of ResNet-18 on one process with one loader worker waits for data."""
     from biasbed.algorithms.requests import Stage
     from biasbed.compute.distributed import Group
     from biasbed.tracking.folder import RunFolder
@@ -132,11 +260,11 @@ def waiting(root: Path) -> None:
         with contextlib.redirect_stderr(io.StringIO()):
             engine._run_stage(Stage(MAIN, engine.algorithm.update))
         took = time.perf_counter() - began
-    print(f"waiting      {100 * engine._waited / took:.1f} % of a training's {took:.0f} s (resnet18, 224 px, 1 worker)")
+    return Row.of("a training's share of waiting for data", [engine._waited / took], None, "resnet18, 1 worker")
 
 
-def in_memory(batch_size: int = 256, steps: int = 300) -> None:
-    """Print the main process's time for a step of small images that are in memory, and its share of an MLP's step."""
+def in_memory(batch_size: int = 256, steps: int = 300) -> Row:
+    """The main process's time for a step of small images that are in memory, by that of an MLP's step."""
     count = 60_000
     images = np.random.default_rng(0).integers(0, 255, (count, 3, 28, 28), dtype=np.uint8)
     about = dict(name="digits", classes=tuple("0123456789"), y=np.arange(count) % 10, ids=list(map(str, range(count))))
@@ -155,28 +283,55 @@ def in_memory(batch_size: int = 256, steps: int = 300) -> None:
         if number:
             loading, stepping = loading + loaded - began, stepping + time.process_time() - loaded
         began = time.process_time()
-    each = f"{1000 * loading / steps:.2f} ms for {batch_size} images of 28 pixels"
-    print(f"in memory    {each}, {loading / stepping:.2f} of an MLP's step without loading")
+    note = f"{1000 * loading / steps:.2f} ms for {batch_size} images of 28 pixels"
+    return Row.of("images in memory: loading / an MLP's step", [loading / stepping], None, note)
+
+
+# --- all of it --------------------------------------------------------------------------------------------------------
+
+
+def found_images(folder: Path | None, place: Path) -> Path:
+    """The folder of JPEG files: given, the sample beside the checkout, else made ones of a photograph's size."""
+    sample = folder or ROOT / "shared" / "data" / "imagenet-sample"
+    for known in (sample, ROOT.parent / "shared" / "data" / "imagenet-sample"):
+        if known.is_dir():
+            return known
+    (place / "made" / "images").mkdir(parents=True)
+    for number in range(60):
+        image = Image.fromarray(photograph(number)).resize((500, 375), Image.Resampling.BICUBIC)
+        image.save(place / "made" / "images" / f"{number}.jpg", quality=90)
+    return place / "made"
+
+
+def rows(quick: bool = False, *, folder: Path | None = None, rounds: int = 5, epochs: int = 4) -> list[Row]:
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        root = found_images(folder, Path(name))
+        paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
+        paths = paths[:4] if quick else paths
+        rounds = 1 if quick else rounds
+        few = paths[:40]  # PNG files take long to decode
+        found = photographs(paths, "JPEG", rounds, (Goal(2.2, at_least=True), Goal(2.6, at_least=True)))
+        found += photographs(converted(few, Path(name) / "png"), "PNG", rounds, (None, None))
+        found += small(converted(paths, Path(name) / "small", 32) * 4, rounds)
+        (Path(name) / "chosen" / "images").mkdir(parents=True)
+        for number, path in enumerate(paths):
+            (Path(name) / "chosen" / "images" / f"{number}{path.suffix}").symlink_to(path.resolve())
+        chosen = Path(name) / "chosen"
+        found += stages(chosen, paths, rounds)
+        found += [*distances(paths), in_memory(steps=5 if quick else 100)]
+        if not quick:
+            found += [memory(open_folder(chosen, "images"), epochs), waiting(chosen)]
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", help="of JPEG images; else a sample, or made ones")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--epochs", type=int, default=10)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    paths = sorted(path for path in options.folder.rglob("*") if path.suffix.lower() in EXTENSIONS)
-    crop, flip = reference.RandomResizedCrop(224), reference.RandomHorizontalFlip()
-    training = our_side(transforms.training(224, Augment()))
-    compare("training", training, reference_side(crop, flip), paths, options.rounds)
-    evaluation = our_side(transforms.natural(224, Preprocess())[0])
-    plain = reference_side(reference.Resize(256), reference.CenterCrop(224))
-    compare("evaluation", evaluation, plain, paths, options.rounds)
-    distances(paths)
-    in_memory()
-    memory(open_folder(options.folder, "images"), options.epochs)
-    waiting(options.folder)
+    show(rows(folder=options.folder, rounds=options.rounds, epochs=options.epochs))
 
 
 if __name__ == "__main__":

@@ -17,14 +17,14 @@ from __future__ import annotations
 import argparse
 import functools
 import multiprocessing
-import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from sides import Goal, Row, interleaved, ratios, show
 
 from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, Setup, TrainData
@@ -36,6 +36,11 @@ from biasbed.networks.style import StyleTransfer
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass
 
+TITLE = "Methods"
+HOW = (
+    "`benchmarks/methods.py`: a step of each method by a step of ERM on the same images; on a CPU ResNet-18, 112 "
+    "pixels, batch 16, one thread, processor time. Peak memory is that of a process of its own, imports left out."
+)
 ADVERSARIES = {f"{name}, {kind}": name for name in ("dann", "cdann") for kind in ("discriminator", "network")}
 OF_DOMAINS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "erm, domains": ("erm", {}),
@@ -68,6 +73,14 @@ SIDES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "fast_adversarial": ("fast_adversarial", {}),
     **OF_DOMAINS,
 }
+# What is asked of a step and of peak memory, by ERM's.
+TIMES: Mapping[str, Goal] = {
+    "infodrop": Goal(1.05),
+    "infodrop, approximate": Goal(1.02),
+    "sagnet": Goal(1.7),
+    "noise2net": Goal(1.1),
+}
+MEMORY: Mapping[str, Goal] = dict.fromkeys(TIMES, Goal(1.2))
 CONTRASTIVE = ("biascon", "softcon")
 # Methods for biased data, which have few classes; EnD's sums and HEX's inverse grow with their number.
 OF_FEW_CLASSES = ("end", "lnl", "rebias", *CONTRASTIVE, "hex")
@@ -114,10 +127,16 @@ def side(name: str) -> Callable[[], None]:
     return run
 
 
-def make(method: str, hparams: Mapping[str, Any], optimizer: Callable[..., torch.optim.Optimizer]) -> Algorithm:
+def make(
+    method: str,
+    hparams: Mapping[str, Any],
+    optimizer: Callable[..., torch.optim.Optimizer],
+    group: Group | None = None,
+) -> Algorithm:
+    """Ready to train. group: of several processes."""
     cls = algorithms.load(method)
     torch.manual_seed(0)
-    group = Group(device=DEVICE)
+    group = group or Group(device=DEVICE)
     group.seed(0)
     classes = BIASES if method in OF_FEW_CLASSES else 1000
     setup = Setup(
@@ -175,25 +194,6 @@ def of_domains() -> Batch:
     return found
 
 
-def seconds(run: Callable[[], None]) -> float:
-    clock = time.perf_counter if CUDA else time.process_time
-    start = clock()
-    run()
-    return clock() - start
-
-
-def ratios(sides: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
-    """Each side's time by the first one's, round by round; the first round warms up."""
-    found: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(rounds + 1):
-        names = list(sides) if number % 2 else list(reversed(sides))
-        times = {name: seconds(sides[name]) for name in names}
-        base = times[next(iter(sides))]
-        for name in sides if number else ():
-            found[name].append(times[name] / base)
-    return found
-
-
 def peak_mb(name: str) -> float:
     """Peak memory of a few steps in a fresh process (CPU: of the process; GPU: of the allocator)."""
     context = multiprocessing.get_context("spawn")
@@ -234,41 +234,72 @@ def transfers() -> Mapping[str, Callable[[], None]]:
     return {"style transfer, encoding twice": twice, "style transfer, encoding once": once}
 
 
-def show(found: Mapping[str, list[float]], memory: Mapping[str, float]) -> None:
-    first = next(iter(found))
-    for name, values in found.items():
-        ordered = sorted(values)
-        extra = f"   peak memory {memory[name] / memory[first]:.2f}" if memory else ""
-        print(f"{name:32} {statistics.median(values):.3f}  ({ordered[0]:.3f} to {ordered[-1]:.3f}){extra}")
-
-
 def families() -> dict[str, Mapping[str, tuple[str, Mapping[str, Any]]]]:
     """What is compared on the same images, ERM first, by what these are."""
     others = {name: side for name, side in SIDES.items() if name not in OF_DOMAINS}
     return {f"batch {BATCH}": others, f"{DOMAINS} domains of {PER_DOMAIN}": OF_DOMAINS}
 
 
+def beside(sides: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+    """Each side's time by the first one's, round by round."""
+    times = interleaved(sides, rounds, time.perf_counter if CUDA else time.process_time)
+    first = next(iter(sides))
+    return {name: ratios(times, name, first) for name in sides}
+
+
+def rows_of(names: Sequence[str], rounds: int, memory: Collection[str] = (), reference: str | None = None) -> list[Row]:
+    """Of sides of one family, the first of which is what the others are compared with.
+
+    memory: those whose peak is measured too. reference: a checkout of DomainBed's own program.
+    """
+    first, sides = names[0], {name: side(name) for name in names}
+    found = [
+        Row.of(f"{name} / {first}", values, TIMES.get(name))
+        for name, values in beside(sides, rounds).items()
+        if name != first
+    ]
+    if memory:
+        base = peak_mb(first)
+        peaks = {name: peak_mb(name) / base for name in memory}
+        found += [Row.of(f"peak memory: {n} / {first}", [peak], MEMORY.get(n)) for n, peak in peaks.items()]
+    if reference:
+        sys.path.insert(0, reference)
+        for name in (name for name in names if name in REFERENCES):
+            pair = {f"DomainBed's {REFERENCES[name]}": theirs(name), name: sides[name]}
+            found.append(Row.of(f"{name} / DomainBed's own", beside(pair, rounds)[name]))
+    return found
+
+
+def rows(quick: bool = False, *, rounds: int = 9, reference: str | None = None) -> list[Row]:
+    """The methods of which something is asked in as many rounds, all others in a third of them."""
+    torch.set_num_threads(1)
+    if quick:
+        return rows_of(["erm", "infodrop, approximate"], 1)
+    found = rows_of(["erm", *TIMES], rounds, list(MEMORY))
+    for number, known in enumerate(families().values()):
+        others = [name for name in known if name not in TIMES]
+        found += rows_of(others, max(3, rounds // 3), reference=reference if number else None)
+    pair = transfers()
+    return [*found, Row.of("style transfer, encoding once / twice", list(beside(pair, rounds).values())[1])]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--methods", default=",".join(dict.fromkeys(method for method, _ in SIDES.values())))
+    parser.add_argument("--methods", default="all")
     parser.add_argument("--reference", help="a checkout of DomainBed's own program")
     options = parser.parse_args()
+    if options.methods == "all":
+        show(rows(rounds=options.rounds, reference=options.reference))
+        return
     torch.set_num_threads(1)
     for title, known in families().items():
         first = next(iter(known))
         wanted = [name for name, (method, _) in known.items() if name == first or method in options.methods.split(",")]
-        if len(wanted) > 1 or options.methods == "erm":
-            print(f"{BACKBONE}, {SIZE} px, {title}, {DEVICE.type}: times of a step by ERM's, {options.rounds} rounds")
-            sides = {name: side(name) for name in wanted}
-            show(ratios(sides, options.rounds), {name: peak_mb(name) for name in wanted})
-            if options.reference and known is OF_DOMAINS:
-                sys.path.insert(0, options.reference)
-                for name in (name for name in wanted if name in REFERENCES):
-                    beside = {name: sides[name], f"{name}, DomainBed's own": theirs(name)}
-                    show(ratios(beside, options.rounds), {})
-    if "debiased" in options.methods.split(","):
-        show(ratios(transfers(), options.rounds), {})
+        if len(wanted) > 1:
+            print(f"{BACKBONE}, {SIZE} px, {title}, {DEVICE.type}: times of a step, {options.rounds} rounds")
+            reference = options.reference if known is OF_DOMAINS else None
+            show(rows_of(wanted, options.rounds, wanted[1:], reference))
 
 
 if __name__ == "__main__":

@@ -15,12 +15,16 @@ import argparse
 import contextlib
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 
+from sides import Row, ratios, show
+
+TITLE = "Beside a busy neighbour"
+HOW = "`benchmarks/neighbour.py`: seconds of a step by the wall clock, with threads that spin or sleep while they wait."
+PLACES = {"alone": False, "beside a busy process": True}
 STEPS = 3
 BUSY = [sys.executable, "-c", "while True: pass"]
 
@@ -75,8 +79,23 @@ def neighbour(is_there: bool) -> Iterator[None]:
         process.wait()
 
 
-def summary(values: list[float]) -> str:
-    return f"{statistics.median(values):7.2f}  ({min(values):.2f} to {max(values):.2f})"
+def rows(quick: bool = False, *, rounds: int = 5, threads: int = 2) -> list[Row]:
+    sides = {"spin": Side(threads, yields=False), "sleep": Side(threads, yields=True)}
+    for side in sides.values():
+        side.seconds()  # warms up
+    times: dict[str, list[float]] = {f"{name}, {place}": [] for name in sides for place in PLACES}
+    for number in range(1 if quick else rounds):
+        for place, busy in PLACES.items():
+            with neighbour(busy):
+                for name in list(sides) if number % 2 else list(sides)[::-1]:
+                    times[f"{name}, {place}"].append(sides[name].seconds())
+    for side in sides.values():
+        side.process.kill()
+        side.process.wait()
+    alone, beside = PLACES
+    found = [Row.of(name, values, unit="s") for name, values in times.items()]
+    found += [Row.of(f"{n}: {beside} / {alone}", ratios(times, f"{n}, {beside}", f"{n}, {alone}")) for n in sides]
+    return found + [Row.of(f"sleep / spin, {p}", ratios(times, f"sleep, {p}", f"spin, {p}")) for p in PLACES]
 
 
 def main() -> None:
@@ -86,27 +105,9 @@ def main() -> None:
     parser.add_argument("--steps", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.steps:
-        return take_steps(options.threads)
-    sides = {"spin": Side(options.threads, yields=False), "sleep": Side(options.threads, yields=True)}
-    for side in sides.values():
-        side.seconds()  # warms up
-    times: dict[tuple[str, bool], list[float]] = {(name, busy): [] for name in sides for busy in (False, True)}
-    for number in range(options.rounds):
-        for busy in (False, True):
-            with neighbour(busy):
-                for name in list(sides) if number % 2 else list(sides)[::-1]:
-                    times[name, busy].append(sides[name].seconds())
-    for side in sides.values():
-        side.process.kill()
-    for (name, busy), values in times.items():
-        print(f"{name:6} {'beside a busy process' if busy else 'alone':24} {summary(values)} s per step")
-    for name in sides:
-        ratios = [with_it / alone for with_it, alone in zip(times[name, True], times[name, False], strict=True)]
-        print(f"{name:6} beside / alone           {summary(ratios)}")
-    for busy in (False, True):
-        ratios = [ours / theirs for ours, theirs in zip(times["sleep", busy], times["spin", busy], strict=True)]
-        print(f"sleep / spin {'beside a busy process' if busy else 'alone':18} {summary(ratios)}")
-    return None
+        take_steps(options.threads)
+    else:
+        show(rows(rounds=options.rounds, threads=options.threads))
 
 
 if __name__ == "__main__":

@@ -13,16 +13,18 @@ import contextlib
 import os
 import random
 import sqlite3
-import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
+
+from sides import Row, Work, interleaved, ratios, show
 
 from biasbed import record
 from biasbed.analysis.inputs import read_histories
 from biasbed.analysis.runs.store import RunStore
 
+TITLE = "Reading many metrics"
+HOW = "`benchmarks/reading.py`: from runs to curves, without finding the runs; wall clock, in turn."
 CLIENT_RUNS = 3
 INSERT = "INSERT INTO {} (run_uuid, key, step, timestamp, value, is_nan) VALUES (?, ?, ?, ?, ?, 0)"
 SELECT = "SELECT run_uuid, key, step, timestamp, value, is_nan FROM metrics"
@@ -55,40 +57,43 @@ def plain_sql(store: RunStore) -> int:
         return len(connection.execute(SELECT).fetchall())
 
 
-def seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-def main() -> None:
-    """Prints the medians and the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, default in (("runs", 300), ("metrics", 100), ("epochs", 30), ("rounds", 3)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    options = parser.parse_args()
+def rows(quick: bool = False, *, runs: int = 300, metrics: int = 100, epochs: int = 30, rounds: int = 3) -> list[Row]:
+    if quick:
+        runs, metrics, epochs, rounds = 4, 3, 3, 1
     with tempfile.TemporaryDirectory() as place:
         os.environ["BIASBED_HOME"] = str(Path(place) / "home")
-        store = fill(Path(place), options.runs, options.metrics, options.epochs)
-        runs = store.runs("train")
-        found = seconds(lambda: store.runs("train"))
-        few = runs[:CLIENT_RUNS]
-        client = seconds(lambda: store._fetch(few)) / len(few) * len(runs)
-        for frame in store.histories(runs).values():
-            assert len(frame) == options.metrics * options.epochs
-        sides = (lambda: plain_sql(store)), (lambda: read_histories(store, runs, {}))
-        rounds = [[seconds(side) for side in sides] for _ in range(options.rounds)]
-        sql, ours = (statistics.median(times) for times in zip(*rounds, strict=True))
+        store = fill(Path(place), runs, metrics, epochs)
+        known = store.runs("train")
+        for frame in store.histories(known).values():
+            assert len(frame) == metrics * epochs
+        few = known[:CLIENT_RUNS]
         fetched = store._fetch(few)
         for run in few:
             store._keep(run, fetched[run.info.run_id])
-        cache = seconds(lambda: [store._cached(run) for run in few]) / len(few) * len(runs)
-    print(f"{options.runs} runs x {options.metrics} metrics x {options.epochs} epochs")
-    print(f"finding the runs   {found:8.2f} s  (MLflow's search, once for each kind of run)")
-    print(f"plain SQL          {sql:8.2f} s")
-    print(f"ours               {ours:8.2f} s  {ours / sql:6.1f} x SQL")
-    print(f"reading our cache  {cache:8.2f} s  {cache / sql:6.1f} x SQL  (what a server's second analysis takes)")
-    print(f"MLflow's client    {client:8.2f} s  {client / sql:6.1f} x SQL, {client / ours:.0f} x ours")
+        sides: dict[str, Work] = {
+            "sql": lambda: plain_sql(store),
+            "ours": lambda: read_histories(store, known, {}),
+            "cache": lambda: [store._cached(run) for run in few],
+            "client": lambda: store._fetch(few),
+        }
+        times = interleaved(sides, rounds, time.perf_counter)
+    share = len(known) / len(few)  # what is timed on a few runs is scaled up
+    size = f"{runs} runs x {metrics} metrics x {epochs} epochs"
+    client = [share * one for one in ratios(times, "client", "sql")]
+    cache = [share * one for one in ratios(times, "cache", "sql")]
+    return [
+        Row.of("ours / plain SQL", ratios(times, "ours", "sql"), None, size),
+        Row.of("our cache / plain SQL", cache, None, "what a server's second analysis takes"),
+        Row.of("MLflow's client / plain SQL", client, None, f"timed on {len(few)} runs"),
+    ]
+
+
+def main() -> None:
+    """Prints the medians of the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name, default in (("runs", 300), ("metrics", 100), ("epochs", 30), ("rounds", 3)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    show(rows(**vars(parser.parse_args())))
 
 
 if __name__ == "__main__":

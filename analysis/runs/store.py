@@ -11,6 +11,7 @@ import functools
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 PHASES_READ = ("val", "test")  # the metrics that analysis uses; the others may be many and are left on the server
 MAX_HTTP_THREADS = 16
 PAGE = 1000
+LARGEST = sys.float_info.max
 MANY_VALUES = 30  # of a tag; each is a join of the database's query, which allows 64
 MANY_RUNS = 100  # from here on reading shows its progress
 CACHE_VERSION = "2"
@@ -73,19 +75,25 @@ class RunStore:
         with guarded(self.uri):
             experiments = list(_pages(lambda token: self.client.search_experiments(max_results=PAGE, page_token=token)))
             ids = [experiment.experiment_id for experiment in experiments]
-            return list(
-                _pages(
-                    lambda token: self.client.search_runs(
-                        ids,
-                        f"tags.`{record.KIND}` = '{kind}'",
-                        max_results=PAGE,
-                        order_by=["attributes.start_time ASC"],
-                        page_token=token,
-                    )
-                )
-                if ids
-                else ()
+            file = database(self.uri)
+            if file is not None and ids:
+                found = bulk.runs_from_database(file, ids, (record.KIND, kind), self.client.get_run)
+                if found is not None:
+                    return found
+            return self._search(ids, kind)
+
+    def _search(self, experiments: list[str], kind: str) -> list[Any]:
+        """Through MLflow's client."""
+        pages = _pages(
+            lambda token: self.client.search_runs(
+                experiments,
+                f"tags.`{record.KIND}` = '{kind}'",
+                max_results=PAGE,
+                order_by=["attributes.start_time ASC"],
+                page_token=token,
             )
+        )
+        return list(pages if experiments else ())
 
     def find(self, tags: Mapping[str, str], without: Mapping[str, Sequence[str]] | None = None) -> Any | None:
         """Any one run, trained or published, with these tags and without those values; None where there is none.
@@ -214,7 +222,11 @@ def is_read(key: str) -> bool:
 def tidy_history(rows: Iterable[MetricRow]) -> MetricRows:
     """Rows (metric, step, timestamp, value) as one row per metric and step, in that order: the last written counts."""
     last = {(metric, step): value for metric, step, _, value in sorted(rows)}
-    return [(metric, step, _with_infinity(value)) for (metric, step), value in last.items()]
+    # Most values are finite, and there may be millions: they are told from others without a call.
+    return [
+        (metric, step, value if -LARGEST < value < LARGEST else _with_infinity(value))
+        for (metric, step), value in last.items()
+    ]
 
 
 def _with_infinity(value: float) -> float:

@@ -10,6 +10,9 @@ from helpers.commands import ROOT
 
 
 def load(name: str) -> ModuleType:
+    folder = str(ROOT / "benchmarks")
+    if folder not in sys.path:  # they import one another, as programs in one folder do
+        sys.path.append(folder)
     spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

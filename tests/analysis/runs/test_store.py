@@ -307,3 +307,65 @@ def test_each_server_has_its_own_home_and_no_password_in_it(monkeypatch: pytest.
     assert one.parent == Path.home() / ".biasbed"
     monkeypatch.setenv("BIASBED_HOME", "/data/biasbed")
     assert places.home("http://x") == Path("/data/biasbed")
+
+
+# --- finding runs by SQL ----------------------------------------------------------------------------------------------
+
+
+def some_runs(uri: str) -> RunStore:
+    """Runs of two kinds in two experiments, with a deleted one, a NaN, and two that started at the same time."""
+    store = RunStore(uri)
+    for number in range(6):
+        experiment = store.client.get_experiment_by_name(f"e{number % 2}")
+        place = store.client.create_experiment(f"e{number % 2}") if experiment is None else experiment.experiment_id
+        kind = "study" if number == 3 else "train"
+        made = store.client.create_run(place, start_time=1000 - number // 2, tags={record.KIND: kind, "n": str(number)})
+        store.client.log_param(made.info.run_id, "config/seed", number)
+        store.client.log_metric(made.info.run_id, "val/accuracy/val", math.nan if number == 4 else number / 7)
+        if number == 5:
+            store.client.delete_run(made.info.run_id)
+        elif number != 2:
+            store.client.set_terminated(made.info.run_id)
+    return store
+
+
+def test_runs_found_by_sql_are_those_that_mlflow_finds_in_its_order(tracking: str) -> None:
+    store = some_runs(tracking)
+    ids = [one.experiment_id for one in store.client.search_experiments()]
+    for kind, count in (("train", 4), ("study", 1), ("published", 0)):
+        ours, theirs = store.runs(kind), store._search(ids, kind)
+        assert len(ours) == len(theirs) == count
+        assert all(isinstance(run, bulk.StoredRun) for run in ours)
+        assert all(bulk._is_the_same(run, other) for run, other in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "UPDATE tags SET value = 'other' WHERE key = 'n'",
+        "UPDATE params SET value = 'other'",
+        "UPDATE latest_metrics SET value = 0.123",
+        "UPDATE runs SET name = 'other'",
+    ],
+)
+def test_where_mlflow_says_otherwise_of_a_run_it_searches_itself(
+    tracking: str, harm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = some_runs(tracking)
+    before = store.client.get_run  # what it says is from before the harm
+    known = {run.info.run_id: before(run.info.run_id) for run in store.runs("train")}
+    monkeypatch.setattr(store.client, "get_run", known.__getitem__)
+    with contextlib.closing(sqlite3.connect(tracking.removeprefix("sqlite:///"))) as connection:
+        connection.execute(harm)
+        connection.commit()
+    found = store.runs("train")
+    assert len(found) == 4
+    assert not any(isinstance(run, bulk.StoredRun) for run in found)
+
+
+def test_a_database_of_another_schema_is_searched_by_mlflow(tracking: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = some_runs(tracking)
+    monkeypatch.setattr(bulk, "RUNS", bulk.RUNS.replace("start_time", "began"))
+    found = store.runs("train")
+    assert len(found) == 4
+    assert not any(isinstance(run, bulk.StoredRun) for run in found)

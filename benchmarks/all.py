@@ -1,0 +1,85 @@
+"""All measurements in one command, into benchmarks/RESULTS.md: a table for each topic.
+
+    PYTHONPATH=src python benchmarks/all.py                      # everything, about twenty quiet minutes on two cores
+    PYTHONPATH=src python benchmarks/all.py engine loading       # some topics; the other tables stay as they are
+    PYTHONPATH=src python benchmarks/all.py --quick --to /tmp/x  # whether it works, with tiny sizes
+
+Every topic is a program of this folder that can be run by itself, and offers `rows`. Each is measured in a process of
+its own. Where one fails its old table stays, and the exit code is 1. A goal that is not met is said in its table; it
+is no failure. On a GPU: benchmarks/gpu.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import importlib
+import multiprocessing
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from results import ROOT, Topic, renew
+from sides import Row, show
+
+HEAD = """# Results
+
+Written by `PYTHONPATH=src python benchmarks/all.py`, table by table; each says when, where and of which commit. A ratio
+is the median of rounds in which both sides took turns, its spread their quartiles. What is measured and how is in the
+program that each table names; benchmarks/gpu.py does the same on a GPU, in a file of its own.
+"""
+RESULTS = ROOT / "benchmarks" / "RESULTS.md"
+TOPICS = (
+    *("engine", "methods", "loading", "running", "starting", "scaling", "analysing", "reading"),
+    *("conditions", "corruptions", "decisions", "opening"),
+)
+
+
+def measured(topic: str, quick: bool) -> tuple[Topic, list[Row]]:
+    """In a process of its own."""
+    module = importlib.import_module(topic)
+    began = time.perf_counter()
+    rows = module.rows(quick)
+    about = Topic(topic, module.TITLE, module.HOW, getattr(module, "NOTES", ""), time.perf_counter() - began, quick)
+    return about, rows
+
+
+def run(topics: Sequence[str], quick: bool, path: Path) -> list[str]:
+    """Measure them one after the other, the file renewed after each; the topics that failed."""
+    failed = []
+    for topic in topics:
+        print(f"--- {topic}", flush=True)
+        context = multiprocessing.get_context("spawn")  # its processes may have loader processes, unlike a Pool's
+        try:
+            with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
+                about, rows = pool.submit(measured, topic, quick).result()
+        except Exception:
+            traceback.print_exc()
+            failed.append(topic)
+            continue
+        show(rows)
+        renew(path, HEAD, [(about, rows)], TOPICS)
+    return failed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("topics", nargs="*", metavar="topic", help=f"of {', '.join(TOPICS)}; all, unless named")
+    parser.add_argument("--quick", action="store_true", help="whether it works, with tiny sizes")
+    parser.add_argument("--to", type=Path, help="the file; benchmarks/RESULTS.md unless --quick")
+    given = parser.parse_args()
+    unknown = sorted(set(given.topics) - set(TOPICS))
+    if unknown:
+        parser.error(f"there is no topic {', '.join(unknown)}: {', '.join(TOPICS)}")
+    if given.quick and given.to is None:
+        parser.error("--quick needs --to: its numbers mean nothing, and RESULTS.md's do")
+    failed = run(given.topics or TOPICS, given.quick, given.to or RESULTS)
+    if failed:
+        print(f"could not be measured: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,254 @@
+"""What analysing many runs takes: finding and reading them beside raw SQL of the same rows, the report, memory.
+
+    PYTHONPATH=src python benchmarks/analysing.py [--runs 1000] [--epochs 90] [--rounds 3] [--methods 10]
+
+The database is MLflow's own, local, filled by SQL (logging as many runs would take hours): methods x seeds on ten sets,
+with the tags that trainings have and forty parameters each. Ours is from nothing to every run's curves, with MLflow's
+search for runs in it; raw SQL fetches every row of the same runs: runs, tags, parameters, last values and histories.
+Then the whole of `analyze`, in a process of its own: seconds of all that comes after reading (statistics, tables,
+figures, report, logging), and its private memory (USS) at its highest. Ten thousand runs go the same way, with nine
+epochs in place of ninety, so that both databases have as many values.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+from sides import Goal, Row, Work, interleaved, ratios, show
+
+from biasbed import record
+from biasbed.analysis.inputs import read_histories
+from biasbed.analysis.runs.store import RunStore
+
+TITLE = "Analysis"
+HOW = (
+    "`benchmarks/analysing.py`: a local database of synthetic runs, wall clock, in turn; the report is all that "
+    "`analyze` does after reading, in a process of its own, imports included."
+)
+SETS = tuple(f"set{number}" for number in range(10))
+STUDY, METRICS = "analysing", 1 + len(SETS)
+LOOK = 0.25  # seconds between two looks at memory, which take a few milliseconds of the system's time
+TABLES = {  # what is read of a run, and the column that says whose a row is
+    "runs": "run_uuid",
+    "tags": "run_uuid",
+    "params": "run_uuid",
+    "latest_metrics": "run_uuid",
+    "metrics": "run_uuid",
+}
+
+
+# --- the database -----------------------------------------------------------------------------------------------------
+
+
+def protocol() -> record.Protocol:
+    sets = [record.SetRecord(name, "accuracy", 5000, 10, 0.1) for name in SETS]
+    return record.Protocol("analysing", tuple(sets), SETS, ("val",), "val/accuracy/val")
+
+
+def tags(method: str, seed: int) -> dict[str, str]:
+    """Of one training."""
+    return {
+        record.KIND: "train",
+        record.STUDY: STUDY,
+        record.SUITE: "analysing",
+        record.PROTOCOL_HASH: protocol().hash,
+        record.ALGORITHM: method,
+        record.ROW: method,
+        record.SEED: str(seed),
+        record.CONFIG_HASH: record.digest([method]),
+        record.RUN_KEY: record.digest([method, seed]),
+        record.DATA_FINGERPRINT: "data",
+        record.CODE_HASH: "code",
+        record.GIT_COMMIT: "0" * 40,
+        record.SCHEMA_TAG: record.SCHEMA,
+        "mlflow.runName": f"{method}-seed{seed}",
+    }
+
+
+def values(generator: random.Random, run: str, epochs: int) -> Iterator[tuple[Any, ...]]:
+    """Rows of a run's metrics, metric by metric."""
+    for name in ("val/accuracy/val", *(f"test/accuracy/{entry}" for entry in SETS)):
+        level = generator.uniform(0.5, 0.9)
+        for epoch in range(1, epochs + 1):
+            yield name, level + generator.gauss(0, 0.02), 1000 * epoch, run, epoch
+
+
+def fill(folder: Path, runs: int, epochs: int, methods: int) -> str:
+    """A database with the runs, copies of one that MLflow has made; its URI."""
+    from mlflow import MlflowClient
+
+    uri, generator = f"sqlite:///{folder / 'mlflow.db'}", random.Random(0)
+    client = MlflowClient(uri)
+    experiment = client.create_experiment("analysing", artifact_location=(folder / "artifacts").as_uri())
+    first = client.create_run(experiment).info.run_id
+    client.set_terminated(first)
+    with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as connection:
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(runs)")]
+        (template,) = connection.execute("SELECT * FROM runs").fetchall()
+        for number in range(runs):
+            run = f"{number:032x}"
+            copy = dict(zip(columns, template, strict=True))
+            copy |= {"run_uuid": run, "name": f"run{number}"}
+            copy["artifact_uri"] = str(copy["artifact_uri"]).replace(first, run)
+            copy |= {"start_time": copy["start_time"] + number}
+            _insert(connection, "runs", columns, [tuple(copy.values())])
+            _describe(connection, run, f"method{number % methods}", number // methods)
+            rows = list(values(generator, run, epochs))
+            _insert(connection, "metrics", ("key", "value", "timestamp", "run_uuid", "step"), rows)
+            last = rows[epochs - 1 :: epochs]
+            _insert(connection, "latest_metrics", ("key", "value", "timestamp", "run_uuid", "step"), last)
+            if number < methods:
+                place = folder / "artifacts" / run / "artifacts" / record.PROTOCOL_FILE
+                place.parent.mkdir(parents=True)
+                place.write_text(protocol().to_json())
+        connection.commit()
+    client.delete_run(first)
+    return uri
+
+
+def _describe(connection: sqlite3.Connection, run: str, method: str, seed: int) -> None:
+    said = tags(method, seed).items()
+    _insert(connection, "tags", ("key", "value", "run_uuid"), [(key, value, run) for key, value in said])
+    given = {f"{record.CONFIG_PARAMETER}setting{number}": str(number) for number in range(40)}
+    _insert(connection, "params", ("key", "value", "run_uuid"), [(key, value, run) for key, value in given.items()])
+
+
+def _insert(connection: sqlite3.Connection, table: str, columns: Any, rows: list[tuple[Any, ...]]) -> None:
+    if table in ("metrics", "latest_metrics"):
+        columns, rows = (*columns, "is_nan"), [(*row, False) for row in rows]
+    marks = ", ".join("?" * len(columns))
+    connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def raw(uri: str) -> Work:
+    """Every row of the runs as a tuple."""
+
+    def work() -> None:
+        with contextlib.closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as connection:
+            for table in TABLES:
+                connection.execute(f"SELECT * FROM {table}").fetchall()
+
+    return work
+
+
+def read(uri: str, runs: int, epochs: int) -> Work:
+    """From nothing to every run's curves."""
+
+    def work() -> None:
+        store = RunStore(uri)
+        found = read_histories(store, store.runs("train"), {})
+        assert len(found) == runs, f"{len(found)} of {runs} runs"
+
+    return work
+
+
+def parts(uri: str) -> dict[str, float]:
+    """Seconds of finding the runs and of reading their histories."""
+    store, began = RunStore(uri), time.perf_counter()
+    runs = store.runs("train")
+    found = time.perf_counter() - began
+    read_histories(store, runs, {})
+    return {"finding": found, "reading": time.perf_counter() - began - found}
+
+
+# --- the whole command ------------------------------------------------------------------------------------------------
+
+
+def whole(uri: str) -> None:
+    """In a process of its own: prints the seconds of reading and of all, and the processor's."""
+    began = time.perf_counter()
+    from biasbed.analysis import command, result
+    from biasbed.analysis.options import AnalyzeOptions
+
+    took, gather = [], result.gather
+
+    def timed(*given: Any) -> Any:
+        start = time.perf_counter()
+        found = gather(*given)
+        took.append(time.perf_counter() - start)
+        return found
+
+    result.gather = timed
+    with contextlib.redirect_stdout(sys.stderr):
+        command.analyze(AnalyzeOptions(study=STUDY, tracking_uri=uri))
+    print(json.dumps({"reading": sum(took), "all": time.perf_counter() - began, "processor": time.process_time()}))
+
+
+def analysed(uri: str, place: Path) -> dict[str, float]:
+    """Seconds of reading and of the rest, and the highest private memory in MiB."""
+    env = {**os.environ, "BIASBED_HOME": str(place / "home"), "MLFLOW_TRACKING_URI": uri}
+    words = [sys.executable, __file__, "--whole", uri]
+    with (place / "log").open("w") as log:
+        process = psutil.Popen(words, env=env, stdout=subprocess.PIPE, stderr=log, text=True)
+    peak = 0.0
+    while process.poll() is None:
+        with contextlib.suppress(psutil.Error):
+            peak = max(peak, process.memory_full_info().uss / 2**20)
+        time.sleep(LOOK)
+    if process.returncode:
+        raise SystemExit((place / "log").read_text()[-2000:])
+    found = json.loads(process.stdout.read())
+    return {**found, "rest": found["all"] - found["reading"], "memory": peak}
+
+
+def of_runs(runs: int, epochs: int, methods: int, rounds: int) -> list[Row]:
+    words = f"{runs:,} runs"
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        os.environ["BIASBED_HOME"] = str(place / "home")
+        uri = fill(place, runs, epochs, methods)
+        times = interleaved({"ours": read(uri, runs, epochs), "raw": raw(uri)}, rounds, time.perf_counter)
+        taken, sql = parts(uri), Row.of("", times["raw"]).ratio
+        found = analysed(uri, place)
+    size = f"{runs * METRICS * epochs:,} values, {epochs} epochs; SQL {sql:.2f} s"
+    shares = f"finding runs {taken['finding'] / sql:.2f}, curves {taken['reading'] / sql:.2f}"
+    rest = Goal(5.0) if runs <= 1000 else None
+    return [
+        Row.of(f"{words}: reading / raw SQL", ratios(times, "ours", "raw"), Goal(2.0), f"{size}; {shares}"),
+        Row.of(
+            f"{words}: the report",
+            [found["rest"]],
+            rest,
+            f"after {found['reading']:.1f} s of reading; {found['processor']:.1f} s of the processor in all",
+            "s",
+        ),
+        Row.of(f"{words}: peak memory", [found["memory"]], None, "private (USS), of the whole command", "MiB"),
+    ]
+
+
+def rows(quick: bool = False, *, rounds: int = 3, methods: int = 10) -> list[Row]:
+    if quick:
+        return of_runs(40, 3, 4, 1)
+    return [*of_runs(1000, 90, methods, rounds), *of_runs(10_000, 9, methods, rounds)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("runs", 1000), ("epochs", 90), ("rounds", 3), ("methods", 10)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--whole", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.whole:
+        whole(options.whole)
+    else:
+        show(of_runs(options.runs, options.epochs, options.methods, options.rounds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""What starting each command takes, beside what Python and torch take by themselves.
+
+    PYTHONPATH=src python benchmarks/starting.py [--rounds 3]
+
+`--help` of every command stands beside a Python that does nothing, as it loads nothing heavy; the shortest real run of
+those that compute stands beside `import torch`, which they can't do without, or beside `import mlflow`. Seconds of the
+processor, children's included; with an own home and database, which are made before. A training of one step is tested
+on all sets of the demo and tracked: what is above the import is a whole small training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from sides import Goal, Row, Work, interleaved, ratios, show
+
+from biasbed.cli import COMMANDS
+
+TITLE = "Start-up"
+HOW = "`benchmarks/starting.py`: processor time of whole commands, in turn; the time of each is in its note."
+ROOT = Path(__file__).resolve().parent.parent
+BARE, TORCH, MLFLOW = "python", "import torch", "import mlflow"
+IMPORTS = {BARE: "pass", TORCH: TORCH, MLFLOW: MLFLOW}
+# Real runs, as short as they come, and what they can't do without.
+TRAIN = ["train", "--algorithm", "erm", "--steps", "1", "--backbone", "resnet10", "--batch_size", "8", "--workers", "0"]
+RUNS = {
+    "train, one step": (TORCH, [*TRAIN, "--device", "cpu", "--limit", "64", "--tracking", "offline"]),
+    "list methods": (BARE, ["list", "--what", "methods"]),
+    "sync, nothing to send": (MLFLOW, ["sync"]),
+}
+
+
+def children_seconds() -> float:
+    """Of the processor, by all commands that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def command(words: list[str], env: dict[str, str], module: bool = True) -> Work:
+    start = [sys.executable, "-m", "biasbed"] if module else [sys.executable, "-c"]
+
+    def work() -> None:
+        done = subprocess.run([*start, *words], env=env, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(words)}: {done.stderr[-500:]}")
+
+    return work
+
+
+def rows(quick: bool = False, *, rounds: int = 3) -> list[Row]:
+    names = list(COMMANDS)[:1] if quick else list(COMMANDS)
+    with tempfile.TemporaryDirectory() as place:
+        own = {"BIASBED_HOME": f"{place}/home", "MLFLOW_TRACKING_URI": f"sqlite:///{place}/mlflow.db"}
+        env = {**os.environ, **own, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+        sides = {name: command([code], env, module=False) for name, code in IMPORTS.items()}
+        sides |= {f"{name} --help": command([name, "--help"], env) for name in names}
+        sides |= {name: command(words, env) for name, (_, words) in ({} if quick else RUNS).items()}
+        times = interleaved(sides, 1 if quick else rounds, children_seconds)
+    bases = {**{f"{name} --help": BARE for name in names}, **{name: base for name, (base, _) in RUNS.items()}}
+    found = [Row.of(name, times[name], unit="s") for name in IMPORTS]
+    for name, base in bases.items():
+        if name in times:
+            took = Row.of(name, times[name]).ratio
+            of = ratios(times, name, base)
+            found.append(Row.of(f"{name} / {base}", of, Goal(2.0) if base == TORCH else None, f"{took:.2f} s"))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    show(rows(rounds=parser.parse_args().rounds))
+
+
+if __name__ == "__main__":
+    main()
