@@ -7,6 +7,7 @@ ends. Exit code 1 if any life broke the law. What such a life left stays in the 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import shutil
@@ -18,7 +19,10 @@ from pathlib import Path
 
 from faults import Life, ledger, lives
 from faults.fleet import FLEET, make_materials
+from faults.servers import Tracking
 from helpers import children
+
+SERVER = "server-"  # what the name of a scenario begins with whose tracking server is at fault
 
 
 class Workshop:
@@ -31,21 +35,47 @@ class Workshop:
         children.start_server()
         self.materials = make_materials(folder / "materials")
         self._undisturbed: dict[str, lives.Undisturbed] = {}
+        self._tracking: Tracking | None = None
 
     def live(self, seed: int, scenario: str) -> Life:
         """The life of a seed; a folder of that name from before is removed."""
         folder = self.folder / f"seed{seed}"
         shutil.rmtree(folder, ignore_errors=True)
-        training = FLEET[scenario]
-        if scenario not in self._undisturbed:
-            place = self.folder / f"undisturbed-{scenario}"
-            self._undisturbed[scenario] = lives.undisturbed(training, place, self.materials)
-        return lives.live(training, seed, folder, self.materials, self._undisturbed[scenario])
+        name = scenario.removeprefix(SERVER)
+        tracking = None if name == scenario else self._server()
+        return lives.live(FLEET[name], seed, folder, self.materials, self.undisturbed(name), tracking)
+
+    def undisturbed(self, name: str) -> lives.Undisturbed:
+        """How a training of the fleet goes by itself; what tests a model needs the training that makes it."""
+        training = FLEET[name]
+        if training.tests and not (self.materials / f"{training.tests}.ckpt").exists():
+            made = self.undisturbed(training.tests).result.folder / "best.ckpt"
+            shutil.copy(made, self.materials / f"{training.tests}.ckpt")
+        if name not in self._undisturbed:
+            place = self.folder / f"undisturbed-{name}"
+            self._undisturbed[name] = lives.undisturbed(training, place, self.materials)
+        return self._undisturbed[name]
+
+    def _server(self) -> Tracking:
+        if self._tracking is None:
+            self._tracking = Tracking(self.folder / "server", self.materials / "store.db")
+        return self._tracking
+
+    def close(self) -> None:
+        if self._tracking is not None:
+            self._tracking.close()
+
+
+def scenarios() -> dict[str, int]:
+    """Their names, and how often each is drawn."""
+    served = {f"{SERVER}{name}": 2 for name in ("plain", "averaged", "staged", "conditions")}
+    return {**dict.fromkeys(FLEET, 2), **served}
 
 
 def scenario_of(seed: int) -> str:
     """Which scenario a seed is of; the seed alone says so."""
-    return random.Random(f"scenario {seed}").choice(sorted(FLEET))
+    odds = scenarios()
+    return random.Random(f"scenario {seed}").choices(list(odds), weights=list(odds.values()))[0]
 
 
 def told(life: Life, folder: Path) -> str:
@@ -62,7 +92,7 @@ def read_flags(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--ledger", type=Path, required=True, help="folder of the ledger, made where it is missing")
     parser.add_argument("--faults", type=int, default=1000, help="end when the ledger holds so many")
     parser.add_argument("--minutes", type=float, default=1e9, help="end after so many, whatever the ledger holds")
-    parser.add_argument("--only", choices=sorted(FLEET), help="one scenario")
+    parser.add_argument("--only", choices=sorted(scenarios()), help="one scenario")
     parser.add_argument("--seed", type=int, help="live one seed again, which does not go into the ledger")
     parser.add_argument("--table", action="store_true", help="print what the ledger holds, and inject nothing")
     return parser.parse_args(words)
@@ -75,7 +105,12 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     flags.ledger.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="faults-"))
-    workshop = Workshop(folder)
+    with contextlib.closing(Workshop(folder)) as workshop:
+        return _work(workshop, flags, folder)
+
+
+def _work(workshop: Workshop, flags: argparse.Namespace, folder: Path) -> int:
+    """One seed again, or one after the other; the exit code."""
     if flags.seed is not None:
         life = workshop.live(flags.seed, flags.only or scenario_of(flags.seed))
         print(told(life, folder) if life.problems else "\n".join([*life.trail, "all is well"]))

@@ -25,6 +25,12 @@ ROBUST = (
     *("--suite", "robustness", "--data_dir", "{m}/cifar", "--train", "cifar10", "--image_size", "32"),
     *("--epochs", "2", "--batch_size", "24"),
 )
+TESTED = ("--suite", "folders", "--data_dir", "{m}/images", "--sets", "paint")
+TESTED_C = (
+    *("--suite", "robustness", "--data_dir", "{m}/cifar", "--sets", "cifar10,cifar10_c"),
+    *("--model", "{m}/conditions.ckpt"),
+)
+PATIENT = ("--swad.optimum_patience", "1", "--swad.overfit_patience", "2")
 SMALL, MIDDLE = ("--backbone", "mlp"), ("--backbone", "resnet10")
 
 
@@ -38,6 +44,7 @@ class Training:
     loaders: int = 0
     processes: int = 1
     command: str = "train"
+    tests: str = ""  # of a test without training: the one whose best weights it tests
 
     def typed(self, materials: Path) -> list[str]:
         own = EVERYWHERE if self.command == "train" else ("--device", "cpu")
@@ -55,7 +62,14 @@ FLEET = {
         Training("averaged", "domainbed", (*DOMAINS, *SMALL, *OFTEN, "--average", "sma", "--average_from", "2")),
         Training("staged", "debiasing", (*BIASED, *SMALL, "--algorithm", "jtt", "--hparams.identification", "0.34")),
         Training("tables", "debiasing", (*BIASED, *SMALL, *OFTEN, "--algorithm", "lff")),
+        Training("relearned", "debiasing", (*BIASED, *SMALL, "--algorithm", "softcon", "--seed", "1")),
+        Training("ranks", "folders", (*FOLDERS, *SMALL, *OFTEN, "--seed", "2"), processes=2),
+        Training("ranks-tables", "debiasing", (*BIASED, *SMALL, "--algorithm", "lff", "--epochs", "2"), processes=2),
+        Training("adversary", "domainbed", (*DOMAINS, *MIDDLE, "--algorithm", "dann")),
+        Training("watched", "domainbed", (*DOMAINS, *SMALL, "--average", "swad", *PATIENT)),
         Training("conditions", "robustness", (*ROBUST, *SMALL, "--test_every", "cifar10_c:end")),
+        Training("tested", "folders", (*TESTED, "--model", "{m}/plain.ckpt"), command="evaluate", tests="plain"),
+        Training("tested-conditions", "robustness", TESTED_C, command="evaluate", tests="conditions"),
     )
 }
 

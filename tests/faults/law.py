@@ -30,11 +30,18 @@ class Result:
 
     home: Path
     store: Path
+    artifacts: Path | None = None  # where a server keeps those of all runs
 
     @property
     def folder(self) -> Path:
         (found,) = run_folders(self.home)
         return found
+
+    def place(self, uri: str) -> Path:
+        """The folder of a run's artifacts, by what the database says of it."""
+        if self.artifacts is not None:
+            return self.artifacts / uri.removeprefix("mlflow-artifacts:").lstrip("/")
+        return Path(uri.removeprefix("file://"))
 
 
 def hold(life: Life, result: Result, reference: Result) -> None:
@@ -67,14 +74,18 @@ def _compare_folders(life: Life, folder: Path, reference: Path) -> None:
                 where = f"it can't be read: {error}"[:200]
             if where is not None:
                 life.blame(UNEQUAL, f"{name}: {where}")
-        elif name.endswith((".parquet", ".png")) or name in (record.PROTOCOL_FILE, record.CONFIG_FILE):
-            if (folder / name).read_bytes() != (reference / name).read_bytes():
-                life.blame(UNEQUAL, name)
+        elif _is_fixed(name) and (folder / name).read_bytes() != (reference / name).read_bytes():
+            life.blame(UNEQUAL, name)
     if RunFolder(folder).holder() is not None:
         life.blame(LEFT, "the lock is held")
     own_rows, their_rows = _rows_of_journal(folder), _rows_of_journal(reference)
     if {key: value for key, value in own_rows.items() if key in their_rows} != their_rows:
         life.blame(WRONG, "the journal's history")
+
+
+def _is_fixed(name: str) -> bool:
+    """Whether a file of a run has the same bytes whenever it is written."""
+    return name.endswith((".parquet", ".png", ".csv")) or name in (record.PROTOCOL_FILE, record.CONFIG_FILE)
 
 
 def _files(folder: Path) -> set[str]:
@@ -151,7 +162,8 @@ def _compare_runs(life: Life, result: Result, reference: Result) -> None:
     if run["tags"].keys() - set(OWN_TAGS) != theirs["tags"].keys() - set(OWN_TAGS):
         life.blame(WRONG, f"tags {sorted(run['tags'].keys() ^ theirs['tags'].keys())[:3]}")
     life.rows += compare_rows(life, run["rows"], _rows_of_journal(result.folder, clocked=True))
-    _compare_artifacts(life, run, theirs, result.folder)
+    own, other = result.place(run["artifacts"]), reference.place(theirs["artifacts"])
+    _compare_artifacts(life, own, other, result.folder)
 
 
 def compare_rows(life: Life, rows: list[tuple[str, int, float]], expected: Mapping[tuple[str, int], float]) -> int:
@@ -192,16 +204,15 @@ def _metrics(rows: Any, run_id: str) -> list[tuple[str, int, float]]:
     return [(name, step, float("nan") if is_nan else value) for name, step, value, is_nan in found]
 
 
-def _compare_artifacts(life: Life, run: dict[str, Any], theirs: dict[str, Any], folder: Path) -> None:
+def _compare_artifacts(life: Life, place: Path, reference: Path, folder: Path) -> None:
     """The server has the files that it has of the reference, and those of results as they are in the folder."""
-    own, other = (_files(Path(one["artifacts"].removeprefix("file://"))) for one in (run, theirs))
+    own, other = _files(place), _files(reference)
     for name in sorted(other - own):
         life.blame(LOST, f"the artifact {name}")
     for name in sorted(own - other):
         life.blame(LEFT, f"the artifact {name}")
-    root = Path(run["artifacts"].removeprefix("file://"))
     for name in sorted(own & other):
         local = folder / name.removeprefix(f"{record.CHECKPOINT_FOLDER}/")
-        if name.startswith(("predictions", record.CHECKPOINT_FOLDER)) and local.exists():
-            if local.read_bytes() != (root / name).read_bytes():
-                life.blame(WRONG, f"the artifact {name}")
+        is_result = name.startswith(("predictions", record.CHECKPOINT_FOLDER)) and local.exists()
+        if is_result and local.read_bytes() != (place / name).read_bytes():
+            life.blame(WRONG, f"the artifact {name}")

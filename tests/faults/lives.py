@@ -16,6 +16,7 @@ from faults import SAID, STUCK, Fault, Life, damage, law
 from faults.fleet import Training, new_place
 from faults.law import Result
 from faults.moments import POINTS, UNLOCKED, WRITES, Order
+from faults.servers import REQUEST, Proxy, Tracking
 from faults.starts import Start, gone
 from helpers.runs import run_folders
 
@@ -23,6 +24,8 @@ MOST = 6  # starts that are disturbed; the next one may finish
 PATIENCE = 60.0  # seconds that a start may take, besides eight times those of the undisturbed one
 RESTS = 20.0  # seconds in which processes must be gone after a life
 REFUSED = re.compile(r"(best|last)\.ckpt.*resume=never starts anew")  # no file has what was damaged
+AWAY = re.compile("tracking server .* can't be used|does not answer; all is kept")
+FROM_OUTSIDE = ("kill -9 at a random time", "server: kill -9")
 JUMPS = (-400 * 86400.0, -3600.0, -3.0, 2.0, 86400.0, 11 * 365 * 86400.0)
 # How often a start is ended by what; the others only where there is something to do it to.
 ENDINGS = {
@@ -67,10 +70,16 @@ class Living:
     sessions: set[int] = field(default_factory=set)
     number: int = 0  # of starts
     hurt: damage.Damage | None = None  # done since the last start
+    tracking: Tracking | None = None  # the server, if it has one
+    proxy: Proxy | None = None
 
     def live(self) -> None:
         self.environment = new_place(self.folder, self.materials)
         result = Result(self.folder / "home", self.folder / "mlflow.db")
+        if self.tracking is not None:
+            self.proxy = self.tracking.proxy()
+            self.environment |= {"MLFLOW_TRACKING_URI": self.proxy.uri, **REQUEST}
+            result = Result(result.home, self.tracking.store, self.tracking.artifacts)
         for attempt in range(MOST + 4):
             if self.life.problems.get(STUCK):
                 return
@@ -92,11 +101,12 @@ class Living:
     def _attempt(self, disturbed: bool) -> bool:
         """Whether it finished."""
         ending = self._ending() if disturbed else ""
+        if self.proxy is not None:
+            self.proxy.draw, self.proxy.given = (self.draw if disturbed else None), []
         start = self._start(self._orders(ending))
         self._see_through(start, ending)
-        fired = start.fired()
-        for fault in fired:
-            self.life.faults.append(fault)
+        fired = [*start.fired(), *(self.proxy.given if self.proxy is not None else ())]
+        self.life.faults += fired
         self.life.trail.append(f"start {self.number}: {ending or 'undisturbed'}: {fired} -> {start.codes}")
         return self._judge(start, {fault.kind for fault in fired} | self._timed)
 
@@ -104,11 +114,15 @@ class Living:
         self.number += 1
         output = self.folder / f"start{self.number}"
         words = self.training.typed(self.materials)
-        start = Start(words, self.environment, self.folder, output, self.training.processes, orders).begin()
+        about = (words, self.environment, self.folder, output, self.training.processes, orders)
+        start = Start(*about, hurry=self.tracking is not None).begin()
         self.sessions |= set(start.pids)
         return start
 
     def _ending(self) -> str:
+        """What this start ends by; nothing for most of those whose server is at fault."""
+        if self.tracking is not None:
+            return self.draw.choices(["", "kill -9", "SIGTERM", "server: kill -9"], weights=[6, 3, 1, 1])[0]
         odds = dict(ENDINGS)
         if self.training.loaders:
             odds["kill -9 of a loader"] = 4
@@ -125,7 +139,7 @@ class Living:
             jump = Order("clock jumps", *moment, amount=self.draw.choice(JUMPS))
             for own in ranks.values():
                 own.append(jump)
-        if not ending or ending == "kill -9 at a random time":
+        if ending in ("", *FROM_OUTSIDE):
             return ranks
         victim = self.draw.randrange(self.training.processes)
         if ending == "kill -9 of a rank":
@@ -142,7 +156,7 @@ class Living:
     def _moment(self, among: tuple[str, ...] | None = None) -> tuple[str, int, bool]:
         """A call that the undisturbed training makes, by point, so that rare ones come as often as common ones."""
         known = [point for point in among or POINTS if point in self.reference.calls]
-        point = self.draw.choice(known or ["step"])
+        point = self.draw.choice(known or sorted(self.reference.calls))
         count = self.reference.calls.get(point, 1)
         return point, 1 + int(count * self.draw.random() ** 1.5), self.draw.random() < 0.5
 
@@ -153,6 +167,11 @@ class Living:
         if ending == "kill -9 at a random time":
             if not start.wait(self.draw.uniform(0, 1.2) * self.reference.seconds):
                 start.signal(signal.SIGKILL)
+                self._timed.add(ending)
+                self.life.faults.append(Fault(ending, f"in start {self.number}"))
+        elif ending == "server: kill -9" and self.tracking is not None:
+            if not start.wait(self.draw.uniform(0, 1.2) * self.reference.seconds):
+                self.tracking.killed()
                 self._timed.add(ending)
                 self.life.faults.append(Fault(ending, f"in start {self.number}"))
         elif ending in ("SIGSTOP, then -9", "two at once"):
@@ -203,6 +222,8 @@ class Living:
         if self.hurt is not None and REFUSED.search(said):
             self.hurt.undo()
             return True
+        if any(kind.startswith("server: ") for kind in kinds) and AWAY.search(said):
+            return True
         codes = {code for code in start.codes if code}
         if self.training.processes > 1 and kinds - {"clock jumps"}:
             return True  # the others of its ranks end in their own ways, each with a line or none
@@ -229,14 +250,19 @@ class Living:
             self.life.trail.append(f"{self.hurt.kind}: {self.hurt.path.name}")
 
 
-def live(training: Training, seed: int, folder: Path, materials: Path, reference: Undisturbed) -> Life:
-    """A life of this seed, in a new folder, which is removed if all is well."""
-    life = Life(seed, training.name, training.family)
-    living = Living(training, folder, materials, reference, life, random.Random(seed))
+def live(
+    training: Training, seed: int, folder: Path, materials: Path, reference: Undisturbed, tracking: Tracking | None
+) -> Life:
+    """A life of this seed, in a new folder, which is removed if all is well. tracking: its server, at fault."""
+    name = training.name if tracking is None else f"server-{training.name}"
+    life = Life(seed, name, training.family)
+    living = Living(training, folder, materials, reference, life, random.Random(seed), tracking=tracking)
     began = time.monotonic()
     try:
         living.live()
     finally:
+        if living.proxy is not None:
+            living.proxy.close()
         left = gone(living.sessions, str(folder / "home"), RESTS)
     if left:
         life.blame("left over", f"{len(left)} processes")

@@ -1,4 +1,4 @@
-"""At which calls a fault comes, and what it does there: patched into the process of one start, never into the product."""
+"""At which calls a fault comes, and what it does there: patched into the process of one start, not into the product."""
 
 from __future__ import annotations
 
@@ -66,15 +66,19 @@ class Order:
         return f"{'before' if self.before else 'after'} {self.point} {self.count}"
 
 
-def arm(orders: Sequence[Order], report: str, trace: str = "") -> None:
+def arm(orders: Sequence[Order], report: str, trace: str = "", hurry: bool = False) -> None:
     """Make this process, which gets a session of its own, do to itself what it is ordered to.
 
-    report: the file that says which orders were carried out. trace: one that gets a line per call of a point.
+    report: the file that says which orders were carried out. trace: one that gets a line per call of a point. hurry: a
+    server that is away is waited for seconds, where a user's would be for minutes.
     """
     os.setsid()
     # A shell that starts something in the background has it ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _trust_the_disk()
+    if hurry:
+        tracker = sys.modules["biasbed.tracking.tracker"]
+        vars(tracker).update(PATIENCE=12.0, RETRY_AFTER=1.0)
     log = os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_APPEND) if trace else -1
     wanted = {order.point for order in orders}
     for point, place in POINTS.items():

@@ -28,6 +28,7 @@ class Start:
     processes: int = 1
     orders: Mapping[int, Sequence[Order]] = field(default_factory=dict)  # by rank
     trace: str = ""
+    hurry: bool = False
     ranks: list[BaseProcess] = field(default_factory=list)
 
     def begin(self) -> Start:
@@ -41,7 +42,9 @@ class Start:
         children.start_server()
         for rank in range(self.processes):
             own = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)} if self.processes > 1 else environment
-            before = functools.partial(arm, list(self.orders.get(rank, ())), f"{self.output}.fired", self.trace)
+            before = functools.partial(
+                arm, list(self.orders.get(rank, ())), f"{self.output}.fired", self.trace, self.hurry
+            )
             arguments = (list(self.words), own, str(self.folder), f"{self.output}.{rank}", None, before)
             self.ranks.append(children._CONTEXT.Process(target=children._child, args=arguments))
             self.ranks[-1].start()
