@@ -123,8 +123,16 @@ def run_name(usual: str, row: str, cell: str) -> str:
 def finish(tracker: Tracker, metrics: Mapping[str, float]) -> None:
     """Log the metrics, unless an attempt before has, and end the run."""
     if not tracker.folder.read_journal():
+        tracker.folder.write_journal([])  # without what is left of a damaged one
         tracker.log({"step": 0, "timestamp": int(time.time() * 1000), "metrics": dict(metrics)})
     tracker.finish()
+
+
+def is_finished(folder: RunFolder) -> bool:
+    """Whether a test has ended. One whose numbers are lost counts as unfinished: it goes on with what it decided."""
+    if folder.is_done and not folder.read_journal():
+        folder.unmark_done()
+    return folder.is_done
 
 
 def left_alone(folder: RunFolder, offline: bool, run_id: str | None) -> dict[str, float]:
