@@ -94,6 +94,7 @@ def read_flags(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=1e9, help="end after so many, whatever the ledger holds")
     parser.add_argument("--only", choices=sorted(scenarios()), help="one scenario")
     parser.add_argument("--seed", type=int, help="live one seed again, which does not go into the ledger")
+    parser.add_argument("--again", action="store_true", help="live the broken seeds again: their new lives stand")
     parser.add_argument("--table", action="store_true", help="print what the ledger holds, and inject nothing")
     return parser.parse_args(words)
 
@@ -115,7 +116,11 @@ def _work(workshop: Workshop, flags: argparse.Namespace, folder: Path) -> int:
         life = workshop.live(flags.seed, flags.only or scenario_of(flags.seed))
         print(told(life, folder) if life.problems else "\n".join([*life.trail, "all is well"]))
         return 1 if life.problems else 0
-    broken = _go_on(workshop, flags, folder)
+    if flags.again:
+        failed = [entry for entry in ledger.read(flags.ledger) if entry["problems"]]
+        broken = sum([bool(_lived(workshop, flags, folder, one["seed"], one["scenario"]).problems) for one in failed])
+    else:
+        broken = _go_on(workshop, flags, folder)
     print(ledger.table(ledger.read(flags.ledger)))
     if not broken:
         shutil.rmtree(folder)
@@ -127,15 +132,20 @@ def _go_on(workshop: Workshop, flags: argparse.Namespace, folder: Path) -> int:
     entries, broken, end = ledger.read(flags.ledger), 0, time.monotonic() + 60 * flags.minutes
     seed, count = max((entry["seed"] for entry in entries), default=-1) + 1, ledger.injected(entries)
     while count < flags.faults and time.monotonic() < end:
-        life = workshop.live(seed, flags.only or scenario_of(seed))
-        ledger.add(flags.ledger, life.plain())
+        life = _lived(workshop, flags, folder, seed, flags.only or scenario_of(seed))
         count, seed, broken = count + len(life.faults), seed + 1, broken + bool(life.problems)
-        if life.problems:
-            print(told(life, folder), flush=True)
-        print(
-            f"{count} faults; seed {life.seed} {life.scenario}: {len(life.faults)} in {life.seconds:.0f} s", flush=True
-        )
+        print(f"{count} faults", flush=True)
     return broken
+
+
+def _lived(workshop: Workshop, flags: argparse.Namespace, folder: Path, seed: int, scenario: str) -> Life:
+    """One life, which goes into the ledger."""
+    life = workshop.live(seed, scenario)
+    ledger.add(flags.ledger, life.plain())
+    if life.problems:
+        print(told(life, folder))
+    print(f"seed {seed}, {scenario}: {len(life.faults)} faults in {life.seconds:.0f} s", flush=True)
+    return life
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ CLOCKED = ("seconds", "waited")  # parts of a checkpoint that a clock filled
 STALE = (record.ENDED_BY, record.ERROR)
 OWN_TAGS = (record.ATTEMPTS, record.FOLDER_ID, record.OPENING, *STALE)  # of one run; and what must be gone at the end
 # Of the folder: what is there of an undisturbed training too, and may come and go.
+UPLOADING = ".artifact.uploading."  # MLflow's own: a kill while it copies a file to a folder of artifacts leaves one
 MAY_COME = ("previous.ckpt", "claim", "train.log", "runner.json")
 
 
@@ -90,7 +91,7 @@ def _is_fixed(name: str) -> bool:
 
 def _files(folder: Path) -> set[str]:
     found = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    return {name for name in found if name not in MAY_COME}
+    return {name for name in found if name not in MAY_COME and UPLOADING not in name}
 
 
 def plain(path: Path) -> dict[str, Any]:
@@ -145,9 +146,7 @@ def _rows_of_journal(folder: Path, clocked: bool = False) -> dict[tuple[str, int
 
 def _compare_runs(life: Life, result: Result, reference: Result) -> None:
     """One run, finished, with every row of the folder's history once; its tags and parameters are the reference's."""
-    tag = (result.folder / "id").read_text().strip()
-    runs = runs_of(result.store, tag)
-    (theirs,) = runs_of(reference.store, (reference.folder / "id").read_text().strip())
+    runs, (theirs,) = (runs_of(one.store, _id_of(one.folder)) for one in (result, reference))
     if len(runs) != 1:
         life.blame(LOST if not runs else LEFT, f"{len(runs)} runs on the server")
         return
@@ -164,6 +163,11 @@ def _compare_runs(life: Life, result: Result, reference: Result) -> None:
     life.rows += compare_rows(life, run["rows"], _rows_of_journal(result.folder, clocked=True))
     own, other = result.place(run["artifacts"]), reference.place(theirs["artifacts"])
     _compare_artifacts(life, own, other, result.folder)
+
+
+def _id_of(folder: Path) -> str:
+    """As its run has it; a damaged file with it is mended when the folder is trained in, but not when it is sent."""
+    return str(RunFolder(folder).read_state().get("tags", {}).get(record.FOLDER_ID, ""))
 
 
 def compare_rows(life: Life, rows: list[tuple[str, int, float]], expected: Mapping[tuple[str, int], float]) -> int:

@@ -15,15 +15,16 @@ Entry = dict[str, Any]
 
 
 def read(folder: Path) -> list[Entry]:
-    """Every life so far; a line that was cut off is none: its seed comes again."""
+    """The last life of every seed; a line that was cut off is none: its seed comes again."""
     path = folder / NAME
-    found = []
+    found: dict[int, Entry] = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
-            found.append(json.loads(line))
+            entry = json.loads(line)
         except ValueError:
             continue
-    return found
+        found[entry["seed"]] = entry
+    return list(found.values())
 
 
 def add(folder: Path, entry: Entry) -> None:

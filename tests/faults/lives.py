@@ -24,6 +24,7 @@ MOST = 6  # starts that are disturbed; the next one may finish
 PATIENCE = 60.0  # seconds that a start may take, besides eight times those of the undisturbed one
 RESTS = 20.0  # seconds in which processes must be gone after a life
 REFUSED = re.compile(r"(best|last)\.ckpt.*resume=never starts anew")  # no file has what was damaged
+LOADER_GONE = re.compile("a loader process|another process of this training is gone")
 AWAY = re.compile("tracking server .* can't be used|does not answer; all is kept")
 FROM_OUTSIDE = ("kill -9 at a random time", "server: kill -9")
 JUMPS = (-400 * 86400.0, -3600.0, -3.0, 2.0, 86400.0, 11 * 365 * 86400.0)
@@ -234,7 +235,7 @@ class Living:
         if "SIGTERM, then -9" in kinds:
             return bool(codes & {143, -15, -9})
         return ("disk full" in kinds and "No space left" in said) or (
-            "kill -9 of a loader" in kinds and "loader process" in said
+            "kill -9 of a loader" in kinds and LOADER_GONE.search(said)
         )
 
     # --- between starts ---
