@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 # What a disk or a person may spoil, and how often it is drawn.
@@ -22,6 +22,16 @@ class Damage:
     kind: str
     path: Path
     before: bytes
+    after: bytes | None  # None where it was removed
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether nothing has written the file since."""
+        return (self.path.read_bytes() if self.path.exists() else None) == self.after
+
+    def following(self, earlier: Damage) -> Damage:
+        """The same, to be taken back together with one that this one found there."""
+        return replace(self, before=earlier.before) if self.before == earlier.after else self
 
     def undo(self) -> None:
         self.path.write_bytes(self.before)
@@ -36,11 +46,12 @@ def hurt(folder: Path, draw: random.Random, is_done: bool) -> Damage | None:
         return None
     path = draw.choice(paths)
     content = path.read_bytes()
-    if how == "removed":
+    after = None if how == "removed" else _spoilt(content, how, draw)
+    if after is None:
         path.unlink()
     else:
-        path.write_bytes(_spoilt(content, how, draw))
-    return Damage(f"file {how}", path, content)
+        path.write_bytes(after)
+    return Damage(f"file {how}", path, content, after)
 
 
 def _spoilt(content: bytes, how: str, draw: random.Random) -> bytes:
