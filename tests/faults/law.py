@@ -22,7 +22,7 @@ STALE = (record.ENDED_BY, record.ERROR)
 OWN_TAGS = (record.ATTEMPTS, record.FOLDER_ID, record.OPENING, *STALE)  # of one run; and what must be gone at the end
 # Of the folder: what is there of an undisturbed training too, and may come and go.
 UPLOADING = ".artifact.uploading."  # MLflow's own: a kill while it copies a file to a folder of artifacts leaves one
-MAY_COME = ("previous.ckpt", "claim", "train.log", "runner.json")
+MAY_COME = ("previous.ckpt", "claim", "train.log", "runner.json", "attempts.jsonl")
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,11 @@ class Result:
     home: Path
     store: Path
     artifacts: Path | None = None  # where a server keeps those of all runs
+    only: str = ""  # the name of the run folder, where there are several
 
     @property
     def folder(self) -> Path:
-        (found,) = run_folders(self.home)
+        (found,) = (path for path in run_folders(self.home) if self.only in ("", path.name))
         return found
 
     def place(self, uri: str) -> Path:
@@ -51,11 +52,25 @@ def hold(life: Life, result: Result, reference: Result) -> None:
     if len(folders) != 1:
         life.blame(LEFT, f"{len(folders)} run folders")
         return
-    _compare_folders(life, result.folder, reference.folder)
-    _compare_runs(life, result, reference)
+    hold_one(life, result, reference)
     left = [path.name for path in (result.home.parent / "tmp").glob("*") if path.name.startswith(("biasbed-", "tmp"))]
     if left:
         life.blame(LEFT, f"in the folder of temporary files: {sorted(left)[:3]}")
+
+
+def hold_one(life: Life, result: Result, reference: Result) -> None:
+    """The same of one of several runs."""
+    _compare_folders(life, result.folder, reference.folder)
+    _compare_runs(life, result, reference)
+
+
+def hold_rows(life: Life, result: Result) -> None:
+    """What can be said without a reference: one run, whose rows are those of the folder's journal."""
+    runs = runs_of(result.store, _id_of(result.folder))
+    if len(runs) != 1:
+        life.blame(LOST if not runs else LEFT, f"{len(runs)} runs of {result.folder.name} on the server")
+        return
+    life.rows += compare_rows(life, runs[0]["rows"], _rows_of_journal(result.folder, clocked=True))
 
 
 # --- the folder -------------------------------------------------------------------------------------------------------

@@ -190,6 +190,7 @@ def _jump(order: Order, arguments: tuple[Any, ...]) -> None:
 
 ACTS: dict[str, Callable[[Order, tuple[Any, ...]], None]] = {
     "kill -9": _signals(signal.SIGKILL),
+    "kill -9 of a rank": _signals(signal.SIGKILL),
     "kill -9 of the group": _kill_group,
     "kill -9 of a loader": _kill_loader,
     "kill -9 in a write": _half,
