@@ -125,6 +125,8 @@ class Living:
         if self.tracking is not None:
             return self.draw.choices(["", "kill -9", "SIGTERM", "server: kill -9"], weights=[6, 3, 1, 1])[0]
         odds = dict(ENDINGS)
+        if "checkpoint.write" not in self.reference.calls:
+            del odds["kill -9 in a write"]
         if self.training.loaders:
             odds["kill -9 of a loader"] = 4
         if self.training.processes > 1:
