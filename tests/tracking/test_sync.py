@@ -169,6 +169,27 @@ def test_a_test_whose_numbers_are_lost_computes_them_again(
     assert RunFolder(folder).is_done
 
 
+def test_a_test_that_is_to_be_sent_makes_again_what_it_has_lost(
+    offline: Path, train_flags: list[str], biasbed: Command, tracking: str, tmp_path: Path
+) -> None:
+    place = dict(zip(train_flags[::2], train_flags[1::2], strict=True))
+    words = ["evaluate", "--model", str(offline / "best.ckpt"), "--suite", "folders", "--device", "cpu"]
+    words += ["--data_dir", place["--data_dir"], "--sets", "ink", "--workers", "0"]
+    words += ["--output_dir", str(tmp_path / "tested")]
+    biasbed(*words, "--tracking", "offline")
+    (folder,) = run_folders(tmp_path / "tested")
+    lost = [folder / "protocol.json", folder / "predictions" / "ink" / "last.parquet"]
+    before, (entry,) = [path.read_bytes() for path in lost], RunFolder(folder).read_journal()
+    for path in lost:
+        emptied(path)
+    biasbed(*words)
+    assert run_folders(tmp_path / "tested") == [folder]
+    assert [path.read_bytes() for path in lost] == before
+    (run,) = all_runs(tracking)
+    assert run.info.status == "FINISHED"
+    assert stored(tracking, run.info.run_id) == {0: timeless(entry["metrics"])}
+
+
 def test_best_weights_that_were_given_up_hold_nothing_back(
     offline: Path, train_flags: list[str], biasbed: Command, tracking: str
 ) -> None:

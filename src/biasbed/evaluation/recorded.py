@@ -321,7 +321,7 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
         tested=protocol.tested,
     )
     folder = run.folder(options.resume)
-    if is_finished(folder):
+    if is_finished(folder, run.offline):
         return left_alone(folder, run.offline, take_run_id())
     with folder.locked():
         tracker = Tracker(folder, take_run_id(), run.offline)

@@ -128,9 +128,12 @@ def finish(tracker: Tracker, metrics: Mapping[str, float]) -> None:
     tracker.finish()
 
 
-def is_finished(folder: RunFolder) -> bool:
-    """Whether a test has ended. One whose numbers are lost counts as unfinished: it goes on with what it decided."""
-    if folder.is_done and not folder.read_journal():
+def is_finished(folder: RunFolder, offline: bool) -> bool:
+    """Whether a test has ended, and is whole: one whose numbers are lost, or that is still to be sent, goes on.
+
+    That makes again what was lost since, and nothing else: decisions that are whole are kept.
+    """
+    if folder.is_done and not (folder.read_journal() and (offline or folder.read_state().get("sent"))):
         folder.unmark_done()
     return folder.is_done
 

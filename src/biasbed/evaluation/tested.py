@@ -66,7 +66,7 @@ def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[s
     with interruptible(), process_group(evaluation.config.device) as group:
         place = str(run.folder(options.resume).path) if group.is_main else None
         folder = RunFolder(Path(group.share_object(place)))
-        if group.share_object(is_finished(folder) if group.is_main else None):
+        if group.share_object(is_finished(folder, run.offline) if group.is_main else None):
             return left_alone(folder, run.offline, take_run_id()) if group.is_main else {}
         with folder.locked() if group.is_main else contextlib.nullcontext():
             if group.is_main and folder.is_done:  # by the holder before us
