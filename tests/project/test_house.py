@@ -251,7 +251,7 @@ def test_a_file_and_a_function_that_are_too_long_are_found(tmp_path: Path) -> No
 
 # --- the tests' own order ---------------------------------------------------------------------------------------------
 
-BESIDE_ROOMS = {"engines", "helpers", "inputs", "mutants", "preset_sources", "replays", "matrix.py"}
+BESIDE_ROOMS = {"engines", "faults", "helpers", "inputs", "mutants", "preset_sources", "replays", "matrix.py"}
 
 
 def test_tests_lie_in_the_folders_of_rooms() -> None:
@@ -260,7 +260,7 @@ def test_tests_lie_in_the_folders_of_rooms() -> None:
         folder = path.parent.relative_to(top)
         if path.name.startswith("test_"):
             is_room = folder.parts and (ROOT / "src" / "biasbed" / folder).is_dir()
-            assert is_room or folder in (Path("project"), Path("engines"), Path("inputs")), (
+            assert is_room or folder in (Path("project"), Path("engines"), Path("faults"), Path("inputs")), (
                 f"{path}: there is no such room"
             )
         elif path.name != "conftest.py":

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from biasbed import cli
+from biasbed.tracking.folder import RunFolder
 from helpers import children
 from helpers.children import Command
-from helpers.runs import all_runs, run_folders
+from helpers.runs import all_runs, history, run_folders, stored, timeless
 
 
 def content(path: Path) -> Any:
@@ -94,6 +95,99 @@ def test_train_mends_what_it_would_send(offline: Path, train_flags: list[str], b
     assert "best.ckpt was lost or damaged; last.ckpt has its weights" in done.stderr
     assert content(offline / "best.ckpt") == whole
     assert [run.info.status for run in all_runs(tracking)] == ["FINISHED"]
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def within_a_name(path: Path) -> None:
+    """A byte that is no text, where JSON can be read all the same."""
+    path.write_bytes(path.read_bytes().replace(b"accuracy", b"acc\xffracy", 1))
+
+
+@pytest.mark.parametrize("spoil", [emptied, Path.unlink, within_a_name])
+def test_a_journal_that_has_lost_records_is_sent_whole(
+    spoil: Callable[[Path], None], offline: Path, tracking: str
+) -> None:
+    """The checkpoint has them."""
+    spoil(offline / "metrics.jsonl")
+    assert cli.main(["sync"]) == 0
+    (run,) = all_runs(tracking)
+    assert run.info.status == "FINISHED"
+    assert stored(tracking, run.info.run_id) == history(offline)
+
+
+def test_a_journal_whose_records_nothing_has_is_not_sent(
+    offline: Path, tracking: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emptied(offline / "metrics.jsonl")
+    for name in ("last.ckpt", "previous.ckpt"):
+        (offline / name).unlink(missing_ok=True)
+    assert cli.main(["sync"]) == 1
+    assert "metrics.jsonl is damaged, and no checkpoint has the records" in capsys.readouterr().err
+    assert not all_runs(tracking)
+
+
+def test_a_finished_training_that_has_lost_its_notes_is_continued_at_its_end(
+    offline: Path, train_flags: list[str], biasbed: Command, tracking: str
+) -> None:
+    (offline / "run.json").unlink()
+    biasbed("train", *train_flags, "--epochs", "1")
+    (run,) = all_runs(tracking)
+    assert run.info.status == "FINISHED"
+    assert stored(tracking, run.info.run_id) == history(offline)
+
+
+def test_a_finished_training_that_goes_on_is_not_done_until_it_ends_again(
+    offline: Path, train_flags: list[str], biasbed: Command
+) -> None:
+    """Its notes are whole long before: a kill in between would leave half a training that counts as one."""
+    for name in ("run.json", "last.ckpt", "previous.ckpt"):
+        (offline / name).unlink(missing_ok=True)
+    words = ("train", *train_flags, "--epochs", "1", "--tracking", "offline")
+    assert biasbed(*words, check=False, kill=("step", 2, "SIGKILL")).returncode == -9
+    assert not (offline / "done").exists()
+    biasbed(*words)
+    assert RunFolder(offline).is_done
+
+
+def test_a_test_whose_numbers_are_lost_computes_them_again(
+    offline: Path, train_flags: list[str], biasbed: Command, tmp_path: Path
+) -> None:
+    place = dict(zip(train_flags[::2], train_flags[1::2], strict=True))
+    words = ["evaluate", "--model", str(offline / "best.ckpt"), "--suite", "folders", "--device", "cpu"]
+    words += ["--data_dir", place["--data_dir"], "--sets", "ink", "--workers", "0", "--resume", "once"]
+    words += ["--tracking", "offline", "--output_dir", str(tmp_path / "tested")]
+    biasbed(*words)
+    (folder,) = run_folders(tmp_path / "tested")
+    before = RunFolder(folder).read_journal()[0]["metrics"]
+    emptied(folder / "metrics.jsonl")
+    biasbed(*words)
+    (again,) = RunFolder(folder).read_journal()
+    assert timeless(again["metrics"]) == timeless(before)
+    assert RunFolder(folder).is_done
+
+
+def test_a_test_that_is_to_be_sent_makes_again_what_it_has_lost(
+    offline: Path, train_flags: list[str], biasbed: Command, tracking: str, tmp_path: Path
+) -> None:
+    place = dict(zip(train_flags[::2], train_flags[1::2], strict=True))
+    words = ["evaluate", "--model", str(offline / "best.ckpt"), "--suite", "folders", "--device", "cpu"]
+    words += ["--data_dir", place["--data_dir"], "--sets", "ink", "--workers", "0"]
+    words += ["--output_dir", str(tmp_path / "tested")]
+    biasbed(*words, "--tracking", "offline")
+    (folder,) = run_folders(tmp_path / "tested")
+    lost = [folder / "protocol.json", folder / "predictions" / "ink" / "last.parquet"]
+    before, (entry,) = [path.read_bytes() for path in lost], RunFolder(folder).read_journal()
+    for path in lost:
+        emptied(path)
+    biasbed(*words)
+    assert run_folders(tmp_path / "tested") == [folder]
+    assert [path.read_bytes() for path in lost] == before
+    (run,) = all_runs(tracking)
+    assert run.info.status == "FINISHED"
+    assert stored(tracking, run.info.run_id) == {0: timeless(entry["metrics"])}
 
 
 def test_best_weights_that_were_given_up_hold_nothing_back(

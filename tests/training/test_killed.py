@@ -125,6 +125,24 @@ def test_a_signal_when_all_is_done_ends_nothing_early(
     assert [run.info.status for run in all_runs(tracking)] == ([] if offline else ["FINISHED"])
 
 
+def test_a_signal_as_the_last_of_it_is_noted_does_not_end_the_run_early(
+    train_flags: list[str], tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing would mend a run that is KILLED on the server and sent by its folder."""
+    write = RunFolder.write_state
+
+    def signalled(folder: RunFolder, state: dict[str, Any]) -> None:
+        write(folder, state)
+        if state.get("sent"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(RunFolder, "write_state", signalled)
+    cli.main(["train", *train_flags, "--epochs", "1", "--nproc", "1"])
+    (run,) = all_runs(tracking)
+    assert run.info.status == "FINISHED"
+    assert record.ENDED_BY not in run.data.tags
+
+
 @pytest.mark.parametrize(("spoil", "code"), [(None, 0), ("done", 143), ("sent", 143)])
 def test_torchrun_s_word_for_a_signal_does_not_count_when_all_is_done(
     spoil: str | None, code: int, train_flags: list[str], tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -123,8 +123,19 @@ def run_name(usual: str, row: str, cell: str) -> str:
 def finish(tracker: Tracker, metrics: Mapping[str, float]) -> None:
     """Log the metrics, unless an attempt before has, and end the run."""
     if not tracker.folder.read_journal():
+        tracker.folder.write_journal([])  # without what is left of a damaged one
         tracker.log({"step": 0, "timestamp": int(time.time() * 1000), "metrics": dict(metrics)})
     tracker.finish()
+
+
+def is_finished(folder: RunFolder, offline: bool) -> bool:
+    """Whether a test has ended, and is whole: one whose numbers are lost, or that is still to be sent, goes on.
+
+    That makes again what was lost since, and nothing else: decisions that are whole are kept.
+    """
+    if folder.is_done and not (folder.read_journal() and (offline or folder.read_state().get("sent"))):
+        folder.unmark_done()
+    return folder.is_done
 
 
 def left_alone(folder: RunFolder, offline: bool, run_id: str | None) -> dict[str, float]:

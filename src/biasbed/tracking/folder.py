@@ -68,8 +68,8 @@ class RunFolder:
 
     @property
     def is_done(self) -> bool:
-        """Whether its training has ended. One whose state is damaged is continued at its end, which writes it anew."""
-        return (self.path / DONE).exists() and not self.is_damaged
+        """Whether its training has ended. One whose state is lost is continued at its end, which writes it anew."""
+        return (self.path / DONE).exists() and bool(self.read_state())
 
     def mark_done(self) -> None:
         (self.path / DONE).touch()
@@ -188,7 +188,9 @@ def mapping(path: Path) -> dict[str, Any] | None:
 
 
 def _record(line: str) -> dict[str, Any] | None:
-    """A line of a journal, None where it is none."""
+    """A line of a journal, None where it is none: what isn't ASCII we haven't written, also where it could be read."""
+    if not line.isascii():
+        return None
     try:
         found = parsed_json(line)
         is_record = isinstance(found["step"], int) and isinstance(found["timestamp"], int)

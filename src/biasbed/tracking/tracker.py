@@ -247,6 +247,7 @@ class Tracker:
             owes = log_model is not None and not self._log_model(log_model)
             ended = time.monotonic() + PATIENCE / 3
             self._deliver(lambda: self._client.set_terminated(self.run_id, "FINISHED"), ended)
+            self.is_finished = True  # before the folder says so: whoever ended it now would do so for good
             self.folder.write_state({**self.folder.read_state(), "sent": True, "owes_model": owes})
         self.is_finished = True
 

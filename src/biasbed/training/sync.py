@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable
@@ -45,10 +46,10 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
         log_model = model_logger(folder, tracker, named if is_meant else "auto")
         if is_sent:
             return tracker.add_model(log_model)
+        _mend_journal(folder)
         lost = results.reopen_if_lost(folder)
         if lost is not None:
             raise Failure(f"{lost} is lost or damaged: the command that made it mends that")
-        _mend_journal(folder)
         tracker.reopen()
         tracker.finish(log_model if params.get("log_model") == "true" else None)
     print(f"{folder.path.name} -> run {tracker.run_id}")
@@ -65,12 +66,14 @@ def model_logger(folder: RunFolder, tracker: Tracker, named: str) -> Callable[[s
 
 
 def _mend_journal(folder: RunFolder) -> None:
-    """A damaged journal is written anew from the checkpoint, which has all its records."""
-    if folder.has_whole_journal:
-        return
+    """A journal that is damaged, or has lost records, is written anew from the checkpoint, which has all of them."""
     from biasbed.compute import checkpoint
 
-    state, _ = checkpoint.load_newest(folder.path)
-    if state is None:
+    records, known = folder.read_journal(), []
+    with contextlib.suppress(Failure):  # what is kept of weights alone has no records
+        state, _ = checkpoint.load_newest(folder.path)
+        known = [] if state is None else state["history"]
+    if len(known) > len(records):
+        folder.write_journal(known)
+    elif not records or not folder.has_whole_journal:
         raise Failure(f"its {JOURNAL} is damaged, and no checkpoint has the records")
-    folder.write_journal(state["history"])

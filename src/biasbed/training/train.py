@@ -67,6 +67,8 @@ def train(config: Config) -> RunFolder:
 
 
 def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
+    if group.is_main:
+        folder.unmark_done()  # one whose state was lost: it is whole again before the training has come to its end
     tracker = Tracker(folder, take_run_id(), job.config.tracking == "offline") if group.is_main else None
     state, problems = checkpoint.load_newest(folder.path)
     with ends_run(tracker), failures_named(), contextlib.ExitStack() as at_end:

@@ -1,0 +1,145 @@
+"""The fault harness in short: a few lives by default, and that it sees what it is there to see. All lives are slow."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from faults import DOUBLED, LEFT, LOST, UNEQUAL, WRONG, Fault, Life, damage, law, ledger
+from faults import __main__ as harness
+from faults.fleet import FLEET
+from faults.law import Result
+
+SHORT = {7: "plain", 11: "plain"}  # seeds whose lives have faults of several kinds
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Workshop]:
+    workshop = harness.Workshop(tmp_path_factory.mktemp("faults"))
+    yield workshop
+    workshop.close()
+
+
+@pytest.fixture
+def copied(workshop: harness.Workshop, tmp_path: Path) -> tuple[Result, Result]:
+    """An undisturbed training's results in a folder of this test's own, and those themselves."""
+    reference = workshop.undisturbed("plain").result
+    shutil.copytree(reference.home, tmp_path / "home")
+    shutil.copy(reference.store, tmp_path / "mlflow.db")
+    return Result(tmp_path / "home", tmp_path / "mlflow.db"), reference
+
+
+def held(copied: tuple[Result, Result]) -> dict[str, list[str]]:
+    life = Life(0, "plain", "folders")
+    law.hold(life, *copied)
+    assert life.rows > 20
+    return life.problems
+
+
+# --- the law sees what is wrong ---------------------------------------------------------------------------------------
+
+
+def test_an_undisturbed_training_keeps_the_law(copied: tuple[Result, Result]) -> None:
+    assert held(copied) == {}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        ("delete from metrics where rowid = (select min(rowid) from metrics)", LOST),
+        (
+            "insert into metrics (key, value, timestamp, run_uuid, step, is_nan) select key, value, timestamp + 1, "
+            "run_uuid, step, is_nan from metrics limit 1",
+            DOUBLED,
+        ),
+        ("update metrics set value = value + 1e-9 where key = 'train/loss' and step = 2", WRONG),
+        ("update runs set status = 'RUNNING'", LEFT),
+        ("insert into tags (key, value, run_uuid) select 'biasbed.error', 'x', run_uuid from runs", WRONG),
+    ],
+)
+def test_a_doctored_store_is_seen(spoil: str, problem: str, copied: tuple[Result, Result]) -> None:
+    with sqlite3.connect(copied[0].store) as connection:
+        assert connection.execute(spoil).rowcount == 1
+    assert list(held(copied)) == [problem]
+
+
+@pytest.mark.parametrize("name", law.CHECKPOINTS)
+def test_one_bit_of_a_checkpoint_is_seen(name: str, copied: tuple[Result, Result]) -> None:
+    path = copied[0].folder / name
+    state = torch.load(path, weights_only=True)
+    first = next(tensor for tensor in state["algorithm"].values() if tensor.is_floating_point())
+    first.view(-1).view(torch.int32)[0] ^= 1
+    torch.save(state, path)
+    problems = held(copied)
+    assert UNEQUAL in problems
+    assert name in problems[UNEQUAL][0]
+
+
+def test_decisions_that_are_not_there_and_files_too_many_are_seen(copied: tuple[Result, Result]) -> None:
+    folder = copied[0].folder
+    (folder / "predictions" / "paint" / "best.parquet").unlink()
+    (folder / "last.ckpt.123.tmp").touch()
+    assert held(copied).keys() == {LOST, LEFT}
+
+
+# --- the ledger -------------------------------------------------------------------------------------------------------
+
+
+def test_the_ledger_goes_on_and_the_last_life_of_a_seed_stands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, problems in ((0, {LOST: ["a", "b"]}), (1, {}), (0, {})):
+        life = Life(seed, "plain", "folders", [Fault("kill -9", "before step 1"), Fault("SIGTERM", "x")], problems)
+        ledger.add(tmp_path, life.plain())
+        if seed == 0 and problems:
+            assert "| kill -9 | 1 | 0 | 2 |" in ledger.table(ledger.read(tmp_path))
+    with (tmp_path / ledger.NAME).open("a") as file:
+        file.write('{"seed": 2, "scen')  # a kill cut it off
+    assert [entry["seed"] for entry in ledger.read(tmp_path)] == [0, 1]
+    assert harness.main(["--ledger", str(tmp_path), "--table"]) == 0
+    printed = capsys.readouterr().out
+    assert "| kill -9 | 2 | 2 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |" in printed
+    assert "4 faults in 2 lives" in printed
+
+
+def test_damage_is_taken_back_with_what_it_found(tmp_path: Path) -> None:
+    path = tmp_path / "best.ckpt"
+    path.write_bytes(b"whole content")
+    first = damage.Damage("file cut", path, b"whole content", b"whole")
+    path.write_bytes(b"whole")
+    second = damage.Damage("file removed", path, b"whole", None).following(first)
+    path.unlink()
+    assert second.is_in_force
+    second.undo()
+    assert path.read_bytes() == b"whole content"
+    assert not second.is_in_force
+
+
+def test_every_family_is_in_the_fleet() -> None:
+    assert {one.family for one in FLEET.values()} == {"folders", "domainbed", "debiasing", "robustness"}
+    assert {harness.scenario_of(seed) for seed in range(500)} == set(harness.scenarios())
+
+
+# --- lives ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seed", "scenario"), SHORT.items())
+def test_a_disturbed_training_ends_as_an_undisturbed_one(seed: int, scenario: str, workshop: harness.Workshop) -> None:
+    life = workshop.live(seed, scenario)
+    assert life.faults
+    assert not life.problems, harness.told(life, workshop.folder)
+    assert not (workshop.folder / f"seed{seed}").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_a_hundred_and_fifty_faults_of_new_seeds(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    first = random.SystemRandom().randrange(10**6, 10**8)
+    ledger.add(tmp_path, Life(first, "plain", "folders").plain())
+    assert harness.main(["--ledger", str(tmp_path), "--faults", "150"]) == 0, capfd.readouterr().out[-6000:]
