@@ -1,4 +1,4 @@
-"""False positive rates, coverage and their known failures, with few simulations; docs/calibration.md has all figures."""
+"""False positive rates, coverage and their known failures, with few simulations; all figures: docs/calibration.md."""
 
 from __future__ import annotations
 
