@@ -104,7 +104,7 @@ class CommandedLife:
         with self.log.open("ab") as log:
             call = [sys.executable, "-m", "biasbed", *self.words]
             about = {"env": self.environment, "cwd": self.folder, "stdout": log, "stderr": log}
-            return subprocess.Popen(call, start_new_session=True, **about)  # type: ignore[call-overload, no-any-return]
+            return subprocess.Popen(call, start_new_session=True, **about)  # type: ignore[call-overload]
 
     def disturb(self, draw: random.Random, usual: float) -> None:
         """Start it, end something, start it again where that ended it, and at last let it finish."""
