@@ -11,6 +11,7 @@ import contextlib
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -111,6 +112,7 @@ def read_flags(words: Sequence[str] | None) -> argparse.Namespace:
 
 def main(words: Sequence[str] | None = None) -> int:
     flags = read_flags(words)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # a server of ours ends with us
     if flags.table:
         print(ledger.table(ledger.read(flags.ledger)))
         return 0

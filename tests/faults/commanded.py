@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biasbed import record
+from biasbed.tracking.folder import RunFolder
 from faults import LEFT, LOST, SAID, STUCK, Fault, Life, law
 from faults.fleet import EVERYWHERE, FOLDERS, SMALL, new_place
 from faults.law import Result
@@ -25,6 +26,7 @@ from helpers.runs import all_runs, run_folders
 
 KILLS = (2, 4)  # of one life
 LONGEST = 400.0  # seconds of a start that nothing ends
+ALONE = "torchrun"  # a training that no study starts again
 LAUNCHER, TRAINING = "launcher", "training"
 EVENTS = {
     f"kill -9 of a {LAUNCHER}": (LAUNCHER, signal.SIGKILL),
@@ -70,7 +72,7 @@ COMMANDED = {
             ("sweep", *FOLDERS[:-2], *SMALL, *EVERYWHERE, *_OWN[:-2], *("--algorithms", "erm", "--trials", "3")),
             *(3, False),
         ),
-        Commanded("torchrun", ("train", *FOLDERS, *SMALL, *EVERYWHERE, "--workers", "0", "--nproc", "2"), 1, True),
+        Commanded(ALONE, ("train", *FOLDERS, *SMALL, *EVERYWHERE, "--workers", "0", "--nproc", "2"), 1, True),
     )
 }
 
@@ -90,7 +92,7 @@ def _is_training(pid: int) -> bool:
 
 
 class CommandedLife:
-    """A life of such a command; `reference` is None for the undisturbed one."""
+    """A life of such a command, with a store of its own."""
 
     def __init__(self, what: Commanded, folder: Path, materials: Path, life: Life) -> None:
         self.what, self.folder, self.life = what, folder, life
@@ -104,7 +106,7 @@ class CommandedLife:
         with self.log.open("ab") as log:
             call = [sys.executable, "-m", "biasbed", *self.words]
             about = {"env": self.environment, "cwd": self.folder, "stdout": log, "stderr": log}
-            return subprocess.Popen(call, start_new_session=True, **about)  # type: ignore[call-overload, no-any-return]
+            return subprocess.Popen(call, start_new_session=True, **about)  # type: ignore[call-overload]
 
     def disturb(self, draw: random.Random, usual: float) -> None:
         """Start it, end something, start it again where that ended it, and at last let it finish."""
@@ -114,9 +116,16 @@ class CommandedLife:
             time.sleep(draw.uniform(0.1, 0.7) * usual)
             if process.poll() is None and self._end(process, *EVENTS[kind], draw):
                 self.life.faults.append(Fault(kind, self.what.name))
+            if process.poll() == 0 or self._is_over():
+                return
             if process.poll() is not None:
                 process = self.start()
         self.finish(process)
+
+    def _is_over(self) -> bool:
+        """Whether a training by itself is done and sent, however it ended: the same command would train a new run."""
+        folders = [RunFolder(path) for path in run_folders(self.folder / "home")] if self.what.name == ALONE else []
+        return any(folder.is_done and folder.read_state().get("sent") for folder in folders)
 
     def _end(self, process: subprocess.Popen[bytes], victim: str, number: signal.Signals, draw: random.Random) -> bool:
         """Whether there was somebody to signal."""
@@ -129,7 +138,7 @@ class CommandedLife:
         with contextlib.suppress(OSError):
             if found:
                 os.kill(draw.choice(found), number)
-        if found and self.what.name == "torchrun":
+        if found and self.what.name == ALONE:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(60)
         return bool(found)
@@ -138,7 +147,7 @@ class CommandedLife:
         """Wait for the command; where it ended by what was done to it, the same one again has to end well."""
         for _ in range(3):
             try:
-                if process.wait(LONGEST) == 0:
+                if process.wait(LONGEST) == 0 or self._is_over():
                     return
             except subprocess.TimeoutExpired:
                 process.kill()

@@ -6,8 +6,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers import children
 from helpers.cifar_files import make_arrays, make_batches
+from helpers.commands import command_environment
 from helpers.domain_tree import make_domains
 from inputs.materials import make_images
 
@@ -96,5 +96,5 @@ def new_place(folder: Path, materials: Path) -> dict[str, str | None]:
         "MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}",
         "TMPDIR": str(folder / "tmp"),
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": children.command_environment()["PYTHONPATH"],
+        "PYTHONPATH": command_environment()["PYTHONPATH"],
     }

@@ -27,6 +27,10 @@ REFUSED = re.compile(r"(best|last)\.ckpt.*resume=never starts anew")  # no file 
 LOADER_GONE = re.compile("a loader process|another process of this training is gone")
 AWAY = re.compile("tracking server .* can't be used|does not answer; all is kept")
 FROM_OUTSIDE = ("kill -9 at a random time", "server: kill -9")
+PLACES: dict[str, tuple[str, ...]] = {
+    **{"disk full": WRITES, "two at once": UNLOCKED, "SIGSTOP, then -9": UNLOCKED},
+    "kill -9 of a loader": ("step", "evaluation"),
+}
 JUMPS = (-400 * 86400.0, -3600.0, -3.0, 2.0, 86400.0, 11 * 365 * 86400.0)
 # How often a start is ended by what; the others only where there is something to do it to.
 ENDINGS = {
@@ -150,10 +154,7 @@ class Living:
         elif ending == "kill -9 in a write":
             ranks[0].append(Order(ending, *self._moment(("checkpoint.write",))[:2], before=False))
         else:
-            among = {"disk full": WRITES, "two at once": UNLOCKED, "SIGSTOP, then -9": UNLOCKED}.get(ending)
-            if ending == "kill -9 of a loader":
-                among = ("step", "evaluation")
-            ranks[0].append(Order(ending, *self._moment(among)))
+            ranks[0].append(Order(ending, *self._moment(PLACES.get(ending))))
         return ranks
 
     def _moment(self, among: tuple[str, ...] | None = None) -> tuple[str, int, bool]:
@@ -235,9 +236,9 @@ class Living:
             return True
         if "SIGTERM, then -9" in kinds:
             return bool(codes & {143, -15, -9})
-        return ("disk full" in kinds and "No space left" in said) or (
-            "kill -9 of a loader" in kinds and LOADER_GONE.search(said)
-        )
+        if "disk full" in kinds and "No space left" in said:
+            return True
+        return "kill -9 of a loader" in kinds and LOADER_GONE.search(said) is not None
 
     # --- between starts ---
 

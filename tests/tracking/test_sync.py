@@ -152,6 +152,21 @@ def test_a_finished_training_that_goes_on_is_not_done_until_it_ends_again(
     assert RunFolder(offline).is_done
 
 
+def no_text(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9] + b"\xff")
+
+
+@pytest.mark.parametrize("spoil", [emptied, Path.unlink, cut, no_text])
+def test_settings_that_are_lost_are_written_anew_before_a_run_is_sent(
+    spoil: Callable[[Path], None], offline: Path, tracking: str
+) -> None:
+    before = (offline / "config.yaml").read_bytes()
+    spoil(offline / "config.yaml")
+    assert cli.main(["sync"]) == 0
+    assert (offline / "config.yaml").read_bytes() == before
+    assert [run.info.status for run in all_runs(tracking)] == ["FINISHED"]
+
+
 def test_a_test_whose_numbers_are_lost_computes_them_again(
     offline: Path, train_flags: list[str], biasbed: Command, tmp_path: Path
 ) -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 from biasbed import record
 from biasbed.errors import Failure
@@ -47,6 +51,7 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
         if is_sent:
             return tracker.add_model(log_model)
         _mend_journal(folder)
+        _mend_config(folder)
         lost = results.reopen_if_lost(folder)
         if lost is not None:
             raise Failure(f"{lost} is lost or damaged: the command that made it mends that")
@@ -77,3 +82,26 @@ def _mend_journal(folder: RunFolder) -> None:
         folder.write_journal(known)
     elif not records or not folder.has_whole_journal:
         raise Failure(f"its {JOURNAL} is damaged, and no checkpoint has the records")
+
+
+def _mend_config(folder: RunFolder) -> None:
+    """The settings are written anew from a checkpoint, where they can't be read or some are lost."""
+    from biasbed.compute import checkpoint
+
+    path = folder.path / record.CONFIG_FILE
+    for name in (checkpoint.LAST, checkpoint.BEST):
+        with contextlib.suppress(Failure):
+            settings = checkpoint.load(folder.path / name, parts={"config": dict})["config"]
+            if not _has_settings(path, settings):
+                path.write_text(yaml.safe_dump(settings, sort_keys=False))
+            return
+
+
+def _has_settings(path: Path, settings: Mapping[str, Any]) -> bool:
+    """Whether a file has all of these settings, whatever their values, and is as it was written."""
+    try:
+        text = path.read_text()
+        found = yaml.safe_load(text)
+        return list(found) == list(settings) and yaml.safe_dump(found, sort_keys=False) == text
+    except (OSError, ValueError, TypeError, yaml.YAMLError):
+        return False
