@@ -114,7 +114,7 @@ def test_a_training_ends_as_it_is_told(engine: Engine, tmp_path: Path) -> None:
     for end, code in (("stop", 1), ("kill", -9)):
         training = launcher().start(command(tmp_path))
         assert training.poll() is None
-        wait_for(lambda: "on" in log.read_text())
+        wait_for(lambda: "on\n" in log.read_text())  # a line's end is written by itself
         getattr(training, end)()
         wait_for(lambda training=training: training.poll() is not None)
         assert training.poll() == code
