@@ -128,6 +128,20 @@ def test_a_damaged_piece_is_decided_again(tmp_path: Path) -> None:
     assert kept.begun([entry])["fogged"].keys() == {3}
 
 
+def test_pieces_that_a_kill_left_of_a_finished_set_are_removed(
+    net: list[str], biasbed: Command, tmp_path: Path
+) -> None:
+    words = [*net, "--tracking=offline"]
+    biasbed(*words)
+    (folder,) = run_folders(tmp_path / "home")
+    left = folder / "predictions" / "fogged" / "last-2.npz"
+    left.write_bytes(b"half of it")
+    (folder / "done").unlink()
+    biasbed(*words)
+    assert not left.exists()
+    assert (folder / "done").exists()
+
+
 def test_a_piece_with_any_byte_changed_is_decided_again_or_as_it_was(tmp_path: Path) -> None:
     """A change in the directory of its archive may hide columns: numpy reads the rest without a word."""
     (entry,) = [one for one in open_suite(resolve({"suite": FOGS})).sets if one.name == "fogged"]

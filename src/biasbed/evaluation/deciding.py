@@ -65,6 +65,8 @@ class Kept:
         is_whole = one.label_map == entry.label_map.name and (self.skip or one.images == entry.source.ids)
         classes, words = entry.source.classes, entry.preprocessing
         own = replace(one, observer=self.observer, set=entry.name, classes=classes, preprocessing=words)
+        if is_whole:
+            self._clear(entry)  # what a kill left of it
         return own if is_whole else None
 
     def begun(self, coming: Sequence[EvaluationSet]) -> Parts:
@@ -100,10 +102,13 @@ class Kept:
 
     def finish(self, entry: EvaluationSet, one: Decisions) -> None:
         """Write what is decided on a set, in place of its pieces."""
-        path = self._file(entry)
-        write_predictions(path, one, self.number)
-        for piece in path.parent.glob(f"{self.which}-*.npz"):
-            piece.unlink()
+        write_predictions(self._file(entry), one, self.number)
+        self._clear(entry)
+
+    def _clear(self, entry: EvaluationSet) -> None:
+        """Remove the pieces of a set that is finished."""
+        for piece in self._file(entry).parent.glob(f"{self.which}-*.npz"):
+            piece.unlink(missing_ok=True)
 
     def _file(self, entry: EvaluationSet, piece: int | None = None) -> Path:
         path = self.folder / record.predictions_file(entry.name, self.which)
