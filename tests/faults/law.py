@@ -60,7 +60,7 @@ def hold(life: Life, result: Result, reference: Result) -> None:
 
 
 def _is_left(path: Path) -> bool:
-    """Whether it should not be there: a lock's file, which a kill leaves and the next command removes, if it is held."""
+    """Whether it should not be there. A lock that nobody holds is left by a kill, and removed by the next command."""
     if path.suffix != ".lock":
         return path.name.startswith(("biasbed-", "tmp"))
     with path.open("a") as file:
