@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping
@@ -53,9 +54,21 @@ def hold(life: Life, result: Result, reference: Result) -> None:
         life.blame(LEFT, f"{len(folders)} run folders")
         return
     hold_one(life, result, reference)
-    left = [path.name for path in (result.home.parent / "tmp").glob("*") if path.name.startswith(("biasbed-", "tmp"))]
+    left = [path.name for path in (result.home.parent / "tmp").glob("*") if _is_left(path)]
     if left:
         life.blame(LEFT, f"in the folder of temporary files: {sorted(left)[:3]}")
+
+
+def _is_left(path: Path) -> bool:
+    """Whether it should not be there. A lock that nobody holds is left by a kill, and removed by the next command."""
+    if path.suffix != ".lock":
+        return path.name.startswith(("biasbed-", "tmp"))
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
 
 
 def hold_one(life: Life, result: Result, reference: Result) -> None:

@@ -24,6 +24,9 @@ from biasbed.system.terminal import ProgressBar
 
 Parts = dict[str, dict[int, Columns]]  # set -> number of the piece -> what is decided on it
 
+COLUMNS = "columns"  # in a piece's file: the names of all others
+DAMAGED = (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile)  # of reading one
+
 
 @dataclass(frozen=True, eq=False)
 class Decided:
@@ -62,6 +65,8 @@ class Kept:
         is_whole = one.label_map == entry.label_map.name and (self.skip or one.images == entry.source.ids)
         classes, words = entry.source.classes, entry.preprocessing
         own = replace(one, observer=self.observer, set=entry.name, classes=classes, preprocessing=words)
+        if is_whole:
+            self._clear(entry)  # what a kill left of it
         return own if is_whole else None
 
     def begun(self, coming: Sequence[EvaluationSet]) -> Parts:
@@ -80,9 +85,12 @@ class Kept:
         try:
             with np.load(path, allow_pickle=False) as file:
                 part = dict(file)
+            # A directory of the archive that was damaged may end early, and say nothing of it.
+            if set(part.pop(COLUMNS).tolist()) != set(part):
+                return None
             is_whole = self.skip or np.array_equal(part["row"], piece.rows)
             return part if is_whole and {len(column) for column in part.values()} == {len(part["row"])} else None
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # damaged: it is decided again
+        except DAMAGED:  # it is decided again
             return None
 
     def keep(self, entry: EvaluationSet, number: int, part: Columns) -> None:
@@ -90,14 +98,17 @@ class Kept:
         path = self._file(entry, number)
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, **part)  # type: ignore[arg-type]
+            np.savez(file, **{COLUMNS: np.array(list(part))}, **part)  # type: ignore[arg-type]
 
     def finish(self, entry: EvaluationSet, one: Decisions) -> None:
         """Write what is decided on a set, in place of its pieces."""
-        path = self._file(entry)
-        write_predictions(path, one, self.number)
-        for piece in path.parent.glob(f"{self.which}-*.npz"):
-            piece.unlink()
+        write_predictions(self._file(entry), one, self.number)
+        self._clear(entry)
+
+    def _clear(self, entry: EvaluationSet) -> None:
+        """Remove the pieces of a set that is finished."""
+        for piece in self._file(entry).parent.glob(f"{self.which}-*.npz"):
+            piece.unlink(missing_ok=True)
 
     def _file(self, entry: EvaluationSet, piece: int | None = None) -> Path:
         path = self.folder / record.predictions_file(entry.name, self.which)

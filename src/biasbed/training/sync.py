@@ -74,8 +74,7 @@ def _mend_journal(folder: RunFolder) -> None:
     """A journal that is damaged, or has lost records, is written anew from the checkpoint, which has all of them."""
     from biasbed.compute import checkpoint
 
-    records: list[Any] = folder.read_journal()
-    known: list[Any] = []
+    records, known = folder.read_journal(), list[dict[str, Any]]()
     with contextlib.suppress(Failure):  # what is kept of weights alone has no records
         state, _ = checkpoint.load_newest(folder.path)
         known = [] if state is None else state["history"]
