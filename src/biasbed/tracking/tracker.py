@@ -157,7 +157,7 @@ class Tracker:
         return run_id
 
     def _has_unknown(self, run: Run) -> bool:
-        """Whether the server has rows of ours whose record is lost: it comes again with another time, and is no row's twin.
+        """Whether the server has rows of ours whose record is lost: it comes again with another time, as another row.
 
         What people have logged there themselves has no `/` in its name.
         """
