@@ -205,6 +205,27 @@ def test_a_test_that_is_to_be_sent_makes_again_what_it_has_lost(
     assert stored(tracking, run.info.run_id) == {0: timeless(entry["metrics"])}
 
 
+def test_records_that_the_server_has_and_the_folder_lost_are_not_sent_twice(
+    offline: Path, train_flags: list[str], biasbed: Command, tracking: str, tmp_path: Path
+) -> None:
+    """They come again, with another time: the run that has them is given up for a new one."""
+    place = dict(zip(train_flags[::2], train_flags[1::2], strict=True))
+    words = ["evaluate", "--model", str(offline / "best.ckpt"), "--suite", "folders", "--device", "cpu"]
+    words += ["--data_dir", place["--data_dir"], "--sets", "ink", "--workers", "0"]
+    words += ["--output_dir", str(tmp_path / "tested")]
+    biasbed(*words)
+    (folder,) = run_folders(tmp_path / "tested")
+    (first,) = all_runs(tracking)
+    RunFolder(folder).write_state({**RunFolder(folder).read_state(), "sent": False})  # killed before it could say so
+    emptied(folder / "metrics.jsonl")
+    biasbed(*words)
+    (run,) = all_runs(tracking)
+    assert run.info.run_id != first.info.run_id
+    assert run.info.status == "FINISHED"
+    (entry,) = RunFolder(folder).read_journal()
+    assert stored(tracking, run.info.run_id) == {0: timeless(entry["metrics"])}
+
+
 def test_best_weights_that_were_given_up_hold_nothing_back(
     offline: Path, train_flags: list[str], biasbed: Command, tracking: str
 ) -> None:

@@ -140,13 +140,14 @@ class Tracker:
         return [run for run in runs if run.info.run_id not in left and record.ORIGIN_RUN not in run.data.tags]
 
     def _revived(self, run_id: str | None) -> str | None:
-        """The interrupted run, running again, unless someone deleted it."""
+        """The interrupted run, running again, unless someone deleted it, or it has records that the folder has lost."""
         from mlflow.exceptions import MlflowException
 
         if run_id is None:
             return None
         try:
-            if self._client.get_run(run_id).info.lifecycle_stage != "active":
+            run = self._client.get_run(run_id)
+            if run.info.lifecycle_stage != "active" or self._has_unknown(run):
                 return None
             self._client.update_run(run_id, status="RUNNING")
         except MlflowException as error:
@@ -154,6 +155,15 @@ class Tracker:
                 return None
             raise
         return run_id
+
+    def _has_unknown(self, run: Run) -> bool:
+        """Whether the server has rows of ours whose record is lost: it comes again with another time, as another row.
+
+        What people have logged there themselves has no `/` in its name.
+        """
+        known = {(entry["step"], entry["timestamp"]) for entry in self.folder.read_journal()}
+        rows = (row for row in run.data.to_proto().metrics if "/" in row.key)
+        return any((row.step, row.timestamp) not in known for row in rows)
 
     def _created(self, state: Record) -> str:
         state["opening"] = uuid.uuid4().hex
