@@ -32,11 +32,10 @@ from typing import Any
 
 import methods
 import torch
+from card import DTYPES, Card, by_hand, compiled, engine_of, forever, ours
 from conditions import sources
-from engine import planned
 from results import ROOT, Topic, renew
 from sides import Goal, Row, Work, interleaved, ratios, show
-from torch import nn
 
 from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
@@ -48,16 +47,13 @@ from biasbed.data.streams import BatchPlan, Part, Stream
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.networks.network import as_input
 from biasbed.suites.sets import EvaluationSet
-from biasbed.tracking.folder import RunFolder
 from biasbed.training.engine import Engine
-from biasbed.training.train import _engine
 
 HEAD = """# Results on a GPU
 
 Written by `PYTHONPATH=src python benchmarks/gpu.py`, table by table, as RESULTS.md is by benchmarks/all.py.
 """
 RESULTS = ROOT / "benchmarks" / "RESULTS_GPU.md"
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # What a kernel's name has where it belongs to a kind of work; the first that fits counts.
 KINDS: Mapping[str, tuple[str, ...]] = {
     "convolutions and products": ("conv", "gemm", "cutlass", "cudnn", "xmma", "addmm", "mm", "mkldnn"),
@@ -66,118 +62,6 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "pooling": ("pool",),
     "all else, pointwise": ("",),
 }
-
-
-class Card:
-    """What is measured on, and how large."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.options, self.device = options, torch.device(options.device)
-        self.size, self.batch_size, self.steps = options.image_size, options.batch_size, options.steps
-        self.rounds, self.is_cuda = options.rounds, self.device.type == "cuda"
-
-    @property
-    def name(self) -> str:
-        return torch.cuda.get_device_name(self.device) if self.is_cuda else "no GPU"
-
-    def wait(self) -> None:
-        if self.is_cuda:
-            torch.cuda.synchronize(self.device)
-
-    def clock(self) -> float:
-        """A wall clock that waits for the device."""
-        self.wait()
-        return time.perf_counter()
-
-    def images(self) -> Batch:
-        """Bytes on the device."""
-        generator = torch.Generator().manual_seed(0)
-        shape = (self.batch_size, 3, self.size, self.size)
-        x = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
-        x = x.contiguous(memory_format=torch.channels_last)
-        y = torch.randint(4, (self.batch_size,), generator=generator)
-        return Batch(x, y, index=torch.arange(self.batch_size)).map(lambda tensor: tensor.to(self.device))
-
-    def autocast(self, precision: str) -> contextlib.AbstractContextManager[Any]:
-        if precision == "fp32":
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=DTYPES[precision])
-
-    def peak_mb(self, work: Work) -> float:
-        """Of the allocator; NaN without one."""
-        if not self.is_cuda:
-            return float("nan")
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(self.device)
-        work()
-        return torch.cuda.max_memory_allocated(self.device) / 2**20
-
-
-# --- the two sides ----------------------------------------------------------------------------------------------------
-
-
-def engine_of(card: Card, precision: str, method: str = "erm", group: Group | None = None) -> Engine:
-    """An engine that is about to take its first step."""
-    job = planned(
-        algorithm=method,
-        backbone=card.options.backbone,
-        image_size=card.size,
-        batch_size=card.batch_size,
-        precision=precision,
-        device=card.device.type,
-    )
-    folder = RunFolder(Path(tempfile.mkdtemp(dir=card.options.scratch)))
-    engine = _engine(job, folder, group or Group(0, 1, card.device))
-    engine.plan = engine.reader.plan(engine.phases[-1], 0)
-    engine.steps_per_epoch = 10**6
-    engine.algorithm.share_gradients()
-    engine.algorithm.train()
-    return engine
-
-
-def ours(card: Card, engine: Engine, batches: Callable[[], Iterator[Batch]]) -> Work:
-    """Some steps of the engine, all that it does between two batches included."""
-    stage = engine.phases[-1]
-
-    def work() -> None:
-        for number, batch in zip(range(card.steps), batches(), strict=False):
-            engine._update(stage, number, 10**6, batch)  # type: ignore[arg-type]
-
-    return work
-
-
-def by_hand(card: Card, network: nn.Module, precision: str, batches: Callable[[], Iterator[Batch]]) -> Work:
-    """The same steps of plain training, as one writes them down."""
-    optimizer = torch.optim.SGD(network.parameters(), 0.01, momentum=0.9, weight_decay=1e-4)
-    scaler = torch.amp.GradScaler(card.device.type, enabled=precision == "fp16" and card.is_cuda)
-    network.train()
-
-    def work() -> None:
-        for _, batch in zip(range(card.steps), batches(), strict=False):
-            x, y = batch.x.to(card.device, non_blocking=True), batch.y.to(card.device, non_blocking=True)
-            optimizer.zero_grad(set_to_none=True)
-            with card.autocast(precision):
-                loss = nn.functional.cross_entropy(network(as_input(x)), y)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-
-    return work
-
-
-def forever(batch: Batch) -> Callable[[], Iterator[Batch]]:
-    def again() -> Iterator[Batch]:
-        while True:
-            yield batch
-
-    return again
-
-
-def compiled(engine: Engine) -> Engine:
-    """Its network as torch.compile has it."""
-    network: Any = engine.algorithm.network
-    network.backbone.compile()
-    return engine
 
 
 # --- correctness ------------------------------------------------------------------------------------------------------

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import itemgetter
 from types import MappingProxyType
 
 from biasbed import record
@@ -33,8 +31,8 @@ class History:
         self.run, self.is_settled, self.counts = run, is_settled, counts
         self._curves: dict[str, dict[int, float]] = {}
         self._on: Mapping[str, History] = {}
-        for metric, own in itertools.groupby(sorted(rows), key=itemgetter(0)):
-            self._curves[metric] = {step: value for _, step, value in own}
+        for metric, step, value in sorted(rows):
+            self._curves.setdefault(metric, {})[step] = value
 
     @property
     def metrics(self) -> tuple[str, ...]:

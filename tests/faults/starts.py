@@ -32,22 +32,13 @@ class Start:
     ranks: list[BaseProcess] = field(default_factory=list)
 
     def begin(self) -> Start:
-        kept = {**os.environ, **self.environment}
-        environment = {name: value for name, value in kept.items() if value is not None}
-        for name in ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "BIASBED_PARENT_RUN"):
-            environment.pop(name, None)
-        if self.processes > 1:
-            environment |= {"TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "127.0.0.1"}
-            environment |= {"MASTER_PORT": str(children._free_port()), "WORLD_SIZE": str(self.processes)}
-        children.start_server()
-        for rank in range(self.processes):
-            own = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)} if self.processes > 1 else environment
-            before = functools.partial(
-                arm, list(self.orders.get(rank, ())), f"{self.output}.fired", self.trace, self.hurry
-            )
-            arguments = (list(self.words), own, str(self.folder), f"{self.output}.{rank}", None, before)
-            self.ranks.append(children._CONTEXT.Process(target=children._child, args=arguments))
-            self.ranks[-1].start()
+        nobodys = dict.fromkeys(("MLFLOW_EXPERIMENT_ID", "BIASBED_PARENT_RUN"))
+        armed = [
+            functools.partial(arm, list(self.orders.get(rank, ())), f"{self.output}.fired", self.trace, self.hurry)
+            for rank in range(self.processes)
+        ]
+        environment, unkilled = {**self.environment, **nobodys}, [None] * self.processes
+        self.ranks = children.start(self.words, environment, self.folder, f"{self.output}.", unkilled, armed)
         return self
 
     @property

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -72,20 +73,9 @@ def run(
     env: beside this process's own; a variable of None is not there. before: what each process does first, as limiting
     itself. One that has not ended in `timeout` seconds is killed.
     """
-    environment = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
-    environment.pop("MLFLOW_RUN_ID", None)
-    if processes > 1:
-        environment |= {"TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
-        environment |= {"WORLD_SIZE": str(processes)}
-    start_server()
     with tempfile.TemporaryDirectory() as folder:
-        children = []
-        for rank in range(processes):
-            own = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)} if processes > 1 else environment
-            at = kill if victim in (None, rank) else None
-            arguments = (list(words), own, str(cwd or Path.cwd()), f"{folder}/{rank}", at, before)
-            children.append(_CONTEXT.Process(target=_child, args=arguments))
-            children[-1].start()
+        kills = [kill if victim in (None, rank) else None for rank in range(processes)]
+        children = start(words, env or {}, cwd or Path.cwd(), f"{folder}/", kills, [before] * processes)
         for child in children:
             child.join(timeout)
             if child.is_alive():
@@ -95,6 +85,33 @@ def run(
         out, err, used = ([_text(f"{folder}/{rank}.{s}") for rank in range(processes)] for s in ("out", "err", "used"))
     seconds, peak = (max(numbers) for numbers in zip(*(map(float, text.split()) for text in used), strict=True))
     return Done(next((code for code in codes if code), 0), "".join(out), "".join(err), seconds, int(peak))
+
+
+def start(
+    words: Sequence[str],
+    env: Mapping[str, str | None],
+    cwd: Path,
+    output: str,
+    kills: Sequence[tuple[str, int, str] | None],
+    befores: Sequence[Callable[[], None] | None],
+) -> list[BaseProcess]:
+    """The processes of `biasbed <words>`, one for each of `befores`, which is what it does first; see `run`.
+
+    output: what the names of their files begin with, <output><rank>.out, .err and .used.
+    """
+    environment = {name: value for name, value in {**os.environ, **env}.items() if value is not None}
+    environment.pop("MLFLOW_RUN_ID", None)
+    if len(befores) > 1:
+        environment |= {"TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+        environment |= {"WORLD_SIZE": str(len(befores))}
+    start_server()
+    started = []
+    for rank, (kill, before) in enumerate(zip(kills, befores, strict=True)):
+        own = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)} if len(befores) > 1 else environment
+        arguments = (list(words), own, str(cwd), f"{output}{rank}", kill, before)
+        started.append(_CONTEXT.Process(target=_child, args=arguments))
+        started[-1].start()
+    return started
 
 
 def _text(path: str) -> str:

@@ -167,13 +167,19 @@ def test_settings_that_are_lost_are_written_anew_before_a_run_is_sent(
     assert [run.info.status for run in all_runs(tracking)] == ["FINISHED"]
 
 
-def test_a_test_whose_numbers_are_lost_computes_them_again(
-    offline: Path, train_flags: list[str], biasbed: Command, tmp_path: Path
-) -> None:
+@pytest.fixture
+def testing(offline: Path, train_flags: list[str], tmp_path: Path) -> list[str]:
+    """The command that tests the training's best weights on one set."""
     place = dict(zip(train_flags[::2], train_flags[1::2], strict=True))
     words = ["evaluate", "--model", str(offline / "best.ckpt"), "--suite", "folders", "--device", "cpu"]
-    words += ["--data_dir", place["--data_dir"], "--sets", "ink", "--workers", "0", "--resume", "once"]
-    words += ["--tracking", "offline", "--output_dir", str(tmp_path / "tested")]
+    words += ["--data_dir", place["--data_dir"], "--sets", "ink", "--workers", "0"]
+    return [*words, "--output_dir", str(tmp_path / "tested")]
+
+
+def test_a_test_whose_numbers_are_lost_computes_them_again(
+    testing: list[str], biasbed: Command, tmp_path: Path
+) -> None:
+    words = [*testing, "--resume", "once", "--tracking", "offline"]
     biasbed(*words)
     (folder,) = run_folders(tmp_path / "tested")
     before = RunFolder(folder).read_journal()[0]["metrics"]
@@ -185,19 +191,15 @@ def test_a_test_whose_numbers_are_lost_computes_them_again(
 
 
 def test_a_test_that_is_to_be_sent_makes_again_what_it_has_lost(
-    offline: Path, train_flags: list[str], biasbed: Command, tracking: str, tmp_path: Path
+    testing: list[str], biasbed: Command, tracking: str, tmp_path: Path
 ) -> None:
-    place = dict(zip(train_flags[::2], train_flags[1::2], strict=True))
-    words = ["evaluate", "--model", str(offline / "best.ckpt"), "--suite", "folders", "--device", "cpu"]
-    words += ["--data_dir", place["--data_dir"], "--sets", "ink", "--workers", "0"]
-    words += ["--output_dir", str(tmp_path / "tested")]
-    biasbed(*words, "--tracking", "offline")
+    biasbed(*testing, "--tracking", "offline")
     (folder,) = run_folders(tmp_path / "tested")
     lost = [folder / "protocol.json", folder / "predictions" / "ink" / "last.parquet"]
     before, (entry,) = [path.read_bytes() for path in lost], RunFolder(folder).read_journal()
     for path in lost:
         emptied(path)
-    biasbed(*words)
+    biasbed(*testing)
     assert run_folders(tmp_path / "tested") == [folder]
     assert [path.read_bytes() for path in lost] == before
     (run,) = all_runs(tracking)
@@ -206,19 +208,15 @@ def test_a_test_that_is_to_be_sent_makes_again_what_it_has_lost(
 
 
 def test_records_that_the_server_has_and_the_folder_lost_are_not_sent_twice(
-    offline: Path, train_flags: list[str], biasbed: Command, tracking: str, tmp_path: Path
+    testing: list[str], biasbed: Command, tracking: str, tmp_path: Path
 ) -> None:
     """They come again, with another time: the run that has them is given up for a new one."""
-    place = dict(zip(train_flags[::2], train_flags[1::2], strict=True))
-    words = ["evaluate", "--model", str(offline / "best.ckpt"), "--suite", "folders", "--device", "cpu"]
-    words += ["--data_dir", place["--data_dir"], "--sets", "ink", "--workers", "0"]
-    words += ["--output_dir", str(tmp_path / "tested")]
-    biasbed(*words)
+    biasbed(*testing)
     (folder,) = run_folders(tmp_path / "tested")
     (first,) = all_runs(tracking)
     RunFolder(folder).write_state({**RunFolder(folder).read_state(), "sent": False})  # killed before it could say so
     emptied(folder / "metrics.jsonl")
-    biasbed(*words)
+    biasbed(*testing)
     (run,) = all_runs(tracking)
     assert run.info.run_id != first.info.run_id
     assert run.info.status == "FINISHED"

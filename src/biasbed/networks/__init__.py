@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch.func import functional_call
 
 from biasbed.config import NetworkSettings
 from biasbed.errors import UsageError, first_line
@@ -61,20 +60,12 @@ def build(
 
 
 def _refuse_size(network: Network, name: str, size: int) -> None:
-    """UsageError where nothing can be computed of images of this size, as where they are pooled away.
-
-    Tried without computing, on the meta device. What can't be there, whatever the size, is tried on an image of zeros.
-    """
+    """UsageError where nothing can be computed of images of this size, as where they are pooled away."""
     modes = {module: module.training for module in network.modules()}
-    images = torch.zeros(1, network.channels, size, size)
     network.eval()
     try:
         with torch.no_grad():
-            try:
-                state = {key: of.to("meta") for key, of in (*network.named_parameters(), *network.named_buffers())}
-                functional_call(network, state, (images.to("meta"),))
-            except Exception:
-                network(images)
+            network(torch.zeros(1, network.channels, size, size))
     except Exception as error:  # each architecture has its own
         raise UsageError(f"{name} can't be made for images of {size} x {size} pixels: {first_line(error)}") from None
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from biasbed import record
 from biasbed.errors import Failure
 from biasbed.tracking.folder import JOURNAL, STATE, RunFolder
 from biasbed.tracking.server import resolve_uri
-from biasbed.tracking.tracker import Tracker, is_at
+from biasbed.tracking.tracker import Record, Tracker, is_at
 
 
 def send_finished(folder: RunFolder, named: str) -> bool:
@@ -50,8 +50,7 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
         log_model = model_logger(folder, tracker, named if is_meant else "auto")
         if is_sent:
             return tracker.add_model(log_model)
-        _mend_journal(folder)
-        _mend_config(folder)
+        _mend(folder)
         lost = results.reopen_if_lost(folder)
         if lost is not None:
             raise Failure(f"{lost} is lost or damaged: the command that made it mends that")
@@ -70,31 +69,39 @@ def model_logger(folder: RunFolder, tracker: Tracker, named: str) -> Callable[[s
     return functools.partial(models.log_model, best, uri=tracker.uri, named=named, register=register)
 
 
-def _mend_journal(folder: RunFolder) -> None:
-    """A journal that is damaged, or has lost records, is written anew from the checkpoint, which has all of them."""
+def _mend(folder: RunFolder) -> None:
+    """Records and settings that are damaged or lost are written anew from a checkpoint; Failure where none has them."""
     from biasbed.compute import checkpoint
 
-    records, known = folder.read_journal(), list[dict[str, Any]]()
+    newest = None
     with contextlib.suppress(Failure):  # what is kept of weights alone has no records
-        state, _ = checkpoint.load_newest(folder.path)
-        known = [] if state is None else state["history"]
+        newest, _ = checkpoint.load_newest(folder.path)
+    _mend_journal(folder, [] if newest is None else newest["history"])
+    _mend_config(folder.path / record.CONFIG_FILE, _settings(folder) if newest is None else newest["config"])
+
+
+def _settings(folder: RunFolder) -> Mapping[str, Any]:
+    """As weights that are kept alone have them; none where there are no such weights."""
+    from biasbed.compute import checkpoint
+
+    for name in (checkpoint.LAST, checkpoint.BEST):
+        with contextlib.suppress(Failure):
+            settings: Mapping[str, Any] = checkpoint.load(folder.path / name, parts={"config": dict})["config"]
+            return settings
+    return {}
+
+
+def _mend_journal(folder: RunFolder, known: Sequence[Record]) -> None:
+    records = folder.read_journal()
     if len(known) > len(records):
         folder.write_journal(known)
     elif not records or not folder.has_whole_journal:
         raise Failure(f"its {JOURNAL} is damaged, and no checkpoint has the records")
 
 
-def _mend_config(folder: RunFolder) -> None:
-    """The settings are written anew from a checkpoint, where they can't be read or some are lost."""
-    from biasbed.compute import checkpoint
-
-    path = folder.path / record.CONFIG_FILE
-    for name in (checkpoint.LAST, checkpoint.BEST):
-        with contextlib.suppress(Failure):
-            settings = checkpoint.load(folder.path / name, parts={"config": dict})["config"]
-            if not _has_settings(path, settings):
-                path.write_text(yaml.safe_dump(settings, sort_keys=False))
-            return
+def _mend_config(path: Path, settings: Mapping[str, Any]) -> None:
+    if settings and not _has_settings(path, settings):
+        path.write_text(yaml.safe_dump(settings, sort_keys=False))
 
 
 def _has_settings(path: Path, settings: Mapping[str, Any]) -> bool:
