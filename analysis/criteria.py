@@ -66,6 +66,8 @@ def winners(
     protocols: Mapping[str, record.Protocol],
 ) -> Winners:
     """Of what a rule chose the trials of searches. choices: the same as `select.choice_table`."""
+    if not any(pool.is_search for pool, _ in selected.choices):
+        return NONE
     settings = [str(name) for name in choices if name not in CHOICE_COLUMNS]
     of_place = {(column.cell, column.entry.name): column for column in columns}
     rows = []
@@ -74,7 +76,7 @@ def winners(
     for known, (pool, choice) in zip(choices.to_dict("records"), selected.choices, strict=True):
         if not pool.is_search:
             continue
-        chosen = next(one for one in pool.candidates if one.run.id == choice.run)
+        chosen = pool.by_run[choice.run]
         columns_of = _measured(of_place[pool.cell, choice.set], protocols[chosen.run.protocol])
         values = {measure: _value(chosen.history, one, choice.steps) for measure, one in columns_of.items()}
         names |= dict.fromkeys(values)

@@ -37,7 +37,7 @@ def measured(selected: Selected, columns: Sequence[Column], protocols: Mapping[s
         found = known[pool.cell, choice.set]
         if not found:
             continue
-        candidate = next(one for one in pool.candidates if one.run.id == choice.run)
+        candidate = pool.by_run[choice.run]
         about = (pool.algorithm, places[pool.cell, choice.set].name, choice.run)
         values = [(name, *taken(candidate.history, column, choice.steps)) for name, column in found.items()]
         values += _of_biased(candidate, choice, protocols[candidate.run.protocol])
@@ -64,7 +64,7 @@ def _by_measure(
 
 
 def _protocol(pool: Pool, choice: Choice, protocols: Mapping[str, record.Protocol]) -> record.Protocol:
-    return protocols[next(one.run.protocol for one in pool.candidates if one.run.id == choice.run)]
+    return protocols[pool.by_run[choice.run].run.protocol]
 
 
 def taken(history: History, column: Column, steps: Sequence[int]) -> tuple[float, float, float]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from biasbed import measures
@@ -385,11 +386,17 @@ def _reproduction(material: AnalysisInputs, runs: pd.DataFrame, options: Analyze
 def _curves(histories: Mapping[str, History], runs: Sequence[Run], sets: Sequence[Column]) -> pd.DataFrame:
     """The headline of every run and set at every step, as shown."""
     of_columns = [entry.cell for entry in sets]
-    rows = [
-        (run.algorithm, run.id, entry.name, step, value * entry.scale)
+    found = [
+        (run, entry, histories[run.id].curve(entry.metric))
         for run in runs
         for entry in sets
         if entry.cell in run.among(of_columns)
-        for step, value in histories[run.id].curve(entry.metric).items()
     ]
-    return pd.DataFrame(rows, columns=["algorithm", "run_id", "dataset", "step", "score"])
+    about = pd.DataFrame(
+        [(run.algorithm, run.id, entry.name, entry.scale) for run, entry, _ in found],
+        columns=["algorithm", "run_id", "dataset", "scale"],
+    )
+    frame = about.loc[about.index.repeat([len(curve) for *_, curve in found])].reset_index(drop=True)
+    frame["step"] = np.fromiter((step for *_, curve in found for step in curve), "int64", len(frame))
+    values = np.fromiter((value for *_, curve in found for value in curve.values()), "float64", len(frame))
+    return frame.assign(score=values * frame["scale"]).drop(columns="scale")

@@ -1,9 +1,8 @@
-"""Runs and metric histories in bulk: MLflow's client has no call for more than one metric of one run.
+"""Metric histories in bulk: MLflow's client has no call for more than one metric of one run.
 
-A local database is read by SQL, read-only, a few queries for a run: MLflow's search of a thousand runs would take
-longer than reading all of their histories. A server is asked as MLflow's own pages ask it, for one metric of many runs;
-that request is no part of the public interface. So what comes is checked against what the client says, and where
-anything is other than expected the answer is None and the client must read.
+A local database is read by SQL, read-only, a query for a run. A server is asked as MLflow's own pages ask it, for one
+metric of many runs. Neither is part of MLflow's interface: so what comes is checked against what the client says, and
+where anything is other than expected the answer is None and the client must read.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.archive import MetricRow
+from biasbed.tracking.finding import opened, same
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -29,87 +28,9 @@ QUERY = (
     "SELECT key, step, timestamp, CASE WHEN is_nan THEN NULL ELSE value END FROM metrics WHERE run_uuid = ? "
     "ORDER BY key, step, timestamp, value"
 )
-# In the order in which MLflow's search gives them: without a start last, equal starts by id.
-RUNS = (
-    "SELECT run_uuid, name, CAST(experiment_id AS TEXT), status, start_time, end_time FROM runs "
-    "WHERE lifecycle_stage = 'active' AND experiment_id IN ({}) "
-    "AND run_uuid IN (SELECT run_uuid FROM tags WHERE key = ? AND value = ?) "
-    "ORDER BY start_time IS NULL, start_time, run_uuid"
-)
-OF_RUN = "SELECT key, value FROM {} WHERE run_uuid = ?"
-LAST = "SELECT key, CASE WHEN is_nan THEN NULL ELSE value END FROM latest_metrics WHERE run_uuid = ?"
 REQUEST = "/ajax-api/2.0/mlflow/metrics/get-history-bulk"
 MAX_RUNS, MAX_ROWS = 100, 25_000  # of one request; the server cuts longer answers without a word
 THREADS = 4
-
-
-@dataclass(frozen=True)
-class Info:
-    """What analysis reads of MLflow's `RunInfo`."""
-
-    run_id: str
-    run_name: str
-    experiment_id: str
-    status: str
-    start_time: int | None
-    end_time: int | None
-
-
-@dataclass(frozen=True)
-class Data:
-    """MLflow's `RunData`, with the last value of each metric."""
-
-    tags: Mapping[str, str]
-    params: Mapping[str, str]
-    metrics: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class StoredRun:
-    """A run as MLflow's client has it, as far as analysis reads it."""
-
-    info: Info
-    data: Data
-
-
-def runs_from_database(
-    file: Path, experiments: Sequence[str], tag: tuple[str, str], find: Callable[[str], Any]
-) -> list[StoredRun] | None:
-    """The active runs of these experiments that have a tag, in the order of `RUNS`; None where MLflow has others.
-
-    find: a run by its id, as MLflow's client gives it.
-    """
-    try:
-        with closing(_opened(file)) as connection:
-            query = RUNS.format(", ".join("?" * len(experiments)))
-            rows = connection.execute(query, (*map(int, experiments), *tag)).fetchall()
-            found = [StoredRun(Info(*row), _data(connection, row[0])) for row in rows]
-    except (sqlite3.Error, TypeError, ValueError):
-        return None
-    # The first and the last show another meaning of the columns.
-    return found if all(_is_the_same(run, find(run.info.run_id)) for run in (*found[:1], *found[1:][-1:])) else None
-
-
-def _data(connection: sqlite3.Connection, run_id: str) -> Data:
-    tags, params = (dict(connection.execute(OF_RUN.format(table), (run_id,))) for table in ("tags", "params"))
-    last = connection.execute(LAST, (run_id,))
-    return Data(tags, params, {key: math.nan if value is None else float(value) for key, value in last})
-
-
-def _is_the_same(run: StoredRun, other: Any) -> bool:
-    mine, theirs = run.data.metrics, other.data.metrics
-    return (
-        all(getattr(other.info, name) == value for name, value in vars(run.info).items())
-        and run.data.tags == other.data.tags
-        and run.data.params == other.data.params
-        and mine.keys() == theirs.keys()
-        and all(_same(value, theirs[name]) for name, value in mine.items())
-    )
-
-
-def _opened(file: Path) -> sqlite3.Connection:
-    """A database, for reading alone."""
-    return sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
 
 
 def from_database(
@@ -118,7 +39,7 @@ def from_database(
     """Run id -> rows of the wanted metrics, in the order of `QUERY`."""
     found = {}
     try:
-        with closing(_opened(file)) as connection:
+        with closing(opened(file)) as connection:
             for run in runs:
                 answer = connection.execute(QUERY, (run.info.run_id,)).fetchall()
                 rows = [(k, s, t, math.nan if v is None else float(v)) for k, s, t, v in answer if is_read(k)]
@@ -182,7 +103,7 @@ def _agrees(
     for run in runs:
         last = {key: value for key, _, _, value in found[run.info.run_id]}
         given = {key: value for key, value in run.data.metrics.items() if is_read(key)}
-        if last.keys() != given.keys() or not all(_same(last[key], value) for key, value in given.items()):
+        if last.keys() != given.keys() or not all(same(last[key], value) for key, value in given.items()):
             return False
     return _same_history(found, client)
 
@@ -195,9 +116,5 @@ def _same_history(found: Mapping[str, Sequence[MetricRow]], client: MlflowClient
     own = [row for row in found[run_id] if row[0] == wanted]
     theirs = sorted((m.key, m.step, m.timestamp, m.value) for m in client.get_metric_history(run_id, wanted))
     return len(own) == len(theirs) and all(
-        a[:3] == b[:3] and _same(a[3], b[3]) for a, b in zip(own, theirs, strict=True)
+        a[:3] == b[:3] and same(a[3], b[3]) for a, b in zip(own, theirs, strict=True)
     )
-
-
-def _same(a: float, b: float) -> bool:
-    return a == b or (math.isnan(a) and math.isnan(b))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from biasbed.analysis.options import ALLOWANCES
 from biasbed.errors import Failure
 
 if TYPE_CHECKING:
@@ -49,28 +49,31 @@ def duplicate_notes(counted: Sequence[Run], duplicates: Sequence[Run], which: st
     return [note + (f" ({changed} of them ran other code)" if changed else "")]
 
 
+@dataclass(frozen=True)
+class Difference:
+    """A way in which runs differ that are compared."""
+
+    allowance: str  # of `ALLOWANCES`, that accepts it
+    lines: tuple[str, ...]
+
+
 def irregularities(runs: Sequence[Run], allow: Sequence[str]) -> list[str]:
     """Notes on what differs between runs that are compared; Failure for what must not differ and is not allowed."""
-    stops: list[str] = []
-    notes: list[str] = []
     differences = [
         found for same in _by_place(runs) for found in _differences(" on ".join(filter(None, same[0].place)), same)
     ]
     differences += _tested_otherwise(runs)
-    for allowance, text in differences:
-        if allowance in allow:
-            notes.append(f"accepted: {text.strip()}")
-        else:
-            stops.append(text)
+    stops = [difference for difference in differences if difference.allowance not in allow]
     if stops:
-        wanted = {name for name in ALLOWANCES if any(f"[{name}]" in stop for stop in stops)}
+        wanted = {stop.allowance for stop in stops}
         names = ",".join(sorted({*wanted, *allow} - {"none"}))
         advice = (
             f"delete the runs that should not count (mlflow runs delete --run-id ID), give each experiment a study of "
             f"its own (study=NAME when training), or accept it: allow={names}"
         )
-        found = [line for stop in stops for line in stop.splitlines()]
+        found = [line for stop in stops for line in stop.lines]
         raise Failure("runs of one algorithm differ in more than the seed:", *found, advice)
+    notes = ["accepted: " + ": ".join(line.strip() for line in difference.lines) for difference in differences]
     return notes + _oracle_notes(runs) + _commit_notes(runs) + _skipped_notes(runs)
 
 
@@ -110,35 +113,38 @@ def _by_place(runs: Iterable[Run]) -> list[list[Run]]:
     return [found[place] for place in sorted(found)]
 
 
-def _differences(algorithm: str, runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """(allowance, text) for each way in which the runs of one row on one cell differ."""
+def _differences(place: str, runs: Sequence[Run]) -> list[Difference]:
+    """Each way in which the runs of one row on one cell differ."""
     found = []
     by_data = _group(runs, "data_fingerprint")
     if len(by_data) > 1:
-        found.append(("different_data", f"  {algorithm}: images differ [different_data]: {_groups(by_data)}"))
+        found.append(_difference(place, "images", "different_data", by_data))
     # Other images mean another config hash too, so configurations are compared among runs on the same images.
     for same in by_data.values():
         # What a search varies is meant to differ; what is searched is not.
         by_config = _group(same, "space" if same[0].kind == "trial" else "config_hash")
         if len(by_config) > 1:
-            text = f"  {algorithm}: settings differ [different_config]: {_groups(by_config)}{_settings(by_config)}"
-            found.append(("different_config", text))
+            found.append(_difference(place, "settings", "different_config", by_config, *_settings(by_config)))
     by_code = _group(runs, "code_hash")
     if len(by_code) > 1:
-        found.append(("different_code", f"  {algorithm}: code differs [different_code]: {_groups(by_code)}"))
+        found.append(_difference(place, "code", "different_code", by_code))
     return found
 
 
-def _tested_otherwise(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """(allowance, text) where rows on one cell were tested on other images; runs from before don't say."""
+def _tested_otherwise(runs: Sequence[Run]) -> list[Difference]:
+    """Where rows on one cell were tested on other images; runs from before don't say."""
     found = []
     cells = sorted({run.cell for run in runs})
     for cell in cells:
         groups = _group((run for run in runs if run.tested and cell in run.among(cells)), "tested")
         if len(groups) > 1:
-            text = f"  {cell or 'all rows'}: the images that are tested differ [different_data]: {_groups(groups)}"
-            found.append(("different_data", text))
+            found.append(_difference(cell or "all rows", "the images that are tested", "different_data", groups))
     return found
+
+
+def _difference(place: str, what: str, allowance: str, groups: Mapping[str, Sequence[Run]], *more: str) -> Difference:
+    verb = "differs" if what == "code" else "differ"
+    return Difference(allowance, (f"  {place}: {what} {verb} [{allowance}]: {_groups(groups)}", *more))
 
 
 def _group(runs: Iterable[Run], name: str) -> dict[str, list[Run]]:
@@ -157,8 +163,8 @@ def _groups(groups: Mapping[str, Sequence[Run]]) -> str:
     return "; ".join(parts)
 
 
-def _settings(groups: Mapping[str, Sequence[Run]]) -> str:
-    """The settings that are one within each group and differ between groups."""
+def _settings(groups: Mapping[str, Sequence[Run]]) -> list[str]:
+    """A line with the settings that are one within each group and differ between groups, if there are any."""
     names = sorted({name for runs in groups.values() for run in runs for name in run.config})
     parts = []
     for name in names:
@@ -166,4 +172,4 @@ def _settings(groups: Mapping[str, Sequence[Run]]) -> str:
         flat = [next(iter(value)) for value in values]
         if all(len(value) == 1 for value in values) and len(set(flat)) > 1:
             parts.append(f"{name}={' / '.join(flat)}")
-    return f"\n    {', '.join(parts[:8])}{', ...' * (len(parts) > 8)}" if parts else ""
+    return [f"    {', '.join(parts[:8])}{', ...' * (len(parts) > 8)}"] if parts else []

@@ -12,7 +12,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from biasbed.system import places
 from biasbed.system.files import whole
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.archive import MetricRow
+from biasbed.tracking.finding import PAGE, FoundRun, find_runs, pages
 from biasbed.tracking.server import artifact_bytes, artifact_text, database, guarded
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 PHASES_READ = ("val", "test")  # the metrics that analysis uses; the others may be many and are left on the server
 MAX_HTTP_THREADS = 16
-PAGE = 1000
 LARGEST = sys.float_info.max
 MANY_VALUES = 30  # of a tag; each is a join of the database's query, which allows 64
 MANY_RUNS = 100  # from here on reading shows its progress
@@ -68,32 +68,9 @@ class RunStore:
         file = database(self.uri)
         return file is not None and not file.exists()
 
-    def runs(self, kind: str) -> list[Any]:
+    def runs(self, kind: str) -> list[FoundRun]:
         """All MLflow runs with this `biasbed.kind`, over all experiments, in the order in which they started."""
-        if self.is_new:
-            return []
-        with guarded(self.uri):
-            experiments = list(_pages(lambda token: self.client.search_experiments(max_results=PAGE, page_token=token)))
-            ids = [experiment.experiment_id for experiment in experiments]
-            file = database(self.uri)
-            if file is not None and ids:
-                found = bulk.runs_from_database(file, ids, (record.KIND, kind), self.client.get_run)
-                if found is not None:
-                    return found
-            return self._search(ids, kind)
-
-    def _search(self, experiments: list[str], kind: str) -> list[Any]:
-        """Through MLflow's client."""
-        pages = _pages(
-            lambda token: self.client.search_runs(
-                experiments,
-                f"tags.`{record.KIND}` = '{kind}'",
-                max_results=PAGE,
-                order_by=["attributes.start_time ASC"],
-                page_token=token,
-            )
-        )
-        return list(pages if experiments else ())
+        return find_runs(self.uri, kind=kind)
 
     def find(self, tags: Mapping[str, str], without: Mapping[str, Sequence[str]] | None = None) -> Any | None:
         """Any one run, trained or published, with these tags and without those values; None where there is none.
@@ -105,8 +82,7 @@ class RunStore:
         if self.is_new or any("'" in value or "\\" in value for _, _, value in wanted):
             return None
         with guarded(self.uri):
-            experiments = list(_pages(lambda token: self.client.search_experiments(max_results=PAGE, page_token=token)))
-            ids = [experiment.experiment_id for experiment in experiments]
+            ids = [one.experiment_id for one in pages(self.client.search_experiments, max_results=PAGE)]
             for kind in ("train", "published"):
                 text = " AND ".join(f"tags.`{key}` {sign} '{value}'" for key, sign, value in wanted)
                 found = self.client.search_runs(ids, f"tags.`{record.KIND}` = '{kind}' AND {text}", max_results=1)
@@ -230,17 +206,7 @@ def tidy_history(rows: Iterable[MetricRow]) -> MetricRows:
 
 
 def _with_infinity(value: float) -> float:
-    return value if record.is_finite(value) or math.isnan(value) else math.copysign(math.inf, value)
-
-
-def _pages(ask: Callable[[str | None], Any]) -> Iterator[Any]:
-    token: str | None = None
-    while True:
-        page = ask(token)
-        yield from page
-        token = page.token
-        if not token:
-            return
+    return value if math.isnan(value) else math.copysign(math.inf, value)
 
 
 def parameters(run: Any) -> Mapping[str, str]:

@@ -102,6 +102,11 @@ class Pool:
     protocol: record.Protocol  # of these runs, with all its sets
 
     @cached_property
+    def by_run(self) -> Mapping[str, Candidate]:
+        """Run id -> candidate."""
+        return {candidate.run.id: candidate for candidate in self.candidates}
+
+    @cached_property
     def holding_out(self) -> Mapping[tuple[frozenset[str], str], Candidate]:
         """(held-out domains, settings) -> the first run elsewhere that was trained so on the same data set.
 

@@ -37,6 +37,7 @@ class Rule:
     in_every_protocol: ClassVar[bool] = False  # whether it makes sense where the protocol doesn't list it
     needs_all: ClassVar[bool] = False  # whether every run that it may look at must be there (completeness.py)
     looks_elsewhere: ClassVar[bool] = False  # among these those of other cells, which hold out one domain more
+    alike_on_sets: ClassVar[bool] = False  # whether a run's steps and value are the same whatever the set
     error: ClassVar[str] = "standard_deviation"  # what ± usually is in tables of what it chose (`AnalyzeOptions.error`)
 
     @classmethod
@@ -59,9 +60,12 @@ class Rule:
 
         Every run for itself; of a search the trial that the rule holds for the best, by `value`.
         """
-        for entry in pool.sets:
-            for candidate in (self._best(pool, entry),) if pool.is_search else pool.candidates:
-                yield Choice(candidate.run.id, entry.name, self.steps(candidate.history, entry))
+        chosen: list[tuple[str, tuple[int, ...]]] = []
+        for number, entry in enumerate(pool.sets):
+            if number == 0 or not self.alike_on_sets:
+                standing = (self._best(pool, entry),) if pool.is_search else pool.candidates
+                chosen = [(candidate.run.id, self.steps(candidate.history, entry)) for candidate in standing]
+            yield from (Choice(run, entry.name, steps) for run, steps in chosen)
 
     def _best(self, pool: Pool, entry: record.SetRecord) -> Candidate:
         """The candidate with the highest value, of several the first."""
@@ -84,6 +88,7 @@ class Rule:
 class BestValidation(Rule):
     """The epoch with the best monitor; of several the first. The same epoch for every evaluation set."""
 
+    alike_on_sets: ClassVar[bool] = True
     monitor: str
     higher_is_better: bool = True
     name: str = "best_validation"
@@ -211,6 +216,7 @@ class BestEpochPerRun(Rule):
 
     blocks: tuple[tuple[record.SetRecord, ...], ...]  # of each the columns that count
     name: str = "best_epoch_per_run"
+    alike_on_sets: ClassVar[bool] = True
     oracle: bool = True
     needs: tuple[str, ...] = (TEST_LABELS,)
     in_every_protocol: ClassVar[bool] = True
@@ -238,7 +244,8 @@ class BestEpochPerRun(Rule):
     def _means(self, history: History) -> dict[int, float]:
         """Step -> the sum over blocks, turned round where less is better."""
         curves = {entry.name: history.curve(headline(entry)) for same in self.blocks for entry in same}
-        tested = [step for step in next(iter(curves.values())) if all(step in curve for curve in curves.values())]
+        common = set.intersection(*map(set, curves.values()))
+        tested = [step for step in next(iter(curves.values())) if step in common]
         return {step: math.fsum(_block_value(same, curves, step) for same in self.blocks) for step in tested}
 
 

@@ -119,10 +119,9 @@ def select(
     missing: list[Missing] = []
     chosen: list[tuple[Pool, Choice]] = []
     for pool in pools:
-        known = {candidate.run.id: candidate for candidate in pool.candidates}
         of_cell = {column.entry.name: column for column in columns if column.cell == pool.cell}
         for choice in _choices(rules, pool):
-            candidate, column = known[choice.run], of_cell[choice.set]
+            candidate, column = pool.by_run[choice.run], of_cell[choice.set]
             protocol = protocols[candidate.run.protocol]
             problem = _problem(candidate.history, column.entry, choice.steps, protocol)
             if problem:

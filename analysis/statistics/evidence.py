@@ -180,7 +180,7 @@ class _Setting:
     def flips(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         alpha = self.options.alpha
         columns = {name: row.scores for name, row in self.rows.items()}
-        changed = stability.variants(self.scores, columns, self.rules, alpha, self.layout.reduced)
+        changed = stability.variants(self.scores, columns, self.rules, alpha, self.layout.means)
         return stability.flips(self.scores, alpha, changed, self.control)
 
     def pool(self) -> pd.DataFrame:

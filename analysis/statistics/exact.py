@@ -40,17 +40,22 @@ def wilcoxon(differences: Array) -> SignedRank:
     Splitting the ranks of the zeros evenly between the two sums, as Demsar (2006) does, moves both sums by the same
     number and gives the same p. Without any difference p is 1.
     """
-    return _signed_rank(tuple(differences.tolist()))
+    return wilcoxon_of_each(differences[None])[0]
+
+
+def wilcoxon_of_each(differences: Array) -> list[SignedRank]:
+    """The same of every row: pairs x sets."""
+    doubled = _doubled_ranks(np.abs(differences))
+    plus, minus = ((doubled * (sign * differences > 0)).sum(axis=1).tolist() for sign in (1, -1))
+    ranks = np.sort(doubled * (differences != 0), axis=1).tolist()  # a rank of nothing changes no sum
+    p = [_signed_rank_p(tuple(row), sum_of_row) for row, sum_of_row in zip(ranks, plus, strict=True)]
+    return [SignedRank(a / 2, b / 2, value) for a, b, value in zip(plus, minus, p, strict=True)]
 
 
 @lru_cache(maxsize=10_000)
-def _signed_rank(values: tuple[float, ...]) -> SignedRank:
-    """Kept, since most pairs of algorithms are asked for anew whenever another one is left out."""
-    differences = np.array(values)
-    doubled = _doubled_ranks(np.abs(differences))
-    distribution = signed_rank_distribution(tuple(sorted(doubled[differences != 0].tolist())))
-    plus, minus = int(doubled[differences > 0].sum()), int(doubled[differences < 0].sum())
-    return SignedRank(plus / 2, minus / 2, _two_sided(distribution, plus))
+def _signed_rank_p(doubled: tuple[int, ...], plus: int) -> float:
+    """Kept, since without ties there are few."""
+    return _two_sided(signed_rank_distribution(doubled), plus)
 
 
 @cache
@@ -114,7 +119,7 @@ def _doubled_ranks(values: Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Mid-ranks are halves: doubled, they are whole numbers."""
     from scipy import stats
 
-    return np.rint(2 * stats.rankdata(values)).astype(np.int64)
+    return np.rint(2 * stats.rankdata(values, axis=-1)).astype(np.int64)
 
 
 def _two_sided(distribution: Array, observed: int) -> float:

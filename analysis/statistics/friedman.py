@@ -150,7 +150,7 @@ def why_not_testable(scores: pd.DataFrame, noun: str = "set") -> str:
         return f"tests need at least two algorithms and there is one ({scores.columns[0]})"
     if num_sets < 2:
         return f"tests need at least two {noun}s and there is one ({scores.index[0]})"
-    if (scores.round(DIGITS).nunique(axis=1) == 1).all():
+    if not np.ptp(scores.to_numpy(dtype="float64").round(DIGITS), axis=1).any():
         return f"all algorithms have the same score on every {noun}: there is nothing to test"
     return ""
 
@@ -167,7 +167,10 @@ def difference(scores: pd.DataFrame, a: str, b: str) -> exact.Array:
 
 def rank(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.DataFrame:
     """Ranks of the algorithms within each set: 1 = best, equal scores share their mean rank."""
-    return orient(scores, lower_is_better).round(DIGITS).rank(axis=1, method="average", ascending=False)
+    from scipy import stats
+
+    oriented = orient(scores, lower_is_better).to_numpy(dtype="float64").round(DIGITS)
+    return pd.DataFrame(stats.rankdata(-oriented, axis=1), index=scores.index, columns=scores.columns)
 
 
 def friedman(ranks: pd.DataFrame) -> Friedman:

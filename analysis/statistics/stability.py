@@ -75,8 +75,9 @@ def _apart(mean_ranks: Mapping[str, float], a: str, b: str, critical: float) -> 
 
 def _wilcoxon(scores: pd.DataFrame, alpha: float, control: str | None, differ: bool) -> dict[PairClaim, str]:
     family = pairs(tuple(scores.columns), control)
-    values = dict(zip(scores.columns, scores.to_numpy(dtype="float64").T, strict=True))
-    found = [exact.wilcoxon(np.round(values[a] - values[b], DIGITS)) for a, b in family]
+    values = scores.to_numpy(dtype="float64").T
+    first, second = (scores.columns.get_indexer(names) for names in zip(*family, strict=True))
+    found = exact.wilcoxon_of_each(np.round(values[first] - values[second], DIGITS))
     adjusted = exact.holm(np.array([test.p for test in found])).tolist()
     return {
         (WILCOXON, a, b): _verdict(a, b, test.balance, differ and p < alpha)
@@ -98,27 +99,38 @@ def variants(
     runs: Mapping[str, pd.DataFrame],
     rules: Mapping[str, pd.DataFrame],
     alpha: float,
-    reduced: Callable[[pd.Series[float]], pd.Series[float]] = lambda means: means,
+    reduced: Callable[[pd.DataFrame], pd.DataFrame] = lambda means: means,
 ) -> Iterator[Variant]:
     """Everything that is changed. rules: further selection rules' score matrices.
 
-    runs: algorithm -> replicates x columns; reduced: makes a value for each set from one for each column, where a set
-    has several.
+    runs: algorithm -> replicates x columns; reduced: makes a value for each set of every row from one for each column,
+    where a set has several.
     """
     for name in scores:
         yield Variant("leave_one_algorithm_out", str(name), scores.drop(columns=[name]), alpha)
     for name in scores.index:
         yield Variant("leave_one_set_out", str(name), scores.drop(index=[name]), alpha)
     for name, frame in runs.items():
-        for run_id in frame.index:
-            means = reduced(frame.drop(index=run_id).mean())
-            if means.notna().all():  # never an empty cell: an algorithm's only run stays
-                yield Variant("one_run_less", str(run_id), scores.assign(**{name: means}), alpha)
+        without = reduced(_means_without_each(frame))[list(scores.index)].dropna()  # an algorithm's only run stays
+        for run_id, means in zip(without.index, without.to_numpy(dtype="float64"), strict=True):
+            values = scores.to_numpy(dtype="float64", copy=True)
+            values[:, scores.columns.get_loc(name)] = means
+            yield Variant("one_run_less", str(run_id), pd.DataFrame(values, scores.index, scores.columns), alpha)
     for rule, other in rules.items():
         yield Variant("selection_rule", rule, other, alpha)
     for other_alpha in ALPHAS:
         if other_alpha != alpha:
             yield Variant("alpha", f"{other_alpha:g}", scores, other_alpha)
+
+
+def _means_without_each(runs: pd.DataFrame) -> pd.DataFrame:
+    """Runs x columns: the mean of all other runs, NaN where no other has a value."""
+    values = runs.to_numpy(dtype="float64")
+    known = np.isfinite(values)
+    rows = [np.delete(np.where(known, values, 0.0), i, axis=0).sum(axis=0) for i in range(len(values))]
+    number = known.sum(axis=0) - known
+    means = np.divide(np.array(rows).reshape(values.shape), number, out=np.full_like(values, np.nan), where=number > 0)
+    return pd.DataFrame(means, index=runs.index, columns=runs.columns)
 
 
 def flips(

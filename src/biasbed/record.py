@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
+import sys
 import types
 import typing
 from collections.abc import Collection, Iterable, Mapping
@@ -162,7 +162,7 @@ BEST = "best"
 
 def is_finite(value: float) -> bool:
     """False for NaN and infinity, also for the largest double, as which MLflow's stores return infinity."""
-    return math.isfinite(value) and abs(value) < 1.7976931348623157e308
+    return abs(value) < sys.float_info.max
 
 
 # --- names from users -------------------------------------------------------------------------------------------------

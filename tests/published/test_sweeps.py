@@ -117,7 +117,7 @@ def test_an_unfinished_job_is_imported_as_such_and_again_when_it_has_gone_on(
     (sweep / "b").rmdir()
     job(sweep / "b", 1)
     assert import_sweep(str(sweep)) == 1
-    from biasbed.tracking.server import find_runs
+    from biasbed.tracking.finding import find_runs
 
     runs = find_runs(tracking, study="sweep_sweep")
     assert sorted(run.info.status for run in runs) == ["FINISHED", "FINISHED", "KILLED"]

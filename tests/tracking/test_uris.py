@@ -7,7 +7,8 @@ import pytest
 from biasbed import cli, record
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places
-from biasbed.tracking.server import find_runs, guarded, resolve_uri
+from biasbed.tracking.finding import find_runs
+from biasbed.tracking.server import guarded, resolve_uri
 
 STUDIES = (
     *("bob's", 'say "hi"', "both ' and \"", "it's\\", "a''b", "tags.x = 'y' or 'z", "100%", "_ob_s", "BOB'S", "bob_s"),

@@ -27,7 +27,7 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import cue_figure, decisions, report
 from biasbed.evaluation.consistency import consistency
 from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
-from biasbed.evaluation.run import EvaluationRun, finish, is_finished, left_alone, run_name
+from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
 from biasbed.options import EvaluateOptions
 from biasbed.published import shape_bias_figure
 from biasbed.settings import build, flatten
@@ -321,8 +321,8 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
         tested=protocol.tested,
     )
     folder = run.folder(options.resume)
-    if is_finished(folder, run.offline):
-        return left_alone(folder, run.offline, take_run_id())
+    if folder.is_done:
+        return left_alone(folder)
     with folder.locked():
         tracker = Tracker(folder, take_run_id(), run.offline)
         report.write(folder.path, [one for group in shown.values() for one in group], pairs)

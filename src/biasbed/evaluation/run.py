@@ -59,8 +59,15 @@ class EvaluationRun:
         return self.home / self.suite / "-".join(filter(None, (self.row, self.cell, self.run_key[:8])))
 
     def folder(self, resume: str) -> RunFolder:
-        """Where it is carried out, or has been."""
-        return folder_for(self.base, resume, not self.offline, self.study)
+        """Where it is carried out, or has been.
+
+        A test that has ended goes on there if its numbers are lost, or are still to be sent: that makes again what was
+        lost since, and nothing else, as decisions that are whole are kept.
+        """
+        folder = folder_for(self.base, resume, not self.offline, self.study)
+        if folder.is_done and not (folder.read_journal() and (self.offline or folder.read_state().get("sent"))):
+            folder.unmark_done()
+        return folder
 
     def start(self, folder: RunFolder, tracker: Tracker) -> None:
         """Write what describes the run, and open it on the server."""
@@ -128,23 +135,8 @@ def finish(tracker: Tracker, metrics: Mapping[str, float]) -> None:
     tracker.finish()
 
 
-def is_finished(folder: RunFolder, offline: bool) -> bool:
-    """Whether a test has ended, and is whole: one whose numbers are lost, or that is still to be sent, goes on.
-
-    That makes again what was lost since, and nothing else: decisions that are whole are kept.
-    """
-    if folder.is_done and not (folder.read_journal() and (offline or folder.read_state().get("sent"))):
-        folder.unmark_done()
-    return folder.is_done
-
-
-def left_alone(folder: RunFolder, offline: bool, run_id: str | None) -> dict[str, float]:
-    """The metrics of a run that is finished, and sent now if the server lacks it. run_id: that `mlflow run` opened."""
+def left_alone(folder: RunFolder) -> dict[str, float]:
+    """The metrics of a run that is finished."""
     print(f"{folder.path.name} is finished already; resume=never tests anew")
-    if not offline and not folder.read_state().get("sent"):
-        tracker = Tracker(folder, run_id)
-        tracker.reopen()
-        tracker.finish()
-        print(tracker.ending())
     found: dict[str, float] = dict(folder.read_journal()[-1]["metrics"])
     return found

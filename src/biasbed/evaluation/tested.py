@@ -25,7 +25,7 @@ from biasbed.evaluation.deciding import Decided, Kept, decide
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.evaluator import Evaluator, measure
 from biasbed.evaluation.pieces import named, of_first_labels
-from biasbed.evaluation.run import EvaluationRun, finish, is_finished, left_alone, run_name
+from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.published import observers as published
 from biasbed.published.observers import PublishedObserver
@@ -66,8 +66,8 @@ def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[s
     with interruptible(), process_group(evaluation.config.device) as group:
         place = str(run.folder(options.resume).path) if group.is_main else None
         folder = RunFolder(Path(group.share_object(place)))
-        if group.share_object(is_finished(folder, run.offline) if group.is_main else None):
-            return left_alone(folder, run.offline, take_run_id()) if group.is_main else {}
+        if group.share_object(folder.is_done if group.is_main else None):
+            return left_alone(folder) if group.is_main else {}
         with folder.locked() if group.is_main else contextlib.nullcontext():
             if group.is_main and folder.is_done:  # by the holder before us
                 raise Failure(f"{folder.path} has been finished in the meantime")

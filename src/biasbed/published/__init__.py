@@ -66,7 +66,8 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
 
 def _clear_unfinished(server: str, source: Paper) -> set[str]:
     """Run keys that are there; deletes what an import that was cut short left behind."""
-    from biasbed.tracking.server import find_runs, guarded, writer
+    from biasbed.tracking.finding import find_runs
+    from biasbed.tracking.server import guarded, writer
 
     present = set()
     for run in find_runs(server, kind="published", study=source.study):

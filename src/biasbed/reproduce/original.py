@@ -12,7 +12,8 @@ from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import word
 from biasbed.system import strict_yaml
-from biasbed.tracking.server import active_run, find_runs, guarded, writer
+from biasbed.tracking.finding import find_runs
+from biasbed.tracking.server import active_run, guarded, writer
 
 KINDS = ("train", "trial", "reproduction", "evaluate")  # of runs that can be repeated
 Curves = Mapping[str, Mapping[int, float]]  # metric -> step -> value

@@ -44,7 +44,8 @@ from biasbed.studies.table import (
 )
 from biasbed.system.files import write_whole
 from biasbed.system.terminal import clock
-from biasbed.tracking.server import find_runs, resolve_uri
+from biasbed.tracking.finding import find_runs
+from biasbed.tracking.server import resolve_uri
 
 
 def benchmark(flags: Mapping[str, str]) -> None:

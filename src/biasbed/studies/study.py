@@ -21,9 +21,10 @@ from biasbed.system.files import write_whole
 from biasbed.system.processes import Interrupted, ignore_signals, interruptible
 from biasbed.tracking import notes
 from biasbed.tracking.comparison import offer_study
+from biasbed.tracking.finding import find_runs
 from biasbed.tracking.folder import make, mapping
 from biasbed.tracking.pages import address
-from biasbed.tracking.server import experiment_for, find_runs, guarded, resolve_uri, writer
+from biasbed.tracking.server import experiment_for, guarded, resolve_uri, writer
 from biasbed.tracking.study_row import refresh
 from biasbed.tracking.tracker import PARENT_RUN, take_run_id
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from biasbed.errors import Failure, os_reason
 from biasbed.options import SyncOptions
 from biasbed.system import places
+from biasbed.tracking.finding import find_runs
 from biasbed.tracking.folder import all_folders
-from biasbed.tracking.server import find_runs, resolve_uri
+from biasbed.tracking.server import resolve_uri
 from biasbed.training.sync import send_finished
 
 

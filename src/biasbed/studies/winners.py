@@ -14,7 +14,8 @@ from biasbed.studies.study import WINNERS
 from biasbed.studies.table import StudyTable, Words, read_table
 from biasbed.system import places
 from biasbed.tracking import notes
-from biasbed.tracking.server import find_runs, guarded, resolve_uri, writer
+from biasbed.tracking.finding import find_runs
+from biasbed.tracking.server import guarded, resolve_uri, writer
 
 NUM_SEEDS = 3  # that winners are trained with unless `seeds=` says otherwise
 

@@ -21,8 +21,9 @@ from typing import Any
 
 from biasbed import limits, record
 from biasbed.errors import Failure
+from biasbed.tracking.finding import clause, find_runs
 from biasbed.tracking.pages import Pages, pages
-from biasbed.tracking.server import artifact_text, clause, find_runs, guarded, writer
+from biasbed.tracking.server import artifact_text, guarded, writer
 
 TRIED = "3.17.2"  # the MLflow whose pages the views are for
 TAG = "mlflow.sharedViewState."

@@ -11,8 +11,9 @@ from biasbed.errors import UsageError
 from biasbed.system import places
 from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun
+from biasbed.tracking.finding import find_runs
 from biasbed.tracking.folder import exclusive
-from biasbed.tracking.server import experiment_id, find_run, find_runs, guarded, resolve_uri, writer
+from biasbed.tracking.server import experiment_id, find_run, guarded, resolve_uri, writer
 
 PARAMS_AT_A_TIME, METRICS_AT_A_TIME = 100, 1000  # what MLflow takes in one request
 

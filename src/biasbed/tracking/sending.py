@@ -12,7 +12,8 @@ from biasbed.options import ExportOptions
 from biasbed.system import places
 from biasbed.tracking import notes
 from biasbed.tracking.archive import ArchivedRun, Input, MetricRow, new_archive
-from biasbed.tracking.server import active_run, find_runs, guarded, resolve_uri, writer
+from biasbed.tracking.finding import find_runs
+from biasbed.tracking.server import active_run, guarded, resolve_uri, writer
 
 HEAVY = (record.CHECKPOINT_FOLDER,)
 ENDED = ("FINISHED", "FAILED", "KILLED")
@@ -49,7 +50,8 @@ def _of_study(uri: str, study: str) -> list[Any]:
     runs = find_runs(uri, study=study)
     if not runs:
         raise UsageError(f"study={study}: no run on {places.public_uri(uri)} belongs to such a study")
-    return runs
+    with guarded(uri):
+        return [writer(uri).get_run(run.info.run_id) for run in runs]  # with what they were trained on
 
 
 def _described(uri: str, run: Any) -> ArchivedRun:

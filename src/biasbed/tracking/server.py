@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment, Run
 
 KIND = "mlflow.experimentKind"
-MAX_RUNS = 50_000  # the most that MLflow returns at a time
 
 
 def resolve_uri(tracking_uri: str = "auto") -> str:
@@ -213,36 +212,6 @@ def mlflow_version(tracking_uri: str) -> str:
         return str(mlflow.__version__)
     answer = http_request(get_default_host_creds(tracking_uri), "/version", "GET")
     return str(answer.text).strip() if answer.status_code == 200 else "unknown"
-
-
-def find_runs(tracking_uri: str, **tags: str) -> list[Run]:
-    """The runs of all experiments with these tags (`study="main"` means biasbed.study), in the order of their start.
-
-    A local database that does not exist yet has none, and is not made. Raises Failure where the server can't be used.
-    """
-    file = database(tracking_uri)
-    if file is not None and not file.exists():
-        return []
-    wanted = " and ".join(clause(f"biasbed.{name}", value) for name, value in tags.items())
-    with guarded(tracking_uri):
-        client = writer(tracking_uri)
-        experiments = [experiment.experiment_id for experiment in client.search_experiments(max_results=MAX_RUNS)]
-        found = client.search_runs(experiments, wanted, max_results=MAX_RUNS) if experiments else []
-    exact = {f"biasbed.{name}": value for name, value in tags.items()}.items()
-    found = [run for run in found if exact <= run.data.tags.items()]
-    return sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))
-
-
-def clause(tag: str, value: str) -> str:
-    """What MLflow is asked for: all runs with this value, and perhaps some more.
-
-    Its filters have no way to write an apostrophe within quotes. Where there is one, `_` stands for it, which any
-    character fits; also for a backslash, which PostgreSQL's LIKE would take for an escape.
-    """
-    if "'" not in value:
-        return f"tags.`{tag}` = '{value}'"
-    pattern = re.sub(r"['\\]", "_", value)
-    return f"tags.`{tag}` LIKE '{pattern}'"
 
 
 def find_run(tracking_uri: str, run_id: str) -> Run | None:

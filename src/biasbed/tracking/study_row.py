@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from biasbed import measures, record
 from biasbed.errors import Failure
 from biasbed.tracking import comparison, notes
+from biasbed.tracking.finding import find_runs
 from biasbed.tracking.pages import Pages
-from biasbed.tracking.server import artifact_text, find_runs, guarded, writer
+from biasbed.tracking.server import artifact_text, guarded, writer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

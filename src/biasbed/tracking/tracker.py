@@ -21,10 +21,11 @@ from biasbed.errors import Failure, first_line
 from biasbed.settings import word
 from biasbed.system import commands, places
 from biasbed.tracking import notes
+from biasbed.tracking.finding import find_runs
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE, RUN_ID
 from biasbed.tracking.pages import address
-from biasbed.tracking.server import experiment_for, find_runs, guarded, impatient, resolve_uri, user, writer
+from biasbed.tracking.server import experiment_for, guarded, impatient, resolve_uri, user, writer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
