@@ -395,7 +395,7 @@ def _curves(histories: Mapping[str, History], runs: Sequence[Run], sets: Sequenc
     about = pd.DataFrame(
         [(run.algorithm, run.id, entry.name, entry.scale) for run, entry, _ in found],
         columns=["algorithm", "run_id", "dataset", "scale"],
-    )
+    ).astype(dict.fromkeys(["algorithm", "run_id", "dataset"], "category"))
     frame = about.loc[about.index.repeat([len(curve) for *_, curve in found])].reset_index(drop=True)
     frame["step"] = np.fromiter((step for *_, curve in found for step in curve), "int64", len(frame))
     values = np.fromiter((value for *_, curve in found for value in curve.values()), "float64", len(frame))

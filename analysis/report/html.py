@@ -28,7 +28,7 @@ from biasbed.analysis.report import (
     single_runs,
     words,
 )
-from biasbed.analysis.report.figures.style import STYLE
+from biasbed.analysis.report.figures.style import DPI
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
 
@@ -167,7 +167,7 @@ class _Pictures:
             return None
         data = path.read_bytes()
         width, height = struct.unpack(">II", data[16:24])  # the format's header
-        scale = CSS_DPI / STYLE["savefig.dpi"]
+        scale = CSS_DPI / DPI
         source = "data:image/png;base64," + base64.b64encode(data).decode()
         files = [f"figures/{name}.{kind}" for kind in ("pdf", "png") if (self.folder / f"{name}.{kind}").exists()]
         return {"source": source, "width": round(width * scale), "height": round(height * scale), "files": files}

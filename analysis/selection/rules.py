@@ -246,7 +246,8 @@ class BestEpochPerRun(Rule):
         curves = {entry.name: history.curve(headline(entry)) for same in self.blocks for entry in same}
         common = set.intersection(*map(set, curves.values()))
         tested = [step for step in next(iter(curves.values())) if step in common]
-        return {step: math.fsum(_block_value(same, curves, step) for same in self.blocks) for step in tested}
+        of_blocks = [_block_values(same, curves, tested) for same in self.blocks]
+        return dict(zip(tested, map(math.fsum, zip(*of_blocks, strict=True)), strict=True))
 
 
 @dataclass(frozen=True)
@@ -343,10 +344,13 @@ def _is_of_groups(protocol: record.Protocol, metric: str) -> bool:
     return derived is not None and any(_is_of_groups(protocol, source) for source in derived.inputs)
 
 
-def _block_value(block: Sequence[record.SetRecord], curves: Mapping[str, Mapping[int, float]], step: int) -> float:
-    """The mean of its columns, turned round where less is better."""
-    mean = math.fsum(curves[entry.name][step] for entry in block) / len(block)
-    return mean if block[0].higher_is_better else -mean
+def _block_values(
+    block: Sequence[record.SetRecord], curves: Mapping[str, Mapping[int, float]], steps: Sequence[int]
+) -> list[float]:
+    """The mean of its columns at each of the steps, turned round where less is better."""
+    size = len(block) if block[0].higher_is_better else -len(block)
+    of_columns = [[curves[entry.name][step] for step in steps] for entry in block]
+    return [math.fsum(values) / size for values in zip(*of_columns, strict=True)]
 
 
 def _best_value(curve: Mapping[int, float], higher_is_better: bool) -> float | None:

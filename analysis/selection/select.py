@@ -177,7 +177,7 @@ def _problem(history: History, entry: record.SetRecord, steps: Sequence[int], pr
 def _mean_at(history: History, metric: record.MetricName | str, steps: Sequence[int]) -> float:
     """The mean over the steps; NaN where any of them has no value."""
     curve = history.curve(metric)
-    return math.fsum(curve.get(step, math.nan) for step in steps) / len(steps)
+    return math.fsum([curve.get(step, math.nan) for step in steps]) / len(steps)
 
 
 # --- as a file --------------------------------------------------------------------------------------------------------

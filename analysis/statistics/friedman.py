@@ -167,13 +167,19 @@ def difference(scores: pd.DataFrame, a: str, b: str) -> exact.Array:
 
 def rank(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.DataFrame:
     """Ranks of the algorithms within each set: 1 = best, equal scores share their mean rank."""
+    oriented = orient(scores, lower_is_better).to_numpy(dtype="float64")
+    return pd.DataFrame(ranks_of(oriented), index=scores.index, columns=scores.columns)
+
+
+def ranks_of(scores: exact.Array) -> exact.Array:
+    """The same of an array sets x algorithms in which higher is better."""
     from scipy import stats
 
-    oriented = orient(scores, lower_is_better).to_numpy(dtype="float64").round(DIGITS)
-    return pd.DataFrame(stats.rankdata(-oriented, axis=1), index=scores.index, columns=scores.columns)
+    ranks: exact.Array = stats.rankdata(-scores.round(DIGITS), axis=1)
+    return ranks
 
 
-def friedman(ranks: pd.DataFrame) -> Friedman:
+def friedman(ranks: exact.Array) -> Friedman:
     """Friedman's test with Iman and Davenport's correction, from ranks (sets x algorithms, at least three).
 
     On fewer than `permutation.FEWEST_SETS` sets the same statistic is judged by permutation.
@@ -183,11 +189,10 @@ def friedman(ranks: pd.DataFrame) -> Friedman:
     n, k = ranks.shape
     if k < 3 or n < 2:
         raise Failure(f"the Friedman test needs three algorithms and two sets, not {k} and {n}")
-    values = ranks.to_numpy(dtype="float64")
     # Sum of squares between algorithms over the mean square within sets: equals the textbook's 12/(k(k+1)) form
     # without ties, and is its tie correction with them (Conover 1999, section 5.8).
-    between = n * float(((values.mean(axis=0) - (k + 1) / 2) ** 2).sum())
-    within = float(((values - (k + 1) / 2) ** 2).sum()) / (n * (k - 1))
+    between = n * float(((ranks.mean(axis=0) - (k + 1) / 2) ** 2).sum())
+    within = float(((ranks - (k + 1) / 2) ** 2).sum()) / (n * (k - 1))
     if within == 0:
         raise Failure("all algorithms have the same score on every set: there is nothing to test")
     chi2 = between / within
@@ -201,9 +206,9 @@ def friedman(ranks: pd.DataFrame) -> Friedman:
         f=f,
         f_dof=dof,
         f_p=float(stats.f.sf(f, *dof)),
-        permutation_p=permutation.friedman_p(values) if n < permutation.FEWEST_SETS else None,
+        permutation_p=permutation.friedman_p(ranks) if n < permutation.FEWEST_SETS else None,
         kendall_w=chi2 / (n * (k - 1)),
-        agreement_p=permutation.agreement_p(values),
+        agreement_p=permutation.agreement_p(ranks),
     )
 
 
@@ -263,7 +268,7 @@ def compare(
     base["reach"] = power.reach(len(algorithms), len(sets), alpha, noun)
     if len(algorithms) == 2:
         return RankTests(**base, pair=compare_two(scores, lower_is_better))
-    return RankTests(**base, friedman=friedman(ranks), nemenyi=nemenyi(scores, lower_is_better))
+    return RankTests(**base, friedman=friedman(ranks.to_numpy()), nemenyi=nemenyi(scores, lower_is_better))
 
 
 # Scores are rounded to this many digits before they are compared: the mean of the same numbers in another order differs

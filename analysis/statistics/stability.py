@@ -44,25 +44,26 @@ def conclusions(scores: pd.DataFrame, alpha: float, control: str | None = None) 
     Of two algorithms there is Wilcoxon's test only, as in the analysis. Where the control is gone, all pairs remain
     comparable only by Nemenyi's test.
     """
-    scores = scores.rename(columns=str)
     if friedman.why_not_testable(scores):
         return {}
+    # In NumPy: there are as many variants as runs.
+    columns = dict(zip(map(str, scores), scores.to_numpy(dtype="float64").T, strict=True))
     found: dict[PairClaim, str] = {}
     differ = True
-    if scores.shape[1] > 2:
-        ranks = friedman.rank(scores)
+    if len(columns) > 2:
+        ranks = friedman.ranks_of(np.stack(list(columns.values()), axis=1))
         differ = friedman.friedman(ranks).p < alpha
         found[OMNIBUS, "", ""] = "they differ" if differ else NOT_SHOWN
-        found |= _nemenyi(ranks.mean(), len(scores), alpha, differ)
-    if control is None or control in scores:
-        found |= _wilcoxon(scores, alpha, control, differ)
+        mean_ranks = dict(zip(columns, ranks.mean(axis=0).tolist(), strict=True))
+        found |= _nemenyi(mean_ranks, len(scores), alpha, differ)
+    if control is None or control in columns:
+        found |= _wilcoxon(columns, alpha, control, differ)
     return found
 
 
-def _nemenyi(ranks: pd.Series[float], num_sets: int, alpha: float, differ: bool) -> dict[PairClaim, str]:
+def _nemenyi(mean_ranks: Mapping[str, float], num_sets: int, alpha: float, differ: bool) -> dict[PairClaim, str]:
     """By the critical difference, which decides as the p-values do and takes no time."""
-    critical = power.critical_difference(len(ranks), num_sets, alpha)
-    mean_ranks = {str(name): float(value) for name, value in ranks.items()}
+    critical = power.critical_difference(len(mean_ranks), num_sets, alpha)
     return {
         (NEMENYI, a, b): _verdict(a, b, mean_ranks[b] - mean_ranks[a], differ and _apart(mean_ranks, a, b, critical))
         for a, b in itertools.combinations(mean_ranks, 2)
@@ -73,11 +74,11 @@ def _apart(mean_ranks: Mapping[str, float], a: str, b: str, critical: float) -> 
     return abs(mean_ranks[a] - mean_ranks[b]) > critical
 
 
-def _wilcoxon(scores: pd.DataFrame, alpha: float, control: str | None, differ: bool) -> dict[PairClaim, str]:
-    family = pairs(tuple(scores.columns), control)
-    values = scores.to_numpy(dtype="float64").T
-    first, second = (scores.columns.get_indexer(names) for names in zip(*family, strict=True))
-    found = exact.wilcoxon_of_each(np.round(values[first] - values[second], DIGITS))
+def _wilcoxon(
+    columns: Mapping[str, exact.Array], alpha: float, control: str | None, differ: bool
+) -> dict[PairClaim, str]:
+    family = pairs(tuple(columns), control)
+    found = exact.wilcoxon_of_each(np.round(np.stack([columns[a] - columns[b] for a, b in family]), DIGITS))
     adjusted = exact.holm(np.array([test.p for test in found])).tolist()
     return {
         (WILCOXON, a, b): _verdict(a, b, test.balance, differ and p < alpha)

@@ -24,9 +24,9 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     with matplotlib.rc_context(style.STYLE):
         for name, figure, description in drawn(analysis):
             FigureCanvasAgg(figure)
-            figure.savefig(folder / "figures" / f"{name}.png")
-            style.fit(figure, analysis.options.inches, analysis.options.font_size)
-            figure.savefig(folder / "figures" / f"{name}.pdf", metadata={"CreationDate": None})
+            style.save(figure, folder / "figures" / f"{name}.png", style.lay_out(figure))
+            bounds = style.fit(figure, analysis.options.inches, analysis.options.font_size)
+            style.save(figure, folder / "figures" / f"{name}.pdf", bounds, metadata={"CreationDate": None})
             figure.clear()
             files |= {f"figures/{name}.{kind}": description for kind in ("png", "pdf")}
     return files
@@ -48,7 +48,7 @@ def _all(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
     for comparison in analysis.comparisons:
         yield from _of_setting(analysis, comparison)
     yield "scores", scores.scores(analysis), "scores of the algorithms on the sets"
-    if analysis.curves.groupby("run_id")["step"].nunique().max() > 1:
+    if analysis.curves.duplicated(["run_id", "dataset"]).any():  # some set at several steps
         yield "epochs", scores.epochs(analysis), "scores over epochs, mean and standard deviation over runs"
     points = scores.shape_bias_points(analysis)
     if len(points):

@@ -120,8 +120,9 @@ def epochs(analysis: Analysis) -> Figure:
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
     panels = list(grid.flat)
     unit = analysis.collection.protocol.step_unit
+    over_runs = analysis.curves.groupby(["dataset", "algorithm", "step"], observed=True)["score"].agg(["mean", "std"])
     for axes, entry in zip(panels, sets, strict=False):
-        _epoch_panel(axes, analysis, entry)
+        _epoch_panel(axes, analysis, entry, over_runs.loc[entry.name])
         axes.set_title(analysis.label(entry.name))
     for axes in panels[number:]:
         axes.set_axis_off()
@@ -134,15 +135,14 @@ def epochs(analysis: Analysis) -> Figure:
     return figure
 
 
-def _epoch_panel(axes: Axes, analysis: Analysis, entry: Column) -> None:
-    of_set = analysis.curves[analysis.curves["dataset"] == entry.name]
+def _epoch_panel(axes: Axes, analysis: Analysis, entry: Column, over_runs: pd.DataFrame) -> None:
+    """over_runs: by algorithm and step, mean and std."""
     for position, algorithm in enumerate(analysis.algorithms):
         colour, style, _ = look(position)
-        own = of_set[of_set["algorithm"] == algorithm]
-        if own.empty:
+        if algorithm not in over_runs.index:
             continue  # published: there are no curves
-        groups = own.groupby("step")["score"]
-        mean, spread = groups.mean(), groups.std().fillna(0.0)
+        own = over_runs.loc[algorithm]
+        mean, spread = own["mean"], own["std"].fillna(0.0)
         axes.plot(mean.index, mean, color=colour, ls=style, lw=1.3, label=analysis.label(algorithm))
         axes.fill_between(mean.index, mean - spread, mean + spread, color=colour, alpha=0.15, lw=0)
     if _chance(entry):

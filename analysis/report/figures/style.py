@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 # Okabe and Ito's palette, distinguishable with any colour vision; line styles and markers carry on where it ends.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 STYLES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 POINTS = 9.0  # of letters
+DPI = 160  # of pictures
 STYLE: dict[Any, Any] = {
     "font.size": POINTS,
     "font.family": "DejaVu Sans",
@@ -22,8 +25,8 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.titlesize": 9,
     "axes.edgecolor": "#444444",
-    "savefig.bbox": "tight",
-    "savefig.dpi": 160,
+    "figure.dpi": DPI,  # letters take other room at another resolution
+    "savefig.dpi": DPI,
     "pdf.fonttype": 42,  # text stays text
     "text.parse_math": False,  # names may hold dollar signs
 }
@@ -31,7 +34,8 @@ GREY = "#777777"
 LIGHT = "#e5e5e5"
 SMALL = 8.0  # points of what explains
 MOST_HIGH = 9.0  # inches: a page
-BORDER = 0.15  # inches around a saved figure
+BORDER = 0.15  # inches that a saved figure may be wider than asked
+PADDING = 0.1  # inches around a saved figure
 LEAST_POINTS, SMALLER = 4.0, 0.9
 WARNING = "#B00020"
 CHANCE = "chance"  # the legend's last entry
@@ -60,19 +64,40 @@ class Sheet(Figure):
         self.legend(handles, labels, fontsize=points, **place)
 
 
-def fit(figure: Figure, inches: float, points: float) -> None:
+def lay_out(figure: Figure) -> Bbox:
+    """Give all parts their places; returns what they take together, in inches."""
+    engine = figure.get_layout_engine()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that the layout was not applied
+        if engine is not None:
+            engine.execute(figure)
+    return figure.get_tightbbox()
+
+
+def save(figure: Figure, path: Path, bounds: Bbox, **given: Any) -> None:
+    """Write a figure as it is laid out: by itself `savefig` would do that again, and draw all of it only to measure."""
+    engine = figure.get_layout_engine()
+    figure.set_layout_engine(None)
+    figure.savefig(path, bbox_inches=bounds.padded(PADDING), **given)
+    figure.set_layout_engine(engine)
+
+
+def fit(figure: Figure, inches: float, points: float) -> Bbox:
     """Make a figure at most so wide, with letters of so many points, as it is printed in a paper without scaling.
 
     What gets less is room between marks: axes follow by the figure's layout. Where names leave no room for anything
-    else the letters become smaller.
+    else the letters become smaller. Returns its bounds, laid out.
     """
     wide, high = figure.get_size_inches()
     figure.set_size_inches(min(wide, inches), min(high, MOST_HIGH))
     scale = points / POINTS
     _resize_letters(figure, scale)
-    while inches < wide and points > LEAST_POINTS and _width(figure) > inches + BORDER:
+    bounds = lay_out(figure)
+    while inches < wide and points > LEAST_POINTS and bounds.width > inches + BORDER:
         points *= SMALLER
         _resize_letters(figure, SMALLER)
+        bounds = lay_out(figure)
+    return bounds
 
 
 def _resize_letters(figure: Figure, scale: float) -> None:
@@ -81,14 +106,6 @@ def _resize_letters(figure: Figure, scale: float) -> None:
     if isinstance(figure, Sheet) and figure.below is not None:
         handles, labels, points = figure.below
         figure.legend_below(handles, labels, points * scale)
-
-
-def _width(figure: Figure) -> float:
-    """Inches, as it is saved."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that the layout was not applied
-        figure.draw_without_rendering()
-    return float(figure.get_tightbbox().width)
 
 
 def mark_oracle(figure: Figure) -> None:

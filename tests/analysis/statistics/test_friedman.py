@@ -71,14 +71,14 @@ def test_wilcoxon_on_demsars_two_algorithms() -> None:
 def test_friedman_equals_scipy(seed: int, ties: bool) -> None:
     generator = np.random.default_rng(seed)
     values = generator.integers(0, 4, (9, 5)) if ties else generator.normal(size=(9, 5))
-    test = friedman.friedman(friedman.rank(matrix(values)))
+    test = friedman.friedman(friedman.rank(matrix(values)).to_numpy())
     expected = stats.friedmanchisquare(*np.asarray(values).T)
     assert (test.chi2, test.chi2_p) == pytest.approx((expected.statistic, expected.pvalue))
 
 
 def test_iman_davenport_by_hand() -> None:
     """Three sets, rank sums 4, 5, 9: chi2 = 12 (16 + 25 + 81) / (3 x 12) - 36 = 14/3, F = 2 chi2 / (6 - chi2) = 7."""
-    test = friedman.friedman(matrix([[1, 2, 3], [1, 2, 3], [2, 1, 3]]))
+    test = friedman.friedman(matrix([[1, 2, 3], [1, 2, 3], [2, 1, 3]]).to_numpy())
     assert test.chi2 == pytest.approx(14 / 3)
     assert test.f == pytest.approx(7)
     assert (test.chi2_dof, test.f_dof) == (2, (2, 4))
@@ -191,11 +191,11 @@ def test_library_functions_refuse_two_algorithms_and_friedman_of_equals() -> Non
     with pytest.raises(Failure, match="three algorithms"):
         friedman.nemenyi(two)
     with pytest.raises(Failure, match="three algorithms"):
-        friedman.friedman(friedman.rank(two))
+        friedman.friedman(friedman.rank(two).to_numpy())
     with pytest.raises(Failure, match="for two algorithms, not 3"):
         friedman.compare_two(matrix(GOOD))
     with pytest.raises(Failure, match="nothing to test"):
-        friedman.friedman(friedman.rank(matrix([[1, 1, 1], [2, 2, 2]])))
+        friedman.friedman(friedman.rank(matrix([[1, 1, 1], [2, 2, 2]])).to_numpy())
 
 
 def test_two_algorithms_get_paired_tests_only() -> None:

@@ -129,7 +129,7 @@ def test_on_few_sets_too(k: int, n: int) -> None:
     generator = np.random.default_rng(k + n)
     tables = generator.normal(size=(25, n, k)) + np.linspace(0, 3, k)
     p = simulation.omnibus_p(simulation.row_ranks(-tables).mean(axis=1), n)
-    found = [friedman.friedman(friedman.rank(pd.DataFrame(table))) for table in tables]
+    found = [friedman.friedman(friedman.rank(pd.DataFrame(table)).to_numpy()) for table in tables]
     assert [test.permutation_p for test in found] == p.tolist()
     assert simulation.decide(tables, 0.05).omnibus.tolist() == [test.p < 0.05 for test in found]
     assert {test.p < 0.05 for test in found} == {True, False}
