@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from biasbed import measures
 from biasbed.analysis import (
     criteria,
     cues,
+    curves,
     effective,
     grain,
     layouts,
@@ -306,7 +306,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         **_of_decisions(store, material, selected, runs, sets, options),
         laid_out=layouts.table(wanted, selected, sets, collection.protocols),
         reproduction=_reproduction(material, runs, options),
-        curves=_curves(histories, collection.own or collection.runs, sets),
+        curves=curves.table(histories, collection.own or collection.runs, sets),
         tracking_uri=places.public_uri(store.uri),
         versions=versions(),
     )
@@ -381,22 +381,3 @@ def _reproduction(material: AnalysisInputs, runs: pd.DataFrame, options: Analyze
     tested = {run.algorithm for run in ours} - trained
     how = (options.alpha, options.tolerance, tested)
     return reproduction.cards(material.studies, material.rule.name, own, material.histories, *how)
-
-
-def _curves(histories: Mapping[str, History], runs: Sequence[Run], sets: Sequence[Column]) -> pd.DataFrame:
-    """The headline of every run and set at every step, as shown."""
-    of_columns = [entry.cell for entry in sets]
-    found = [
-        (run, entry, histories[run.id].curve(entry.metric))
-        for run in runs
-        for entry in sets
-        if entry.cell in run.among(of_columns)
-    ]
-    about = pd.DataFrame(
-        [(run.algorithm, run.id, entry.name, entry.scale) for run, entry, _ in found],
-        columns=["algorithm", "run_id", "dataset", "scale"],
-    ).astype(dict.fromkeys(["algorithm", "run_id", "dataset"], "category"))
-    frame = about.loc[about.index.repeat([len(curve) for *_, curve in found])].reset_index(drop=True)
-    frame["step"] = np.fromiter((step for *_, curve in found for step in curve), "int64", len(frame))
-    values = np.fromiter((value for *_, curve in found for value in curve.values()), "float64", len(frame))
-    return frame.assign(score=values * frame["scale"]).drop(columns="scale")

@@ -50,7 +50,7 @@ def duplicate_notes(counted: Sequence[Run], duplicates: Sequence[Run], which: st
 
 
 @dataclass(frozen=True)
-class Difference:
+class Irregularity:
     """A way in which runs differ that are compared."""
 
     allowance: str  # of `ALLOWANCES`, that accepts it
@@ -113,38 +113,40 @@ def _by_place(runs: Iterable[Run]) -> list[list[Run]]:
     return [found[place] for place in sorted(found)]
 
 
-def _differences(place: str, runs: Sequence[Run]) -> list[Difference]:
+def _differences(place: str, runs: Sequence[Run]) -> list[Irregularity]:
     """Each way in which the runs of one row on one cell differ."""
     found = []
     by_data = _group(runs, "data_fingerprint")
     if len(by_data) > 1:
-        found.append(_difference(place, "images", "different_data", by_data))
+        found.append(_irregularity(place, "images", "different_data", by_data))
     # Other images mean another config hash too, so configurations are compared among runs on the same images.
     for same in by_data.values():
         # What a search varies is meant to differ; what is searched is not.
         by_config = _group(same, "space" if same[0].kind == "trial" else "config_hash")
         if len(by_config) > 1:
-            found.append(_difference(place, "settings", "different_config", by_config, *_settings(by_config)))
+            found.append(_irregularity(place, "settings", "different_config", by_config, *_settings(by_config)))
     by_code = _group(runs, "code_hash")
     if len(by_code) > 1:
-        found.append(_difference(place, "code", "different_code", by_code))
+        found.append(_irregularity(place, "code", "different_code", by_code))
     return found
 
 
-def _tested_otherwise(runs: Sequence[Run]) -> list[Difference]:
+def _tested_otherwise(runs: Sequence[Run]) -> list[Irregularity]:
     """Where rows on one cell were tested on other images; runs from before don't say."""
     found = []
     cells = sorted({run.cell for run in runs})
     for cell in cells:
         groups = _group((run for run in runs if run.tested and cell in run.among(cells)), "tested")
         if len(groups) > 1:
-            found.append(_difference(cell or "all rows", "the images that are tested", "different_data", groups))
+            found.append(_irregularity(cell or "all rows", "the images that are tested", "different_data", groups))
     return found
 
 
-def _difference(place: str, what: str, allowance: str, groups: Mapping[str, Sequence[Run]], *more: str) -> Difference:
+def _irregularity(
+    place: str, what: str, allowance: str, groups: Mapping[str, Sequence[Run]], *more: str
+) -> Irregularity:
     verb = "differs" if what == "code" else "differ"
-    return Difference(allowance, (f"  {place}: {what} {verb} [{allowance}]: {_groups(groups)}", *more))
+    return Irregularity(allowance, (f"  {place}: {what} {verb} [{allowance}]: {_groups(groups)}", *more))
 
 
 def _group(runs: Iterable[Run], name: str) -> dict[str, list[Run]]:

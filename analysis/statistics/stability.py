@@ -78,7 +78,8 @@ def _wilcoxon(
     columns: Mapping[str, exact.Array], alpha: float, control: str | None, differ: bool
 ) -> dict[PairClaim, str]:
     family = pairs(tuple(columns), control)
-    found = exact.wilcoxon_of_each(np.round(np.stack([columns[a] - columns[b] for a, b in family]), DIGITS))
+    differences: exact.Array = np.stack([columns[a] - columns[b] for a, b in family])
+    found = exact.wilcoxon_of_each(differences.round(DIGITS))
     adjusted = exact.holm(np.array([test.p for test in found])).tolist()
     return {
         (WILCOXON, a, b): _verdict(a, b, test.balance, differ and p < alpha)

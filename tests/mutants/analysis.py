@@ -8,6 +8,31 @@ ANALYSIS = "analysis"
 
 MUTANTS: list[Mutant] = [
     *of(
+        "src/biasbed/tracking/finding.py",
+        "tracking/test_finding.py",
+        (
+            "finding: deleted runs too",
+            "WHERE lifecycle_stage = 'active' AND experiment_id",
+            "WHERE experiment_id",
+            "what somebody has deleted would count again",
+            "::test_runs_found_by_sql_are_those_that_mlflow_finds_in_its_order",
+        ),
+        (
+            "finding: by one tag of several",
+            "tagged=TAGGED * len(wanted))",
+            "tagged=TAGGED * min(1, len(wanted)))",
+            "runs of other studies would be found",
+            "::test_runs_found_by_sql_are_those_that_mlflow_finds_in_its_order",
+        ),
+        (
+            "finding: whatever MLflow says",
+            "and run.data.tags == other.data.tags",
+            "",
+            "another meaning of the tables would go unseen",
+            "::test_where_mlflow_says_otherwise_of_a_run_it_searches_itself",
+        ),
+    ),
+    *of(
         f"{ANALYSIS}/selection/rules.py",
         "analysis/selection/test_rules.py",
         (
@@ -40,8 +65,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "selection: losses add to accuracies' sum",
-            "return mean if block[0].higher_is_better else -mean",
-            "return mean",
+            "size = len(block) if block[0].higher_is_better else -len(block)",
+            "size = len(block)",
             "the worst epoch of losses would be the oracle's",
             "::test_best_epoch_per_run_turns_round_what_is_better_lower_and_skips_gaps",
         ),
@@ -51,8 +76,8 @@ MUTANTS: list[Mutant] = [
         "analysis/selection/test_rules.py",
         (
             "selection: the mean over the epochs tested",
-            "return math.fsum(curve.get(step, math.nan) for step in steps) / len(steps)",
-            "return math.fsum(curve.get(step, 0.0) for step in steps) / len(steps)",
+            "return math.fsum([curve.get(step, math.nan) for step in steps]) / len(steps)",
+            "return math.fsum([curve.get(step, 0.0) for step in steps]) / len(steps)",
             "a missing value counts as zero",
             "::test_a_measure_that_is_missing_at_a_selected_epoch_is_empty",
         ),
@@ -62,7 +87,7 @@ MUTANTS: list[Mutant] = [
         "analysis/statistics/test_friedman.py",
         (
             "friedman: not corrected for ties",
-            "within = float(((values - (k + 1) / 2) ** 2).sum()) / (n * (k - 1))",
+            "within = float(((ranks - (k + 1) / 2) ** 2).sum()) / (n * (k - 1))",
             "within = k * (k + 1) / 12",
             "too conservative with ties",
             "::test_friedman_equals_scipy",
@@ -90,15 +115,15 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "ranks: ties get the best rank",
-            'rank(axis=1, method="average", ascending=False)',
-            'rank(axis=1, method="min", ascending=False)',
+            "stats.rankdata(-scores.round(DIGITS), axis=1)",
+            'stats.rankdata(-scores.round(DIGITS), axis=1, method="min")',
             "ties share their mean rank",
             "::test_ranks_share_ties_and_respect_direction",
         ),
         (
             "ranks: ties broken by the last digits",
-            "return orient(scores, lower_is_better).round(DIGITS).rank(",
-            "return orient(scores, lower_is_better).rank(",
+            "rankdata(-scores.round(DIGITS)",
+            "rankdata(-scores",
             "the mean of the same numbers in another order is a tie",
             "::test_rounding_errors_do_not_break_ties",
         ),

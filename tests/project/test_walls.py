@@ -62,6 +62,7 @@ def test_mlflow_is_where_runs_are_written_read_and_served() -> None:
     outside = {user for user in users if not user.startswith("analysis/")}
     assert outside == {
         "tracking/tracker.py",
+        "tracking/finding.py",
         "tracking/server.py",
         "evaluation/models.py",
         "published/__init__.py",

@@ -122,7 +122,8 @@ def epochs(analysis: Analysis) -> Figure:
     unit = analysis.collection.protocol.step_unit
     over_runs = analysis.curves.groupby(["dataset", "algorithm", "step"], observed=True)["score"].agg(["mean", "std"])
     for axes, entry in zip(panels, sets, strict=False):
-        _epoch_panel(axes, analysis, entry, over_runs.loc[entry.name])
+        of_set = over_runs[over_runs.index.get_level_values("dataset") == entry.name].droplevel("dataset")
+        _epoch_panel(axes, analysis, entry, of_set)
         axes.set_title(analysis.label(entry.name))
     for axes in panels[number:]:
         axes.set_axis_off()

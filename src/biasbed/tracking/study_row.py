@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 from biasbed import measures, record
 from biasbed.errors import Failure
 from biasbed.tracking import comparison, notes
-from biasbed.tracking.finding import find_runs
+from biasbed.tracking.finding import FoundRun, find_runs
 from biasbed.tracking.pages import Pages
 from biasbed.tracking.server import artifact_text, guarded, writer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
 
 FIGURES = "figures"  # artifacts of the study's run: pictures of its last analysis
 SHOWN = ("scores.png", "critical_difference.png")
@@ -45,7 +44,7 @@ class Reached:
 class StudyRuns:
     """A study's runs by what is on the server, and what their rows have reached."""
 
-    members: list[Run]  # its trainings, trials and tests, whatever their state
+    members: list[FoundRun]  # its trainings, trials and tests, whatever their state
     protocols: list[record.Protocol]  # one, or where domains are held out one for each
     rows: dict[str, Reached]
 
@@ -81,7 +80,7 @@ def refresh(uri: str, study: str, headline: str = "", pictures: Path | None = No
             _refresh(uri, own[0], _reached(uri, runs), headline, pictures)
 
 
-def _refresh(uri: str, own: Run, found: StudyRuns, headline: str, pictures: Path | None) -> None:
+def _refresh(uri: str, own: FoundRun, found: StudyRuns, headline: str, pictures: Path | None) -> None:
     from mlflow.entities import Metric, RunTag
 
     client, run_id = writer(uri), own.info.run_id
@@ -102,7 +101,7 @@ def _refresh(uri: str, own: Run, found: StudyRuns, headline: str, pictures: Path
     client.log_batch(run_id, tags=[RunTag(name, value) for name, value in tags.items() if value])
 
 
-def _reached(uri: str, runs: Sequence[Run]) -> StudyRuns:
+def _reached(uri: str, runs: Sequence[FoundRun]) -> StudyRuns:
     members = [run for run in runs if run.data.tags.get(record.KIND) in (*record.TABLED, "trial")]
     protocols: dict[str, record.Protocol] = {}
     rows: dict[str, Reached] = {}
@@ -142,7 +141,7 @@ def _numbers(study: StudyRuns) -> dict[str, float]:
 # --- the note ---------------------------------------------------------------------------------------------------------
 
 
-def _note(uri: str, own: Run, found: StudyRuns, headline: str, links: str) -> str:
+def _note(uri: str, own: FoundRun, found: StudyRuns, headline: str, links: str) -> str:
     """The answer, the table, the pictures, the links, the commands; the table's last rows go where all is too long."""
     tags, run_id = own.data.tags, own.info.run_id
     study, suite = tags[record.STUDY], tags.get(record.SUITE, "")
@@ -177,7 +176,7 @@ def _table(study: StudyRuns, room: int) -> str:
     return notes.joined(text, rule) if rows else ""
 
 
-def _note_experiment(client: MlflowClient, own: Run, study: StudyRuns, links: str) -> None:
+def _note_experiment(client: MlflowClient, own: FoundRun, study: StudyRuns, links: str) -> None:
     """The newest study's numbers in the experiment's description, which pages show above the table of its runs."""
     if study.is_search or not study.columns:
         return

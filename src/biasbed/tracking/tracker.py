@@ -21,7 +21,7 @@ from biasbed.errors import Failure, first_line
 from biasbed.settings import word
 from biasbed.system import commands, places
 from biasbed.tracking import notes
-from biasbed.tracking.finding import find_runs
+from biasbed.tracking.finding import FoundRun, find_runs
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE, RUN_ID
 from biasbed.tracking.pages import address
@@ -133,7 +133,7 @@ class Tracker:
         twins = [run for run in self._of_folder(state) if opening and run.data.tags.get(record.OPENING) == opening]
         return [run.info.run_id for run in twins if run.info.run_id != self.run_id]
 
-    def _of_folder(self, state: Record) -> list[Run]:
+    def _of_folder(self, state: Record) -> list[FoundRun]:
         """The folder's runs on the server, but those that are given up already and copies that were imported."""
         folder_id = state["tags"].get(record.FOLDER_ID)
         left = set(state.get("superseded", ()))
