@@ -39,6 +39,7 @@ TOPICS = (
 
 def measured(topic: str, quick: bool) -> tuple[Topic, list[Row]]:
     """In a process of its own."""
+    multiprocessing.set_start_method("fork", force=True)  # of what it starts in turn, as in a training
     module = importlib.import_module(topic)
     began = time.perf_counter()
     rows = module.rows(quick)

@@ -36,7 +36,7 @@ class Training:
 
     def __init__(self, size: int, augment: Augment) -> None:
         self.size, self.augment = size, augment
-        self._cut = _random_crop(size, augment) if augment.crop else _shifted(size, augment.padding)
+        self._cut = RandomCrop(size, augment) if augment.crop else _shifted(size, augment.padding)
         change = dict.fromkeys(("brightness", "contrast", "saturation", "hue"), augment.jitter)
         self._colour = Jitter(Jitter.Settings(**change, grey=augment.grey))
 
@@ -113,15 +113,16 @@ def keeps(transform: Transform, height: int, width: int) -> bool:
     return isinstance(transform, Training | Fitted) and not draws(transform) and transform.size == height == width
 
 
-def _random_crop(size: int, augment: Augment) -> Transform:
-    draw = v2.RandomResizedCrop(size, scale=(augment.crop_scale, 1.0), ratio=augment.crop_ratio)
+class RandomCrop:
+    """A part of random size and shape, resized."""
 
-    def transform(picture: Picture) -> Tensor:
-        shape = torch.empty((3, picture.height, picture.width), device="meta")
-        box = draw.make_params([shape])
-        return _part(picture, (box["top"], box["left"], box["height"], box["width"]), size, "bilinear", 1)
+    def __init__(self, size: int, augment: Augment) -> None:
+        self.size = size
+        self._draw = v2.RandomResizedCrop(size, scale=(augment.crop_scale, 1.0), ratio=augment.crop_ratio)
 
-    return transform
+    def __call__(self, picture: Picture) -> Tensor:
+        box = self._draw.make_params([torch.empty((3, picture.height, picture.width), device="meta")])
+        return _part(picture, (box["top"], box["left"], box["height"], box["width"]), self.size, "bilinear", 1)
 
 
 def _shifted(size: int, padding: int) -> Transform:
@@ -130,35 +131,37 @@ def _shifted(size: int, padding: int) -> Transform:
     return v2.Compose([fit, v2.RandomCrop(size, padding)]) if padding else fit
 
 
-def centre_crop(size: int, resize: int | None = None, interpolation: Interpolation = "bilinear") -> Transform:
+class CentreCrop:
     """The short side resized (to size / `USUAL` unless given), then the centre cropped."""
-    short = resize or round(size / USUAL)
 
-    def transform(picture: Picture) -> Tensor:
-        least = min(picture.height, picture.width)
-        target = [int(short * side / least) for side in (picture.height, picture.width)]
+    def __init__(self, size: int, resize: int | None = None, interpolation: Interpolation = "bilinear") -> None:
+        self.size, self.interpolation = size, interpolation
+        self.short = resize or round(size / USUAL)
+
+    def __call__(self, picture: Picture) -> Tensor:
+        least, size = min(picture.height, picture.width), self.size
+        target = [int(self.short * side / least) for side in (picture.height, picture.width)]
         top, left = (round((side - size) / 2) for side in target)
-        shrink = _shrink(least, MARGIN * short)
+        shrink = _shrink(least, MARGIN * self.short)
         rows = _needed(top + size, picture.height, target[0])
         image = picture.pixels(shrink, rows)
         whole = _whole(picture, image, shrink)
         # What lies below and to the right of the crop and has no part in it is neither decoded nor resized.
         needed = [_needed(start + size, *sides) for start, *sides in zip((top, left), whole, target, strict=True)]
         image = image[..., : needed[0], : needed[1]]
-        return _resized(image, target, interpolation, whole)[..., top : top + size, left : left + size]
-
-    return transform
+        return _resized(image, target, self.interpolation, whole)[..., top : top + size, left : left + size]
 
 
-def crop_then_resize(size: int, share: float, interpolation: Interpolation = "bilinear") -> Transform:
+class CropThenResize:
     """The centre square of `share` of the short side, resized to `size`: FFCV's order, which BiasBed uses."""
 
-    def transform(picture: Picture) -> Tensor:
-        side = int(share * min(picture.height, picture.width))
-        top, left = (picture.height - side) // 2, (picture.width - side) // 2
-        return _part(picture, (top, left, side, side), size, interpolation, MARGIN)
+    def __init__(self, size: int, share: float, interpolation: Interpolation = "bilinear") -> None:
+        self.size, self.share, self.interpolation = size, share, interpolation
 
-    return transform
+    def __call__(self, picture: Picture) -> Tensor:
+        side = int(self.share * min(picture.height, picture.width))
+        top, left = (picture.height - side) // 2, (picture.width - side) // 2
+        return _part(picture, (top, left, side, side), self.size, self.interpolation, MARGIN)
 
 
 def natural(image_size: int, how: Preprocess) -> tuple[Transform, str]:
@@ -169,8 +172,8 @@ def natural(image_size: int, how: Preprocess) -> tuple[Transform, str]:
     if how.crop_first:
         share = USUAL if how.resize == "auto" else size / resize
         words = f"centre {share:.4g} of the short side, resized to {size}, {how.interpolation}"
-        return crop_then_resize(size, share, how.interpolation), words
-    return centre_crop(size, resize, how.interpolation), f"short side {resize}, centre {size}, {how.interpolation}"
+        return CropThenResize(size, share, how.interpolation), words
+    return CentreCrop(size, resize, how.interpolation), f"short side {resize}, centre {size}, {how.interpolation}"
 
 
 def stimulus(image_size: int, how: StimuliPreprocess) -> tuple[Transform, str]:
@@ -180,7 +183,7 @@ def stimulus(image_size: int, how: StimuliPreprocess) -> tuple[Transform, str]:
         return Fitted(size, how.interpolation), f"as it is, or resized to {size}, {how.interpolation}"
     _refuse_padding("stimuli", how.resize, size)
     return (
-        centre_crop(size, how.resize, how.interpolation),
+        CentreCrop(size, how.resize, how.interpolation),
         f"short side {how.resize}, centre {size}, {how.interpolation}",
     )
 

@@ -73,7 +73,7 @@ class ImagesMaker(KeptMaker[M]):
         processes = self.options.how_many(self.device)
         count = complete(work, manifest, folder, processes, may_skip=self.config.corrupt != "stop").images
         made = self.store.open_images(self.source, self.name, self.source)
-        save_examples(folder / "examples.png", made, transforms.centre_crop(self.config.image_size))
+        save_examples(folder / "examples.png", made, transforms.CentreCrop(self.config.image_size))
         print(f"done: {count} images in {folder}", file=sys.stderr)
         return folder
 
