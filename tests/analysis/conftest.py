@@ -50,7 +50,7 @@ def _make_full(_empty_store: Path, folder: Path) -> tuple[Outcome, Recorder]:
         recorder = Recorder(f"sqlite:///{folder / 'mlflow.db'}", folder)
         fill(recorder, THREE)
         recorder.train("stylized_erm", 0, (0.6, 0.4, 0.5, 0.6, 0.5, 0.55), training_data={"stylized": 1.0})
-        return recorder.analyze(), recorder
+        return recorder.analyze(drawn=True), recorder
 
 
 @pytest.fixture(scope="session")

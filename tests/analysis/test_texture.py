@@ -83,7 +83,7 @@ def test_the_answer_stands_in_summary_and_report(recorder: Recorder) -> None:
         for seed in range(3):
             biased = {"test/shape_bias/cue_conflict": [base + 0.01 * seed] * 4}
             recorder.train(name, seed, (0.5 + 0.01 * seed,) * len(SETS), metrics=biased)
-    folder = recorder.analyze(bootstrap="200").output_dir
+    folder = recorder.analyze(drawn=True, bootstrap="200").output_dir
     said = "Relies less on texture than erm: infodrop +40.0"
     assert said in " ".join((folder / "summary.txt").read_text().split())
     page = (folder / "report.html").read_text()
@@ -113,7 +113,7 @@ def test_decisions_are_counted_by_category_and_drawn_beside_people(recorder: Rec
             run = recorder.train(name, seed)
             if name != "padain":
                 conflicting(recorder, run, share)
-    outcome = recorder.analyze(selection="last")
+    outcome = recorder.analyze(drawn=True, selection="last")
     found = pd.read_csv(recorder.folder / "out" / "shape_bias_by_category.csv")
     assert set(found["algorithm"]) == {"erm", "infodrop"}
     assert set(found["category"]) == observers.categories()

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from biasbed import record
 from biasbed.analysis import analyze
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.options import AnalyzeOptions
+from biasbed.analysis.report import figures
 from biasbed.settings import build
 
 EPOCHS = 4
@@ -133,8 +136,12 @@ class Recorder:
         defaults = {"tracking_uri": self.uri, "output_dir": str(self.folder / "out")}
         return build(AnalyzeOptions, defaults | values)
 
-    def analyze(self, **values: Any) -> Outcome:
-        return analyze(self.options(**values))
+    def analyze(self, *, drawn: bool = False, **values: Any) -> Outcome:
+        """drawn: with figures, which take half of an analysis's time; without, files and report have none."""
+        with pytest.MonkeyPatch.context() as patch:
+            if not drawn:
+                patch.setattr(figures, "drawn", lambda analysis: iter(()))
+            return analyze(self.options(**values))
 
 
 def _curves(

@@ -66,6 +66,7 @@ FLOORS = (
     ("strict",),
     (
         "criteria",
+        "curves",
         "cues",
         "inputs",
         "measured",
