@@ -248,7 +248,8 @@ def waiting(root: Path) -> Row:
     paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in EXTENSIONS)
     with tempfile.TemporaryDirectory() as folder:
         for number, path in enumerate(paths * 4):
-            place = Path(folder, "data", ("train", "test")[number == 0 or number >= 3 * len(paths)], "images")
+            part, label = ("train", "test")[number >= 3 * len(paths)], ("one", "other")[number % 2]
+            place = Path(folder, "data", part, label)
             place.mkdir(parents=True, exist_ok=True)
             (place / f"{number}{path.suffix}").symlink_to(path.resolve())
         values = {"suite": "folders", "data_dir": f"{folder}/data", "train": "train", "sets": "test", "image_size": 224}

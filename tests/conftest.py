@@ -9,6 +9,7 @@ import shutil
 import signal
 import sqlite3
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,6 +59,15 @@ def renew(pytestconfig: pytest.Config) -> bool:
 
 CLASSES = ("circle", "cross", "square")
 T = TypeVar("T")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What killed children leave in the temporary folder goes away with the tests' own folders."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("t")))
+        patch.setattr(tempfile, "tempdir", None)
+        yield
 
 
 @pytest.fixture(scope="session")
