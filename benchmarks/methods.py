@@ -45,7 +45,7 @@ HOW = (
 NOTES = (
     "No program can do without the multiplications. SagNet's goal of 1.7 lies below their ratio with this network: its "
     "style network has the later half of the layers, which it runs forward once and backward twice, and most of the "
-    "parameters, which are what its memory is. Noise2Net's goal of 1.1 leaves a sixtieth of a step for the norms of its "
+    "parameters, which are what its memory is. Noise2Net's goal of 1.1 leaves a sixtieth of a step for norms of its "
     "random networks, which multiply next to nothing and read and write all of their maps."
 )
 ADVERSARIES = {f"{name}, {kind}": name for name in ("dann", "cdann") for kind in ("discriminator", "network")}
