@@ -106,7 +106,7 @@ def test_the_same_runs_give_the_same_files(
     outcome, recorder = full
     every = figures._all
     monkeypatch.setattr(figures, "_all", lambda analysis: (one for one in every(analysis) if one[0].endswith(drawn)))
-    again = recorder.analyze(output_dir=str(recorder.folder / "again"))
+    again = recorder.analyze(drawn=True, output_dir=str(recorder.folder / "again"))
     assert {name.partition("/")[0] for name in names(outcome.output_dir) - names(again.output_dir)} <= {"figures"}
     for name in names(again.output_dir) - ({"report.html", "manifest.json"} if drawn else {"report.html"}):
         assert (outcome.output_dir / name).read_bytes() == (again.output_dir / name).read_bytes(), name

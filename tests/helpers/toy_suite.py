@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from torch import Tensor
 
 from biasbed import record
 from biasbed.config import Config
@@ -189,9 +190,16 @@ class Watched(Fogs):
 
 class _Watched(MemorySource):
     def open(self, row: int) -> Picture:
-        with open(os.environ["SEEN"], "a") as file:
-            file.write(f"{self.ids[row]}\n")
+        self._tell([row])
         return super().open(row)
+
+    def load_all(self, rows: np.ndarray) -> Tensor:
+        self._tell(rows)
+        return super().load_all(rows)
+
+    def _tell(self, rows: Iterable[int]) -> None:
+        with open(os.environ["SEEN"], "a") as file:
+            file.writelines(f"{self.ids[row]}\n" for row in rows)
 
 
 def fog_values() -> tuple[Derived, ...]:

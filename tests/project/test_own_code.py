@@ -99,7 +99,7 @@ def test_sync_logs_the_model_of_an_own_method_only_where_it_is_named(
     evil: Path, biasbed: Command, train_flags: list[str], tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged = []
-    monkeypatch.setattr(models, "log_model", lambda best, run, uri, named="auto": logged.append(named))
+    monkeypatch.setattr(models, "log_model", lambda best, run, uri, named="auto", **more: logged.append(named))
     words = ["train", *train_flags, "--epochs", "1", "--log_model", "true", "--tracking", "offline"]
     for seed in ("1", "2"):
         biasbed(*words, "--algorithm", "evil.py:Net", "--seed", seed)

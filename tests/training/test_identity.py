@@ -29,6 +29,14 @@ def test_hashes_of_settings_are_what_they_were(suite: str, method: str) -> None:
     assert config_hash(config, TOY, "0") == FROZEN[suite][method]
 
 
+@pytest.mark.parametrize("suite", suites.REGISTRY)
+def test_settings_as_they_are_recorded_resolve_to_themselves(suite: str) -> None:
+    """Also of a training that is only tried out, shorter than its usual warm-up."""
+    tried = resolve({"suite": suite, "algorithm": "erm", "epochs": 1})
+    recorded = {name: value for name, value in flatten(tried).items() if value is not None}
+    assert resolve(recorded) == tried
+
+
 def test_the_protocol_s_hash_is_what_it_was() -> None:
     sets = (
         record.SetRecord("a", "accuracy", 10, 2, 0.5, groups={"x": 4, "y": 6}),

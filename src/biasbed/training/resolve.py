@@ -31,15 +31,16 @@ def resolve(flags: Mapping[str, Any]) -> Config:
     cls = config_class(suite.Settings, algorithm.HParams)
     owners = (suite.presets, algorithm.presets)
     presets = recipes.named(preset_names(given), owners, specs(cls), name)
-    config = build(cls, layered([suite.defaults, algorithm.defaults, suite.defaults_for(given), *presets, given]))
-    _refuse_endless_warmup(config, given)
+    usual = layered([suite.defaults, algorithm.defaults, suite.defaults_for(given), *presets])
+    config = build(cls, layered([usual, given]))
+    _refuse_endless_warmup(config, float(usual.get("optim.warmup", 0)))
     return config
 
 
-def _refuse_endless_warmup(config: Config, given: Mapping[str, Any]) -> None:
-    """One that is asked for; usual ones are also there where a training is only tried out."""
+def _refuse_endless_warmup(config: Config, usual: float) -> None:
+    """One that is asked for; the usual one is also there where a training is only tried out, and repeated."""
     warmup = config.optim.warmup
-    if "optim.warmup" in given and warmup and config.epochs is not None and warmup >= config.epochs:
+    if warmup not in (0, usual) and config.epochs is not None and warmup >= config.epochs:
         raise UsageError(
             f"optim.warmup={warmup:g}: a training of {config.epochs} epoch(s) ends before its rate has risen to "
             "optim.lr; give fewer epochs of warm-up, or more of training"

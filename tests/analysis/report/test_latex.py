@@ -137,7 +137,7 @@ def test_order_is_that_of_the_options_and_changes_no_number(recorder: Recorder) 
     left = (name for name in SETS if name not in ("sketch", "edge"))
     assert sets == ["Sketch", "Edge", *(floats.escape(plain.analysis.label(name)) for name in left)]
     runs = [row[0] for row in rows_of((ordered.output_dir / "tables/runs.tex").read_text())]
-    assert runs == ["pAdaIN", "pAdaIN", "ERM", "ERM", "InfoDrop", "InfoDrop"]
+    assert runs[-6:] == ["pAdaIN", "pAdaIN", "ERM", "ERM", "InfoDrop", "InfoDrop"]
     ranked = recorder.analyze(order="rank").analysis
     assert ranked.algorithms == tuple(ranked.comparisons[0].mean_ranks)
     assert ordered.analysis.cells["erm", "edge"] == plain.analysis.cells["erm", "edge"]
