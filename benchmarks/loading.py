@@ -147,7 +147,7 @@ class Noting:
 
 
 def stages(root: Path, paths: Sequence[Path], rounds: int) -> list[Row]:
-    """What each stage of a training image adds, as shares of a batch of ours, and how fast it would be without some."""
+    """What each stage of a training image adds, as shares of all, and how fast it would be without some."""
     transform = transforms.training(224, Augment())
     asked: dict[Path, list[tuple[int, int | None]]] = {}
     for number, path in enumerate(paths):
@@ -185,16 +185,21 @@ def stages(root: Path, paths: Sequence[Path], rounds: int) -> list[Row]:
 
 def _shares(each: Mapping[str, np.ndarray]) -> list[Row]:
     """each: seconds of an image up to and with each stage, by round."""
-    names = ("file", "header", "decoded", "transformed", "batched")
-    words = ("reading the file", "its header", "decoding", "crop, resize and flip", "seeds, labels, batch")
-    whole = each["batched"]
+    names = ("file", "header", "decoded", "transformed")
+    words = ("reading the file", "its header", "decoding", "crop, resize and flip")
+    whole = each["transformed"]
     found, before = [], np.zeros(len(whole))
     for name, word in zip(names, words, strict=True):
         note = f"{1000 * float(np.median(each[name] - before)):.2f} ms"
         found.append(Row.of(f"share of {word}", ((each[name] - before) / whole).tolist(), None, note))
         before = each[name]
     if_free = (each["reference"] / each["decoded"]).tolist()
-    return [*found, Row.of("training, if all but file and decoding were free", if_free, None, "times the reference")]
+    batched = (each["batched"] / whole).tolist()
+    return [
+        *found,
+        Row.of("training, if all but file and decoding were free", if_free, None, "times the reference"),
+        Row.of("an image in a loader's batch / that alone", batched, None, "with its label, and crops of its own"),
+    ]
 
 
 # --- pixels, memory, waiting ------------------------------------------------------------------------------------------
