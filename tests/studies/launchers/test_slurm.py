@@ -213,7 +213,8 @@ def test_without_a_cluster_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_a_runner_leaves_its_jobs_to_go_on_and_the_next_one_watches_them(cluster: Path, tmp_path: Path) -> None:
     runs = [planned(tmp_path, seed=seed) for seed in (0, 1)]
-    done = "import pathlib, sys; pathlib.Path(sys.argv[1], 'done').touch()"
+    done = "import pathlib, sys; own = pathlib.Path(sys.argv[1]); (own / 'done').touch()\n"
+    done += "(own / 'run.json').write_text('{\"sent\": true}')"
     first = runner(runs, launcher(done))
     first._fill()
     assert [item.active.training.poll() for item in first.items if item.active] == [None, None]
