@@ -47,11 +47,12 @@ def conclusions(scores: pd.DataFrame, alpha: float, control: str | None = None) 
     if friedman.why_not_testable(scores):
         return {}
     # In NumPy: there are as many variants as runs.
-    columns = dict(zip(map(str, scores), scores.to_numpy(dtype="float64").T, strict=True))
+    values = scores.to_numpy(dtype="float64")
+    columns = dict(zip(map(str, scores), values.T, strict=True))
     found: dict[PairClaim, str] = {}
     differ = True
     if len(columns) > 2:
-        ranks = friedman.ranks_of(np.stack(list(columns.values()), axis=1))
+        ranks = friedman.ranks_of(values)
         differ = friedman.friedman(ranks).p < alpha
         found[OMNIBUS, "", ""] = "they differ" if differ else NOT_SHOWN
         mean_ranks = dict(zip(columns, ranks.mean(axis=0).tolist(), strict=True))
