@@ -77,11 +77,12 @@ def _table(content: bytes, needed: Sequence[str]) -> Any:
     from pyarrow import parquet
 
     try:
-        file = parquet.ParquetFile(io.BytesIO(content))
+        file = parquet.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
         names = [name for name in (*needed, *FURTHER) if name in file.schema_arrow.names]
         if "targets" in names:
             raise Failure("its images have several labels each, and a decision on them is not right or wrong")
         table = file.read(columns=names)
+        table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Failure(f"the stored decisions can't be read ({first_line(error)})") from None
     others = {"correct": pa.types.is_boolean, "epoch": pa.types.is_integer}

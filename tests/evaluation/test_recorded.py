@@ -11,15 +11,17 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from biasbed.data.names import Coded, Names
 from biasbed.errors import UsageError
 from biasbed.evaluation import recorded, report
 from biasbed.evaluation.consistency import consistency
-from biasbed.evaluation.decisions import identified, image_keys, pooled
-from biasbed.evaluation.recorded import read
+from biasbed.evaluation.decisions import Decisions, identified, image_keys, pooled, write_predictions
+from biasbed.evaluation.recorded import read, read_predictions
 from helpers.children import Command
 from helpers.decision_files import HEADER, MIXED, Trial, conflicts, write_csv
 from helpers.runs import all_runs
@@ -197,6 +199,31 @@ def test_parquet_that_holds_something_else(tmp_path: Path) -> None:
         read([tmp_path / "name.parquet"])
     with pytest.raises(UsageError, match="no such file"):
         read([tmp_path / "nowhere.csv"])
+
+
+def test_a_flipped_bit_is_noticed_wherever_decisions_lie(tmp_path: Path) -> None:
+    """As of a disk that has aged: a file with one is refused, or says the same."""
+    path, generator = tmp_path / "p.parquet", np.random.default_rng(0)
+    label, decision = (Coded.of([f"c{number}" for number in generator.integers(5, size=400)]) for _ in range(2))
+    images, numbers = Names([f"a/{number}.png" for number in range(400)]), generator.random(400, "float32")
+    classes = tuple(f"c{number}" for number in range(5))
+    write_predictions(path, Decisions("a", "s", images, label, decision, classes, confidence=numbers, loss=numbers), 3)
+    content, whole = path.read_bytes(), told(read_predictions(path))
+    end, refused = len(content) - 8 - int.from_bytes(content[-8:-4], "little"), 0  # of the columns
+    for place in range(0, end, 9):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        try:
+            assert told(read_predictions(path)) == whole
+        except UsageError:
+            refused += 1
+    assert refused > 0.9 * end / 9
+
+
+def told(one: Decisions) -> list[object]:
+    columns = (one.images, one.label, one.decision, one.confidence, one.loss)
+    return [one.classes, one.label_map, *(None if column is None else list(column) for column in columns)]
 
 
 def test_two_answers_to_one_image_are_refused(tmp_path: Path) -> None:

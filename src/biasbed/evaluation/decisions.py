@@ -299,6 +299,7 @@ def write_predictions(path: Path, one: Decisions, epoch: int) -> None:
         "compression": "zstd",
         "compression_level": 9,  # names of images are half of what there is to press
         "data_page_size": 2**17,
+        "write_page_checksum": True,
         "use_dictionary": [*words, "top5.list.element", "rank", "bias_rank", "epoch"],
         "column_encoding": {name: "BYTE_STREAM_SPLIT" for name in ("confidence", "loss") if name in schema.names},
     }

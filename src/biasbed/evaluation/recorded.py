@@ -202,7 +202,9 @@ def read_predictions(path: Path) -> Decisions:
     from pyarrow import ArrowException, parquet
 
     try:
-        table = parquet.read_table(path, read_dictionary=[name for name in NAMES if name != "image"])
+        words = [name for name in NAMES if name != "image"]
+        table = parquet.read_table(path, read_dictionary=words, page_checksum_verification=True)
+        table.validate(full=True)
         missing = [name for name in ("image", "label", "decision") if name not in table.column_names]
         if missing or not len(table):
             raise UsageError(f"{path}: no predictions of biasbed ({f'no column {missing[0]}' if missing else 'empty'})")

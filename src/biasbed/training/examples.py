@@ -31,7 +31,7 @@ def write_examples(folder: Path, values: Mapping[str, Tensor], sources: Sequence
         **{name: value.detach().cpu().numpy() for name, value in values.items()},
     }
     with whole(folder / record.EXAMPLES_FILE) as temporary:
-        parquet.write_table(pa.table(columns), temporary)
+        parquet.write_table(pa.table(columns), temporary, write_page_checksum=True)
 
 
 def found_conflicting(values: Mapping[str, Tensor], sources: Sequence[Source]) -> dict[str, float]:
