@@ -117,6 +117,14 @@ def test_what_the_head_is() -> None:
     assert found == ["network.backbone.fc.weight", "network.backbone.fc.bias"]
 
 
+def test_classifiers_of_a_method_s_own_are_heads() -> None:
+    """DisEnt's networks have none: its two classifiers take the features of both."""
+    algorithm = made(algorithm="disent", **{"optim.head_factor": "10"})
+    algorithm.set_rate(0.5)
+    fast = {name for name, (rate, _) in rates(algorithm).items() if rate == pytest.approx(0.05)}
+    assert fast == {f"pair.{head}.{kind}" for head in ("head", "biased_head") for kind in ("weight", "bias")}
+
+
 def test_a_method_without_a_head_of_a_network_is_refused() -> None:
     with pytest.raises(UsageError, match=r"optim\.head_factor: .*Plain has no network"):
         made(algorithm="helpers.toys:Plain", **{"optim.head_factor": "10"})

@@ -229,6 +229,7 @@ ELSEWHERE: Mapping[str, str] = {
     "SoftCon.ratio": "tests/algorithms/test_debiasing_coupled.py",
     **{f"AugMix.{name}": VIEWS for name in ("severity", "width", "depth", "alpha", "all_ops")},
     "TrivialAugment.bins": VIEWS,
+    "FastAdversarial.phases": "tests/algorithms/test_fast_adversarial.py",
 }
 OPTIMIZERS: Mapping[str, set[str]] = {
     "sgd": {"momentum", "nesterov"},
@@ -249,12 +250,14 @@ def acting(case: Case) -> dict[str, Any]:
     idle = set() if hparams.get("multi_grid", True) else {"milestones", "min_size"}
     idle |= {"n_meta_test"} if hparams.get("pairing") == "ring" else set()
     idle |= {"biased_weight", "swap_weight", "biased_swap_weight", "warmup"} if hparams.get("base") == "lff" else set()
-    if hparams.get("base") and hparams.get("biased_backbone"):
-        # The other base has no such network; and in two steps of networks this small q does less than is noticed.
-        idle |= {"base", "q"}
     common = {"name", "lr", "lr_batch", "weight_decay", "decay_norms", "head_factor", "schedule"}
     own = common | OPTIMIZERS[case.optim.name] | SCHEDULES[case.optim.schedule]
     own |= {"restarts"} if case.optim.restarts else set()
+    if hparams.get("base") and hparams.get("biased_backbone"):
+        # The other base has no such network; in two steps of networks this small q does less than is noticed, and with
+        # Adam in place of SGD they are sure of every image.
+        idle |= {"base", "q"}
+        own -= {"name"}
     optim = {name: value for name, value in flatten(case.optim).items() if name in own}
     idle |= {"scale", "ratio"} if hparams.get("value") == "random" else set()  # of other rectangles
     idle |= {"jsd_weight"} if hparams.get("jsd") is False else set()

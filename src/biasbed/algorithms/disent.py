@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from biasbed.algorithms.base import Setup, Terms
 from biasbed.algorithms.draws import HostDraws
 from biasbed.algorithms.presets import ADAM, BIASED_MNIST, STEPS
 from biasbed.algorithms.relative_difficulty import DifficultyWeighted, Pair, cross_entropy
 from biasbed.batch import Batch
+from biasbed.networks.network import Classifier
 from biasbed.settings import setting
 
 # What the programs of both methods for Colored MNIST have in common.
@@ -55,7 +56,7 @@ class Disentangled(Pair):
         self.settings = settings
         self.network, self.biased = setup.network(head=False), setup.network(head=False)
         width = self.network.num_features + self.biased.num_features
-        self.head, self.biased_head = (nn.Linear(width, setup.num_classes) for _ in range(2))
+        self.head, self.biased_head = (Classifier(width, setup.num_classes) for _ in range(2))
         self.to(setup.group.device)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -116,8 +116,13 @@ class Network(nn.Module):
         return self._head
 
 
+class Classifier(nn.Linear):
+    """The last linear layer of a method's own, where it classifies what several networks without one have found."""
+
+
 def head_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
-    """The parameters of the classifiers of all networks in a module: of the last linear layer that each has."""
-    for network in module.modules():
-        if isinstance(network, Network) and network.head is not None:
-            yield from network.head.parameters()
+    """The parameters of all classifiers in a module: a method's own, and the last linear layer of each network."""
+    for part in module.modules():
+        head = part.head if isinstance(part, Network) else part if isinstance(part, Classifier) else None
+        if head is not None:
+            yield from head.parameters()
