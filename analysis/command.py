@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from threadpoolctl import threadpool_limits
+
 from biasbed import record
 from biasbed.analysis import texture
 from biasbed.analysis.options import AnalyzeOptions
@@ -33,6 +35,9 @@ SUMMARY = "summary.txt"
 MANIFEST = "manifest.json"  # what a folder holds that an analysis has written
 
 
+# Its matrices are small: on a busy machine threads would wait for each other ten times as long as they compute, and the
+# last digits would go by the number of cores.
+@threadpool_limits.wrap(limits=1, user_api="blas")
 def analyze(options: AnalyzeOptions) -> Outcome:
     """See `biasbed.analysis.analyze`."""
     store = RunStore(resolve_uri(options.tracking_uri))

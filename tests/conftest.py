@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing.util
 import os
 import pickle
 import shutil
@@ -64,6 +65,7 @@ T = TypeVar("T")
 @pytest.fixture(scope="session", autouse=True)
 def _temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What killed children leave in the temporary folder goes away with the tests' own folders."""
+    multiprocessing.util.get_temp_dir()  # made now: it is used to the end, and then takes its folder away itself
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("t")))
         patch.setattr(tempfile, "tempdir", None)

@@ -118,12 +118,13 @@ def improvements(
     published mean, of whose runs nothing is known.
     """
     means = {name: column_means(row, draws.runs[name]) for name, row in rows.items()}
-    once = {name: tuple(np.ones((1, len(row.part(columns)))) for columns in row.together) for name, row in rows.items()}
+    drawn = {name: _by_column(row, draws.runs[name]) for name, row in rows.items()}
+    once = {name: _by_column(row, [np.ones((1, len(row.part(c)))) for c in row.together]) for name, row in rows.items()}
     found = []
     for a, b in family:
         difference = draws.mean(means[a] - means[b])
-        improvement = draws.mean(_win_rates(rows[a], rows[b], draws.runs[a], draws.runs[b]))
-        observed = pd.Series(_win_rates(rows[a], rows[b], once[a], once[b])[0], index=list(layout.columns))
+        improvement = draws.mean(_win_rates(drawn[a], drawn[b]))
+        observed = pd.Series(_win_rates(once[a], once[b])[0], index=list(layout.columns))
         bounds = interval(difference, alpha, len(layout.blocks))
         rates = (float(layout.reduced(observed).to_numpy().mean()), *interval(improvement, alpha, len(layout.blocks)))
         known = not (rows[a].mean_of or rows[b].mean_of)
@@ -170,15 +171,16 @@ def cell_means(frame: pd.DataFrame, counts: Array) -> Array:
     return np.where(number > 0, sums / np.where(number > 0, number, 1.0), np.nanmean(values, axis=0))
 
 
-def _win_rates(a: RowScores, b: RowScores, counts_a: Sequence[Array], counts_b: Sequence[Array]) -> Array:
+Drawn = dict[str, tuple[Array, Array]]  # column -> the runs' scores, and how often each run is drawn
+
+
+def _win_rates(a: Drawn, b: Drawn) -> Array:
     """Resamples x columns: how often a drawn run of a beats a drawn run of b; 1/2 where no pair was drawn."""
-    of_a, of_b = _by_column(a, counts_a), _by_column(b, counts_b)
-    return np.stack([_win_rate(*of_a[name], *of_b[name]) for name in of_a], axis=1)
+    return np.stack([_win_rate(*a[name], *b[name]) for name in a], axis=1)
 
 
-def _by_column(row: RowScores, counts: Sequence[Array]) -> dict[str, tuple[Array, Array]]:
-    """Column -> the runs' scores and how often each run is drawn."""
-    found: dict[str, tuple[Array, Array]] = {}
+def _by_column(row: RowScores, counts: Sequence[Array]) -> Drawn:
+    found: Drawn = {}
     for columns, drawn in zip(row.together, counts, strict=True):
         part = row.part(columns)
         found |= {name: (part[name].to_numpy(dtype="float64"), drawn) for name in columns}

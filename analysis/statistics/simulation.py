@@ -21,7 +21,7 @@ from biasbed.analysis.statistics import exact, permutation, power
 from biasbed.analysis.statistics.exact import Array
 
 SEED = 0
-AT_ONCE = 2000  # tables that are tested at a time: all pairs of 20,000 large tables would take gigabytes
+AT_ONCE = 100_000  # differences that are ranked at a time: more don't fit a processor's cache, and then gigabytes
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Verdicts = np.ndarray[Any, np.dtype[np.int64]]  # of pairs: 1 the first is better, -1 the second, 0 not told apart
@@ -133,7 +133,7 @@ class SimulatedVerdicts:
 
 def decide(tables: Array, alpha: float, control: bool = False) -> SimulatedVerdicts:
     """All tests. control: Wilcoxon's compare the first algorithm with each other one instead of all pairs."""
-    parts = [_decide(part, alpha, control) for part in _parts(tables)]
+    parts = [_decide(part, alpha, control) for part in _parts(tables, len(_pairs(tables.shape[2], control)))]
     nemenyi = [part.nemenyi for part in parts if part.nemenyi is not None]
     return SimulatedVerdicts(
         np.concatenate([part.omnibus for part in parts]),
@@ -142,9 +142,9 @@ def decide(tables: Array, alpha: float, control: bool = False) -> SimulatedVerdi
     )
 
 
-def _parts(tables: Array) -> list[Array]:
-    """The same tables, few enough at a time; each is decided by itself."""
-    return np.array_split(tables, math.ceil(len(tables) / AT_ONCE))
+def _parts(tables: Array, across: int) -> list[Array]:
+    """The same tables, few enough at a time; each is decided by itself. across: what is ranked per set."""
+    return np.array_split(tables, math.ceil(len(tables) * tables.shape[1] * across / AT_ONCE))
 
 
 def _decide(tables: Array, alpha: float, control: bool) -> SimulatedVerdicts:
@@ -163,7 +163,7 @@ def _decide(tables: Array, alpha: float, control: bool) -> SimulatedVerdicts:
 
 def omnibus(tables: Array, alpha: float) -> BoolArray:
     """Whether equality is rejected, of each simulation; for two algorithms by Wilcoxon's test."""
-    return np.concatenate([_omnibus(part, alpha) for part in _parts(tables)])
+    return np.concatenate([_omnibus(part, alpha) for part in _parts(tables, tables.shape[2])])
 
 
 def _omnibus(tables: Array, alpha: float) -> BoolArray:
