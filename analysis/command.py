@@ -35,15 +35,15 @@ SUMMARY = "summary.txt"
 MANIFEST = "manifest.json"  # what a folder holds that an analysis has written
 
 
-# Its matrices are small: on a busy machine threads would wait for each other ten times as long as they compute, and the
-# last digits would go by the number of cores.
-@threadpool_limits.wrap(limits=1, user_api="blas")
 def analyze(options: AnalyzeOptions) -> Outcome:
     """See `biasbed.analysis.analyze`."""
     store = RunStore(resolve_uri(options.tracking_uri))
     if options.output_dir != "auto":
         _check_writable(Path(options.output_dir).expanduser().absolute())
-    analysis = compute(store, options)
+    # Matrices are small: on a busy machine threads would wait for each other ten times as long as they compute, and the
+    # last digits would go by the number of cores.
+    with threadpool_limits(limits=1, user_api="blas"):
+        analysis = compute(store, options)
     paper_tables.check(analysis)
     text = summary.render(analysis)
     print(text, end="\n\n", flush=True)

@@ -115,8 +115,9 @@ def test_many_tables_are_decided_part_by_part(monkeypatch: pytest.MonkeyPatch, k
         tracemalloc.stop()
         return [array.tolist() for array in flags], peak
 
+    monkeypatch.setattr(simulation, "AT_ONCE", 10**9)
     whole, much = decided()
-    monkeypatch.setattr(simulation, "AT_ONCE", 100)
+    monkeypatch.setattr(simulation, "AT_ONCE", 1000)
     parts, little = decided()
     assert parts == whole
     assert little < much / 4
