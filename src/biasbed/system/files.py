@@ -34,16 +34,28 @@ def whole(path: Path, durable: bool = True, kept: Path | None = None) -> Iterato
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        yield temporary
-        if durable:
-            flush(temporary)
-        if kept is not None and path.exists():
-            os.replace(path, kept)
-        os.replace(temporary, path)
-        if durable:
-            flush(path.parent)
+        with named_in_errors(path):
+            yield temporary
+            if durable:
+                flush(temporary)
+            if kept is not None and path.exists():
+                os.replace(path, kept)
+            os.replace(temporary, path)
+            if durable:
+                flush(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def named_in_errors(path: Path) -> Iterator[None]:
+    """What the system refuses in the block is told of this file, where it is told of none: which disk is full?"""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 @contextlib.contextmanager
@@ -80,7 +92,7 @@ def write_whole(path: Path, text: str) -> None:
 
 def append_line(path: Path, line: str) -> None:
     """Add a line that a power cut does not lose, to a file whose last one a kill may have cut off."""
-    with path.open("a+b") as file:
+    with named_in_errors(path), path.open("a+b") as file:
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
             line = line if file.read(1) == b"\n" else f"\n{line}"

@@ -63,11 +63,10 @@ def writer(tracking_uri: str) -> MlflowClient:
         return MlflowClient(tracking_uri)
     name = hashlib.sha256(str(file.absolute()).encode()).hexdigest()[:16]
     with files.locked(Path(tempfile.gettempdir()) / f"biasbed-{os.getuid()}-{name}.lock"):
-        is_new = not file.exists()
-        client = MlflowClient(tracking_uri)
-        if is_new:
-            client.search_experiments(max_results=1)  # makes the tables, if they aren't made yet
-        return client
+        if not file.exists():
+            with files.whole(file) as temporary:  # MLflow can't go on with half of a database
+                MlflowClient(f"sqlite:///{temporary.absolute()}").search_experiments(max_results=1)  # makes the tables
+        return MlflowClient(tracking_uri)
 
 
 def _be_brief() -> None:
@@ -113,6 +112,8 @@ def guarded(tracking_uri: str) -> Iterator[None]:
         reason = first_line(error)
         if "Max retries exceeded" in reason:
             reason = "it does not answer"
+        if "_alembic_tmp_" in reason or "duplicate column" in reason:
+            reason = "its database was left half made when MLflow was interrupted: remove the file, if it is a new one"
         reason = places.public_text(reason.replace(tracking_uri, uri))[:300]
         raise Failure(f"the tracking server {uri} can't be used: {reason}") from error
 
