@@ -21,8 +21,8 @@ from biasbed.tracking.tracker import Record, Tracker, is_at
 def send_finished(folder: RunFolder, named: str) -> bool:
     """Send a run, if there is all of it and the server lacks it; whether that was so."""
     state = folder.read_state()
-    if state.get("tags", {}).get(record.TRIAL_STATE) == "pruned":
-        return False  # it never will be finished, and that is no news
+    if state.get("tags", {}).get(record.TRIAL_STATE) in ("pruned", "superseded"):
+        return False  # it never will be finished, or another one counts, and that is no news
     if not {"tags", "params", "experiment"} <= set(state):
         raise Failure(f"its {STATE} is damaged; the command that made it mends that")
     if not folder.is_done:

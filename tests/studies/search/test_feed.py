@@ -185,6 +185,33 @@ def test_a_trial_that_another_has_taken_over_is_left_to_it(bed: Bed) -> None:
     assert "erm-trial1 was given to another command" in feed.log.read_text()
 
 
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_trained_trial_that_another_has_taken_over_counts_once(bed: Bed, elsewhere: bool) -> None:
+    """The other one's training does, unless it is this very one, in a folder that both see."""
+    launcher = FakeTrials()
+    command = bed.begin(launcher, trials=3)
+    feed, study = feed_of(command), feed_of(command).studies[0][1]
+    looked = feed._look_at_own
+
+    def asleep() -> None:
+        if feed.items and feed.items[0].trial.number == 1 and feed.items[0].has_ended:
+            trials.give_up(study, study.trials[1], 2)
+            heir = study.ask()
+            heir.set_user_attr(trials.COMMAND, OTHER)
+            heir.set_user_attr(trials.FOLDER, "/elsewhere" if elsewhere else str(feed.items[0].run.base))
+            study.tell(heir, 0.5)
+            monkeypatch.undo()
+        looked()
+
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr(feed, "_look_at_own", asleep)
+    done = found(finish(command))
+    assert trials.counts(done.outcomes)["complete"] == 3
+    assert launcher.started == ["erm-trial0", "erm-trial1", "erm-trial2"]
+    states = [RunFolder(one.log.parent).read_state()["tags"].get(record.TRIAL_STATE) for one in launcher.commands]
+    assert states == ["complete", "superseded" if elsewhere else "complete", "complete"]
+
+
 def test_a_command_that_ends_before_it_says_who_it_is_costs_no_trial(bed: Bed) -> None:
     """Whichever place it had, and however often: no training had begun."""
     study = feed_of(bed.begin(FakeTrials())).studies[0][1]

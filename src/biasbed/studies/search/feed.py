@@ -260,9 +260,20 @@ class TrialFeed:
                     item.note_run()
                     item.report()
             except UpdateFinishedTrialError:
-                self.say(f"{item.run.name} was given to another command, as this one gave no sign of life")
-                item.stop = True
-                self.items.remove(item)
+                self._leave(item)
+
+    def _leave(self, item: TrialItem) -> None:
+        """To another command: this one's training ends, and if it has ended, it is no trial any more."""
+        reason = "was given to another command, as this one gave no sign of life"
+        self.say(f"{item.run.name} {reason}")
+        item.stop = True
+        self.items.remove(item)
+        every = next(study for search, study in self.studies if search is item.search).get_trials(deepcopy=False)
+        heirs = [trial.user_attrs for trial in every if trial.user_attrs.get(trials.AGAIN) == item.trial.number]
+        folders = {heir[trials.FOLDER] for heir in heirs if trials.FOLDER in heir}
+        done = item.has_ended and item.run.folder().is_done
+        if done and folders - {str(item.run.base)}:  # in the same one, the other goes on with this very training
+            runs.settle(item.run, item.run.folder(), "superseded", reason, self.say)
 
     def _ending(self, item: TrialItem) -> tuple[str, float | None]:
         """The state and value of a trial whose training has ended, noted in its run."""
