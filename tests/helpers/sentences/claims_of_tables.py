@@ -37,13 +37,30 @@ HEADINGS = (
     "What was compared|To know before reading the numbers|What can be concluded|On single sets|How sure|"
     "What weakens the tests|What could flip it|What could not have been seen|Scores|Published numbers|Over training|"
     "Shape bias|What choosing the epoch costs|Power|Provenance|Details|Averages and deviations|"
-    "Ranks and pairs|What the sets look like"
+    "Ranks and pairs|What the sets look like|Rows with one run, over images"
 )
 
 
 @sentence(rf"{HEADINGS}|study adhoc, analysed by biasbed \S+")
 def _(m: re.Match[str], at: Place) -> None:
     """A heading claims nothing."""
+
+
+def are_single(at: Place) -> bool:
+    """Whether some row has one run, so that it can be compared over images alone."""
+    return any(len(at.facts.of(name)) == 1 for name in at.facts.algorithms)
+
+
+@sentence(r"Rows with one run could not be compared over images\.")
+def _(m: re.Match[str], at: Place) -> None:
+    assert are_single(at)
+
+
+@sentence(r"(\S+), all rows: no decisions are stored")
+def _(m: re.Match[str], at: Place) -> None:
+    """Of studies that are logged here none has any."""
+    assert m[1] in at.facts.sets
+    assert are_single(at)
 
 
 @sentence(
