@@ -13,7 +13,8 @@ from biasbed.tracking.notes import NOTE
 from biasbed.tracking.server import find_run, guarded, resolve_uri, writer
 from biasbed.training.sync import send_unless_sent
 
-STATUS = {"pruned": "KILLED", "superseded": "KILLED", "failed": "FAILED"}  # of a trial's run on the server; a complete one finishes itself
+# Of a trial's run on the server, by how the trial ended; a complete one finishes itself.
+STATUS = {"pruned": "KILLED", "superseded": "KILLED", "failed": "FAILED"}
 
 
 def end_open(run_id: str, run: PlannedRun, say: Callable[[str], None]) -> None:
