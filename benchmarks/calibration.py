@@ -93,17 +93,19 @@ def false_positives(tables: Array, alpha: float = ALPHA) -> dict[str, Rate]:
     _, num_sets, num_algorithms = tables.shape
     ranks = simulation.row_ranks(-tables).mean(axis=1)
     chi2 = simulation.friedman_chi2(ranks, num_sets)
-    found = simulation.decide(tables, alpha)
-    with_control = simulation.decide(tables, alpha, control=True)
-    gate = found.omnibus
+    gate = simulation.omnibus(tables, alpha)
+
+    def finds(procedure: str) -> Any:
+        return (simulation.decide(tables, alpha, procedure) != 0).any(axis=1)
+
     rates = {
         "Friedman, chi-square": rate(stats.chi2.sf(chi2, num_algorithms - 1) < alpha),
         "Iman-Davenport": rate(gate),
-        "Wilcoxon with Holm, all pairs": rate((found.wilcoxon != 0).any(axis=1)),
-        "Wilcoxon with Holm, control": rate((with_control.wilcoxon != 0).any(axis=1)),
+        "Wilcoxon with Holm, all pairs": rate(finds("wilcoxon_holm")),
+        "Wilcoxon with Holm, control": rate(finds("wilcoxon_holm_control")),
     }
-    if found.nemenyi is not None:
-        apart = (found.nemenyi != 0).any(axis=1)
+    if num_algorithms > 2:
+        apart = finds("nemenyi")
         rates |= {"Nemenyi": rate(apart), "Nemenyi under Iman-Davenport": rate(apart & gate)}
     return rates
 

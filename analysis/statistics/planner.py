@@ -114,12 +114,9 @@ def power_of(tables: Array, difference: float, alpha: float, procedure: str) -> 
     """Power, and its Monte Carlo error, if the first algorithm of every table is `difference` points better."""
     shifted = tables.copy()
     shifted[..., 0] += difference
-    decisions = decide(shifted, alpha, control=procedure == "wilcoxon_holm_control")
-    found = decisions.nemenyi if procedure == "nemenyi" else decisions.wilcoxon
-    if found is None:
-        raise ValueError(f"{procedure} is no test of two algorithms")
+    found = decide(shifted, alpha, procedure)
     # The first k-1 pairs are those with the first algorithm; the others are all alike, so their share is taken.
-    share = ((found[:, : tables.shape[2] - 1] > 0) & decisions.omnibus[:, None]).mean(axis=1)
+    share = ((found[:, : tables.shape[2] - 1] > 0) & omnibus(shifted, alpha)[:, None]).mean(axis=1)
     return float(share.mean()), float(share.std(ddof=1) / math.sqrt(len(share)))
 
 
@@ -128,12 +125,13 @@ def false_positives(model: VarianceModel, num_sets: int, num_runs: float, alpha:
     know that a method's lead everywhere may be the luck of its few runs; more runs bring it down. A test may miss its
     level for other reasons too: `luck` tells these apart.
     """
-    decisions = decide(_null_tables(model, num_sets, num_runs), alpha)
-    found = {"wilcoxon": decisions.omnibus}
-    if decisions.nemenyi is not None:
-        found = {"iman_davenport": decisions.omnibus}
-        pairs = {"nemenyi": decisions.nemenyi, "wilcoxon_holm": decisions.wilcoxon}
-        found |= {name: (told != 0).any(axis=1) & decisions.omnibus for name, told in pairs.items()}
+    tables = _null_tables(model, num_sets, num_runs)
+    significant = omnibus(tables, alpha)
+    if model.num_algorithms == 2:
+        return [FalsePositives("wilcoxon", _rate(significant))]
+    found = {"iman_davenport": significant}
+    for name in ("nemenyi", "wilcoxon_holm"):
+        found[name] = (decide(tables, alpha, name) != 0).any(axis=1) & significant
     return [FalsePositives(name, _rate(flags)) for name, flags in found.items()]
 
 

@@ -25,6 +25,7 @@ AT_ONCE = 100_000  # differences that are ranked at a time: more don't fit a pro
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Verdicts = np.ndarray[Any, np.dtype[np.int64]]  # of pairs: 1 the first is better, -1 the second, 0 not told apart
+Pairs = list[tuple[int, int]]  # of algorithms, by their columns
 
 
 @dataclass(frozen=True)
@@ -122,24 +123,14 @@ def draw(
 # --- the tests, many at once ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SimulatedVerdicts:
-    """What each test says about each simulation."""
+def decide(tables: Array, alpha: float, procedure: str) -> Verdicts:
+    """What a pairwise procedure (`planner.procedures`) says, whatever the omnibus test does: simulations x pairs.
 
-    omnibus: BoolArray  # simulations; for two algorithms Wilcoxon's
-    nemenyi: Verdicts | None  # simulations x pairs, whatever the omnibus test says; None for two algorithms
-    wilcoxon: Verdicts  # simulations x pairs, with Holm, likewise
-
-
-def decide(tables: Array, alpha: float, control: bool = False) -> SimulatedVerdicts:
-    """All tests. control: Wilcoxon's compare the first algorithm with each other one instead of all pairs."""
-    parts = [_decide(part, alpha, control) for part in _parts(tables, len(_pairs(tables.shape[2], control)))]
-    nemenyi = [part.nemenyi for part in parts if part.nemenyi is not None]
-    return SimulatedVerdicts(
-        np.concatenate([part.omnibus for part in parts]),
-        np.concatenate(nemenyi) if nemenyi else None,
-        np.concatenate([part.wilcoxon for part in parts]),
-    )
+    Those with a control compare the first algorithm with each other one, the rest compare all pairs.
+    """
+    pairs = _pairs(tables.shape[2], procedure == "wilcoxon_holm_control")
+    told = _nemenyi if procedure == "nemenyi" else _wilcoxon_holm
+    return np.concatenate([told(part, pairs, alpha) for part in _parts(tables, len(pairs))])
 
 
 def _parts(tables: Array, across: int) -> list[Array]:
@@ -147,18 +138,20 @@ def _parts(tables: Array, across: int) -> list[Array]:
     return np.array_split(tables, math.ceil(len(tables) * tables.shape[1] * across / AT_ONCE))
 
 
-def _decide(tables: Array, alpha: float, control: bool) -> SimulatedVerdicts:
+def _nemenyi(tables: Array, pairs: Pairs, alpha: float) -> Verdicts:
     _, num_sets, num_algorithms = tables.shape
-    balance, p = wilcoxon(tables, _pairs(num_algorithms, control))
-    told = np.sign(balance) * (exact.holm(p) < alpha)
-    if num_algorithms < 3:
-        return SimulatedVerdicts(_omnibus(tables, alpha), None, told)
     ranks = row_ranks(-tables).mean(axis=1)
-    first, second = np.array(_pairs(num_algorithms, False)).T
-    critical = power.critical_difference(num_algorithms, num_sets, alpha)
+    first, second = np.array(pairs).T
     lead = ranks[:, second] - ranks[:, first]
-    apart = np.sign(lead).astype(np.int64) * (np.abs(lead) > critical)
-    return SimulatedVerdicts(omnibus_p(ranks, num_sets) < alpha, apart, told)
+    critical = power.critical_difference(num_algorithms, num_sets, alpha)
+    told: Verdicts = np.sign(lead).astype(np.int64) * (np.abs(lead) > critical)
+    return told
+
+
+def _wilcoxon_holm(tables: Array, pairs: Pairs, alpha: float) -> Verdicts:
+    balance, p = wilcoxon(tables, pairs)
+    told: Verdicts = np.sign(balance) * (exact.holm(p) < alpha)
+    return told
 
 
 def omnibus(tables: Array, alpha: float) -> BoolArray:
@@ -200,7 +193,7 @@ def friedman_chi2(mean_ranks: Array, num_sets: int) -> Array:
     return result
 
 
-def wilcoxon(tables: Array, pairs: list[tuple[int, int]]) -> tuple[Verdicts, Array]:
+def wilcoxon(tables: Array, pairs: Pairs) -> tuple[Verdicts, Array]:
     """Wilcoxon's signed-rank test of each pair: rank sums for minus against the first, and exact two-sided p.
 
     Both are simulations x pairs; without ties.
@@ -223,7 +216,7 @@ def row_ranks(values: Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     return ranks
 
 
-def _pairs(num_algorithms: int, control: bool) -> list[tuple[int, int]]:
+def _pairs(num_algorithms: int, control: bool) -> Pairs:
     if control:
         return [(0, other) for other in range(1, num_algorithms)]
     return list(itertools.combinations(range(num_algorithms), 2))
