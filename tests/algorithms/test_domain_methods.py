@@ -13,11 +13,12 @@ from torch import Tensor
 from biasbed import algorithms, cli
 from biasbed.algorithms.base import Algorithm, Progress, TrainData
 from biasbed.algorithms.coral import coral
-from biasbed.algorithms.draws import dropout_mask
+from biasbed.algorithms.draws import HostDraws, dropout_mask
 from biasbed.algorithms.irm import slopes
 from biasbed.algorithms.mldg import split
 from biasbed.algorithms.mmd import PRECISIONS, kernels, mmd
 from biasbed.batch import Batch
+from biasbed.compute.distributed import Group
 from biasbed.errors import UsageError
 from biasbed.settings import build
 from biasbed.training.resolve import resolve
@@ -256,6 +257,15 @@ def test_mixtures_are_of_one_part_for_each_pair_of_domains() -> None:
         own, other = (algorithm.task.loss(logits[place], by[domain].y) for domain in (a, b))
         expected.append(part * own + (1 - part) * other)
     torch.testing.assert_close(terms["classification"], torch.stack(expected).mean())
+
+
+def test_all_processes_mix_the_same_domains_in_the_same_parts() -> None:
+    algorithm, drawn = make("mixup", domains=5), []
+    for rank in range(2):
+        algorithm._host = HostDraws(Group(rank, 2))
+        algorithm._host._group.seed(0)
+        drawn.append(algorithm._draw())
+    assert drawn[0] == drawn[1]
 
 
 def test_parts_of_mixtures_have_the_law_of_alpha() -> None:

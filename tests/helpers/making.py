@@ -28,7 +28,7 @@ BUSY: Mapping[str, Mapping[str, Any]] = {
     "debiased": {"multi_grid": True},
     "irm": {"penalty_weight": 0.5, "anneal": 3},
     "vrex": {"penalty_weight": 5.0, "anneal": 3},
-    "group_dro": {"eta": 0.5},
+    "group_dro": {"eta": 20.0},  # so that weights of a process alone are seen, of networks so small
     "mmd": {"gamma": 0.1},  # its sharpest kernel multiplies rounding by 1000
     "dann": {"penalty_weight": 0.1, "grad_penalty": 0.5, "width": 16, "dropout": 0.25, "lr_d": 0.02},
     "cdann": {"penalty_weight": 0.1, "grad_penalty": 0.5, "width": 16, "lr_d": 0.02},  # dropout is per process

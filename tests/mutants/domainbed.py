@@ -162,7 +162,7 @@ MUTANTS: list[Mutant] = [
             "self._host.shared_generator(self.progress)",
             "self._host.generator(self.progress)",
             "processes mix other domains",
-            in_two_processes("mixup"),
+            "::test_all_processes_mix_the_same_domains_in_the_same_parts",
         ),
     ),
     *of(
