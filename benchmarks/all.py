@@ -32,8 +32,8 @@ program that each table names; benchmarks/gpu.py does the same on a GPU, in a fi
 """
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 TOPICS = (
-    *("engine", "methods", "loading", "running", "starting", "scaling", "analysing", "reading"),
-    *("conditions", "corruptions", "decisions", "opening"),
+    *("engine", "methods", "loading", "running", "starting", "scaling", "analysing", "searches"),
+    *("reading", "conditions", "corruptions", "decisions", "opening"),
 )
 
 

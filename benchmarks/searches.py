@@ -3,8 +3,8 @@
     PYTHONPATH=src python benchmarks/searches.py [--methods 9] [--repeats 3] [--trials 20] [--evaluations 18]
 
 Makes a local tracking database in a temporary folder, as sweeps over four held-out domains leave it: runs by MLflow,
-their values by SQL, as logging them would take minutes. Timed is the whole of `analyze`, tables and report included,
-beside one SELECT of the same values.
+their values by SQL, as logging them would take minutes. Then `analyze` of it all, in a process of its own as in
+`analysing.py`, beside one SELECT of the same values.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import os
 import random
-import resource
 import sqlite3
 import tempfile
 import time
@@ -22,10 +20,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from biasbed import record
-from biasbed.analysis import analyze
-from biasbed.analysis.options import AnalyzeOptions
+from analysing import analysed
+from sides import Row, seconds, show
 
+from biasbed import record
+
+TITLE = "Searches"
+HOW = (
+    "`benchmarks/searches.py`: trials of searches over four held-out domains in a local database; the whole of "
+    "`analyze`, in a process of its own, imports included."
+)
+STUDY = "searches"
 DOMAINS = ("art", "cartoon", "photo", "sketch")
 VALIDATION = tuple(f"data-{domain}_val" for domain in DOMAINS)
 METRIC = "INSERT INTO {} (run_uuid, key, step, timestamp, value, is_nan) VALUES (?, ?, ?, ?, ?, 0)"
@@ -47,7 +52,7 @@ def tags(method: str, held_out: str, repeat: int, trial: int) -> dict[str, str]:
     """Of one trial."""
     return {
         record.KIND: "trial",
-        record.STUDY: "searches",
+        record.STUDY: STUDY,
         record.SUITE: "search",
         record.PROTOCOL_HASH: protocol().hash,
         record.ALGORITHM: method,
@@ -86,7 +91,7 @@ def fill(folder: Path, methods: int, repeats: int, trials: int, evaluations: int
 
     uri, generator = f"sqlite:///{folder / 'mlflow.db'}", random.Random(0)
     client = MlflowClient(uri)
-    experiment = client.create_experiment("searches", artifact_location=str(folder / "artifacts"))
+    experiment = client.create_experiment(STUDY, artifact_location=str(folder / "artifacts"))
     places = itertools.product(range(methods), DOMAINS, range(repeats), range(trials))
     found = []
     for method, held_out, repeat, trial in places:
@@ -108,27 +113,34 @@ def fill(folder: Path, methods: int, repeats: int, trials: int, evaluations: int
     return uri
 
 
+def of_trials(methods: int, repeats: int, trials: int, evaluations: int) -> list[Row]:
+    words = f"{methods * len(DOMAINS) * repeats * trials:,} trials"
+    with tempfile.TemporaryDirectory() as place:
+        uri = fill(Path(place), methods, repeats, trials, evaluations)
+
+        def select() -> None:
+            with contextlib.closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as connection:
+                found.extend(connection.execute("SELECT run_uuid, key, step, value FROM metrics"))
+
+        found: list[Any] = []
+        sql = seconds(select, time.perf_counter)
+        ours = analysed(uri, Path(place), STUDY)
+    note = f"{len(found):,} values, {evaluations} evaluations each; SQL {sql:.2f} s; {ours['reading']:.1f} s of reading"
+    return [
+        Row.of(f"{words}: the whole analysis", [ours["all"]], None, note, "s"),
+        Row.of(f"{words}: peak memory", [ours["memory"]], None, "private (USS), of the whole command", "MiB"),
+    ]
+
+
+def rows(quick: bool = False) -> list[Row]:
+    return of_trials(2, 2, 3, 4) if quick else of_trials(9, 3, 20, 18)
+
+
 def main() -> None:
-    """Prints seconds, the ratio and the peak memory."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("methods", 9), ("repeats", 3), ("trials", 20), ("evaluations", 18)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    options = parser.parse_args()
-    number = options.methods * len(DOMAINS) * options.repeats * options.trials
-    with tempfile.TemporaryDirectory() as place:
-        os.environ["BIASBED_HOME"] = str(Path(place) / "home")
-        uri = fill(Path(place), options.methods, options.repeats, options.trials, options.evaluations)
-        began = time.perf_counter()
-        with contextlib.closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as connection:
-            rows = len(connection.execute("SELECT run_uuid, key, step, value FROM metrics").fetchall())
-        sql = time.perf_counter() - began
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        began = time.perf_counter()
-        analyze(AnalyzeOptions(study="searches", tracking_uri=uri))
-        ours = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"{number} trials, {rows} values: {ours:.1f} s, {ours / sql:.0f} x plain SQL ({sql:.2f} s)")
-    print(f"peak memory {peak:.0f} MiB, {before:.0f} before")
+    show(of_trials(**vars(parser.parse_args())))
 
 
 if __name__ == "__main__":
