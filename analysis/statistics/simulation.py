@@ -21,7 +21,7 @@ from biasbed.analysis.statistics import exact, permutation, power
 from biasbed.analysis.statistics.exact import Array
 
 SEED = 0
-AT_ONCE = 100_000  # differences that are ranked at a time: more don't fit a processor's cache, and then gigabytes
+AT_ONCE = 100_000  # numbers that are ranked at a time, for a processor's cache: those of all pairs take gigabytes
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Verdicts = np.ndarray[Any, np.dtype[np.int64]]  # of pairs: 1 the first is better, -1 the second, 0 not told apart

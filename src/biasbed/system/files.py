@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from biasbed.errors import UsageError
+from biasbed.errors import REFUSALS, UsageError
 
 CHECKSUM = "#sha256="  # after a file's name: what its bytes should have, as pip writes it
 
@@ -49,11 +49,11 @@ def whole(path: Path, durable: bool = True, kept: Path | None = None) -> Iterato
 
 @contextlib.contextmanager
 def named_in_errors(path: Path) -> Iterator[None]:
-    """What the system refuses in the block is told of this file, where it is told of none: which disk is full?"""
+    """What a disk refuses in the block is told of this file, where it is told of none: which one is full?"""
     try:
         yield
     except OSError as error:
-        if error.errno is not None and error.filename is None:
+        if error.errno in REFUSALS and error.filename is None:
             error.filename = str(path)
         raise
 
