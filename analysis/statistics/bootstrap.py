@@ -171,16 +171,16 @@ def cell_means(frame: pd.DataFrame, counts: Array) -> Array:
     return np.where(number > 0, sums / np.where(number > 0, number, 1.0), np.nanmean(values, axis=0))
 
 
-Drawn = dict[str, tuple[Array, Array]]  # column -> the runs' scores, and how often each run is drawn
+DrawnRuns = dict[str, tuple[Array, Array]]  # column -> the runs' scores, and how often each run is drawn
 
 
-def _win_rates(a: Drawn, b: Drawn) -> Array:
+def _win_rates(a: DrawnRuns, b: DrawnRuns) -> Array:
     """Resamples x columns: how often a drawn run of a beats a drawn run of b; 1/2 where no pair was drawn."""
     return np.stack([_win_rate(*a[name], *b[name]) for name in a], axis=1)
 
 
-def _by_column(row: RowScores, counts: Sequence[Array]) -> Drawn:
-    found: Drawn = {}
+def _by_column(row: RowScores, counts: Sequence[Array]) -> DrawnRuns:
+    found: DrawnRuns = {}
     for columns, drawn in zip(row.together, counts, strict=True):
         part = row.part(columns)
         found |= {name: (part[name].to_numpy(dtype="float64"), drawn) for name in columns}

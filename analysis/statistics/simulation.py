@@ -25,7 +25,7 @@ AT_ONCE = 100_000  # numbers that are ranked at a time, for a processor's cache:
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Verdicts = np.ndarray[Any, np.dtype[np.int64]]  # of pairs: 1 the first is better, -1 the second, 0 not told apart
-Pairs = list[tuple[int, int]]  # of algorithms, by their columns
+ColumnPairs = list[tuple[int, int]]  # of algorithms, by their columns
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _parts(tables: Array, across: int) -> list[Array]:
     return np.array_split(tables, math.ceil(len(tables) * tables.shape[1] * across / AT_ONCE))
 
 
-def _nemenyi(tables: Array, pairs: Pairs, alpha: float) -> Verdicts:
+def _nemenyi(tables: Array, pairs: ColumnPairs, alpha: float) -> Verdicts:
     _, num_sets, num_algorithms = tables.shape
     ranks = row_ranks(-tables).mean(axis=1)
     first, second = np.array(pairs).T
@@ -148,7 +148,7 @@ def _nemenyi(tables: Array, pairs: Pairs, alpha: float) -> Verdicts:
     return told
 
 
-def _wilcoxon_holm(tables: Array, pairs: Pairs, alpha: float) -> Verdicts:
+def _wilcoxon_holm(tables: Array, pairs: ColumnPairs, alpha: float) -> Verdicts:
     balance, p = wilcoxon(tables, pairs)
     told: Verdicts = np.sign(balance) * (exact.holm(p) < alpha)
     return told
@@ -193,7 +193,7 @@ def friedman_chi2(mean_ranks: Array, num_sets: int) -> Array:
     return result
 
 
-def wilcoxon(tables: Array, pairs: Pairs) -> tuple[Verdicts, Array]:
+def wilcoxon(tables: Array, pairs: ColumnPairs) -> tuple[Verdicts, Array]:
     """Wilcoxon's signed-rank test of each pair: rank sums for minus against the first, and exact two-sided p.
 
     Both are simulations x pairs; without ties.
@@ -216,7 +216,7 @@ def row_ranks(values: Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     return ranks
 
 
-def _pairs(num_algorithms: int, control: bool) -> Pairs:
+def _pairs(num_algorithms: int, control: bool) -> ColumnPairs:
     if control:
         return [(0, other) for other in range(1, num_algorithms)]
     return list(itertools.combinations(range(num_algorithms), 2))

@@ -244,8 +244,8 @@ MUTANTS: list[Mutant] = [
         "analysis/statistics/test_planner.py",
         (
             "planner: power of either direction",
-            "share = ((found[:, : tables.shape[2] - 1] > 0) & decisions.omnibus[:, None]).mean(axis=1)",
-            "share = ((found[:, : tables.shape[2] - 1] != 0) & decisions.omnibus[:, None]).mean(axis=1)",
+            "share = ((found[:, : tables.shape[2] - 1] > 0) & omnibus(shifted, alpha)[:, None]).mean(axis=1)",
+            "share = ((found[:, : tables.shape[2] - 1] != 0) & omnibus(shifted, alpha)[:, None]).mean(axis=1)",
             "a wrong finding would count as power",
             "::test_power_counts_the_right_direction_under_the_omnibus_test_only",
         ),

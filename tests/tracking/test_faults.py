@@ -6,14 +6,11 @@ import contextlib
 import errno
 import multiprocessing
 import os
-import re
 import resource
 import signal
 import socket
 import sqlite3
 import stat
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,8 +29,7 @@ from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker
 from biasbed.training import engine, job, train
 from helpers.children import Command, one_line
-from helpers.commands import command_environment
-from helpers.runs import all_runs, assert_equal, history, run_folders, stored, weights
+from helpers.runs import all_runs, history, run_folders, stored
 
 
 def words(flags: list[str], *more: str) -> list[str]:
@@ -123,76 +119,6 @@ def test_torch_s_own_words_for_a_full_disk_are_not_the_last(tmp_path: Path, most
     child.start()
     assert said.get(timeout=60) == errno.EFBIG
     child.join()
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, in memory: `resized` says how large it is."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", place], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("needs the right to mount a file system")
-    yield place
-    subprocess.run(["umount", "--lazy", place], check=True)
-
-
-def resized(disk: Path, kilobytes: int) -> None:
-    subprocess.run(["mount", "-o", f"remount,size={kilobytes}k", disk], check=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("all_on_it", [False, True], ids=["runs_on_it", "database_too"])
-def test_a_real_disk_that_is_full_time_and_again(
-    train_flags: list[str], biasbed: Command, tracking: str, tmp_path: Path, disk: Path, all_on_it: bool
-) -> None:
-    flags = words(train_flags, "--backbone", "mlp", "--nproc", "1")
-    biasbed(*flags, env={"BIASBED_HOME": str(tmp_path / "undisturbed")})
-    (reference,) = run_folders(tmp_path / "undisturbed")
-    uri = f"sqlite:///{disk / 'mlflow.db'}" if all_on_it else tracking
-    env, size, refused = {"BIASBED_HOME": str(disk / "home"), "MLFLOW_TRACKING_URI": uri}, 100, 0
-    env |= {"TMPDIR": str(disk)} if all_on_it else {}
-    while (done := biasbed(*flags, check=False, env=env)).returncode:
-        assert done.returncode == 1
-        assert re.search(f"No space left on device: {disk}|database or disk is full", one_line(done.stderr))
-        size, refused = int(1.3 * size), refused + 1
-        resized(disk, size)
-    assert refused > 5
-    (folder,) = run_folders(disk / "home")
-    assert_equal(weights(folder), weights(reference))
-    run = all_runs(uri, kind="train")[-1 if all_on_it else 0]  # the newest first; on the server is the reference's too
-    assert run.info.status == "FINISHED"
-    assert stored(uri, run.info.run_id) == history(folder) == history(reference)
-    assert not [path.name for path in disk.rglob("*.tmp*")]
-
-
-@pytest.mark.slow
-def test_a_new_database_is_there_wholly_or_not_at_all(tmp_path: Path) -> None:
-    """MLflow's tables take half a second to make: killed meanwhile, the next command makes them anew."""
-    code = "import sys; from biasbed.tracking.server import writer; import mlflow.store.tracking.sqlalchemy_store as s;"
-    code += "print('ready', flush=True); print(writer(sys.argv[1]).search_experiments()[0].name)"
-    killed = 0
-    for number in range(24):
-        words = [sys.executable, "-c", code, f"sqlite:///{tmp_path / f'{number}.db'}"]
-        env = command_environment({"TMPDIR": str(tmp_path)})
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            time.sleep(0.04 * number)
-            process.kill()
-        killed += not (tmp_path / f"{number}.db").exists()
-        again = subprocess.run(words, capture_output=True, text=True, env=env, check=True)
-        assert again.stdout.split()[-1] == "Default"
-    assert killed > 3
-
-
-def test_half_of_a_database_is_said_to_be_one(tmp_path: Path, tracking: str) -> None:
-    """As `mlflow run`, which makes one before us, leaves it when it is interrupted."""
-    (tmp_path / "mlflow.db").unlink()
-    with sqlite3.connect(tmp_path / "mlflow.db") as connection:
-        connection.execute("create table _alembic_tmp_params (x int)")  # one that a migration has not yet put in place
-    with pytest.raises(Failure, match=r"its database was left half made .*: remove the file"), server.guarded(tracking):
-        server.writer(tracking).search_experiments()
 
 
 def test_a_store_that_can_t_be_written_is_one_line(
