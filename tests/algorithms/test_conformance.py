@@ -93,10 +93,10 @@ def test_trains_on_every_shape_of_batch(name: str, shape: str) -> None:
 def test_learns_a_batch_by_heart(name: str) -> None:
     """At a rate that is small enough for rounding not to decide: at 0.02, SagNet's losses jump about."""
     toy = name.startswith("helpers.toys:")  # with small networks without norms, which learn slowly
-    algorithm = make(name, lr=0.5 if toy else 0.005)
+    algorithm = make(name, lr=0.5 if toy else 0.01)
     batch = batch_for(algorithm)
     totals = [sum(terms.values()) for terms in steps(algorithm, batch, 0, 20)]
-    assert np.mean(totals[-5:]) < 0.95 * np.mean(totals[:5])
+    assert np.mean(totals[-5:]) < (0.95 if toy else 0.9) * np.mean(totals[:5])
 
 
 def test_a_step_in_parts_sees_every_example(name: str) -> None:

@@ -262,8 +262,9 @@ def test_mixtures_are_of_one_part_for_each_pair_of_domains() -> None:
 def test_all_processes_mix_the_same_domains_in_the_same_parts() -> None:
     algorithm, drawn = make("mixup", domains=5), []
     for rank in range(2):
-        algorithm._host = HostDraws(Group(rank, 2))
-        algorithm._host._group.seed(0)
+        group = Group(rank, 2)
+        group.seed(0)
+        algorithm._host = HostDraws(group)
         drawn.append(algorithm._draw())
     assert drawn[0] == drawn[1]
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -164,21 +165,31 @@ def test_a_training_shows_signs_of_life_however_long_it_takes(bed: Bed) -> None:
     assert [trial.state.name for trial in study.trials] == ["FAIL", "WAITING"]
 
 
+def once_before_a_look(feed: TrialFeed, happens: Callable[[], bool]) -> None:
+    """Before the command looks at its own trials, until `happens` says that it was time."""
+    looked, monkeypatch = feed._look_at_own, pytest.MonkeyPatch()
+
+    def look() -> None:
+        if happens():
+            monkeypatch.undo()
+        looked()
+
+    monkeypatch.setattr(feed, "_look_at_own", look)
+
+
 def test_a_trial_that_another_has_taken_over_is_left_to_it(bed: Bed) -> None:
     """This command was asleep for too long: it ends its own training, and waits for what becomes of the trial."""
     launcher = FakeTrials({"erm-trial1": ["fail", "done"]})
     command = bed.begin(launcher, trials=3)
     feed, study = feed_of(command), feed_of(command).studies[0][1]
-    looked = feed._look_at_own
 
-    def asleep() -> None:
-        if len(launcher.started) == 2 and trials.taken(study.trials) == 2:
+    def asleep() -> bool:
+        is_time = len(launcher.started) == 2 and trials.taken(study.trials) == 2
+        if is_time:
             trials.give_up(study, study.trials[1], 2)
-            monkeypatch.undo()
-        looked()
+        return is_time
 
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setattr(feed, "_look_at_own", asleep)
+    once_before_a_look(feed, asleep)
     done = found(finish(command))
     assert trials.counts(done.outcomes)["complete"] == 3
     assert launcher.started == ["erm-trial0", "erm-trial1", "erm-trial1", "erm-trial2"]
@@ -191,20 +202,18 @@ def test_a_trained_trial_that_another_has_taken_over_counts_once(bed: Bed, elsew
     launcher = FakeTrials()
     command = bed.begin(launcher, trials=3)
     feed, study = feed_of(command), feed_of(command).studies[0][1]
-    looked = feed._look_at_own
 
-    def asleep() -> None:
-        if feed.items and feed.items[0].trial.number == 1 and feed.items[0].has_ended:
+    def asleep() -> bool:
+        is_time = bool(feed.items) and feed.items[0].trial.number == 1 and feed.items[0].has_ended
+        if is_time:
             trials.give_up(study, study.trials[1], 2)
             heir = study.ask()
             heir.set_user_attr(trials.COMMAND, OTHER)
             heir.set_user_attr(trials.FOLDER, "/elsewhere" if elsewhere else str(feed.items[0].run.base))
             study.tell(heir, 0.5)
-            monkeypatch.undo()
-        looked()
+        return is_time
 
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setattr(feed, "_look_at_own", asleep)
+    once_before_a_look(feed, asleep)
     done = found(finish(command))
     assert trials.counts(done.outcomes)["complete"] == 3
     assert launcher.started == ["erm-trial0", "erm-trial1", "erm-trial2"]
