@@ -3,6 +3,7 @@
     PYTHONPATH=src python benchmarks/all.py                      # everything, about twenty quiet minutes on two cores
     PYTHONPATH=src python benchmarks/all.py engine loading       # some topics; the other tables stay as they are
     PYTHONPATH=src python benchmarks/all.py --quick --to /tmp/x  # whether it works, with tiny sizes
+    PYTHONPATH=src python benchmarks/all.py --reference <checkout> references  # beside others' programs
 
 Every topic is a program of this folder that can be run by itself, and offers `rows`. Each is measured in a process of
 its own. Where one fails its old table stays, and the exit code is 1. A goal that is not met is said in its table; it
@@ -18,8 +19,9 @@ import multiprocessing
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from results import ROOT, Topic, renew
 from sides import Row, show
@@ -31,31 +33,33 @@ is the median of rounds in which both sides took turns, its spread their quartil
 program that each table names; benchmarks/gpu.py does the same on a GPU, in a file of its own.
 """
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
+REFERENCES = "references"  # the topic that needs what others wrote
 TOPICS = (
-    *("engine", "methods", "loading", "running", "starting", "scaling", "analysing", "searches"),
+    *("engine", "methods", REFERENCES, "loading", "running", "starting", "scaling", "analysing", "searches"),
     *("reading", "conditions", "corruptions", "decisions", "opening"),
 )
 
 
-def measured(topic: str, quick: bool) -> tuple[Topic, list[Row]]:
-    """In a process of its own."""
+def measured(topic: str, quick: bool, given: Mapping[str, Any]) -> tuple[Topic, list[Row]]:
+    """In a process of its own. given: what this topic's `rows` takes besides."""
     multiprocessing.set_start_method("fork", force=True)  # of what it starts in turn, as in a training
     module = importlib.import_module(topic)
     began = time.perf_counter()
-    rows = module.rows(quick)
+    rows = module.rows(quick, **given)
     about = Topic(topic, module.TITLE, module.HOW, getattr(module, "NOTES", ""), time.perf_counter() - began, quick)
     return about, rows
 
 
-def run(topics: Sequence[str], quick: bool, path: Path) -> list[str]:
+def run(topics: Sequence[str], quick: bool, path: Path, checkouts: Sequence[Path]) -> list[str]:
     """Measure them one after the other, the file renewed after each; the topics that failed."""
     failed = []
+    given: Mapping[str, Mapping[str, Any]] = {REFERENCES: {"checkouts": checkouts}}
     for topic in topics:
         print(f"--- {topic}", flush=True)
         context = multiprocessing.get_context("spawn")  # its processes may have loader processes, unlike a Pool's
         try:
             with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
-                about, rows = pool.submit(measured, topic, quick).result()
+                about, rows = pool.submit(measured, topic, quick, given.get(topic, {})).result()
         except Exception:
             traceback.print_exc()
             failed.append(topic)
@@ -70,13 +74,29 @@ def main() -> int:
     parser.add_argument("topics", nargs="*", metavar="topic", help=f"of {', '.join(TOPICS)}; all, unless named")
     parser.add_argument("--quick", action="store_true", help="whether it works, with tiny sizes")
     parser.add_argument("--to", type=Path, help="the file; benchmarks/RESULTS.md unless --quick")
+    parser.add_argument(
+        "--reference",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="checkout",
+        help="of what others wrote, see references.py; once for each",
+    )
     given = parser.parse_args()
     unknown = sorted(set(given.topics) - set(TOPICS))
     if unknown:
         parser.error(f"there is no topic {', '.join(unknown)}: {', '.join(TOPICS)}")
     if given.quick and given.to is None:
         parser.error("--quick needs --to: its numbers mean nothing, and RESULTS.md's do")
-    failed = run(given.topics or TOPICS, given.quick, given.to or RESULTS)
+    if REFERENCES in given.topics and not given.reference:
+        parser.error(f"{REFERENCES} needs --reference")
+    if given.reference:
+        import references
+
+        for checkout in given.reference:
+            references.program_of(checkout)  # before the work
+    topics = given.topics or [topic for topic in TOPICS if topic != REFERENCES or given.reference]
+    failed = run(topics, given.quick, given.to or RESULTS, given.reference)
     if failed:
         print(f"could not be measured: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

@@ -177,22 +177,36 @@ def whole(uri: str, study: str) -> None:
     from biasbed.analysis import command, result
     from biasbed.analysis.options import AnalyzeOptions
 
-    took, gather = [], result.gather
+    took = {
+        "reading": _timed(result, "gather"),
+        "computing": _timed(command, "compute"),
+        "writing": _timed(command, "write"),
+    }
+    with contextlib.redirect_stdout(sys.stderr):
+        command.analyze(AnalyzeOptions(study=study, tracking_uri=uri))
+    found = {name: sum(seconds) for name, seconds in took.items()}
+    found["computing"] -= found["reading"]
+    print(json.dumps({**found, "all": time.perf_counter() - began, "processor": time.process_time()}))
+
+
+def _timed(module: Any, name: str) -> list[float]:
+    """Seconds of each call of a module's function from now on."""
+    took, plain = [], getattr(module, name)
 
     def timed(*given: Any) -> Any:
         start = time.perf_counter()
-        found = gather(*given)
+        found = plain(*given)
         took.append(time.perf_counter() - start)
         return found
 
-    result.gather = timed
-    with contextlib.redirect_stdout(sys.stderr):
-        command.analyze(AnalyzeOptions(study=study, tracking_uri=uri))
-    print(json.dumps({"reading": sum(took), "all": time.perf_counter() - began, "processor": time.process_time()}))
+    setattr(module, name, timed)
+    return took
 
 
 def analysed(uri: str, place: Path, study: str = STUDY) -> dict[str, float]:
-    """Seconds of reading, of the rest and of all, of the processor, and the highest private memory in MiB."""
+    """Seconds of reading, of computing and writing files after it, of the rest and of all, of the processor, and the
+    highest private memory in MiB.
+    """
     env = {**os.environ, "BIASBED_HOME": str(place / "home"), "MLFLOW_TRACKING_URI": uri}
     words = [sys.executable, __file__, "--whole", uri, study]
     with (place / "log").open("w") as log:
@@ -226,7 +240,8 @@ def of_runs(runs: int, epochs: int, methods: int, rounds: int) -> list[Row]:
             f"{words}: the report",
             [found["rest"]],
             rest,
-            f"after {found['reading']:.1f} s of reading; {found['processor']:.1f} s of the processor in all",
+            f"of it computing {found['computing']:.1f} s, tables, figures and pages {found['writing']:.1f} s; after "
+            f"{found['reading']:.1f} s of reading; {found['processor']:.1f} s of the processor in all",
             "s",
         ),
         Row.of(f"{words}: peak memory", [found["memory"]], None, "private (USS), of the whole command", "MiB"),

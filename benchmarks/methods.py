@@ -1,6 +1,6 @@
 """What a step of each method costs beside a step of ERM: time and peak memory, as ratios, interleaved in one process.
 
-    PYTHONPATH=src python benchmarks/methods.py [--rounds 9] [--methods infodrop,sagnet] [--reference <checkout>]
+    PYTHONPATH=src python benchmarks/methods.py [--rounds 9] [--methods infodrop,sagnet]
 
 On a CPU: ResNet-18, 112 pixels, batch 16, one thread, as the authors' code was measured (specs: 1.30 for InfoDrop's
 stem, 2.34 for SagNet). On a GPU: ResNet-50, 224 pixels, batch 128, bf16. A round takes the steps of ERM and of every
@@ -8,8 +8,8 @@ method in turn; the median of the rounds' ratios is printed with its range. Meth
 images cost what ERM costs and are left out.
 
 Methods that tell domains apart are measured on three domains of 8 images (GPU: 32), with Adam as in DomainBed, beside
-ERM on the same images, `erm, domains`. DANN's two kinds of steps are measured each by itself. With `--reference`, a
-checkout of DomainBed's own program, its methods take steps beside ours; weights are drawn, as it would fetch them.
+ERM on the same images, `erm, domains`. DANN's two kinds of steps are measured each by itself. Beside their authors' own
+programs: references.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import functools
 import multiprocessing
-import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -91,15 +90,11 @@ MEMORY: Mapping[str, Goal] = dict.fromkeys(TIMES, Goal(1.2))
 CONTRASTIVE = ("biascon", "softcon")
 # Methods for biased data, which have few classes; EnD's sums and HEX's inverse grow with their number.
 OF_FEW_CLASSES = ("end", "lnl", "rebias", *CONTRASTIVE, "hex")
-# By side, the name of the method in DomainBed's own program. Its MLDG is the ring.
-REFERENCES: Mapping[str, str] = {
-    **{"erm, domains": "ERM", "irm": "IRM", "vrex": "VREx", "group_dro": "GroupDRO", "mixup": "Mixup"},
-    **{"coral": "CORAL", "mmd": "MMD", "mldg, ring": "MLDG"},
-}
 CUDA = torch.cuda.is_available()
 BACKBONE, SIZE, BATCH, STEPS = ("resnet50", 224, 128, 10) if CUDA else ("resnet18", 112, 16, 2)
 DOMAINS, PER_DOMAIN, BIASES = 3, 32 if CUDA else 8, 10
 DEVICE = torch.device("cuda" if CUDA else "cpu")
+CLOCK = time.perf_counter if CUDA else time.process_time
 SGD = functools.partial(torch.optim.SGD, lr=0.01, momentum=0.9, weight_decay=1e-4)
 ADAM = functools.partial(torch.optim.Adam, lr=5e-5)
 
@@ -159,31 +154,6 @@ def make(
     algorithm.on_train_data(TrainData(BATCH, classes, DOMAINS, BIASES))
     algorithm.to(DEVICE).start()
     return algorithm.train()
-
-
-def theirs(name: str) -> Callable[[], None]:
-    """Some steps of a method of DomainBed's own program, which is on Python's path, on the images of `of_domains`."""
-    import torchvision
-    from domainbed import algorithms as program  # type: ignore[import-not-found]
-    from domainbed import hparams_registry
-
-    settings = hparams_registry.default_hparams(REFERENCES[name], "PACS") | {"resnet18": True}
-    network = torchvision.models.resnet18
-    torchvision.models.resnet18 = lambda *args, **kwargs: network()
-    try:
-        algorithm = program.get_algorithm_class(REFERENCES[name])((3, SIZE, SIZE), 1000, DOMAINS, settings)
-    finally:
-        torchvision.models.resnet18 = network
-    algorithm.to(DEVICE).train()
-    parts = [(part.x, part.y) for part in of_domains().by_domain().values()]
-
-    def run() -> None:
-        for _ in range(STEPS):
-            algorithm.update(parts)
-        if CUDA:
-            torch.cuda.synchronize()
-
-    return run
 
 
 def images(count: int) -> Batch:
@@ -257,15 +227,15 @@ def families() -> dict[str, Mapping[str, tuple[str, Mapping[str, Any]]]]:
 
 def beside(sides: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
     """Each side's time by the first one's, round by round."""
-    times = interleaved(sides, rounds, time.perf_counter if CUDA else time.process_time)
+    times = interleaved(sides, rounds, CLOCK)
     first = next(iter(sides))
     return {name: ratios(times, name, first) for name in sides}
 
 
-def rows_of(names: Sequence[str], rounds: int, memory: Collection[str] = (), reference: str | None = None) -> list[Row]:
+def rows_of(names: Sequence[str], rounds: int, memory: Collection[str] = ()) -> list[Row]:
     """Of sides of one family, the first of which is what the others are compared with.
 
-    memory: those whose peak is measured too. reference: a checkout of DomainBed's own program.
+    memory: those whose peak is measured too.
     """
     first, sides = names[0], {name: side(name) for name in names}
     found = [
@@ -277,15 +247,10 @@ def rows_of(names: Sequence[str], rounds: int, memory: Collection[str] = (), ref
         base = peak_mb(first)
         peaks = {name: peak_mb(name) / base for name in memory}
         found += [Row.of(f"peak memory: {n} / {first}", [peak], MEMORY.get(n)) for n, peak in peaks.items()]
-    if reference:
-        sys.path.insert(0, reference)
-        for name in (name for name in names if name in REFERENCES):
-            pair = {f"DomainBed's {REFERENCES[name]}": theirs(name), name: sides[name]}
-            found.append(Row.of(f"{name} / DomainBed's own", beside(pair, rounds)[name]))
     return found
 
 
-def rows(quick: bool = False, *, rounds: int = 9, reference: str | None = None) -> list[Row]:
+def rows(quick: bool = False, *, rounds: int = 9) -> list[Row]:
     """The methods of which something is asked in as many rounds, all others in a third of them."""
     torch.set_num_threads(1)
     if quick:
@@ -293,9 +258,9 @@ def rows(quick: bool = False, *, rounds: int = 9, reference: str | None = None) 
     found = rows_of(["erm", *TIMES], rounds, list(MEMORY))
     base = multiplications("erm")
     found += [Row.of(f"multiplications: {name} / erm", [multiplications(name) / base]) for name in TIMES]
-    for number, known in enumerate(families().values()):
+    for known in families().values():
         others = [name for name in known if name not in TIMES]
-        found += rows_of(others, max(3, rounds // 3), reference=reference if number else None)
+        found += rows_of(others, max(3, rounds // 3))
     pair = transfers()
     return [*found, Row.of("style transfer, encoding once / twice", list(beside(pair, rounds).values())[1])]
 
@@ -304,10 +269,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--methods", default="all")
-    parser.add_argument("--reference", help="a checkout of DomainBed's own program")
     options = parser.parse_args()
     if options.methods == "all":
-        show(rows(rounds=options.rounds, reference=options.reference))
+        show(rows(rounds=options.rounds))
         return
     torch.set_num_threads(1)
     for title, known in families().items():
@@ -315,8 +279,7 @@ def main() -> None:
         wanted = [name for name, (method, _) in known.items() if name == first or method in options.methods.split(",")]
         if len(wanted) > 1:
             print(f"{BACKBONE}, {SIZE} px, {title}, {DEVICE.type}: times of a step, {options.rounds} rounds")
-            reference = options.reference if known is OF_DOMAINS else None
-            show(rows_of(wanted, options.rounds, wanted[1:], reference))
+            show(rows_of(wanted, options.rounds, wanted[1:]))
 
 
 if __name__ == "__main__":

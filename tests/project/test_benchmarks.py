@@ -10,11 +10,12 @@ import pytest
 
 from helpers import benchmarks, commands
 
-# As much of the program of others as is asked for.
-PROGRAM = {
-    "__init__.py": "",
-    "hparams_registry.py": "def default_hparams(algorithm, dataset):\n    return {'resnet18': False}\n",
-    "algorithms.py": """
+# As much of the programs of others as is asked for, by file.
+PROGRAMS = {
+    "erm, domains": {
+        "domainbed/__init__.py": "",
+        "domainbed/hparams_registry.py": "def default_hparams(algorithm, dataset):\n    return {'resnet18': False}\n",
+        "domainbed/algorithms.py": """
 import torch, torchvision
 
 class ERM(torch.nn.Module):
@@ -30,23 +31,112 @@ class ERM(torch.nn.Module):
 def get_algorithm_class(name):
     return globals()[name]
 """,
+    },
+    "infodrop": {
+        "domain_generalization/models/resnet.py": """
+import torch
+from torchvision.models.resnet import model_urls
+
+class Network(torch.nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.avgpool = torch.nn.AvgPool2d(7)
+        self.fc = torch.nn.Linear(3, classes)
+
+    def forward(self, x):
+        mask = torch.ones(1, device='cuda:0')
+        y = self.fc(self.avgpool(x).flatten(1) * mask)
+        return None, y
+
+def resnet18(pretrained, classes):
+    assert not pretrained
+    return Network(classes)
+""",
+    },
+    "sagnet": {
+        "modules/__init__.py": "",
+        "modules/loss.py": """
+import torch
+
+class AdvLoss(torch.nn.Module):
+    def forward(self, x):
+        return x.square().mean()
+""",
+        "modules/sag_resnet.py": """
+import torch
+
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.content, self.style = (torch.nn.Linear(n, m) for n, m in ((3, 4), (4, 1000), (4, 1000)))
+
+    def adv_params(self):
+        return list(self.encoder.parameters())
+
+    def style_params(self):
+        return list(self.style.parameters())
+
+    def forward(self, x):
+        z = self.encoder(x.mean((2, 3)))
+        return self.content(z), self.style(z)
+
+def sag_resnet(depth):
+    assert depth == 18
+    return Network()
+""",
+    },
+    "noise2net": {
+        "DeepAugment/train_noise2net.py": """
+import argparse, random
+import torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument('data')
+parser.add_argument('--save', required=True)
+parser.add_argument('--noise2net', action='store_true')
+assert parser.parse_args().noise2net
+
+class Res2Net(torch.nn.Module):
+    def __init__(self, hidden_planes, batch_size):
+        super().__init__()
+        assert [random.choice([1, 2, 3]) in (1, 2, 3) for _ in range(24)] == [True] * 24
+        self.shape = (1, 3 * batch_size)
+
+    def reload_parameters(self):
+        self.epsilon = None
+
+    def set_epsilon(self, epsilon):
+        assert 0.375 <= epsilon <= 0.75
+        self.epsilon = epsilon
+
+    def forward(self, x):
+        assert x.shape[:2] == self.shape
+        return x * self.epsilon
+""",
+    },
 }
 
 
-def test_a_step_of_domainbed_s_own_program_is_taken_beside_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("side", PROGRAMS)
+def test_a_step_of_others_programs_is_taken_beside_ours(
+    side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "domainbed").mkdir()
-    for name, code in PROGRAM.items():
-        (tmp_path / "domainbed" / name).write_text(code)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    methods = benchmarks.load("methods")
-    monkeypatch.setattr(methods, "SIZE", 32)
-    sides = {"erm, domains": methods.side("erm, domains"), "theirs": methods.theirs("erm, domains")}
-    found = methods.beside(sides, 1)
-    assert found["erm, domains"] == [1.0]
-    assert found["theirs"][0] > 0
+    for name, code in PROGRAMS[side].items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(code)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    methods, references = benchmarks.load("methods"), benchmarks.load("references")
+    for module in (methods, references):
+        monkeypatch.setattr(module, "SIZE", 32)
+    program = references.program_of(tmp_path)
+    assert side in program.methods
+    references.theirs(tmp_path, program, side)()
     assert torch_is_itself()
+
+
+def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"is no checkout of any of DomainBed \(domainbed/algorithms.py\), InfoDrop"):
+        benchmarks.load("references").program_of(tmp_path)
 
 
 def torch_is_itself() -> bool:
