@@ -253,6 +253,13 @@ MUTANTS: list[Mutant] = [
             "::test_a_block_is_ordinary_convolutions_with_instance_norms",
         ),
         (
+            "noise2net: unbiased variance in the weights",
+            "centred.transpose(1, 2)) / pixels.shape[2]",
+            "centred.transpose(1, 2)) / (pixels.shape[2] - 1)",
+            "a batch norm's variance is the biased one",
+            "::test_a_block_is_ordinary_convolutions_with_instance_norms",
+        ),
+        (
             "noise2net: distorted before normalisation",
             'hooks.insert_after(self.network.get_submodule("normalise"), self.distortion)',
             'hooks.insert_before(self.network.get_submodule("normalise"), self.distortion)',
