@@ -89,7 +89,7 @@ def residual(x: Tensor, block: Block) -> Tensor:
 
 
 def _expand(x: Tensor, weight: Tensor) -> Tensor:
-    """`_norm(_convolve(x, weight))` of kernels of one pixel, up to rounding, without looking at the outcome's many maps.
+    """`_norm(_convolve(x, weight))` of kernels of one pixel, up to rounding, without a look at the many maps of it.
 
     Mean and variance of W x are W mean(x) and the diagonal of W cov(x) W^T, so the norm goes into the weights.
     """
