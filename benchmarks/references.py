@@ -41,8 +41,8 @@ HOW = (
     "the table of methods, one thread, processor time."
 )
 NOTES = (
-    "What a step of ERM is worth goes by the machine, so a goal is better read beside the authors' own: SagNet's of 1.7 "
-    "was set where theirs took 2.13 steps of ERM and ours 1.72, which are 0.80 and 0.81 of theirs."
+    "What a step of ERM is worth goes by the machine, so a goal is better read beside the authors' own: SagNet's of "
+    "1.7 was set where theirs took 2.13 steps of ERM and ours 1.72, which are 0.80 and 0.81 of theirs."
 )
 Step = Callable[[Batch], object]
 

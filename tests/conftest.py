@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import multiprocessing.util
 import os
@@ -22,7 +23,7 @@ from PIL import Image
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from biasbed.system.processes import yield_while_waiting
+from biasbed.system.processes import leave, yield_while_waiting
 from helpers import children
 from helpers.commands import SHARED
 from helpers.postgres import postgres  # noqa: F401  (a fixture)
@@ -50,6 +51,17 @@ def _signals_as_they_were() -> Iterator[None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--algorithm", help="conformance suite: this method alone, by name or as <file.py>:<Class>")
     parser.addoption("--renew", action="store_true", help="write golden traces and docs/presets.md as they are now")
+
+
+def pytest_unconfigure() -> None:
+    """One of several test processes ends as commands do: to free what it has come to hold takes it ten seconds."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        atexit.register(_leave)
+
+
+def _leave() -> None:
+    atexit.unregister(_leave)
+    leave(0)  # nobody asks how it has ended: it has said all
 
 
 @pytest.fixture

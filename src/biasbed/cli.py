@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, NoReturn
 
 from biasbed import __version__, usage
 from biasbed.config import Config
@@ -27,6 +27,7 @@ from biasbed.system.processes import (
     follow_launcher,
     ignore_signals,
     interrupt_once,
+    leave,
     yield_while_waiting,
 )
 
@@ -93,8 +94,8 @@ def run_tests(options: TestOptions) -> None:
         raise UsageError("the tests are in a checkout of biasbed, not in the installed package")
     for name in [name for name in os.environ if name.startswith("MLFLOW_") and name != "MLFLOW_TRACKING_URI"]:
         del os.environ[name]  # tests must not write into the run that `mlflow run` opened for them
-    # One process more than cores, as tests wait for servers, clocks and other processes a third of their time.
-    processes = str((os.cpu_count() or 1) + 1)
+    # Two processes more than cores, as tests wait for servers, clocks and other processes a third of their time.
+    processes = str((os.cpu_count() or 1) + 2)
     words = ["tests", "-m", "slow or not slow" if options.slow else "not slow", "-n", processes, "--dist", "loadfile"]
     if options.algorithm != "all":
         from biasbed.algorithms import load
@@ -311,6 +312,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Interrupted as error:
         print(f"biasbed: ended by {error.signal.name}{again}", file=sys.stderr)
         return 128 + int(error.signal)
+
+
+def run() -> NoReturn:
+    """The program: `main`, and the end of the process."""
+    leave(main())
 
 
 NO_HOME = "Could not determine home directory."  # as pathlib says it, for ~ and for ~somebody

@@ -1,10 +1,11 @@
-"""Ctrl-C: once, in good order; what comes right after it is its copy."""
+"""How a process ends: by Ctrl-C once, in good order; by itself as Python ends it, but for one thing."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +57,42 @@ def test_one_that_comes_much_later_acts_again(later: signal.Signals, code: int) 
     process.send_signal(later)
     assert process.communicate(timeout=20) == ("" if code else "cut\n", "")
     assert process.returncode == code
+
+
+END = """
+import atexit, sys, tempfile, threading, time
+from biasbed.system import processes
+
+class Kept:
+    def __del__(self):
+        print("freed")
+
+kept = Kept()
+folder = tempfile.TemporaryDirectory()
+print(folder.name)
+atexit.register(print, "called")
+threading.Thread(target=lambda: (time.sleep(0.2), print("waited for"))).start()
+print("at the end")
+print("to stderr", file=sys.stderr, end="")
+processes.leave(3)
+"""
+
+
+def test_what_is_to_be_done_at_the_end_is_done_and_nothing_is_freed() -> None:
+    words = [sys.executable, "-c", END]
+    done = subprocess.run(words, env=command_environment(), capture_output=True, text=True, check=False)
+    folder, *printed = done.stdout.splitlines()
+    assert (done.returncode, printed, done.stderr) == (3, ["at the end", "waited for", "called"], "to stderr")
+    assert not Path(folder).exists()
+
+
+def test_nobody_who_reads_is_no_failure_at_the_end() -> None:
+    code = "import sys; from biasbed.system import processes; sys.stdin.read(); print('buffered'); processes.leave(0)"
+    words, env = [sys.executable, "-c", code], command_environment() | {"PYTHONUNBUFFERED": ""}
+    with subprocess.Popen(words, env=env, stdin=-1, stdout=-1, stderr=-1, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.close()
+        assert (process.stderr.read(), process.wait(30)) == ("", 0)

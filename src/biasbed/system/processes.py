@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import NoReturn
 
 PARENT_PROCESS = "BIASBED_PARENT_PROCESS"  # environment variable of a child that must not outlive its parent
 LIFELINE = "BIASBED_LIFELINE"  # environment variable of a command that must not outlive who holds its standard input
@@ -29,6 +31,20 @@ def yield_while_waiting() -> None:
     a loader process could use. Numbers don't depend on it. What the user has set stays.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+def leave(code: int) -> NoReturn:
+    """End this process as Python would, without freeing all objects first, which takes a second after torch and MLflow.
+
+    As the children of `multiprocessing` end: threads that are no daemons are waited for, who wanted to be called at the
+    end is called, and what was printed goes out.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # whoever reads it has seen enough, or it is closed
+            stream.flush()
+    os._exit(code)
 
 
 def in_torchrun() -> bool:
