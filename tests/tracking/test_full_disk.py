@@ -80,10 +80,11 @@ def test_a_new_database_is_there_wholly_or_not_at_all(tmp_path: Path) -> None:
     assert killed > 3
 
 
-def test_half_of_a_database_is_said_to_be_one(tmp_path: Path, tracking: str) -> None:
-    """As `mlflow run`, which makes one before us, leaves it when it is interrupted."""
+@pytest.mark.parametrize("left", ["_alembic_tmp_params", "scorers"])
+def test_half_of_a_database_is_said_to_be_one(left: str, tmp_path: Path, tracking: str) -> None:
+    """As `mlflow run`, which makes one before us, leaves it: a table is not yet in its place, or not yet noted."""
     (tmp_path / "mlflow.db").unlink()
     with sqlite3.connect(tmp_path / "mlflow.db") as connection:
-        connection.execute("create table _alembic_tmp_params (x int)")  # one that a migration has not yet put in place
+        connection.execute(f"create table {left} (x int)")
     with pytest.raises(Failure, match=r"its database was left half made .*: remove the file"), server.guarded(tracking):
         server.writer(tracking).search_experiments()

@@ -99,6 +99,10 @@ def impatient(seconds: float) -> Iterator[None]:
                 os.environ[name] = value
 
 
+# What SQLite says when MLflow makes tables anew of which an interrupted start has made some.
+HALF_MADE = re.compile(r"_alembic_tmp_|duplicate column|table \w+ already exists")
+
+
 @contextlib.contextmanager
 def guarded(tracking_uri: str) -> Iterator[None]:
     """Turns any error of the tracking server inside the block into a Failure of one line."""
@@ -112,7 +116,7 @@ def guarded(tracking_uri: str) -> Iterator[None]:
         reason = first_line(error)
         if "Max retries exceeded" in reason:
             reason = "it does not answer"
-        if "_alembic_tmp_" in reason or "duplicate column" in reason:
+        if HALF_MADE.search(reason):
             reason = "its database was left half made when MLflow was interrupted: remove the file, if it is a new one"
         reason = places.public_text(reason.replace(tracking_uri, uri))[:300]
         raise Failure(f"the tracking server {uri} can't be used: {reason}") from error
