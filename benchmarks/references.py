@@ -44,7 +44,6 @@ NOTES = (
     "What a step of ERM is worth goes by the machine, so a goal is better read beside the authors' own: SagNet's of "
     "1.7 was set where theirs took 2.13 steps of ERM and ours 1.72, which are 0.80 and 0.81 of theirs."
 )
-Step = Callable[[Batch], object]
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Program:
     name: str
     marker: str
     methods: Mapping[str, str]  # a side of methods.py -> what it is called there
-    step: Callable[[Path, str], Step]  # (checkout, what it is called there) -> takes a training step
+    step: Callable[[Path, str, Batch], Work]  # (checkout, what it is called there, images) -> takes a training step
     erm: str = "erm"  # the side that has the same images
 
 
@@ -95,7 +94,7 @@ def update(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
 # --- the programs -----------------------------------------------------------------------------------------------------
 
 
-def domainbed(checkout: Path, name: str) -> Step:
+def domainbed(checkout: Path, name: str, batch: Batch) -> Work:
     sys.path.insert(0, str(checkout))
     from domainbed import algorithms, hparams_registry  # type: ignore[import-not-found]
 
@@ -103,11 +102,12 @@ def domainbed(checkout: Path, name: str) -> Step:
     with drawn_weights():
         algorithm = algorithms.get_algorithm_class(name)((3, SIZE, SIZE), 1000, methods.DOMAINS, settings)
     algorithm.to(DEVICE).train()
+    parts = [(part.x, part.y) for part in batch.by_domain().values()]
 
-    return lambda batch: algorithm.update([(part.x, part.y) for part in batch.by_domain().values()])
+    return lambda: algorithm.update(parts)
 
 
-def infodrop(checkout: Path, name: str) -> Step:
+def infodrop(checkout: Path, name: str, batch: Batch) -> Work:
     """The pooling of their network is made for 224 pixels: any size here."""
     vars(torchvision.models.resnet).setdefault("model_urls", {})  # torchvision has them no more
     with contextlib.redirect_stdout(io.StringIO()):
@@ -115,10 +115,10 @@ def infodrop(checkout: Path, name: str) -> Step:
     network.avgpool = nn.AdaptiveAvgPool2d(1)
     network, optimizer = ready(network)
 
-    return lambda batch: update(optimizer, functional.cross_entropy(network(batch.x)[1], batch.y))
+    return lambda: update(optimizer, functional.cross_entropy(network(batch.x)[1], batch.y))
 
 
-def sagnet(checkout: Path, name: str) -> Step:
+def sagnet(checkout: Path, name: str, batch: Batch) -> Work:
     """Their three losses and optimizers. They step after the last loss, as torch now has it, not after each."""
     sys.path.insert(0, str(checkout))
     from modules.loss import AdvLoss  # type: ignore[import-not-found]
@@ -129,7 +129,7 @@ def sagnet(checkout: Path, name: str) -> Step:
     groups = [network.style_params(), network.adv_params(), list(network.parameters())]
     optimizers = [SGD(groups[0]), SGD(groups[1]), optimizer]
 
-    def step(batch: Batch) -> None:
+    def step() -> None:
         content, style = network(batch.x)
         losses = [functional.cross_entropy(style, batch.y), 0.1 * adversarial(style)]
         losses.append(functional.cross_entropy(content, batch.y))
@@ -148,7 +148,7 @@ def sagnet(checkout: Path, name: str) -> Step:
     return step
 
 
-def noise2net(checkout: Path, name: str) -> Step:
+def noise2net(checkout: Path, name: str, batch: Batch) -> Work:
     """Its random kernel sizes and dilations are ours, as a large kernel takes nine times the work of a small one."""
     names = executed(checkout / NOISE2NET.marker, "data", "--save", "nowhere", "--noise2net")
     ours = methods.make("noise2net", {}, SGD)
@@ -159,7 +159,7 @@ def noise2net(checkout: Path, name: str) -> Step:
     distortion = names[name](hidden_planes=16, batch_size=half).train().to(DEVICE)
     network, optimizer = ready(getattr(torchvision.models, methods.BACKBONE)())
 
-    def step(batch: Batch) -> None:
+    def step() -> None:
         x = batch.x.clone()
         with torch.no_grad():
             distortion.reload_parameters()
@@ -201,13 +201,13 @@ def program_of(checkout: Path) -> Program:
 def theirs(checkout: Path, program: Program, side: str) -> Work:
     """As many steps as one of our sides takes, on its images."""
     torch.manual_seed(0)
-    step = program.step(checkout, program.methods[side])
     batch = methods.of_domains() if program.erm in methods.OF_DOMAINS else methods.images(methods.BATCH)
+    step = program.step(checkout, program.methods[side], batch)
 
     def run() -> None:
         with torch.autocast(DEVICE.type, torch.bfloat16, enabled=CUDA):
             for _ in range(STEPS):
-                step(batch)
+                step()
         if CUDA:
             torch.cuda.synchronize()
 
