@@ -9,7 +9,7 @@ import pytest
 from biasbed import algorithms, record, suites
 from biasbed.algorithms.base import Algorithm
 from biasbed.errors import UsageError
-from biasbed.system.code import code_hash
+from biasbed.system.code_hash import code_hash
 from biasbed.training.resolve import config_hash, resolve
 
 SOURCE = """
@@ -64,7 +64,7 @@ def test_the_code_of_a_method_includes_what_it_inherits(monkeypatch: pytest.Monk
     before = code_hash(algorithms.load("infodrop"), suite)
     erm = Path(algorithms.__file__).parent / "erm.py"
     read = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + (b"#" if path == erm else b""))
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + (b"\nONE = 1\n" if path == erm else b""))
     assert code_hash(algorithms.load("infodrop"), suite) != before
     assert code_hash(algorithms.load("sagnet"), suites.load("demo")) == code_hash(
         algorithms.load("sagnet"), suites.load("demo")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from biasbed import algorithms, suites
 from biasbed.system import code
+from biasbed.system.code_hash import code_hash
 
 for _suite in suites.REGISTRY:
-    code.code_hash(algorithms.load("erm"), suites.load(_suite))
+    code_hash(algorithms.load("erm"), suites.load(_suite))
 code.distributions()

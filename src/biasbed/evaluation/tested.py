@@ -34,6 +34,7 @@ from biasbed.suites import derived, label_maps
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
+from biasbed.system.code_hash import code_hash
 from biasbed.system.files import sha256
 from biasbed.system.processes import interruptible
 from biasbed.tracking.endings import ends_run
@@ -357,7 +358,7 @@ def _run(options: EvaluateOptions, config: Config, model: models.TestedModel, su
             **numbers,
         },
         weights=model.weights,
-        code=code.code_hash(type(model.module), suites.load(config.suite)),
+        code=code_hash(type(model.module), suites.load(config.suite)),
         protocol=protocol,
         data=suite.fingerprint,
         row=record.slug(model.algorithm) if config.row == "auto" else config.row,

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import functools
-import hashlib
 import importlib.metadata
-import inspect
 import os
 import platform
 import subprocess
-import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# Rooms whose code makes numbers. What else a training imports says where it runs, what it is told and what it records.
-ROOMS = (
-    *("algorithms", "compute", "data", "datasets", "evaluation", "networks", "suites", "training"),
-    *("batch", "config", "measures", "tasks"),
-)
-LOOP = "training/train.py"
-# Which methods and suites there are: another one changes no number of this one.
-NAMES = ("algorithms/__init__.py", "suites/__init__.py")
 
 
 def git_state() -> tuple[str, str]:
@@ -33,52 +21,6 @@ def git_state() -> tuple[str, str]:
     if not commit:
         return os.environ.get("BIASBED_GIT_COMMIT", ""), ""
     return commit, str(bool(_git("status", "--porcelain"))).lower()
-
-
-def code_hash(algorithm: type, suite: type) -> str:
-    """16 hex digits of the source that makes the numbers: all that the method, the suite and the loop import.
-
-    Only of the rooms that make numbers, so that a data set that a training doesn't use changes nothing.
-    """
-    classes = [cls for cls in (*algorithm.__mro__, *suite.__mro__) if cls.__module__ not in sys.stdlib_module_names]
-    files = [Path(inspect.getfile(cls)) for cls in classes]
-    files = [path for path in files if "torch" not in path.parts]
-    names = {PACKAGE / name for name in NAMES}
-    waiting, found = [*files, PACKAGE / LOOP], set[Path]()
-    while waiting:
-        path = waiting.pop()
-        if path not in found and path not in names:
-            found.add(path)
-            waiting += imported(path)
-    sha = hashlib.sha256()
-    for path in sorted(found, key=_place):
-        sha.update(path.name.encode() + path.read_bytes())
-    return sha.hexdigest()[:16]
-
-
-def _place(path: Path) -> tuple[bool, str]:
-    """Where a file comes in the hash: a user's by its name alone, wherever it lies."""
-    is_ours = path.is_relative_to(PACKAGE)
-    return is_ours, path.relative_to(PACKAGE).as_posix() if is_ours else path.name
-
-
-def imported(path: Path) -> set[Path]:
-    """The files of `ROOMS` that a file imports, wherever in it; a package's own file with what is in it."""
-    parts = [name.split(".")[1:] for name in _imports(path)]
-    stems = {PACKAGE.joinpath(*part[:end]) for part in parts if part[0] in ROOMS for end in range(1, len(part) + 1)}
-    return {file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()}
-
-
-@functools.cache
-def _imports(path: Path) -> frozenset[str]:
-    """What of ours a file imports, by dotted names, some of which may be those of functions and classes."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-    return frozenset(name for name in names if name.startswith("biasbed."))
 
 
 def environment() -> str:

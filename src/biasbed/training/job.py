@@ -20,6 +20,7 @@ from biasbed.networks import frozen
 from biasbed.suites import open_suite
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
+from biasbed.system.code_hash import code_hash
 from biasbed.tracking.folder import RunFolder, folder_for, home
 from biasbed.training import results
 from biasbed.training.resolve import config_hash, run_key
@@ -89,7 +90,7 @@ class Job:
             record.CONFIG_HASH: self.config_hash,
             record.RUN_KEY: self.run_key,
             record.DATA_FINGERPRINT: self.fingerprint,
-            record.CODE_HASH: code.code_hash(algorithms.load(config.algorithm), suites.load(config.suite)),
+            record.CODE_HASH: code_hash(algorithms.load(config.algorithm), suites.load(config.suite)),
             record.GIT_COMMIT: commit,
             record.GIT_DIRTY: dirty,
             record.SCHEMA_TAG: record.SCHEMA,
