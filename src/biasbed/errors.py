@@ -11,6 +11,9 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, err
 REFUSALS = frozenset((*_DISK, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 
+FULL_SHARED_MEMORY = "/dev/shm, the shared memory, is full or too small: make it larger, or train with workers=0"
+
+
 class Told(Exception):
     """One message, and the lines of a list that may stand below it."""
 

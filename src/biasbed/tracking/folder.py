@@ -130,6 +130,11 @@ class RunFolder:
             write_whole(path, f"{found}\n")
         return found
 
+    @property
+    def marks(self) -> dict[str, str]:
+        """Tags by which a run on a server is this folder's own."""
+        return {record.FOLDER_ID: self.identify()}
+
     # --- one trainer at a time ---------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
