@@ -29,18 +29,8 @@ def reading() -> Iterator[None]:
 
 # Folders that file systems, desktops, network drives and MLflow put beside data.
 NO_DATA = frozenset(
-    (
-        "lost+found",
-        "__MACOSX",
-        "__pycache__",
-        "@eaDir",
-        "#recycle",
-        "#snapshot",
-        "$RECYCLE.BIN",
-        "mlruns",
-        "mlartifacts",
-    )
-    + ("System Volume Information",)
+    {"lost+found", "__MACOSX", "__pycache__", "@eaDir", "#recycle", "#snapshot", "$RECYCLE.BIN"}
+    | {"System Volume Information", "mlruns", "mlartifacts"}
 )
 
 

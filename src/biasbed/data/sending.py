@@ -29,7 +29,7 @@ class UnsentBatch(Failure):
     """A batch that a loader's process could not hand over."""
 
 
-class ReportingQueue(Queue):  # type: ignore[type-arg]
+class ReportingQueue(Queue):
     """A queue whose receiver is told what could not be sent to it."""
 
     def _on_queue_feeder_error(self, error: Exception, item: Any) -> None:  # type: ignore[override]

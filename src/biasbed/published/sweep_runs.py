@@ -25,7 +25,8 @@ HOLDOUT = "holdout_fraction"  # the argument that says how large it is; `data.ho
 def import_sweep(source: str, study: str = "auto") -> int:
     """Makes trials of all jobs and returns how many were new; those that are there stay as they are.
 
-    study: theirs; auto: `sweep_` and the source's name. Each study that is named has runs of its own. UsageError, before anything is made, for a source that is no
+    study: theirs; auto: `sweep_` and the source's name. Each study that is named has runs of its own.
+    UsageError, before anything is made, for a source that is no
     whole sweep; Failure where the server fails.
     """
     from biasbed.tracking.receiving import import_archive
