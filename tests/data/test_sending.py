@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from biasbed.data.loading import as_it_is, loader_options
 from biasbed.data.sending import UnsentBatch, reason, received
+from biasbed.errors import os_reason
 from helpers.children import Command, one_line
 from helpers.commands import command_environment
 
@@ -65,6 +66,13 @@ def test_a_full_disk_that_names_its_file_is_not_shared_memory() -> None:
     assert reason(OSError(errno.ENOSPC, "No space left on device", "/tmp/x")) == (
         "[Errno 28] No space left on device: '/tmp/x'"
     )
+
+
+def test_a_full_disk_that_nobody_named_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a semaphore can't be made, which lies in shared memory."""
+    full, usual = os.statvfs_result((4096, 4096, 16, 0, 0, 1, 1, 1, 0, 255)), os.statvfs
+    monkeypatch.setattr(os, "statvfs", lambda place: full if place == "/dev/shm" else usual(place))
+    assert os_reason(OSError(errno.ENOSPC, "No space left on device")) == "No space left on device: /dev/shm"
 
 
 def test_a_long_temporary_folder_does_not_matter(biasbed: Command, train_flags: list[str], tmp_path: Path) -> None:

@@ -176,7 +176,10 @@ class StudyRun:
         """
         ended = {self.run_id, *([self.given] if self.given and status == "KILLED" else [])}
         for run_id in ended:
-            self._try(functools.partial(writer(self.uri).set_terminated, run_id, status))
+            self._try(functools.partial(self._end, run_id, status))
+
+    def _end(self, run_id: str, status: str) -> None:
+        writer(self.uri).set_terminated(run_id, status)
 
     def _try(self, send: Callable[[], Any]) -> None:
         try:
