@@ -20,7 +20,6 @@ SCHEMA = "1"
 
 # --- tags -------------------------------------------------------------------------------------------------------------
 
-TAG_PREFIX = "biasbed."  # of every tag of ours
 KIND = "biasbed.kind"
 TABLED = ("train", "evaluate")  # kinds of a study's runs that make its table; a sweep's are `trial`
 STUDY = "biasbed.study"

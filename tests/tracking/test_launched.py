@@ -68,6 +68,10 @@ def test_which_runs_are_free(tracking: str, monkeypatch: pytest.MonkeyPatch) -> 
     client.set_tag(run_id, "mlflow.project.entryPoint", "train")
     assert take_run_id() == run_id
     assert "MLFLOW_RUN_ID" not in os.environ
+    run_id = named()  # of an attempt that ended before it began
+    client.set_tag(run_id, record.ENDED_BY, "SIGTERM")
+    client.set_terminated(run_id, "KILLED")
+    assert take_run_id() == run_id
     spoil: list[Callable[[str], object]] = [
         lambda run: client.set_tag(run, record.KIND, "train"),
         lambda run: client.log_metric(run, "loss", 1.0),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 PATIENCE = 10.0  # seconds: it is a name, and the message is on the terminal in any case
+OUTCOMES = {record.ERROR, record.USAGE_ERROR, record.ENDED_BY}  # tags that say how an attempt ended
 TOLD = ("what", "source", "file", "table", "from_study", "model", "run", "study", "suite", "train", "algorithm")
 
 
@@ -93,9 +94,13 @@ def _is_free() -> bool:
 
 
 def _has_records(run: Run) -> bool:
-    """Return True for a run that has ended, or holds metrics or tags of ours."""
-    has_tags = any(name.startswith(record.TAG_PREFIX) for name in run.data.tags)
-    return run.info.status not in ("RUNNING", "SCHEDULED") or bool(run.data.metrics) or has_tags
+    """Return True for a run that holds metrics or tags of ours, or that somebody else has ended.
+
+    Why an earlier attempt ended before it took the run is no record: a cluster starts the command again with that run.
+    """
+    tags = {name for name in run.data.tags if name.startswith("biasbed.")}
+    is_attempt = run.info.status in ("RUNNING", "SCHEDULED") or (run.info.status != "FINISHED" and bool(tags))
+    return bool(run.data.metrics) or bool(tags - OUTCOMES) or not is_attempt
 
 
 def _set(tags: Mapping[str, str], status: str = "") -> None:

@@ -265,8 +265,10 @@ class Tracker:
                 if self._try(send):
                     return
             if self._is_deleted:
-                remedy = "restore it in MLflow, then run `biasbed sync`"
-                raise Failure(f"the training is done but {self._problem}; all is kept in {self.folder.path}: {remedy}")
+                raise Failure(
+                    f"the training is done but {self._problem}; all is kept in {self.folder.path}: restore it in MLflow, "
+                    "then run `biasbed sync`"
+                )
             if time.monotonic() + RETRY_AFTER / 3 > deadline:
                 raise Failure(
                     f"the training is done but {self._problem}; all is kept in {self.folder.path}: run `biasbed sync` "
