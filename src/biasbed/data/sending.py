@@ -29,10 +29,10 @@ class UnsentBatch(Failure):
     """A batch that a loader's process could not hand over."""
 
 
-class ReportingQueue(Queue):
+class ReportingQueue(Queue):  # type: ignore[type-arg]
     """A queue whose receiver is told what could not be sent to it."""
 
-    def _on_queue_feeder_error(self, error: Exception, item: Any) -> None:  # type: ignore[override]
+    def _on_queue_feeder_error(self, error: Exception, item: Any) -> None:
         """Send the error in place of the batch; end this process if even that fails, which the receiver notices."""
         index, content = item
         if isinstance(content, UnsentBatch):

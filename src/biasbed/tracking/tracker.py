@@ -264,16 +264,10 @@ class Tracker:
             with impatient(deadline - time.monotonic()):
                 if self._try(send):
                     return
-            if self._is_deleted:
-                raise Failure(
-                    f"the training is done but {self._problem}; all is kept in {self.folder.path}: restore it in MLflow, "
-                    "then run `biasbed sync`"
-                )
-            if time.monotonic() + RETRY_AFTER / 3 > deadline:
-                raise Failure(
-                    f"the training is done but {self._problem}; all is kept in {self.folder.path}: run `biasbed sync` "
-                    "when the server is back"
-                )
+            if self._is_deleted or time.monotonic() + RETRY_AFTER / 3 > deadline:
+                restored = "restore it in MLflow, then run `biasbed sync`"
+                remedy = restored if self._is_deleted else "run `biasbed sync` when the server is back"
+                raise Failure(f"the training is done but {self._problem}; all is kept in {self.folder.path}: {remedy}")
             time.sleep(RETRY_AFTER / 3)
 
     def ending(self) -> str:
