@@ -37,6 +37,7 @@ ENV HOME=/home/biasbed USER=biasbed LOGNAME=biasbed \
     BIASBED_HOME=/output \
     PYTHONPATH=/opt/biasbed/src PYTHONUNBUFFERED=1 \
     GIT_PYTHON_REFRESH=quiet \
+    MLFLOW_DISABLE_TELEMETRY=true HF_HUB_DISABLE_TELEMETRY=true DO_NOT_TRACK=true \
     NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 
 COPY . /opt/biasbed

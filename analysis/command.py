@@ -23,8 +23,10 @@ from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import UsageError
 from biasbed.settings import flatten, word
 from biasbed.system import commands
+from biasbed.system.processes import Interrupted
 from biasbed.tracking import notes, study_row
 from biasbed.tracking.comparison import ALIKE, STUDY, Comparison, offer
+from biasbed.tracking.launched import check_run_id
 from biasbed.tracking.pages import address
 from biasbed.tracking.server import experiment_id, guarded, resolve_uri
 
@@ -38,6 +40,7 @@ MANIFEST = "manifest.json"  # what a folder holds that an analysis has written
 def analyze(options: AnalyzeOptions) -> Outcome:
     """See `biasbed.analysis.analyze`."""
     store = RunStore(resolve_uri(options.tracking_uri))
+    check_run_id()
     if options.output_dir != "auto":
         _check_writable(Path(options.output_dir).expanduser().absolute())
     # Matrices are small: on a busy machine threads would wait for each other ten times as long as they compute, and the
@@ -143,9 +146,10 @@ def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, answer: st
             parameters = [Param(prefix + name, word(value)) for name, value in flatten(options).items()]
             store.client.log_batch(run_id, params=parameters, tags=tags)
             store.client.log_artifacts(run_id, str(folder))
-        except BaseException:
+        except BaseException as error:
             if not attached:
-                store.client.set_terminated(run_id, "FAILED")
+                is_ended = isinstance(error, Interrupted | KeyboardInterrupt)
+                store.client.set_terminated(run_id, "KILLED" if is_ended else "FAILED")
             raise
         if not attached:
             store.client.set_terminated(run_id, "FINISHED")

@@ -27,7 +27,10 @@ from biasbed.system.processes import (
     follow_launcher,
     ignore_signals,
     interrupt_once,
+    interruptible,
     leave,
+    open_closed_streams,
+    shorten_warnings,
     yield_while_waiting,
 )
 
@@ -267,6 +270,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     again = _again(words)
     yield_while_waiting()
     if arguments is None:
+        open_closed_streams()
+        shorten_warnings()
         interrupt_once()
     try:
         _refuse_no_text(words)
@@ -284,7 +289,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if commands.is_launched():
                 follow_launcher()
             name(flags)
-            code = COMMANDS[words[0]](flags)
+            with interruptible():
+                code = COMMANDS[words[0]](flags)
         if arguments is None and not code:
             ignore_signals()  # all is done: what ends this process now has not ended its work
         return code

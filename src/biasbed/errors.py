@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import errno
+import os
+import tempfile
 from collections.abc import Iterable
 
 LONGEST_NAME = 300  # characters of a path that a message holds
 # What a machine refuses in the middle of right work: a full disk, a broken one, too many open files.
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)
 REFUSALS = frozenset((*_DISK, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+
+
+SHARED_MEMORY = "/dev/shm"  # where Linux keeps it
+FULL_SHARED_MEMORY = "/dev/shm, the shared memory, is full or too small: make it larger, or train with workers=0"
+LEAST_FREE = 2**16  # bytes: a disk with less is full
 
 
 class Told(Exception):
@@ -56,8 +63,21 @@ def os_reason(error: OSError) -> str:
     if error.strerror is None:  # raised by a library, with words of its own
         return first_line(error)
     name = "" if error.filename is None else str(error.filename)
+    if not name and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ": ".join((error.strerror, ", ".join(full_places()) or "which one is not known"))
     shown = name if len(name) <= LONGEST_NAME else f"{name[:60]}..."
     return f"{error.strerror}: {shown}" if name else error.strerror
+
+
+def full_places() -> list[str]:
+    """Return the folders that programs write to and whose disk is full, shared memory among them."""
+    candidates = (SHARED_MEMORY, tempfile.gettempdir(), os.environ.get("BIASBED_HOME", ""), os.curdir)
+    found = []
+    for place in filter(os.path.isdir, candidates):
+        disk = os.statvfs(place)
+        if disk.f_bavail * disk.f_frsize < LEAST_FREE:
+            found.append(os.path.abspath(place))
+    return list(dict.fromkeys(found))
 
 
 def shown(text: str, most: int = 300) -> str:

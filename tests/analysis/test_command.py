@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from biasbed import record
+from biasbed import cli, record
 from biasbed.analysis import command
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.report import figures, summary
@@ -304,6 +306,19 @@ def test_under_mlflow_run_a_failure_leaves_its_reason(
     tags = recorder.client.get_run(opened).data.tags
     assert "nothing to analyse" in tags[record.ERROR]
     assert (tags["mlflow.runName"], tags[NOTE]) == ("failed: analyze", tags[record.ERROR])
+
+
+@quick
+def test_an_analysis_that_a_signal_ends_is_no_running_run(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, serve_at: Callable[[str], None]
+) -> None:
+    serve_at(recorder.uri)
+    fill(recorder, THREE, seeds=1)
+    signal.signal(signal.SIGTERM, lambda *_: pytest.fail("the command does not attend to SIGTERM"))
+    monkeypatch.setattr(type(recorder.client), "log_artifacts", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert cli.main(["analyze", "--output_dir", str(recorder.folder / "out")]) == 128 + signal.SIGTERM
+    runs = recorder.client.search_runs([recorder.experiment], f"tags.`{record.KIND}` = 'analysis'")
+    assert [run.info.status for run in runs] == ["KILLED"]
 
 
 @quick

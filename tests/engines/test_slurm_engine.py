@@ -25,7 +25,7 @@ def jobs(slurm: Slurm, study: EngineStudy) -> list[dict[str, str]]:
     return sorted(found, key=lambda job: (int(job.get("ArrayJobId", 0)), int(job.get("ArrayTaskId", 0))))
 
 
-def wait_for_restarts(slurm: Slurm, study: EngineStudy, expected: list[str], seconds: float = 60) -> None:
+def wait_for_restarts(slurm: Slurm, study: EngineStudy, expected: list[str], seconds: float = 300) -> None:
     """Until Slurm has started the study's jobs so often anew."""
 
     def running_again() -> bool:

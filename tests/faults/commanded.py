@@ -132,7 +132,7 @@ class CommandedLife:
         if victim == LAUNCHER:
             process.send_signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(60)
+                process.wait(300)
             return True
         found = [pid for pid in descendants(process.pid) if _is_training(pid)]
         with contextlib.suppress(OSError):
@@ -140,7 +140,7 @@ class CommandedLife:
                 os.kill(draw.choice(found), number)
         if found and self.what.name == ALONE:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(60)
+                process.wait(300)
         return bool(found)
 
     def finish(self, process: subprocess.Popen[bytes]) -> None:

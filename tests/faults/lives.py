@@ -21,7 +21,7 @@ from faults.starts import Start, gone
 from helpers.runs import run_folders
 
 MOST = 6  # starts that are disturbed; the next one may finish
-PATIENCE = 60.0  # seconds that a start may take, besides eight times those of the undisturbed one
+PATIENCE = 300.0  # seconds that a start may take, besides eight times those of the undisturbed one
 RESTS = 20.0  # seconds in which processes must be gone after a life
 REFUSED = re.compile(r"(best|last)\.ckpt.*resume=never starts anew")  # no file has what was damaged
 LOADER_GONE = re.compile("a loader process|another process of this training is gone")

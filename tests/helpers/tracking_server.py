@@ -35,7 +35,7 @@ class Server:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
             try:
                 urllib.request.urlopen(f"{self.uri}/health", timeout=1).close()

@@ -22,7 +22,7 @@ from typing import Any
 from helpers import children
 from inputs import Case
 
-SECONDS, PATIENCE, BYTES = 20, 180, 2 * 2**30
+SECONDS, PATIENCE, BYTES = 20, 300, 2 * 2**30
 CANARY = "canary"  # the file that code of the input would write, in the case's folder
 REPORT = "written-elsewhere"  # where a child says what it wrote out of place
 STORE = ("mlflow.db", "mlflow.db-journal", "mlflow.db-wal", "mlflow.db-shm", "mlruns")

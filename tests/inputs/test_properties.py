@@ -21,7 +21,7 @@ from biasbed.studies.table import parse_seeds
 from biasbed.training.resolve import resolve
 from inputs.arbitrary import KINDS, Kind
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 # The same examples in every run, so that no change but one of theirs breaks a test.
 DRAWN = settings(
     max_examples=80,

@@ -187,7 +187,7 @@ def test_a_new_table_replaces_its_old_one_and_no_other() -> None:
 
 def run(words: list[str]) -> subprocess.CompletedProcess[str]:
     environment = commands.command_environment()
-    return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=200)
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_the_command_measures_a_topic_into_its_file(tmp_path: Path) -> None:

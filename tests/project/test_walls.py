@@ -68,6 +68,7 @@ def test_mlflow_is_where_runs_are_written_read_and_served() -> None:
         "published/__init__.py",
         "tracking/receiving.py",
         "tracking/launched.py",
+        "tracking/problems.py",
         "tracking/study_row.py",
         "tracking/system_metrics.py",
     }

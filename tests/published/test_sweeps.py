@@ -124,6 +124,24 @@ def test_an_unfinished_job_is_imported_as_such_and_again_when_it_has_gone_on(
     assert len({run.data.tags[record.RUN_KEY] for run in runs}) == 2
 
 
+def test_a_sweep_is_imported_into_every_study_that_is_named(
+    tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from biasbed.tracking.finding import find_runs
+
+    sweep = tmp_path / "sweep"
+    job(sweep / "a", 0)
+    job(sweep / "b", 1)
+    for study, new in (("auto", 2), ("again", 2), ("again", 0), ("sweep_sweep", 0), ("auto", 0)):
+        assert import_sweep(str(sweep), study) == new
+        named = "sweep_sweep" if study == "auto" else study
+        assert capsys.readouterr().out.endswith(f"analyze -P study={named}\n")
+        assert len(find_runs(tracking, study=named)) == 2
+    sweep.rename(tmp_path / "moved")
+    assert import_sweep(str(tmp_path / "moved")) == 0  # each trial once, wherever the sweep lies
+    assert capsys.readouterr().out.endswith("analyze -P study=sweep_sweep\n")
+
+
 def _edit(change: Callable[[str], str]) -> Callable[[Path], None]:
     def edit(file: Path) -> None:
         file.write_text(change(file.read_text()))

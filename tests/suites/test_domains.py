@@ -75,6 +75,29 @@ def test_data_sets_that_are_taken_for_domains_are_told(tmp_path: Path) -> None:
 # --- what is held out -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["lost+found", "mlruns", "@eaDir", "$RECYCLE.BIN", ".ipynb_checkpoints", "__MACOSX"])
+def test_folders_that_hold_no_data_are_passed_over(name: str, tmp_path: Path) -> None:
+    """At every level: beside domains, beside classes, and beside the folders of a suite of folders."""
+    make_domains(tmp_path / "Pics", images=IMAGES)
+    for place in (tmp_path, tmp_path / "Pics", tmp_path / "Pics" / "art", tmp_path / "Pics" / "art" / "cat"):
+        (place / name / "0" / "x").mkdir(parents=True, exist_ok=True)
+    assert opened_parts(tmp_path) == (list(DOMAINS), ["photo", "sketch"])
+
+
+def test_a_folder_of_runs_beside_the_data_is_no_data(tmp_path: Path) -> None:
+    make_domains(tmp_path / "Pics", images=IMAGES)
+    (tmp_path / "Pics" / "runs" / "folders" / "erm-s0-12345678").mkdir(parents=True)
+    kept = str(tmp_path / "Pics" / "runs")
+    assert opened_parts(tmp_path, output_dir=kept) == (list(DOMAINS), ["photo", "sketch"])
+
+
+def opened_parts(root: Path, **more: str) -> tuple[list[str], list[str]]:
+    """The domains of `Pics`, and its folders that are test sets where one trains."""
+    held_out = opened(root, train="Pics", test_domains="art", **more)
+    beside = opened(root / "Pics", suite="folders", train="art", **more)
+    return [str(entry.domain) for entry in held_out.sets], [entry.name for entry in beside.sets]
+
+
 def test_what_is_held_out_changes_the_run_alone(pictures: Path) -> None:
     held_out = [*DOMAINS, "art,sketch"]
     jobs = [planned(pictures, test_domains=names, seed=seed) for names in held_out for seed in ("0", "1")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +17,7 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import models
 from biasbed.networks.weights import weights_file
 from biasbed.system import files
+from helpers.commands import command_environment
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ def test_one_process_at_a_time_is_in_a_locked_block_and_no_file_stays(tmp_path: 
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(300)
     assert [process.exitcode for process in processes] == [0] * 4
     assert (tmp_path / "count").read_text() == "600"
     assert [path.name for path in tmp_path.iterdir()] == ["count"]
@@ -90,3 +93,36 @@ def test_a_lock_file_that_a_kill_left_is_taken_over_and_an_error_leaves_none(tmp
     with pytest.raises(ValueError, match="inside"), files.locked(tmp_path / "lock"):
         raise ValueError("inside")
     assert not list(tmp_path.iterdir())
+
+
+# --- what kills leave -------------------------------------------------------------------------------------------------
+
+WRITES = """
+import sys, time
+from pathlib import Path
+from biasbed.system.files import whole
+with whole(Path(sys.argv[1])) as temporary:
+    temporary.write_text("half")
+    print("writing", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_what_a_killed_process_left_goes_and_what_is_being_written_stays(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", WRITES, str(tmp_path / "out.zip")]
+    writers = [subprocess.Popen(words, env=command_environment(), stdout=subprocess.PIPE) for _ in range(2)]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"writing\n"
+    killed, alive = writers
+    killed.kill()
+    killed.wait()
+    (tmp_path / "other.zip.1.tmp").write_text("of another file")
+    (tmp_path / "out.zip.old.tmp").write_text("not ours")
+    files._left_in.cache_clear()
+    files.write_whole(tmp_path / "out.zip", "whole")
+    alive.kill()
+    alive.wait()
+    kept = {"out.zip", f"out.zip.{alive.pid}.tmp", "other.zip.1.tmp", "out.zip.old.tmp"}
+    assert {path.name for path in tmp_path.iterdir()} == kept
+    assert (tmp_path / "out.zip").read_text() == "whole"

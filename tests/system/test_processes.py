@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -45,7 +46,7 @@ def begun(patience: float, stays: bool) -> subprocess.Popen[str]:
 def test_a_second_signal_does_not_cut_through_the_end_of_the_work(copy: signal.Signals) -> None:
     process = begun(10, stays=False)
     process.send_signal(copy)
-    assert process.communicate(timeout=20) == ("whole\n", "")
+    assert process.communicate(timeout=300) == ("whole\n", "")
     assert process.returncode == 0
 
 
@@ -55,7 +56,7 @@ def test_one_that_comes_much_later_acts_again(later: signal.Signals, code: int) 
     assert process.stdout is not None
     assert process.stdout.readline() == "whole\n"
     process.send_signal(later)
-    assert process.communicate(timeout=20) == ("" if code else "cut\n", "")
+    assert process.communicate(timeout=300) == ("" if code else "cut\n", "")
     assert process.returncode == code
 
 
@@ -95,4 +96,59 @@ def test_nobody_who_reads_is_no_failure_at_the_end() -> None:
         assert process.stderr is not None
         process.stdout.close()
         process.stdin.close()
-        assert (process.stderr.read(), process.wait(30)) == ("", 0)
+        assert (process.stderr.read(), process.wait(300)) == ("", 0)
+
+
+# --- streams, warnings, telemetry -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-", ">&- 2>&- <&-"])
+@pytest.mark.parametrize("command", ["list", "--help", "train"])
+def test_closed_streams_are_no_failure(
+    closed: str, command: str, tracking: str, train_flags: list[str], tmp_path: Path
+) -> None:
+    words = [*train_flags, "--epochs", "1", "--tracking", "offline"] if command == "train" else []
+    typed = shlex.join([sys.executable, "-m", "biasbed", command, *words])
+    script = ["bash", "-c", f"{typed} {closed}"]
+    done = subprocess.run(script, env=command_environment(), capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    if command == "train" and "2>" not in closed:
+        assert "done: " in done.stderr
+
+
+WARNS = """
+import sys, warnings
+from biasbed.system.processes import shorten_warnings
+shorten_warnings()
+warnings.warn("Palette images with transparency\\n  should be converted \\x1b[31m", UserWarning)
+warnings.warn("old", FutureWarning)
+"""
+
+
+def test_warnings_of_libraries_are_a_line_each(tmp_path: Path) -> None:
+    (tmp_path / "warns.py").write_text(WARNS)
+    words = [sys.executable, str(tmp_path / "warns.py")]
+    done = subprocess.run(words, env=command_environment(), capture_output=True, text=True, check=True)
+    first = "warning: Palette images with transparency should be converted \\x1b[31m"
+    assert done.stderr.splitlines() == [first, "warning: old"]
+
+
+ASKS = """
+import biasbed
+import os, subprocess, sys
+from mlflow.telemetry import get_telemetry_client
+from huggingface_hub import constants
+print(get_telemetry_client(), constants.HF_HUB_DISABLE_TELEMETRY)
+child = "from mlflow.telemetry.utils import is_telemetry_disabled; print(is_telemetry_disabled())"
+subprocess.run([sys.executable, "-c", child], check=True)
+"""
+
+
+def test_nothing_is_told_of_how_libraries_are_used() -> None:
+    """Neither by this process nor by those that it starts. Tests and continuous integration tell nothing anyway."""
+    quiet = ("PYTEST_", "MLFLOW_", "HF_", "CI", "GITHUB_ACTIONS", "DO_NOT_TRACK", "DISABLE_TELEMETRY", "JENKINS_URL")
+    environment = {name: value for name, value in command_environment().items() if not name.startswith(quiet)}
+    words = [sys.executable, "-c", ASKS]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.split()) == ["None", "True", "True"]

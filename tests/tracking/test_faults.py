@@ -11,7 +11,6 @@ import signal
 import socket
 import sqlite3
 import stat
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -117,7 +116,7 @@ def test_torch_s_own_words_for_a_full_disk_are_not_the_last(tmp_path: Path, most
     state = {"a": torch.zeros(100_000), "b": torch.zeros(10)}  # here: in a fork, torch waits for threads it hasn't got
     child = context.Process(target=_write_little, args=(tmp_path / "x.ckpt", most, state, said))
     child.start()
-    assert said.get(timeout=60) == errno.EFBIG
+    assert said.get(timeout=300) == errno.EFBIG
     child.join()
 
 
@@ -247,10 +246,14 @@ def test_the_end_waits_no_longer_than_it_says(
     serve_at(hanging)
     tracker.uri = hanging
     folder.write_state({**folder.read_state(), "tags": {**folder.read_state()["tags"], record.ERROR: "once"}})
-    began = time.monotonic()
+    allowed: list[float] = []  # seconds that requests were given, one after the other
+    within = server.impatient
+    monkeypatch.setattr(
+        "biasbed.tracking.tracker.impatient", lambda seconds: allowed.append(seconds) or within(seconds)
+    )
     with pytest.raises(Failure, match="does not answer; all is kept in"):
         tracker.finish()
-    assert time.monotonic() - began < 3 * 3.0
+    assert 0 < sum(max(1.0, seconds) for seconds in allowed) < 3 * 3.0
     assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "3"
     with server.impatient(1000):
         assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "30"  # as configured

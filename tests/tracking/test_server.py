@@ -46,7 +46,7 @@ def test_server_away_in_the_middle_of_a_training(
     _wait_for_records(tmp_path / "home", seen + 5)  # training goes on without it
     assert training.poll() is None
     server.start()
-    _, errors = training.communicate(timeout=200)
+    _, errors = training.communicate(timeout=300)
     assert training.returncode == 0, errors
     assert "training goes on" in errors
     (folder,) = run_folders(tmp_path / "home")
@@ -57,7 +57,7 @@ def test_server_away_in_the_middle_of_a_training(
 
 
 def _wait_for_records(home: Path, count: int) -> int:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         for journal in home.glob("folders/*/metrics.jsonl"):
             lines = journal.read_text().count("\n")
@@ -165,7 +165,7 @@ def test_two_commands_at_once_make_one_new_database(tmp_path: Path, monkeypatch:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(120)
+        process.join(300)
     assert [process.exitcode for process in processes] == [0, 0]
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from biasbed import cli, record
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places
 from biasbed.tracking.finding import find_runs
-from biasbed.tracking.server import guarded, resolve_uri
+from biasbed.tracking.server import database, guarded, resolve_uri, sqlite_uri
+from helpers.children import Command
 
 STUDIES = (
     *("bob's", 'say "hi"', "both ' and \"", "it's\\", "a''b", "tags.x = 'y' or 'z", "100%", "_ob_s", "BOB'S", "bob_s"),
@@ -90,3 +93,36 @@ def test_no_message_has_a_password(uri: str) -> None:
 def test_an_address_without_secrets_is_shown_as_it_is(uri: str) -> None:
     assert places.public_uri(uri) == uri
     assert places.public_text(f"can't reach {uri} now: mail admin@host") == f"can't reach {uri} now: mail admin@host"
+
+
+# --- files of local databases -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["plain", "a%20b", "a b", "100%", "q?r#s", "ö", "a%2520b", "a'b"])
+def test_a_path_and_its_address_are_inverse(name: str, tmp_path: Path) -> None:
+    from sqlalchemy import make_url
+
+    file = tmp_path / name / "x.db"
+    assert database(sqlite_uri(file)) == file
+    assert make_url(sqlite_uri(file)).database == str(file)
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a b", "100%"])
+def test_everything_stays_in_the_folder_that_was_typed(
+    name: str, biasbed: Command, train_flags: list[str], tmp_path: Path
+) -> None:
+    for folder in {name, "a b"}:
+        (tmp_path / folder).mkdir()
+    uri = f"sqlite:///{tmp_path / name}/x.db"
+    done = biasbed("train", *train_flags, "--epochs", "1", env={"MLFLOW_TRACKING_URI": uri})
+    assert "done: " in done.stderr
+    assert (tmp_path / name / "x.db").exists()
+    assert list((tmp_path / name / "mlruns").rglob("protocol.json"))
+    if name != "a b":
+        assert not list((tmp_path / "a b").iterdir())
+
+
+def test_an_address_that_mlflow_made_means_what_it_means_there(tmp_path: Path) -> None:
+    """MLflow writes `a%20b` for its own database in the folder `a b`."""
+    (tmp_path / "a b").mkdir()
+    assert database(resolve_uri(f"sqlite:///{tmp_path}/a%20b/mlflow.db")) == tmp_path / "a b" / "mlflow.db"

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from biasbed.batch import at_least_fp32
 from biasbed.compute.device import settle_device
-from biasbed.errors import Failure
+from biasbed.errors import FULL_SHARED_MEMORY, Failure
 from biasbed.system.processes import STORE, die_with_parent, in_torchrun
 
 
@@ -177,6 +177,8 @@ def lost_process(error: Exception) -> str | None:
     text = str(error)
     loader = _LOADER.search(text)
     if loader:
+        if loader[1] == "Bus":
+            return f"a loader process was killed (Bus error): {FULL_SHARED_MEMORY}; the same command continues"
         how = f"was killed ({loader[1]})" if loader[1] else "ended"
         return (
             f"a loader process {how}: if memory ran out (the kernel's log says so), lower `workers` or `batch_size`; "

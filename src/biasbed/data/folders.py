@@ -17,7 +17,7 @@ import numpy as np
 
 from biasbed.data import remembered
 from biasbed.data.decoding import EXTENSIONS, open_file
-from biasbed.data.listing import images_below, labelled, reading, scan
+from biasbed.data.listing import images_below, is_data, labelled, reading, scan
 from biasbed.data.names import Names
 from biasbed.data.source import Picture, Source
 from biasbed.errors import UsageError
@@ -160,5 +160,5 @@ def _neighbours(folder: Path) -> str:
     """The folders that are there instead, for the message."""
     if not folder.parent.is_dir():
         return ""
-    names = sorted(entry.name for entry in os.scandir(folder.parent) if os.path.isdir(entry))
+    names = sorted(entry.name for entry in os.scandir(folder.parent) if os.path.isdir(entry) and is_data(entry.name))
     return f"; {folder.parent} has: {', '.join(names[:20])}" if names else f"; {folder.parent} has no folders"

@@ -27,8 +27,20 @@ def reading() -> Iterator[None]:
         raise UsageError(f"can't read {error.filename}: {error.strerror}") from None
 
 
+# Folders that file systems, desktops, network drives and MLflow put beside data.
+NO_DATA = frozenset(
+    {"lost+found", "__MACOSX", "__pycache__", "@eaDir", "#recycle", "#snapshot", "$RECYCLE.BIN"}
+    | {"System Volume Information", "mlruns", "mlartifacts"}
+)
+
+
+def is_data(name: str) -> bool:
+    """Return False for the name of a folder that holds no data of anybody's, or is hidden."""
+    return not name.startswith((".", "__MACOSX")) and name not in NO_DATA
+
+
 def scan(folder: Path) -> tuple[list[str], list[str]]:
-    """Names of the folders and of the image files in a folder, sorted; without hidden ones and macOS's leftovers.
+    """Names of the folders and of the image files in a folder, sorted; without those that hold no data.
 
     A file that can't be read is listed, so that it is reported rather than missing. UsageError for a name that is no
     text: it could be neither recorded nor shown.
@@ -36,8 +48,8 @@ def scan(folder: Path) -> tuple[list[str], list[str]]:
     folders, images = [], []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.is_dir() and not entry.name.startswith((".", "__MACOSX")):
-                folders.append(entry.name)
+            if entry.is_dir():
+                folders += [entry.name] if is_data(entry.name) else []
             elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS and not entry.name.startswith("."):
                 images.append(entry.name)
     wrong = next((name for name in (*folders, *images) if not is_text(name)), None)

@@ -21,6 +21,7 @@ from biasbed.batch import at_least_fp32, stacked
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.loading import as_it_is, loader_options
+from biasbed.data.sending import received
 from biasbed.data.transforms import draws, keeps, keyed_randomness
 from biasbed.errors import CorruptImage, Failure, UnfitImage
 from biasbed.evaluation.decisions import (
@@ -135,7 +136,7 @@ class Evaluator:
         self, predict: Callable[[Tensor], Tensor], tick: Callable[[int], None] = lambda n: None
     ) -> Iterator[tuple[Piece, Columns | None]]:
         """Piece by piece what is decided, nothing where no image can be read; on rank 0, None elsewhere."""
-        ahead = itertools.groupby(self.loader, key=lambda batch: batch[0])
+        ahead = itertools.groupby(received(self.loader), key=lambda batch: batch[0])
         coming = next(ahead, None)
         refused: set[str] = set()
         for number, piece in self.shard.chosen():

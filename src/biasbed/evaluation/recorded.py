@@ -33,7 +33,8 @@ from biasbed.published import shape_bias_figure
 from biasbed.settings import build, flatten
 from biasbed.system.files import sha256
 from biasbed.tracking.folder import home
-from biasbed.tracking.tracker import Tracker, take_run_id
+from biasbed.tracking.launched import take_run_id
+from biasbed.tracking.tracker import Tracker
 
 SUFFIXES = (".csv", ".parquet")
 NEEDED = ("object_response", "category", "imagename")  # columns of a CSV file
@@ -326,7 +327,7 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
     if folder.is_done:
         return left_alone(folder)
     with folder.locked():
-        tracker = Tracker(folder, take_run_id(), run.offline)
+        tracker = Tracker(folder, take_run_id(folder.marks, run.offline), run.offline)
         report.write(folder.path, [one for group in shown.values() for one in group], pairs)
         for name, group in shown.items():
             conflicts = list(filter(cue_figure.has_bias, group))

@@ -39,7 +39,8 @@ from biasbed.system.files import sha256
 from biasbed.system.processes import interruptible
 from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder, home
-from biasbed.tracking.tracker import Tracker, take_run_id
+from biasbed.tracking.launched import take_run_id
+from biasbed.tracking.tracker import Tracker
 
 COUNTED = (published.HUMANS, published.PUBLISHED)
 
@@ -77,7 +78,7 @@ def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[s
 
 def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[str, float]:
     run, suite = evaluation.run, evaluation.suite
-    tracker = Tracker(folder, take_run_id(), run.offline) if group.is_main else None
+    tracker = Tracker(folder, take_run_id(folder.marks, run.offline), run.offline) if group.is_main else None
     with ends_run(tracker), failures_named():
         if tracker is not None:
             (folder.path / record.ENVIRONMENT_FILE).write_text(code.environment())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 import tempfile
 import warnings
 import zipfile
@@ -65,9 +66,9 @@ def weights_file(init: str) -> Path:
     kept = places.home(resolve_uri()) / "weights" / f"{init}.ckpt"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
-        with files.whole(kept) as temporary, tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+        with files.whole(kept) as temporary, tempfile.TemporaryDirectory() as folder:
             try:
-                download_checkpoint(init, Path(folder)).replace(temporary)
+                shutil.copyfile(download_checkpoint(init, Path(folder)), temporary)
             except UsageError as error:
                 raise UsageError(f"init={init}: {error}") from None
             except Failure as failure:

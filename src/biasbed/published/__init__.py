@@ -82,9 +82,12 @@ def _clear_unfinished(server: str, source: Paper) -> set[str]:
 def _log(client: MlflowClient, experiment: str, source: Paper, run: PublishedRun) -> None:
     from mlflow.entities import Metric
 
+    from biasbed.tracking.server import whole_or_deleted
+
     created: Any = client.create_run(experiment, tags=source.tags(run), run_name=run.name)
     now = int(time.time() * 1000)
     metrics = [Metric(name, value, now, 0) for name, value in run.metrics(source.protocol).items()]
-    client.log_batch(created.info.run_id, metrics=metrics)
-    client.log_text(created.info.run_id, source.protocol.to_json(), record.PROTOCOL_FILE)
-    client.set_terminated(created.info.run_id, "FINISHED")
+    with whole_or_deleted(client, created.info.run_id):
+        client.log_batch(created.info.run_id, metrics=metrics)
+        client.log_text(created.info.run_id, source.protocol.to_json(), record.PROTOCOL_FILE)
+        client.set_terminated(created.info.run_id, "FINISHED")

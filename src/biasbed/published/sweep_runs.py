@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from biasbed import measures, record
@@ -14,6 +14,8 @@ from biasbed.holding_out import OUT, RULES, mean_of_training
 from biasbed.published import cells, sweeps
 from biasbed.published.sweeps import SweepJob
 from biasbed.tracking.archive import ArchivedRun, MetricRow, new_archive
+from biasbed.tracking.finding import find_runs
+from biasbed.tracking.server import resolve_uri
 
 PAPER = "domainbed_iclr2021"  # whose tables name data sets, domains in their order, and methods
 SUITE, EXPERIMENT = "domainbed", "biasbed-sweeps"
@@ -23,7 +25,8 @@ HOLDOUT = "holdout_fraction"  # the argument that says how large it is; `data.ho
 def import_sweep(source: str, study: str = "auto") -> int:
     """Makes trials of all jobs and returns how many were new; those that are there stay as they are.
 
-    study: theirs; auto: `sweep_` and the source's name. UsageError, before anything is made, for a source that is no
+    study: theirs; auto: `sweep_` and the source's name. Each study that is named has runs of its own.
+    UsageError, before anything is made, for a source that is no
     whole sweep; Failure where the server fails.
     """
     from biasbed.tracking.receiving import import_archive
@@ -32,24 +35,43 @@ def import_sweep(source: str, study: str = "auto") -> int:
     if not path.exists():
         raise UsageError(f"source={source}: there is no such file or folder, and no paper of this name")
     jobs = sweeps.read(path)
-    study = f"sweep_{record.slug(path.resolve().stem)}" if study == "auto" else study
+    kept = _studies_of_trials(resolve_uri())
+    if study == "auto":  # trials that are there already stay in their study
+        identities = [_identity(job) for job in jobs]
+        study = f"sweep_{record.slug(path.resolve().stem)}"
+    else:
+        identities = [_identity_in(job, study, kept) for job in jobs]
+    studies = sorted({kept.get(identity, study) for identity in identities})
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sweep.zip"
-        write(jobs, file, study, str(path.resolve()))
+        write(jobs, file, study, str(path.resolve()), identities)
         new = import_archive(str(file), listed=False)
     unfinished = sum(not job.is_done for job in jobs)
     print(f"{len(jobs)} jobs in all{f', {unfinished} of them unfinished' if unfinished else ''}")
-    print(f"to analyse them: mlflow run . -e analyze -P study={study}", flush=True)
+    for name in studies:
+        print(f"to analyse them: mlflow run . -e analyze -P study={name}", flush=True)
     return new
 
 
-def write(jobs: Sequence[SweepJob], file: Path, study: str, source: str) -> None:
-    """A file of runs, as `export` writes it. UsageError where jobs of one data set have unlike domains."""
+def _studies_of_trials(uri: str) -> dict[str, str]:
+    """Return the study of every imported trial on a server, keyed by the id that it was imported under."""
+    tags = [run.data.tags for run in find_runs(uri, kind="trial")]
+    return {own[record.ORIGIN_RUN]: own.get(record.STUDY, "") for own in tags if record.ORIGIN_RUN in own}
+
+
+def write(
+    jobs: Sequence[SweepJob], file: Path, study: str, source: str, identities: Sequence[str] | None = None
+) -> None:
+    """Write a file of runs, as `export` does; `identities` are their ids, one a job. Defaults to hashes of the jobs.
+
+    Raises UsageError if jobs of one data set have unlike domains.
+    """
+    identities = [_identity(job) for job in jobs] if identities is None else identities
     paper = cells.read(PAPER)
     rows = {row for _, row in paper.cells}
     protocols: dict[str, record.Protocol] = {}
     with new_archive(file) as archive, tempfile.TemporaryDirectory() as empty:
-        for number, job in enumerate(jobs):
+        for number, (job, identity) in enumerate(zip(jobs, identities, strict=True)):
             known = protocols.setdefault(job.dataset, _protocol(job, paper.protocol))
             if len(known.sets) != 2 * len(job.envs):
                 raise UsageError(f"{job.where}: has {len(job.envs)} domains, other jobs on {job.dataset} have others")
@@ -57,7 +79,7 @@ def write(jobs: Sequence[SweepJob], file: Path, study: str, source: str) -> None
             artifacts.mkdir()
             (artifacts / record.PROTOCOL_FILE).write_text(known.to_json())
             algorithm = sweeps.identifier(job.algorithm, rows)
-            archive.add_run(_run(job, known, algorithm, study, source), list(_metrics(job, known)), artifacts)
+            archive.add_run(_run(job, identity, known, algorithm, study, source), list(_metrics(job, known)), artifacts)
 
 
 def _protocol(job: SweepJob, paper: record.Protocol) -> record.Protocol:
@@ -118,7 +140,9 @@ def _metrics(job: SweepJob, protocol: record.Protocol) -> Iterator[MetricRow]:
             yield "train/loss", step, job.ended, job.losses[step]
 
 
-def _run(job: SweepJob, protocol: record.Protocol, algorithm: str, study: str, source: str) -> ArchivedRun:
+def _run(
+    job: SweepJob, identity: str, protocol: record.Protocol, algorithm: str, study: str, source: str
+) -> ArchivedRun:
     data, domains = protocol.training_sets[0], _domains(job, protocol)
     held_out = sorted(domains[env] for env in job.test_envs)
     further = {name: value for name, value in job.arguments.items() if name != HOLDOUT}
@@ -154,7 +178,7 @@ def _run(job: SweepJob, protocol: record.Protocol, algorithm: str, study: str, s
         record.SOURCE: source,
     }
     return ArchivedRun(
-        run_id=_identity(job),
+        run_id=identity,
         server=source,
         name="-".join((algorithm, data, *held_out, f"r{job.trial_seed}", str(job.hparams_seed))),
         experiment=EXPERIMENT,
@@ -179,3 +203,11 @@ def _identity(job: SweepJob) -> str:
     ]
     content = record.canonical_json([job.origin, job.is_done, records])
     return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
+def _identity_in(job: SweepJob, study: str, kept: Mapping[str, str]) -> str:
+    """Return a job's id in a study that is named: another one if the job is a trial of another study already."""
+    plain = _identity(job)
+    if kept.get(plain, study) == study:
+        return plain
+    return hashlib.sha256(f"{plain} in {study}".encode()).hexdigest()[:32]

@@ -31,9 +31,9 @@ def commit(original: Original) -> str:
     name = original.tag(record.GIT_COMMIT)
     if not re.fullmatch("[0-9a-f]{7,64}", name):
         raise UsageError(f"code=recorded: run {original.id} has no commit recorded; code=here does without")
-    if not shutil.which("git") or _git("rev-parse", "--git-dir").returncode:
+    if not shutil.which("git") or not code.is_tracked():
         raise UsageError("code=recorded needs a git checkout of biasbed, and this is none")
-    if _git("cat-file", "-e", f"{name}^{{commit}}").returncode:
+    if code.git("cat-file", "-e", f"{name}^{{commit}}").returncode:
         raise UsageError(
             f"code=recorded: commit {name} is not in this repository: `git fetch` it; code=here does without"
         )
@@ -44,7 +44,7 @@ def commit(original: Original) -> str:
 def worktree(commit: str, folder: Path) -> Iterator[Path]:
     """The source of a commit in a git worktree, for the duration of the block. folder: is made, and removed again."""
     _remove(folder)  # what a killed command left
-    made = _git("worktree", "add", "--force", "--detach", str(folder), commit)
+    made = code.git("worktree", "add", "--force", "--detach", str(folder), commit)
     if made.returncode:
         raise Failure(f"git can't check {commit} out: {last_line(made.stderr)}")
     try:
@@ -105,12 +105,6 @@ def environment(source: Path) -> dict[str, str]:
 
 def _remove(folder: Path) -> None:
     if folder.exists():
-        _git("worktree", "remove", "--force", str(folder))
+        code.git("worktree", "remove", "--force", str(folder))
         shutil.rmtree(folder, ignore_errors=True)
-        _git("worktree", "prune")
-
-
-def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["git", *arguments], cwd=code.PACKAGE, capture_output=True, text=True, check=False, timeout=300
-    )
+        code.git("worktree", "prune")

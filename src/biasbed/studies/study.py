@@ -23,10 +23,11 @@ from biasbed.tracking import notes
 from biasbed.tracking.comparison import offer_study
 from biasbed.tracking.finding import find_runs
 from biasbed.tracking.folder import make, mapping
+from biasbed.tracking.launched import take_run_id
 from biasbed.tracking.pages import address
 from biasbed.tracking.server import experiment_for, guarded, resolve_uri, writer
 from biasbed.tracking.study_row import refresh
-from biasbed.tracking.tracker import PARENT_RUN, take_run_id
+from biasbed.tracking.tracker import PARENT_RUN
 
 # In a study's folder: how it stands; what it is, of which only one is there; what it cost; what a sweep has besides.
 NOTE, TABLE, SWEPT, LEDGER = "study.json", "table.yaml", "sweep.yaml", "ledger.csv"
@@ -175,7 +176,10 @@ class StudyRun:
         """
         ended = {self.run_id, *([self.given] if self.given and status == "KILLED" else [])}
         for run_id in ended:
-            self._try(functools.partial(writer(self.uri).set_terminated, run_id, status))
+            self._try(functools.partial(self._end, run_id, status))
+
+    def _end(self, run_id: str, status: str) -> None:
+        writer(self.uri).set_terminated(run_id, status)
 
     def _try(self, send: Callable[[], Any]) -> None:
         try:
@@ -213,9 +217,10 @@ def carried_out(folder: Path, study: str, suite: str, config: Config, tags: Mapp
     How it stands is noted in its folder, for `sync`. Raises Failure where the server can't be reached: nothing has been
     started then.
     """
+    given = take_run_id({record.KIND: "study", record.STUDY: study}, config.tracking == "offline")
     make(folder)
     note = {"study": study, "suite": suite, "experiment": config.experiment, "tags": dict(tags)}
-    given, found, begun = take_run_id(), OpenStudy(), False
+    found, begun = OpenStudy(), False
     try:
         with interruptible():
             if config.tracking == "on":

@@ -76,8 +76,8 @@ def fetch(sweep: str, suite: str) -> StudyTable:
 
 
 def _read(uri: str, run_id: str, sweep: str) -> StudyTable:
-    client = writer(uri)
     with guarded(uri), tempfile.TemporaryDirectory() as folder:
+        client = writer(uri)
         if WINNERS not in [file.path for file in client.list_artifacts(run_id)]:
             raise Failure(f"the study '{sweep}' has no {WINNERS}: it is no sweep, or no trial is complete yet")
         found = read_table(str(Path(client.download_artifacts(run_id, WINNERS, folder))))

@@ -25,7 +25,7 @@ from biasbed.datasets.of_domains import OwnDomains, united
 from biasbed.errors import MissingData, UsageError
 from biasbed.holding_out import MONITOR, mean_of_training
 from biasbed.settings import nearest, setting, word
-from biasbed.suites.folders import ImageFolder, nested
+from biasbed.suites.folders import ImageFolder, holds_runs, nested
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, Suite
 from biasbed.tasks import MultiClass
@@ -141,7 +141,8 @@ class Domains(HoldingOut[D]):
     @functools.cached_property
     def _folders(self) -> dict[str, Path]:
         """Domain -> its folder, in order."""
-        return OwnDomains(self.folder).folders(self.folder, self.data_root)
+        folders = OwnDomains(self.folder).folders(self.folder, self.data_root)
+        return {name: folder for name, folder in folders.items() if not holds_runs(folder, self.config)}
 
     def domains(self) -> tuple[str, ...]:
         """Every folder of the data set."""

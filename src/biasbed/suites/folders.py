@@ -6,6 +6,7 @@ named). A seeded part of the training images is held out, for validation only.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from biasbed import record
+from biasbed.config import Config
 from biasbed.data import folders, transforms
 from biasbed.data.listing import reading, scan
 from biasbed.datasets.base import DataSet, some
@@ -55,7 +57,7 @@ class Folders(FileSuite[FileSettings]):
     def data_sets(self) -> tuple[DataSet, ...]:
         """Every folder, as it is: nothing is known of what it should hold."""
         root = self.data_root
-        return tuple(ImageFolder(root / name) for name in _folder_names(root))
+        return tuple(ImageFolder(root / name) for name in _folder_names(root, self.config))
 
     def open(self) -> OpenSuite:
         """UsageError where folders are missing, empty or disagree on the classes.
@@ -64,7 +66,7 @@ class Folders(FileSuite[FileSettings]):
         folder's classes count.
         """
         config, root = self.config, self.data_root
-        names = _folder_names(root)
+        names = _folder_names(root, config)
         train_name = None if config.train == "none" else _chosen(config.train, names, root)
         wanted = [n for n in names if n != train_name] if config.sets in ("auto", "all") else config.sets
         chosen = {_chosen(name, names, root) for name in wanted}
@@ -106,9 +108,16 @@ def nested(folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _folder_names(root: Path) -> list[str]:
+def holds_runs(folder: Path, config: Config) -> bool:
+    """Return True if runs are kept in a folder or below it: somebody works in the folder of the data."""
+    kept = [os.environ.get("BIASBED_HOME", ""), "" if config.output_dir == "auto" else config.output_dir]
+    homes = [Path(path).expanduser().resolve() for path in kept if path]
+    return any(home.is_relative_to(folder.resolve()) for home in homes)
+
+
+def _folder_names(root: Path, config: Config) -> list[str]:
     with reading():
-        names = scan(root)[0]
+        names = [name for name in scan(root)[0] if not holds_runs(root / name, config)]
     if not names:
         raise UsageError(f"data_dir={root} is empty: expected {root}/<folder>/<class>/<image>")
     return names

@@ -15,9 +15,10 @@ PACKAGE = Path(__file__).resolve().parents[1]
 def git_state() -> tuple[str, str]:
     """(commit, "true" | "false" for uncommitted changes) of this source tree.
 
-    In an image, which has no repository, the commit it was built from; else empty strings.
+    In an image, which has no repository, the commit it was built from; else empty strings. A repository around us that
+    does not track our files says nothing of them: the user's own, with a virtual environment inside.
     """
-    commit = _git("rev-parse", "HEAD")
+    commit = _git("rev-parse", "HEAD") if is_tracked() else ""
     if not commit:
         return os.environ.get("BIASBED_GIT_COMMIT", ""), ""
     return commit, str(bool(_git("status", "--porcelain"))).lower()
@@ -50,9 +51,26 @@ def _devices() -> str:
     return ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())) or "none"
 
 
+def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run git in the folder of this package. It finds the repository that lies around it, whatever `GIT_DIR` says.
+
+    Raises OSError if git is missing.
+    """
+    named = {name for name in os.environ if name.startswith("GIT_") and not name.startswith("GIT_CONFIG")}
+    variables = {name: value for name, value in os.environ.items() if name not in named}
+    return subprocess.run(
+        ["git", *arguments], cwd=PACKAGE, env=variables, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def is_tracked() -> bool:
+    """Return True if the repository around this package has its files: a user's own repository may lie around it."""
+    return bool(_git("ls-files", "--", "__init__.py"))
+
+
 def _git(*arguments: str) -> str:
     try:
-        done = subprocess.run(["git", *arguments], cwd=PACKAGE, capture_output=True, text=True, timeout=20, check=False)
+        done = git(*arguments)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

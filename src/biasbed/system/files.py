@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -33,8 +34,9 @@ def whole(path: Path, durable: bool = True, kept: Path | None = None) -> Iterato
     becomes, once the new one has reached the disk.
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    _remove_left(path)
     try:
-        with named_in_errors(path):
+        with named_in_errors(path), _held(temporary):
             yield temporary
             if durable:
                 flush(temporary)
@@ -45,6 +47,41 @@ def whole(path: Path, durable: bool = True, kept: Path | None = None) -> Iterato
                 flush(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _held(temporary: Path) -> Iterator[None]:
+    """Hold a lock on a file that is being written: by it another process knows that its writer lives.
+
+    Process ids would not do: another machine, or another container, has others.
+    """
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):  # no such folder, no locks on this disk: the block says so, or does without
+            while True:
+                descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+                held.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_at(temporary, descriptor):
+                    break
+        yield
+
+
+def _remove_left(path: Path) -> None:
+    """Remove what processes that were killed have left half-written of a file."""
+    for name in _left_in(path.parent):
+        if re.fullmatch(rf"{re.escape(path.name)}\.\d+\.tmp", name):
+            left = path.with_name(name)
+            with contextlib.suppress(OSError), left.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                left.unlink()
+
+
+@functools.cache
+def _left_in(folder: Path) -> tuple[str, ...]:
+    """Names of the files that were being written in a folder when this process first looked: it may hold a million."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        return tuple(entry.name for entry in entries if entry.name.endswith(".tmp"))
+    return ()
 
 
 @contextlib.contextmanager

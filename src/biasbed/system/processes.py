@@ -10,9 +10,12 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
+
+from biasbed.errors import in_a_line
 
 PARENT_PROCESS = "BIASBED_PARENT_PROCESS"  # environment variable of a child that must not outlive its parent
 LIFELINE = "BIASBED_LIFELINE"  # environment variable of a command that must not outlive who holds its standard input
@@ -33,6 +36,32 @@ def yield_while_waiting() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
+def open_closed_streams() -> None:
+    """Give a process that was started without standard streams (`>&-`) ones that lead nowhere.
+
+    Else the first files that it opens take their numbers, and whatever is printed by a library or a child is written
+    into these.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
+
+
+def shorten_warnings() -> None:
+    """Print warnings of libraries as one line each, `warning: ...`, without a path and a line of source."""
+
+    def in_a_line_of_its_own(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        return f"warning: {in_a_line(' '.join(str(message).split()))}\n"
+
+    warnings.formatwarning = in_a_line_of_its_own
+
+
 def leave(code: int) -> NoReturn:
     """End this process as Python would, without freeing all objects first, which takes a second after torch and MLflow.
 
@@ -41,7 +70,7 @@ def leave(code: int) -> NoReturn:
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):
         with contextlib.suppress(OSError, ValueError):  # whoever reads it has seen enough, or it is closed
             stream.flush()
     os._exit(code)

@@ -130,6 +130,12 @@ class RunFolder:
             write_whole(path, f"{found}\n")
         return found
 
+    @property
+    def marks(self) -> dict[str, str]:
+        """Tags by which a run on a server is this folder's own; none before the first start."""
+        known = self.read_state().get("tags", {}).get(record.FOLDER_ID)
+        return {} if known is None else {record.FOLDER_ID: known}
+
     # --- one trainer at a time ---------------------------------------------------------------------------------------
 
     @contextlib.contextmanager

@@ -13,7 +13,7 @@ from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun
 from biasbed.tracking.finding import find_runs
 from biasbed.tracking.folder import exclusive
-from biasbed.tracking.server import experiment_id, find_run, guarded, resolve_uri, writer
+from biasbed.tracking.server import experiment_id, find_run, guarded, resolve_uri, whole_or_deleted, writer
 
 PARAMS_AT_A_TIME, METRICS_AT_A_TIME = 100, 1000  # what MLflow takes in one request
 
@@ -58,17 +58,24 @@ def _present(uri: str, run_id: str) -> str | None:
 
 def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, str]) -> str:
     """present: origin id -> id here, for the parent."""
-    from mlflow.entities import Metric, Param
-
     client = writer(uri)
     tags = {**run.tags, record.ORIGIN_RUN: run.run_id, record.ORIGIN_SERVER: run.server}
     parent = present.get(run.parent) or (_present(uri, run.parent) if run.parent else None)
     if parent:
         tags[notes.PARENT] = parent
-    metrics = [Metric(name, value, time, step) for name, step, time, value in archive.metrics(run.run_id)]
-    params = [Param(key, value) for key, value in run.params.items()]
     place = experiment_id(client, uri, run.experiment)
     run_id = str(client.create_run(place, start_time=run.start_time, tags=tags, run_name=run.name).info.run_id)
+    with whole_or_deleted(client, run_id):
+        _fill(uri, run_id, archive, run)
+    return run_id
+
+
+def _fill(uri: str, run_id: str, archive: Archive, run: ArchivedRun) -> None:
+    from mlflow.entities import Metric, Param
+
+    client = writer(uri)
+    metrics = [Metric(name, value, time, step) for name, step, time, value in archive.metrics(run.run_id)]
+    params = [Param(key, value) for key, value in run.params.items()]
     for start in range(0, len(params), PARAMS_AT_A_TIME):
         client.log_batch(run_id, params=params[start : start + PARAMS_AT_A_TIME])
     for start in range(0, len(metrics), METRICS_AT_A_TIME):
@@ -78,7 +85,6 @@ def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, st
         archive.unpack(run.run_id, Path(folder))
         client.log_artifacts(run_id, folder)
     client.set_terminated(run_id, run.status, run.end_time)
-    return run_id
 
 
 def _log_inputs(uri: str, run_id: str, run: ArchivedRun) -> None:

@@ -12,17 +12,19 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
 from biasbed import record
-from biasbed.errors import Failure, UsageError, first_line
+from biasbed.errors import Failure, UsageError
 from biasbed.system import files, places
-from biasbed.tracking import notes
+from biasbed.tracking import notes, problems
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Experiment, Run
 
 KIND = "mlflow.experimentKind"
+_PLAIN = "/ :+,@~!$&'()*;="  # signs of a path that mean themselves in an address
 
 
 def resolve_uri(tracking_uri: str = "auto") -> str:
@@ -39,11 +41,12 @@ def resolve_uri(tracking_uri: str = "auto") -> str:
         for name in ("mlflow", "alembic"):  # they report at length how they set up a database
             logging.getLogger(name).setLevel(logging.WARNING)
         tracking_uri = mlflow.get_tracking_uri()
+    tracking_uri = _as_written(tracking_uri)
     relative = re.match(r"sqlite(\+\w+)?:///(?!/|[A-Za-z]:)(?P<path>.*)", tracking_uri)
     if relative:
-        path = Path(relative["path"]).absolute()
+        whole = sqlite_uri(Path(relative["path"]))
         raise UsageError(
-            f"the tracking URI {places.public_uri(tracking_uri)} is relative; give the whole path: sqlite:///{path}"
+            f"the tracking URI {places.public_uri(tracking_uri)} is relative; give the whole path: {whole}"
         )
     if tracking_uri.startswith("file:") or "://" not in tracking_uri:
         address = places.public_uri(tracking_uri)
@@ -65,7 +68,7 @@ def writer(tracking_uri: str) -> MlflowClient:
     with files.locked(Path(tempfile.gettempdir()) / f"biasbed-{os.getuid()}-{name}.lock"):
         if not file.exists():
             with files.whole(file) as temporary:  # MLflow can't go on with half of a database
-                MlflowClient(f"sqlite:///{temporary.absolute()}").search_experiments(max_results=1)  # makes the tables
+                MlflowClient(sqlite_uri(temporary)).search_experiments(max_results=1)  # makes the tables
         return MlflowClient(tracking_uri)
 
 
@@ -99,33 +102,44 @@ def impatient(seconds: float) -> Iterator[None]:
                 os.environ[name] = value
 
 
-# What SQLite says when MLflow makes tables anew of which an interrupted start has made some.
-HALF_MADE = re.compile(r"_alembic_tmp_|duplicate column|table \w+ already exists")
-
-
 @contextlib.contextmanager
 def guarded(tracking_uri: str) -> Iterator[None]:
-    """Turns any error of the tracking server inside the block into a Failure of one line."""
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
+    """Turn any error of an MLflow call inside the block into a Failure of one line."""
     try:
         yield
-    except (MlflowException, SQLAlchemyError, OSError) as error:
+    except Exception as error:
+        if not problems.is_foreign(error):
+            raise
         uri = places.public_uri(tracking_uri)
-        reason = first_line(error)
-        if "Max retries exceeded" in reason:
-            reason = "it does not answer"
-        if HALF_MADE.search(reason):
-            reason = "its database was left half made when MLflow was interrupted: remove the file, if it is a new one"
-        reason = places.public_text(reason.replace(tracking_uri, uri))[:300]
-        raise Failure(f"the tracking server {uri} can't be used: {reason}") from error
+        raise Failure(f"the tracking server {uri} can't be used: {problems.reason(error, tracking_uri)}") from error
+
+
+SQLITE = re.compile(r"sqlite(\+\w+)?:///(?P<path>[^?]*)")
 
 
 def database(tracking_uri: str) -> Path | None:
-    """The file of a sqlite store, None for any other."""
-    match = re.match(r"sqlite(\+\w+)?:///(?P<path>[^?]*)", tracking_uri)
-    return Path(match["path"]) if match else None
+    """Return the file of a sqlite store, None for any other. `%20` and its like are decoded, as SQLAlchemy does."""
+    match = SQLITE.match(tracking_uri)
+    return Path(unquote(match["path"])) if match else None
+
+
+def sqlite_uri(file: Path) -> str:
+    """Return the address of a sqlite store in a file: the inverse of `database`."""
+    return f"sqlite:///{quote(str(file.absolute()), safe=_PLAIN)}"
+
+
+def _as_written(tracking_uri: str) -> str:
+    """Return a sqlite address that means the folder as it is spelled, if there is one.
+
+    People type `a%20b` for a folder of that name (a download has it), which SQLAlchemy would read as `a b`.
+    """
+    match = SQLITE.match(tracking_uri)
+    if match is None or "%" not in match["path"]:
+        return tracking_uri
+    literal, decoded = Path(match["path"]), Path(unquote(match["path"]))
+    if not literal.parent.is_dir() or (decoded.exists() and not literal.exists()):
+        return tracking_uri
+    return tracking_uri.replace(match["path"], quote(str(literal), safe=_PLAIN))
 
 
 def user() -> str:
@@ -156,7 +170,7 @@ def experiment_id(client: MlflowClient, tracking_uri: str, name: str) -> str:
     from mlflow.exceptions import MlflowException
 
     file = database(tracking_uri)
-    folder = None if file is None else str(file.parent / "mlruns" / record.slug(name))
+    folder = None if file is None else (file.parent.absolute() / "mlruns" / record.slug(name)).as_uri()
     with guarded(tracking_uri):
         found = client.get_experiment_by_name(name)
         if found is None:
@@ -233,6 +247,33 @@ def find_run(tracking_uri: str, run_id: str) -> Run | None:
             if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):  # no id, that one
                 raise
             return None
+
+
+@contextlib.contextmanager
+def whole_or_deleted(client: MlflowClient, run_id: str) -> Iterator[None]:
+    """Delete a run whose import is cut short, whatever cuts it, so that nobody takes it for one that is running."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):  # then the next import deletes it
+            client.delete_run(run_id)
+        raise
+
+
+def deleted(tracking_uri: str, run_id: str) -> str:
+    """Say what was deleted in MLflow, the run or its experiment. Empty if neither was, or if the server can't say."""
+    try:
+        run = find_run(tracking_uri, run_id)
+        if run is not None and run.info.lifecycle_stage == "active":
+            return ""
+        if run is not None:
+            with guarded(tracking_uri):
+                experiment = writer(tracking_uri).get_experiment(run.info.experiment_id)
+            if experiment.lifecycle_stage != "active":
+                return f"the experiment '{experiment.name}' was deleted in MLflow"
+    except Failure:
+        return ""
+    return f"the run {run_id} was deleted in MLflow"
 
 
 def active_run(tracking_uri: str, run_id: str) -> Run:

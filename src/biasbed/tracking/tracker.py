@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from biasbed import record
 from biasbed.errors import Failure, first_line
 from biasbed.settings import word
-from biasbed.system import commands, places
-from biasbed.tracking import notes
+from biasbed.system import places
+from biasbed.tracking import notes, problems
 from biasbed.tracking.finding import FoundRun, find_runs
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE, RUN_ID
 from biasbed.tracking.pages import address
-from biasbed.tracking.server import experiment_for, guarded, impatient, resolve_uri, user, writer
+from biasbed.tracking.server import deleted, experiment_for, guarded, impatient, resolve_uri, user, writer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -43,11 +43,6 @@ def is_at(state: Record, uri: str) -> bool:
     return places.public_uri(state.get("tracking_uri", "")) == places.public_uri(uri)
 
 
-def take_run_id() -> str | None:
-    """The run that `mlflow run` opened for this command; asked for once, so that no child takes it for its own."""
-    return os.environ.pop(commands.RUN, None)
-
-
 class Tracker:
     """Writes one run: its folder first, then the server."""
 
@@ -56,6 +51,7 @@ class Tracker:
         self._given_run = run_id
         self._away_since: float | None = None
         self._behind = False  # the server lacks something that the folder has
+        self._problem, self._is_deleted = "", False  # why the last attempt failed, and whether another could help
         self.uri = "" if offline else resolve_uri()
         self.run_id = ""
         self.is_finished = False  # nothing is left to do, and nothing that comes now ends it early
@@ -268,11 +264,10 @@ class Tracker:
             with impatient(deadline - time.monotonic()):
                 if self._try(send):
                     return
-            if time.monotonic() + RETRY_AFTER / 3 > deadline:
-                raise Failure(
-                    f"the training is done but {places.public_uri(self.uri)} does not answer; all is kept in "
-                    f"{self.folder.path}: run `biasbed sync` when the server is back"
-                )
+            if self._is_deleted or time.monotonic() + RETRY_AFTER / 3 > deadline:
+                restored = "restore it in MLflow, then run `biasbed sync`"
+                remedy = restored if self._is_deleted else "run `biasbed sync` when the server is back"
+                raise Failure(f"the training is done but {self._problem}; all is kept in {self.folder.path}: {remedy}")
             time.sleep(RETRY_AFTER / 3)
 
     def ending(self) -> str:
@@ -354,11 +349,14 @@ class Tracker:
             with guarded(self.uri):
                 send()
         except Failure as failure:
-            if self._away_since is None or not self._behind:
-                print(f"warning: {failure}; training goes on, the journal keeps everything", file=sys.stderr)
+            gone = deleted(self.uri, self.run_id) if problems.is_refusal(failure.__cause__) else ""
+            is_news = self._away_since is None or not self._behind or bool(gone) != self._is_deleted
+            self._problem, self._is_deleted = gone or str(failure), bool(gone)
+            if is_news:
+                print(f"warning: {self._problem}; training goes on, the journal keeps everything", file=sys.stderr)
             self._away_since, self._behind = time.monotonic(), True
             return False
-        self._away_since = None
+        self._away_since, self._is_deleted = None, False
         return True
 
     def _catch_up(self) -> None:

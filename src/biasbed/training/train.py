@@ -33,8 +33,9 @@ from biasbed.tasks import MULTI_CLASS
 from biasbed.tracking import study_row
 from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.launched import take_run_id
 from biasbed.tracking.system_metrics import SystemMetrics
-from biasbed.tracking.tracker import Tracker, take_run_id
+from biasbed.tracking.tracker import Tracker
 from biasbed.training import averaged, best, late, results
 from biasbed.training.about import about
 from biasbed.training.engine import Engine
@@ -56,7 +57,7 @@ def train(config: Config) -> RunFolder:
                 results.trim(folder, config.keep)
                 print(f"{folder.path.name} is finished already; resume=never trains it anew")
                 if config.tracking == "on":
-                    send_unless_sent(folder, take_run_id(), config.algorithm)
+                    send_unless_sent(folder, take_run_id(folder.marks), config.algorithm)
             return folder
         engine = _engine(job, folder, group)
         with folder.locked() if group.is_main else contextlib.nullcontext():
@@ -67,9 +68,11 @@ def train(config: Config) -> RunFolder:
 
 
 def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
+    offline = job.config.tracking == "offline"
+    given = take_run_id(folder.marks, offline) if group.is_main else None
     if group.is_main:
         folder.unmark_done()  # one whose state was lost: it is whole again before the training has come to its end
-    tracker = Tracker(folder, take_run_id(), job.config.tracking == "offline") if group.is_main else None
+    tracker = Tracker(folder, given, offline) if group.is_main else None
     state, problems = checkpoint.load_newest(folder.path)
     with ends_run(tracker), failures_named(), contextlib.ExitStack() as at_end:
         if tracker is not None:

@@ -120,7 +120,7 @@ def test_killed_trainings_and_commands_lose_no_trial(running: Running, tracking:
     victim = running.running()[0]
     process.kill()
     process.wait()
-    wait_for(lambda: not any(folder_of(trial).holder() for trial in running.running()), 60)
+    wait_for(lambda: not any(folder_of(trial).holder() for trial in running.running()), 300)
     process = running.start()
     assert process.wait(400) == 0, running.log.read_text()
     running.check(tracking)
@@ -128,7 +128,7 @@ def test_killed_trainings_and_commands_lose_no_trial(running: Running, tracking:
     assert trials.attempts(running.trials(), place) >= 2
     again = [t for t in running.trials() if trials.place(t, running.trials()) == place]
     assert {folder_of(trial).path for trial in again} == {folder_of(victim).path}
-    assert running.start().wait(120) == 0
+    assert running.start().wait(300) == 0
     assert "nothing is left to train" in running.log.read_text()
     for path in (*running.home.rglob("*"), running.log, Path(tracking.removeprefix("sqlite:///"))):
         if path.is_file():
@@ -198,4 +198,4 @@ def _wait(running: Running, process: subprocess.Popen[bytes], condition: Callabl
         assert process.poll() is None, running.log.read_text()
         return bool(condition())
 
-    wait_for(met, 150)
+    wait_for(met, 300)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -50,20 +52,39 @@ def test_a_storage_s_password_is_never_shown(tmp_path: Path, monkeypatch: pytest
 
 
 def test_looking_for_a_storage_makes_nothing(tmp_path: Path) -> None:
-    import sqlite3
-
     file = tmp_path / "trials.db"
     assert not storages.exists(f"sqlite:///{file}")
     assert not file.exists()
-    with sqlite3.connect(file) as connection:
-        connection.execute("CREATE TABLE experiments (a INTEGER)")  # somebody else's, MLflow's for instance
-    before = file.read_bytes()
-    assert not storages.exists(f"sqlite:///{file}")
-    assert file.read_bytes() == before
     storages.open_storage(f"sqlite:///{file}", 60, 2)
     assert storages.exists(f"sqlite:///{file}")
     with pytest.raises(Failure, match=r"postgresql://127.0.0.1:1/d can't be used"):
         storages.exists("postgresql+psycopg://u:p@127.0.0.1:1/d")
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_database_of_another_program_is_left_as_it_is(made: bool, tracking: str) -> None:
+    """MLflow and Optuna keep the version of their tables under one name."""
+    file = Path(tracking.removeprefix("sqlite:///"))
+    if not made:
+        file.unlink()
+    before = file.read_bytes() if made else None
+    with pytest.raises(UsageError, match="is the tracking database: name another file"):
+        storages.refuse_tracking(tracking, tracking)
+    if made:
+        with pytest.raises(UsageError, match=r"database of another program \(tables .*\): name another"):
+            storages.exists(tracking)
+    assert (file.read_bytes() if file.exists() else None) == before
+
+
+def test_tables_of_another_version_of_optuna_are_one_line(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/trials.db"
+    storages.open_storage(url, 60, 2).engine.dispose()
+    with contextlib.closing(sqlite3.connect(tmp_path / "trials.db")) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'v9.9.9'")
+        connection.commit()
+    assert storages.exists(url)
+    with pytest.raises(Failure, match=r"the storage sqlite:.* can't be used: .*optuna"), storages.answering(url):
+        storages.open_storage(url, 60, 2)
 
 
 def test_a_sweep_is_refused_for_searches_of_its_own_only(bed: Bed) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from biasbed.studies.search import trials
 from biasbed.studies.search.search import Search
 from biasbed.system import places
 from biasbed.tracking import folder as run_folder
+from biasbed.tracking.server import database, sqlite_uri
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 VARIABLE = "BIASBED_STORAGE"
 FILE = "sweep.db"
+OF_OPTUNA = re.compile(r"studies|trials|study_\w+|trial_\w+|version_info|alembic_version")  # its tables
+OF_MLFLOW = {"experiments", "experiment_tags"}
 DESCRIPTION = "biasbed"  # user attribute of an Optuna study: what is searched, and how
 PATIENCE = 10.0  # seconds that the maker of a study has to describe it
 
@@ -37,7 +41,7 @@ def storage_url(given: str, folder: Path) -> str:
 
     given = os.environ.get(VARIABLE, "auto") if given == "auto" else given
     if given == "auto":
-        return f"sqlite:///{folder / FILE}"
+        return sqlite_uri(folder / FILE)
     try:
         url = _parsed(given)
     except (ArgumentError, ValueError):
@@ -64,13 +68,17 @@ def shown(url: str) -> str:
     """A storage as it may be printed: without user, password and options."""
     found = _parsed(url)
     if found.get_backend_name() == "sqlite":
-        return f"sqlite:///{found.database}"
+        return sqlite_uri(Path(str(found.database)))
     port = f":{found.port}" if found.port else ""
     return f"postgresql://{found.host or ''}{port}/{found.database or ''}"
 
 
 class Away(Failure):
     """The storage can't be used."""
+
+
+class OutdatedSchema(Exception):
+    """The tables are those of another version of Optuna."""
 
 
 @contextlib.contextmanager
@@ -81,7 +89,7 @@ def answering(url: str) -> Iterator[None]:
 
     try:
         yield
-    except (SQLAlchemyError, StorageInternalError, ImportError) as error:
+    except (SQLAlchemyError, StorageInternalError, ImportError, OutdatedSchema) as error:
         cause = error.__cause__ or error
         reason = first_line(cause)
         raise Away(f"the storage {shown(url)} can't be used: {places.public_text(reason)[:300]}") from None
@@ -93,6 +101,7 @@ def open_storage(url: str, heartbeat: int, limit: int) -> RDBStorage:
     heartbeat: seconds between signs of life. limit: how often a trial is tried again whose command died.
     """
     import optuna
+    from alembic.util import CommandError
     from optuna.storages import RDBStorage
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -118,6 +127,8 @@ def open_storage(url: str, heartbeat: int, limit: int) -> RDBStorage:
                 if wait is None or not _is_race(error):
                     raise
                 time.sleep(wait)
+            except (RuntimeError, AssertionError, CommandError) as error:  # how Optuna refuses a schema
+                raise OutdatedSchema(first_line(error)) from None
     raise AssertionError
 
 
@@ -144,7 +155,11 @@ def _lock_from_the_start(storage: RDBStorage) -> None:
 
 
 def exists(url: str) -> bool:
-    """Whether there is a storage to be asked: neither file nor tables are made by looking."""
+    """Return True if Optuna's tables are there. Looking makes neither file nor tables.
+
+    Raises UsageError for a database of another program: Optuna's tables would be left in it, and both keep the version
+    of their schema in one table.
+    """
     from sqlalchemy import create_engine, inspect
 
     file = _file(url)
@@ -153,9 +168,21 @@ def exists(url: str) -> bool:
     with answering(url):
         engine = create_engine(url)
         try:
-            return bool(inspect(engine).has_table("studies"))  # Optuna's
+            tables = inspect(engine).get_table_names()
         finally:
             engine.dispose()
+    foreign = sorted(name for name in tables if not OF_OPTUNA.fullmatch(name))
+    if foreign and ("studies" not in tables or OF_MLFLOW & set(foreign)):
+        names = ", ".join(foreign[:3])
+        raise UsageError(f"storage={shown(url)} is the database of another program (tables {names}): name another")
+    return "studies" in tables
+
+
+def refuse_tracking(url: str, tracking_uri: str) -> None:
+    """Raise UsageError if the storage is the tracking database, which may not be there yet."""
+    file, tracking = _file(url), database(tracking_uri)
+    if file is not None and tracking is not None and file.resolve() == tracking.resolve():
+        raise UsageError(f"storage={shown(url)} is the tracking database: name another file")
 
 
 def _file(url: str) -> Path | None:

@@ -51,6 +51,7 @@ def sweep(flags: Mapping[str, str]) -> None:
         return
     url = storages.storage_url(options.storage, plan.folder)
     if plan.config.tracking == "on":
+        storages.refuse_tracking(url, resolve_uri())
         tracked.refuse_mixture(resolve_uri(), plan.study, plan.suite, {}, kind="trial")
     if (plan.folder / tracked.TABLE).exists():
         raise UsageError(f"the study '{plan.study}' is a study of trainings, no sweep: name another with study=")
@@ -116,6 +117,7 @@ class SweepRun:
 
     def _storage(self) -> RDBStorage:
         """The storage, if it can be used and has no other search of this name."""
+        storages.exists(self.url)  # refuses the database of another program
         with storages.answering(self.url):
             storage = storages.open_storage(self.url, self.options.heartbeat, self.options.retries)
             storages.refuse_others(storage, self.plan.searches)

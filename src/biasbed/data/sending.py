@@ -1,0 +1,89 @@
+"""Queues from a loader's processes to the training: a batch that can't be sent is an error, and never a hang.
+
+A worker's queue sends from a thread of its own. Where that thread fails (no shared memory, no more open files, no
+socket), the standard library prints a traceback and drops the batch, for which the training then waits forever.
+"""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import multiprocessing.util
+import os
+import signal
+import tempfile
+from collections.abc import Iterable, Iterator
+from multiprocessing.context import BaseContext
+from multiprocessing.queues import Queue
+from typing import Any, TypeVar
+
+from biasbed.errors import FULL_SHARED_MEMORY, Failure, first_line
+
+LONGEST_TEMPORARY = 70  # bytes of a temporary folder in which sockets still have a name of at most 107
+SHORT = "/tmp"
+
+T = TypeVar("T")
+
+
+class UnsentBatch(Failure):
+    """A batch that a loader's process could not hand over."""
+
+
+class ReportingQueue(Queue):  # type: ignore[type-arg]
+    """A queue whose receiver is told what could not be sent to it."""
+
+    def _on_queue_feeder_error(self, error: Exception, item: Any) -> None:
+        """Send the error in place of the batch; end this process if even that fails, which the receiver notices."""
+        index, content = item
+        if isinstance(content, UnsentBatch):
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.put((index, UnsentBatch(f"a loader's process could not send a batch: {reason(error)}")))
+
+
+def make_context() -> BaseContext:
+    """Return the context of a loader's processes: the default one, with queues that report what they could not send."""
+    _shorten_sockets()
+    default = multiprocessing.get_context(multiprocessing.get_start_method())
+
+    class Context(type(default)):  # type: ignore[misc]
+        def Queue(self, maxsize: int = 0) -> ReportingQueue:
+            try:
+                return ReportingQueue(maxsize, ctx=self)
+            except OSError as error:
+                raise Failure(f"can't start a loader's processes: {reason(error)}") from None
+
+    return Context()
+
+
+def received(batches: Iterable[T]) -> Iterator[T]:
+    """Yield what a loader's processes send. Raises UnsentBatch in the place of a batch that could not be sent."""
+    for batch in batches:
+        if isinstance(batch, UnsentBatch):
+            raise batch
+        yield batch
+
+
+def reason(error: Exception) -> str:
+    """Return why a batch was not sent, in one line; of a full disk, that it is the one of shared memory."""
+    text = first_line(error)
+    if "Too many open files" in text:
+        return f"{text}: allow more open files (ulimit -n), or train with fewer workers"
+    is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None
+    if is_full or "shared memory" in text or "</torch_" in text:
+        return f"{text}: {FULL_SHARED_MEMORY}"
+    return text
+
+
+def _shorten_sockets() -> None:
+    """Keep sockets in a short folder if the name of the temporary one is too long for them, as batch systems give it.
+
+    Processes that are started from here inherit the choice.
+    """
+    before = tempfile.tempdir
+    if len(os.fsencode(tempfile.gettempdir())) <= LONGEST_TEMPORARY or not os.access(SHORT, os.W_OK):
+        return
+    tempfile.tempdir = SHORT
+    try:
+        multiprocessing.util.get_temp_dir()  # is made once, and remembered
+    finally:
+        tempfile.tempdir = before
