@@ -325,7 +325,7 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
     folder = run.folder(options.resume)
     if folder.is_done:
         return left_alone(folder)
-    with folder.locked():
+    with folder.locked(), folder.commanded():
         tracker = Tracker(folder, take_run_id(), run.offline)
         report.write(folder.path, [one for group in shown.values() for one in group], pairs)
         for name, group in shown.items():

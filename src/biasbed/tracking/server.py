@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import hashlib
 import logging
 import os
 import re
@@ -55,18 +54,19 @@ def resolve_uri(tracking_uri: str = "auto") -> str:
 
 
 def writer(tracking_uri: str) -> MlflowClient:
-    """A client that writes. It makes a new local database, one process at a time: two together would break it."""
+    """Return a client that writes. Make a new local database whole: others see all of it or none.
+
+    Of several commands that make one at once the first one's stays, and the others use it.
+    """
     from mlflow import MlflowClient
 
     file = database(tracking_uri)
-    if file is None:
-        return MlflowClient(tracking_uri)
-    name = hashlib.sha256(str(file.absolute()).encode()).hexdigest()[:16]
-    with files.locked(Path(tempfile.gettempdir()) / f"biasbed-{os.getuid()}-{name}.lock"):
-        if not file.exists():
-            with files.whole(file) as temporary:  # MLflow can't go on with half of a database
-                MlflowClient(f"sqlite:///{temporary.absolute()}").search_experiments(max_results=1)  # makes the tables
-        return MlflowClient(tracking_uri)
+    if file is not None and not file.exists():
+        with files.new(file) as temporary:  # MLflow can't go on with half of a database
+            client = MlflowClient(f"sqlite:///{temporary.absolute()}")
+            client.search_experiments(max_results=1)  # makes the tables
+            del client
+    return MlflowClient(tracking_uri)
 
 
 def _be_brief() -> None:
