@@ -334,10 +334,10 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
             cue_figure.draw({one.observer: one for one in for_all}, folder.path / cue_figure.FILE.format(name))
         run.start(folder, tracker)
         finish(tracker, metrics)
-    for name, group in shown.items():
-        print(f"{name}:")
-        print(report.text(group, [pair for pair in pairs if pair.set == name], "observer"))
-    print(tracker.ending())
+        for name, group in shown.items():
+            print(f"{name}:")
+            print(report.text(group, [pair for pair in pairs if pair.set == name], "observer"))
+        print(tracker.ending())
     return metrics
 
 

@@ -8,7 +8,7 @@ What DomainBed's own code has left of a sweep is read here too (sweeps.py, sweep
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from biasbed import record
 from biasbed.errors import UsageError
@@ -17,9 +17,6 @@ from biasbed.published.biasbed import BIASBED
 from biasbed.published.paper import Paper, PublishedRun
 from biasbed.settings import nearest
 from biasbed.system import places
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
 
 EXPERIMENT = "biasbed-published"
 
@@ -91,6 +88,6 @@ def _log(server: str, experiment: str, source: Paper, run: PublishedRun) -> bool
     client.log_text(run_id, source.protocol.to_json(), record.PROTOCOL_FILE)
     if first_rival(server, run_id, **same) is not None:
         return False
-    release(server, run_id)
     client.set_terminated(run_id, "FINISHED")
+    release(server, run_id)
     return True

@@ -65,5 +65,5 @@ def first_rival(uri: str, run_id: str, **tags: str) -> FoundRun | None:
 
 
 def release(uri: str, run_id: str) -> None:
-    """Take the claim off a run that is whole, just before it is ended."""
+    """Take the claim off a run that has ended; before, it would be taken for one that was abandoned."""
     writer(uri).delete_tag(run_id, record.IMPORTING)

@@ -172,7 +172,8 @@ class Ownership:
     def lost_to(self, run: Run) -> Holder | None:
         """Return who has taken the run that this start holds, None if nobody has."""
         holder = read_holder(run.data.tags.get(record.START))
-        return None if holder is None or holder.hash == self._tag.split(" ")[0] else holder
+        is_held = not self.is_drawn or holder is None or holder.hash == self._tag.split(" ")[0]
+        return None if is_held else holder
 
     def settle(self, state: dict[str, Any], run_id: str) -> None:
         """Yield to a copy of the folder that has opened a run at the same time, if its run comes first.

@@ -78,8 +78,8 @@ def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, st
         rival = first_rival(uri, run_id, origin_run=run.run_id)
     if rival is not None:
         return str(rival.info.run_id), rival
-    release(uri, run_id)
     client.set_terminated(run_id, run.status, run.end_time)
+    release(uri, run_id)
     return run_id, None
 
 
