@@ -100,10 +100,13 @@ class Ownership:
 
     def runs(self, state: dict[str, Any]) -> list[FoundRun]:
         """Return the folder's runs, but those that are given up already and copies that were imported."""
-        folder_id = state["tags"].get(record.FOLDER_ID)
         left = set(state.get("superseded", ()))
+        return [run for run in self._all_runs(state) if run.info.run_id not in left]
+
+    def _all_runs(self, state: dict[str, Any]) -> list[FoundRun]:
+        folder_id = state["tags"].get(record.FOLDER_ID)
         runs = find_runs(self.uri, folder=folder_id) if folder_id else []
-        return [run for run in runs if run.info.run_id not in left and record.ORIGIN_RUN not in run.data.tags]
+        return [run for run in runs if record.ORIGIN_RUN not in run.data.tags]
 
     def previous(self, state: dict[str, Any]) -> Run | None:
         """Return the run to go on with, or to give up for a new one; None if there is none.
@@ -112,12 +115,14 @@ class Ownership:
         one with records. If all belong to others, the folder gets another id, and what its runs are is asked again.
         Raises SentElsewhere if a copy's results, which are the same, are being sent at this moment.
         """
-        runs = self.runs(state)
+        everything, left = self._all_runs(state), set(state.get("superseded", ()))
+        runs = [run for run in everything if run.info.run_id not in left]
+        given_up = [run for run in everything if run.info.run_id in left and self._is_copied(run)]
         own = [run for run in runs if self.taken_by(run) is None]
-        if not own and not runs:
-            return None
+        if given_up or (runs and not own):  # what a copy gives up is the original's all the same
+            return self._after_parting(state, (given_up or runs)[0])
         if not own:
-            return self._after_parting(state, runs[0])
+            return None
         own.sort(key=lambda run: (run.info.run_id != state.get("run_id"), not run.data.metrics))
         run = writer(self.uri).get_run(own[0].info.run_id)
         if self._is_copied(run) and self.has_unknown(run):
@@ -195,11 +200,12 @@ class Ownership:
         self.claim(run_id)
 
     def delete(self, run_id: str) -> None:
-        """Delete a run that is given up, if it carries the folder's own id and nobody else has continued it."""
+        """Delete a run that is given up, if it carries the folder's own id and its last start was in this folder."""
         with contextlib.suppress(Exception):  # someone has deleted it already
             run = writer(self.uri).get_run(run_id)
             is_own = run.data.tags.get(record.FOLDER_ID) == self.folder.identify()
-            if is_own and record.ORIGIN_RUN not in run.data.tags and self.taken_by(run) is None:
+            is_own = is_own and record.ORIGIN_RUN not in run.data.tags and not self._is_copied(run)
+            if is_own and self.taken_by(run) is None:
                 writer(self.uri).delete_run(run_id)
 
     def part(self, state: dict[str, Any], run: AnyRun) -> None:

@@ -104,6 +104,8 @@ class Tracker:
         if not self.owner.is_drawn:
             self.owner.draw(state)
         previous = self.owner.previous(state)
+        if previous is not None:
+            self.owner.claim(previous.info.run_id)  # also if it is given up: then it is ours to delete
         self.run_id = self._given_run or self._revived(previous) or self._created(state)
         self._given_run = None
         self.owner.claim(self.run_id)
