@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import multiprocessing
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -11,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from biasbed.errors import UsageError
+from biasbed.errors import Failure, UsageError
 from biasbed.evaluation import models
 from biasbed.networks.weights import weights_file
 from biasbed.system import files
+from helpers.commands import ROOT
 
 
 @pytest.fixture
@@ -90,3 +93,61 @@ def test_a_lock_file_that_a_kill_left_is_taken_over_and_an_error_leaves_none(tmp
     with pytest.raises(ValueError, match="inside"), files.locked(tmp_path / "lock"):
         raise ValueError("inside")
     assert not list(tmp_path.iterdir())
+
+
+def _hold(path: Path, seconds: float) -> None:
+    with files.locked(path):
+        time.sleep(seconds)
+
+
+def test_who_holds_a_lock_is_told_and_waiting_has_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lock"
+    process = multiprocessing.get_context("fork").Process(target=_hold, args=(path, 60))
+    process.start()
+    while not (path.exists() and path.read_text()):
+        time.sleep(0.01)
+    monkeypatch.setattr(files, "WARN_AFTER", 0.05)
+    monkeypatch.setattr(files, "GIVE_UP_AFTER", 0.5)
+    holder = f"process {process.pid} on "
+    with pytest.raises(Failure, match=f"the lock {path} is held by {holder}"), files.locked(path):
+        pass
+    assert f"waiting for the lock {path}, held by {holder}" in capsys.readouterr().err
+    process.kill()
+    process.join()
+    with files.locked(path):
+        pass
+
+
+def test_a_new_file_never_replaces_one_that_somebody_has_made_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with files.new(path) as first:
+        first.write_text("first")
+        with files.new(path) as second:
+            second.write_text("second")
+    assert path.read_text() == "second"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_nor_where_there_are_no_hard_links(is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    if is_there:
+        path.write_text("first")
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    with files.new(path) as temporary:
+        temporary.write_text("second")
+    assert path.read_text() == ("first" if is_there else "second")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("source", sorted((ROOT / "src").rglob("*.py")), ids=lambda path: path.stem)
+def test_no_lock_and_no_name_that_others_can_guess_lies_in_the_temporary_folder(source: Path) -> None:
+    """There anybody could hold the lock, or plant a link in its place."""
+    users = [line for line in source.read_text().splitlines() if "gettempdir" in line or '"/tmp' in line]
+    assert not users or source.name == "device.py", users  # it looks for what processes of ours have left
