@@ -182,14 +182,14 @@ def test_the_folder_s_id_from_the_server_is_not_enough(
     tags = all_runs(tracking)[0].data.tags
     other = tmp_path / "theirs"
     other.mkdir()
-    (other / "id").write_text(f"{tags[record.FOLDER_ID]}\n{tags[record.START].split()[0]} {'0' * 16}\n")
+    (other / "id").write_text(f"{tags[record.FOLDER_ID]}\n{tags[ownership.START].split()[0]} {'0' * 16}\n")
     forged = {"superseded": [victim.run_id]} if how == "superseded" else {"run_id": victim.run_id}
     (other / "run.json").write_text(json.dumps({"tags": {}, "tracking_uri": tracking, **forged}))
     assert start(RunFolder(other)).run_id != victim.run_id
     victim.finish()
     run = next(run for run in all_runs(tracking) if run.info.run_id == victim.run_id)
     assert run.info.status == "FINISHED"
-    assert run.data.tags[record.START] == tags[record.START]
+    assert run.data.tags[ownership.START] == tags[ownership.START]
 
 
 # --- equal results that are sent by two -------------------------------------------------------------------------------

@@ -9,10 +9,9 @@ from __future__ import annotations
 import time
 import uuid
 
-from biasbed import record
 from biasbed.errors import Failure
 from biasbed.tracking.finding import FoundRun, find_runs
-from biasbed.tracking.ownership import Holder, new_tag, precedence, read_holder
+from biasbed.tracking.ownership import IMPORTING, Holder, new_tag, precedence, read_holder
 from biasbed.tracking.server import guarded, writer
 
 STALE = 3600.0  # seconds after which a claim from another machine is taken for one whose command was killed
@@ -20,11 +19,11 @@ STALE = 3600.0  # seconds after which a claim from another machine is taken for 
 
 def new_claim() -> dict[str, str]:
     """Return the tag of a run that this process begins to make."""
-    return {record.IMPORTING: new_tag(uuid.uuid4().hex)}
+    return {IMPORTING: new_tag(uuid.uuid4().hex)}
 
 
 def holder_of(run: FoundRun) -> Holder | None:
-    return read_holder(run.data.tags.get(record.IMPORTING))
+    return read_holder(run.data.tags.get(IMPORTING))
 
 
 def is_abandoned(run: FoundRun) -> bool:
@@ -56,7 +55,7 @@ def first_rival(uri: str, run_id: str, **tags: str) -> FoundRun | None:
         raise Failure(f"run {run_id} was deleted while it was made: the same command makes it again")
     whole = [run for run in runs.values() if run.info.status != "RUNNING"]
     others = [run for run in runs.values() if run.info.status == "RUNNING" and not is_abandoned(run)]
-    before = [run for run in others if precedence(run, record.IMPORTING) < precedence(own, record.IMPORTING)]
+    before = [run for run in others if precedence(run, IMPORTING) < precedence(own, IMPORTING)]
     if not whole and not before:
         return None
     with guarded(uri):
@@ -66,4 +65,4 @@ def first_rival(uri: str, run_id: str, **tags: str) -> FoundRun | None:
 
 def release(uri: str, run_id: str) -> None:
     """Take the claim off a run that has ended; before, it would be taken for one that was abandoned."""
-    writer(uri).delete_tag(run_id, record.IMPORTING)
+    writer(uri).delete_tag(run_id, IMPORTING)

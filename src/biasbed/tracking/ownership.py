@@ -14,7 +14,7 @@ import os
 import sys
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from biasbed import record
 from biasbed.errors import Failure
@@ -23,10 +23,9 @@ from biasbed.tracking.finding import FoundRun, find_runs
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.server import writer
 
-if TYPE_CHECKING:
-    from mlflow.entities import Run
-
-    AnyRun = Run | FoundRun
+# Tags of runs: of the start that writes one, the hash of its token, time, host, process; the same of an import.
+START, IMPORTING = "biasbed.start", "biasbed.importing"
+AnyRun = Any  # MLflow's `Run`, with the steps and times of its rows, or a `FoundRun`
 
 
 class SentElsewhere(Failure):
@@ -108,7 +107,7 @@ class Ownership:
         runs = find_runs(self.uri, folder=folder_id) if folder_id else []
         return [run for run in runs if record.ORIGIN_RUN not in run.data.tags]
 
-    def previous(self, state: dict[str, Any]) -> Run | None:
+    def previous(self, state: dict[str, Any]) -> AnyRun | None:
         """Return the run to go on with, or to give up for a new one; None if there is none.
 
         If the folder does not know of its run, that was opened just before a kill, or sent by a copy; of several the
@@ -131,7 +130,7 @@ class Ownership:
             raise SentElsewhere(self._left(run))
         return run
 
-    def has_unknown(self, run: Run) -> bool:
+    def has_unknown(self, run: AnyRun) -> bool:
         """Whether the server has rows of ours whose record is lost: it comes again with another time, as another row.
 
         What people have logged there themselves has no `/` in its name.
@@ -146,7 +145,7 @@ class Ownership:
         A copy of the folder may, too, once the process that wrote the run has ended, by the run's status or on this
         machine, and if nobody else has. Runs without such a tag are from before there was one.
         """
-        holder = read_holder(run.data.tags.get(record.START))
+        holder = read_holder(run.data.tags.get(START))
         if holder is None:
             return None
         if holder.hash not in self._places():
@@ -156,7 +155,7 @@ class Ownership:
 
     def _is_copied(self, run: AnyRun) -> bool:
         """Whether the run's last start was in another folder, of which this one is a copy."""
-        holder = read_holder(run.data.tags.get(record.START))
+        holder = read_holder(run.data.tags.get(START))
         return holder is not None and self._places().get(holder.hash) != self.folder.place
 
     def _places(self) -> dict[str, str]:
@@ -168,15 +167,15 @@ class Ownership:
     @property
     def tags(self) -> dict[str, str]:
         """Tags by which this start holds its run."""
-        return {record.FOLDER_ID: self.folder.identify(), record.START: self._tag}
+        return {record.FOLDER_ID: self.folder.identify(), START: self._tag}
 
     def claim(self, run_id: str) -> None:
         for name, value in self.tags.items():
             writer(self.uri).set_tag(run_id, name, value)
 
-    def lost_to(self, run: Run) -> Holder | None:
+    def lost_to(self, run: AnyRun) -> Holder | None:
         """Return who has taken the run that this start holds, None if nobody has."""
-        holder = read_holder(run.data.tags.get(record.START))
+        holder = read_holder(run.data.tags.get(START))
         is_held = not self.is_drawn or holder is None or holder.hash == self._tag.split(" ")[0]
         return None if is_held else holder
 
@@ -190,7 +189,7 @@ class Ownership:
         rivals = [run for run in runs.values() if self.taken_by(run) or (self.folder.is_done and self._is_busy(run))]
         if own is None or not rivals:
             return
-        first = min([own, *rivals], key=lambda run: precedence(run, record.START))
+        first = min([own, *rivals], key=lambda run: precedence(run, START))
         if first is own:
             return
         if self.folder.is_done:
@@ -230,7 +229,7 @@ class Ownership:
         self._tag = new_tag(token)
         self.folder.write_state(state)
 
-    def _after_parting(self, state: dict[str, Any], run: AnyRun) -> Run | None:
+    def _after_parting(self, state: dict[str, Any], run: AnyRun) -> AnyRun | None:
         self.part(state, run)
         return self.previous(state)
 
@@ -243,7 +242,7 @@ class Ownership:
         return run.info.status == "RUNNING" and bool(holder.hash) and not holder.is_own and not holder.is_gone
 
     def _holder(self, run: AnyRun) -> Holder:
-        return read_holder(run.data.tags.get(record.START)) or Holder("", 0, "?", "")
+        return read_holder(run.data.tags.get(START)) or Holder("", 0, "?", "")
 
     def _left(self, run: AnyRun) -> str:
         return (
