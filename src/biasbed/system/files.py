@@ -201,7 +201,8 @@ def write_whole(path: Path, text: str) -> None:
 
 def append_line(path: Path, line: str) -> None:
     """Add a line that a power cut does not lose, to a file whose last one a kill may have cut off."""
-    with named_in_errors(path), open_in_place(path).detach() as file:
+    with named_in_errors(path), open_in_place(path) as text:
+        file = text.buffer
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
             line = line if file.read(1) == b"\n" else f"\n{line}"
