@@ -196,7 +196,7 @@ def _linked(path: Path) -> Failure:
 def write_whole(path: Path, text: str) -> None:
     """Write a file that is never there in half, and that a power cut does not empty."""
     with whole(path) as temporary:
-        temporary.write_text(text)
+        temporary.write_text(text, encoding="utf-8")
 
 
 def append_line(path: Path, line: str) -> None:
