@@ -83,7 +83,8 @@ class Pair:
         starts = {}
         for user in self.draw.sample(USER, 2):
             starts[user] = self.begin(user, words)
-            time.sleep(self.draw.choice((0.0, 0.0, self.draw.uniform(0, 1.5))))
+            longest = 0.3 if self.what == NEW else 1.5  # a database is made in less than a second
+            time.sleep(self.draw.choice((0.0, 0.0, self.draw.uniform(0, longest))))
         self.life.faults.append(Fault(kind, words[0]))
         victim = self.draw.choice((*USER, "", "", ""))
         if victim and not starts[victim].wait(self.draw.uniform(0, 3)):
