@@ -13,7 +13,7 @@ from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun
 from biasbed.tracking.claims import ended, first_rival, holder_of, new_claim, release
 from biasbed.tracking.finding import FoundRun
-from biasbed.tracking.server import experiment_id, find_run, guarded, resolve_uri, writer
+from biasbed.tracking.server import experiment_id, find_run, guarded, log_inputs, resolve_uri, writer
 
 PARAMS_AT_A_TIME, METRICS_AT_A_TIME = 100, 1000  # what MLflow takes in one request
 
@@ -109,5 +109,4 @@ def _log_inputs(uri: str, run_id: str, run: ArchivedRun) -> None:
         )
         for one in run.inputs
     ]
-    if entries:
-        writer(uri).log_inputs(run_id, entries)
+    log_inputs(writer(uri), run_id, entries)

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from biasbed.tracking import notes
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Experiment, Run
+    from mlflow.entities import DatasetInput, Experiment, Run
 
 KIND = "mlflow.experimentKind"
 
@@ -182,6 +183,20 @@ def _describe(client: MlflowClient, experiment: Experiment) -> None:
 def _about(experiment: str) -> dict[str, str]:
     """Tags of an experiment: its description, and that pages show runs first, not traces of language models."""
     return {notes.NOTE: notes.of_experiment(experiment), KIND: "custom_model_development"}
+
+
+def log_inputs(client: MlflowClient, run_id: str, entries: list[DatasetInput]) -> None:
+    """Name a run's data sets.
+
+    Of two runs that name a new data set at the same time, the store refuses one; then it is there, and asked again.
+    """
+    for wait in (0.1, 0.4, None) if entries else ():
+        try:
+            return client.log_inputs(run_id, entries)
+        except Exception:
+            if wait is None:
+                raise
+            time.sleep(wait)
 
 
 def experiment_created(tracking_uri: str, experiment_id: str) -> int | None:

@@ -26,7 +26,7 @@ from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE, RUN_ID
 from biasbed.tracking.ownership import Ownership
 from biasbed.tracking.pages import address
-from biasbed.tracking.server import experiment_for, guarded, impatient, resolve_uri, user, writer
+from biasbed.tracking.server import experiment_for, guarded, impatient, log_inputs, resolve_uri, user, writer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -188,14 +188,7 @@ class Tracker:
             )
             for context, name, fingerprint in state.get("inputs", ())
         ]
-        for wait in (0.1, 0.4, None) if entries else ():
-            try:
-                return self._client.log_inputs(self.run_id, entries)
-            except Exception:
-                # Of two runs that name a new data set at the same time, the store refuses one; then it is there.
-                if wait is None:
-                    raise
-                time.sleep(wait)
+        log_inputs(self._client, self.run_id, entries)
 
     # --- while training ----------------------------------------------------------------------------------------------
 
