@@ -18,9 +18,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from faults import Life, commanded, ledger, lives
+from faults import Life, commanded, ledger, lives, pairs
 from faults.commanded import COMMANDED
 from faults.fleet import FLEET, make_materials
+from faults.pairs import PAIRS
 from faults.servers import Tracking
 from helpers import children
 
@@ -44,6 +45,9 @@ class Workshop:
         """The life of a seed; a folder of that name from before is removed."""
         folder = self.folder / f"seed{seed}"
         shutil.rmtree(folder, ignore_errors=True)
+        if scenario in PAIRS:
+            server = self._server() if scenario.endswith(pairs.SERVED) else None
+            return pairs.live(scenario, seed, folder, self.materials, server)
         if scenario in COMMANDED:
             return self._commanded(seed, scenario, folder)
         name = scenario.removeprefix(SERVER)
@@ -80,7 +84,7 @@ class Workshop:
 def scenarios() -> dict[str, int]:
     """Their names, and how often each is drawn."""
     served = {f"{SERVER}{name}": 4 for name in ("plain", "averaged", "staged", "conditions")}
-    return {**dict.fromkeys(FLEET, 4), **served, **dict.fromkeys(COMMANDED, 1)}
+    return {**dict.fromkeys(FLEET, 4), **served, **dict.fromkeys(COMMANDED, 1), **dict.fromkeys(PAIRS, 1)}
 
 
 def scenario_of(seed: int) -> str:

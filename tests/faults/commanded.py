@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biasbed import record
-from biasbed.tracking.folder import RunFolder
 from faults import LEFT, LOST, SAID, STUCK, Fault, Life, law
 from faults.fleet import EVERYWHERE, FOLDERS, SMALL, new_place
 from faults.law import Result
@@ -116,16 +115,11 @@ class CommandedLife:
             time.sleep(draw.uniform(0.1, 0.7) * usual)
             if process.poll() is None and self._end(process, *EVENTS[kind], draw):
                 self.life.faults.append(Fault(kind, self.what.name))
-            if process.poll() == 0 or self._is_over():
+            if process.poll() == 0:
                 return
             if process.poll() is not None:
                 process = self.start()
         self.finish(process)
-
-    def _is_over(self) -> bool:
-        """Whether a training by itself is done and sent, however it ended: the same command would train a new run."""
-        folders = [RunFolder(path) for path in run_folders(self.folder / "home")] if self.what.name == ALONE else []
-        return any(folder.is_done and folder.read_state().get("sent") for folder in folders)
 
     def _end(self, process: subprocess.Popen[bytes], victim: str, number: signal.Signals, draw: random.Random) -> bool:
         """Whether there was somebody to signal."""
@@ -147,7 +141,7 @@ class CommandedLife:
         """Wait for the command; where it ended by what was done to it, the same one again has to end well."""
         for _ in range(3):
             try:
-                if process.wait(LONGEST) == 0 or self._is_over():
+                if process.wait(LONGEST) == 0:
                     return
             except subprocess.TimeoutExpired:
                 process.kill()

@@ -88,7 +88,10 @@ class Living:
         for attempt in range(MOST + 4):
             if self.life.problems.get(STUCK):
                 return
-            if self._attempt(disturbed=attempt < MOST) or self._is_over():
+            if self._attempt(disturbed=attempt < MOST):
+                break
+            if self._is_over():  # killed when all was done: the same command says so, and trains nothing anew
+                self._attempt(disturbed=False)
                 break
             self._damage(attempt < MOST)
         else:
@@ -97,7 +100,7 @@ class Living:
         law.hold(self.life, result, self.reference.result)
 
     def _is_over(self) -> bool:
-        """Whether all is done and sent, however its last start ended: the same command would train a new run."""
+        """Whether all is done and sent, however its last start ended."""
         folders = [RunFolder(path) for path in run_folders(self.folder / "home")]
         return bool(folders) and all(folder.is_done and folder.read_state().get("sent") for folder in folders)
 

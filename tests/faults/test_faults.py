@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from faults import DOUBLED, LEFT, LOST, UNEQUAL, WRONG, Fault, Life, damage, law, ledger
+from faults import DOUBLED, LEFT, LOST, UNEQUAL, WRONG, Fault, Life, damage, law, ledger, pairs
 from faults import __main__ as harness
 from faults.fleet import FLEET
 from faults.law import Result
@@ -135,6 +135,17 @@ def test_a_disturbed_training_ends_as_an_undisturbed_one(seed: int, scenario: st
     assert life.faults
     assert not life.problems, harness.told(life, workshop.folder)
     assert not (workshop.folder / f"seed{seed}").exists()
+
+
+SLOW = (pairs.NEW, pairs.IMPORTS, pairs.SYNCS, *(f"{name}{pairs.SERVED}" for name in (pairs.COPIES, pairs.IMPORTS)))
+
+
+@pytest.mark.parametrize("scenario", [pairs.COPIES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+def test_two_commands_at_once_end_as_if_each_were_alone(scenario: str, workshop: harness.Workshop) -> None:
+    life = workshop.live(2, scenario)
+    assert life.faults
+    assert life.rows > 60
+    assert not life.problems, harness.told(life, workshop.folder)
 
 
 @pytest.mark.slow

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import multiprocessing
+import os
 import subprocess
 import sys
 import time
@@ -13,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from biasbed.errors import UsageError
+from biasbed.errors import Failure, UsageError
 from biasbed.evaluation import models
 from biasbed.networks.weights import weights_file
 from biasbed.system import files
-from helpers.commands import command_environment
+from helpers.commands import ROOT, command_environment
 
 
 @pytest.fixture
@@ -126,3 +128,61 @@ def test_what_a_killed_process_left_goes_and_what_is_being_written_stays(tmp_pat
     kept = {"out.zip", f"out.zip.{alive.pid}.tmp", "other.zip.1.tmp", "out.zip.old.tmp"}
     assert {path.name for path in tmp_path.iterdir()} == kept
     assert (tmp_path / "out.zip").read_text() == "whole"
+
+
+def _hold(path: Path, seconds: float) -> None:
+    with files.locked(path):
+        time.sleep(seconds)
+
+
+def test_who_holds_a_lock_is_told_and_waiting_has_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lock"
+    process = multiprocessing.get_context("fork").Process(target=_hold, args=(path, 60))
+    process.start()
+    while not (path.exists() and path.read_text()):
+        time.sleep(0.01)
+    monkeypatch.setattr(files, "WARN_AFTER", 0.05)
+    monkeypatch.setattr(files, "GIVE_UP_AFTER", 0.5)
+    holder = f"process {process.pid} on "
+    with pytest.raises(Failure, match=f"the lock {path} is held by {holder}"), files.locked(path):
+        pass
+    assert f"waiting for the lock {path}, held by {holder}" in capsys.readouterr().err
+    process.kill()
+    process.join()
+    with files.locked(path):
+        pass
+
+
+def test_a_new_file_never_replaces_one_that_somebody_has_made_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with files.new(path) as first:
+        first.write_text("first")
+        with files.new(path) as second:
+            second.write_text("second")
+    assert path.read_text() == "second"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_nor_where_there_are_no_hard_links(is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    if is_there:
+        path.write_text("first")
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    with files.new(path) as temporary:
+        temporary.write_text("second")
+    assert path.read_text() == ("first" if is_there else "second")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("source", sorted((ROOT / "src").rglob("*.py")), ids=lambda path: path.stem)
+def test_no_lock_and_no_name_that_others_can_guess_lies_in_the_temporary_folder(source: Path) -> None:
+    """There anybody could hold the lock, or plant a link in its place."""
+    users = [line for line in source.read_text().splitlines() if "gettempdir" in line or '"/tmp' in line]
+    assert not users or source.name == "device.py", users  # it looks for what processes of ours have left

@@ -211,9 +211,9 @@ def test_a_password_stays_out_of_the_folder(tracking: str, tmp_path: Path, monke
     for uri in ("http://alice:s3cret@127.0.0.1:1/x", "http://alice:other@127.0.0.1:1/x"):
         tracker = start(folder, offline=True)
         tracker.uri, tracker.offline = uri, False
-        for name in ("_found", "_send_everything"):
-            monkeypatch.setattr(tracker, name, lambda state: None)
-        monkeypatch.setattr(tracker, "_of_folder", lambda state: [])
+        monkeypatch.setattr(tracker, "_send_everything", lambda state: None)
+        monkeypatch.setattr(tracker.owner, "runs", lambda state: [])
+        monkeypatch.setattr(tracker.owner, "claim", lambda run_id: None)
         monkeypatch.setattr(tracker, "_created", lambda state: "a" * 32)
         monkeypatch.setattr(tracker, "_revived", lambda known: known)
         tracker._open(folder.read_state())

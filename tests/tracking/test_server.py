@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -167,6 +169,27 @@ def test_two_commands_at_once_make_one_new_database(tmp_path: Path, monkeypatch:
     for process in processes:
         process.join(300)
     assert [process.exitcode for process in processes] == [0, 0]
+
+
+def test_a_database_that_is_made_meanwhile_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two first commands, with other folders for temporary files: the second is in the middle of making it."""
+    from mlflow import MlflowClient
+
+    from biasbed.tracking.server import writer
+
+    search, uri, runs = MlflowClient.search_experiments, f"sqlite:///{tmp_path / 'new.db'}", []
+
+    def meanwhile(client: MlflowClient, *arguments: Any, **keywords: Any) -> Any:
+        monkeypatch.setattr(MlflowClient, "search_experiments", search)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        runs.append(writer(uri).create_run("0").info.run_id)
+        return search(client, *arguments, **keywords)
+
+    monkeypatch.setattr(MlflowClient, "search_experiments", meanwhile)
+    writer(uri)
+    assert [run.info.run_id for run in all_runs(uri)] == runs
+    assert len(runs) == 1
+    assert sorted(path.suffix for path in tmp_path.glob("new*")) == [".db"]
 
 
 def _count_experiments(environment: dict[str, str]) -> None:

@@ -196,6 +196,36 @@ def test_finished_runs_are_never_touched(
     assert len(run_folders(tmp_path / "home")) == len(all_runs(tracking, kind="train")) == 2
 
 
+@pytest.mark.parametrize("point", ["_farewell", "study_row.refresh"])
+def test_a_command_that_is_killed_when_all_is_done_trains_nothing_again(
+    point: str,
+    train_flags: list[str],
+    tracking: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from biasbed import cli
+
+    class Killed(BaseException):
+        """Nothing of ours is done after it."""
+
+    words = ["train", *train_flags, "--epochs", "1"]
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"biasbed.training.train.{point}", killed)
+        with pytest.raises(Killed):
+            cli.main(words)
+    assert [run.info.status for run in all_runs(tracking, kind="train")] == ["FINISHED"]
+    for number in (1, 2):  # the second time it is a command like any other
+        assert cli.main(words) == 0
+        assert len(run_folders(tmp_path / "home")) == len(all_runs(tracking, kind="train")) == number
+        assert ("finished already" in capsys.readouterr().out) == (number == 1)
+
+
 def test_a_second_command_names_the_holder_and_leaves(
     train_flags: list[str], tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,7 +97,8 @@ def _meeting_place() -> Iterator[Path]:
     """
     for left in Path(tempfile.gettempdir()).glob(f"{MEETING}*"):
         with contextlib.suppress(OSError):  # somebody else's, one in use, or one that is removed at this moment
-            if left.stat().st_uid == os.getuid() and time.time() - left.stat().st_mtime > MINUTE:
+            about = left.lstat()  # of a link that somebody else has planted: theirs
+            if about.st_uid == os.getuid() and time.time() - about.st_mtime > MINUTE:
                 with (left / "lock").open("a") as lock:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(left)

@@ -326,7 +326,7 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
     folder = run.folder(options.resume)
     if folder.is_done:
         return left_alone(folder)
-    with folder.locked():
+    with folder.locked(), folder.commanded():
         tracker = Tracker(folder, take_run_id(folder.marks, run.offline), run.offline)
         report.write(folder.path, [one for group in shown.values() for one in group], pairs)
         for name, group in shown.items():
@@ -335,10 +335,10 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
             cue_figure.draw({one.observer: one for one in for_all}, folder.path / cue_figure.FILE.format(name))
         run.start(folder, tracker)
         finish(tracker, metrics)
-    for name, group in shown.items():
-        print(f"{name}:")
-        print(report.text(group, [pair for pair in pairs if pair.set == name], "observer"))
-    print(tracker.ending())
+        for name, group in shown.items():
+            print(f"{name}:")
+            print(report.text(group, [pair for pair in pairs if pair.set == name], "observer"))
+        print(tracker.ending())
     return metrics
 
 

@@ -13,6 +13,7 @@ import yaml
 
 from biasbed import limits, record
 from biasbed.system import code
+from biasbed.system.files import write_whole
 from biasbed.tracking import notes
 from biasbed.tracking.folder import RunFolder, folder_for
 from biasbed.tracking.tracker import Tracker
@@ -72,8 +73,8 @@ class EvaluationRun:
     def start(self, folder: RunFolder, tracker: Tracker) -> None:
         """Write what describes the run, and open it on the server."""
         settings = {key: list(v) if isinstance(v, tuple) else v for key, v in self.settings.items()}
-        (folder.path / record.CONFIG_FILE).write_text(yaml.safe_dump(settings))
-        (folder.path / record.PROTOCOL_FILE).write_text(self.protocol.to_json())
+        write_whole(folder.path / record.CONFIG_FILE, yaml.safe_dump(settings))
+        write_whole(folder.path / record.PROTOCOL_FILE, self.protocol.to_json())
         experiment = f"biasbed-{self.suite}" if self.experiment == "auto" else self.experiment
         name = limits.marked(self.name, self.protocol.limit)
         tracker.start(name, experiment, self.tags(), self.settings, about=self.about)
@@ -137,6 +138,7 @@ def finish(tracker: Tracker, metrics: Mapping[str, float]) -> None:
 
 def left_alone(folder: RunFolder) -> dict[str, float]:
     """The metrics of a run that is finished."""
+    folder.end_command()
     print(f"{folder.path.name} is finished already; resume=never tests anew")
     found: dict[str, float] = dict(folder.read_journal()[-1]["metrics"])
     return found

@@ -35,7 +35,7 @@ from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
 from biasbed.system.code_hash import code_hash
-from biasbed.system.files import sha256
+from biasbed.system.files import sha256, write_whole
 from biasbed.system.processes import interruptible
 from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder, home
@@ -73,7 +73,8 @@ def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[s
         with folder.locked() if group.is_main else contextlib.nullcontext():
             if group.is_main and folder.is_done:  # by the holder before us
                 raise Failure(f"{folder.path} has been finished in the meantime")
-            return _evaluate(evaluation, folder, group)
+            with folder.commanded() if group.is_main else contextlib.nullcontext():
+                return _evaluate(evaluation, folder, group)
 
 
 def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[str, float]:
@@ -81,7 +82,7 @@ def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[s
     tracker = Tracker(folder, take_run_id(folder.marks, run.offline), run.offline) if group.is_main else None
     with ends_run(tracker), failures_named():
         if tracker is not None:
-            (folder.path / record.ENVIRONMENT_FILE).write_text(code.environment())
+            write_whole(folder.path / record.ENVIRONMENT_FILE, code.environment())
             run.start(folder, tracker)
         found = _decide(evaluation, group, folder)
         if tracker is None or found is None:

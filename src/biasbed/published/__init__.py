@@ -8,7 +8,7 @@ What DomainBed's own code has left of a sweep is read here too (sweeps.py, sweep
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from biasbed import record
 from biasbed.errors import UsageError
@@ -17,9 +17,6 @@ from biasbed.published.biasbed import BIASBED
 from biasbed.published.paper import Paper, PublishedRun
 from biasbed.settings import nearest
 from biasbed.system import places
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
 
 EXPERIMENT = "biasbed-published"
 
@@ -49,45 +46,49 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
     runs = paper.runs()
     present = _clear_unfinished(server, paper)
     missing = [run for run in runs if paper.run_key(run) not in present]
-    uri = places.public_uri(server)
+    uri, made = places.public_uri(server), 0
     if missing:
         print(f"importing {len(missing)} runs of {paper.citation}", flush=True)
         with guarded(server):
             client = writer(server)
             experiment = experiment_id(client, server, EXPERIMENT)
-            for run in missing:
-                _log(client, experiment, paper, run)
-        print(f"{len(missing)} runs imported into {uri}, study {paper.study}", flush=True)
+            made = sum([_log(server, experiment, paper, run) for run in missing])
+        print(f"{made} runs imported into {uri}, study {paper.study}", flush=True)
+        if made < len(missing):
+            print(f"{len(missing) - made} left to another command, which imports them at this moment", flush=True)
     else:
         print(f"nothing new: all {len(runs)} runs of {paper.study} are on {uri} already", flush=True)
     print(f"to analyse them: mlflow run . -e analyze -P study={paper.study}", flush=True)
-    return len(missing)
+    return made
 
 
 def _clear_unfinished(server: str, source: Paper) -> set[str]:
     """Run keys that are there; deletes what an import that was cut short left behind."""
-    from biasbed.tracking.finding import find_runs
-    from biasbed.tracking.server import guarded, writer
+    from biasbed.tracking.claims import ended
 
-    present = set()
-    for run in find_runs(server, kind="published", study=source.study):
-        if run.info.status == "FINISHED":
-            present.add(run.data.tags.get(record.RUN_KEY, ""))
-        else:
-            with guarded(server):
-                writer(server).delete_run(run.info.run_id)
-    return present
+    runs = ended(server, kind="published", study=source.study)
+    return {run.data.tags.get(record.RUN_KEY, "") for run in runs}
 
 
-def _log(client: MlflowClient, experiment: str, source: Paper, run: PublishedRun) -> None:
+def _log(server: str, experiment: str, source: Paper, run: PublishedRun) -> bool:
+    """Make a run; return False if another command has made it, or is making it."""
     from mlflow.entities import Metric
 
-    from biasbed.tracking.server import whole_or_deleted
+    from biasbed.tracking.claims import first_rival, new_claim, release
+    from biasbed.tracking.server import whole_or_deleted, writer
 
-    created: Any = client.create_run(experiment, tags=source.tags(run), run_name=run.name)
-    now = int(time.time() * 1000)
-    metrics = [Metric(name, value, now, 0) for name, value in run.metrics(source.protocol).items()]
-    with whole_or_deleted(client, created.info.run_id):
-        client.log_batch(created.info.run_id, metrics=metrics)
-        client.log_text(created.info.run_id, source.protocol.to_json(), record.PROTOCOL_FILE)
-        client.set_terminated(created.info.run_id, "FINISHED")
+    client, tags = writer(server), source.tags(run)
+    created: Any = client.create_run(experiment, tags={**tags, **new_claim()}, run_name=run.name)
+    run_id, same = created.info.run_id, {"study": source.study, "run_key": tags[record.RUN_KEY]}
+    with whole_or_deleted(client, run_id):
+        if first_rival(server, run_id, **same) is not None:
+            return False
+        now = int(time.time() * 1000)
+        metrics = [Metric(name, value, now, 0) for name, value in run.metrics(source.protocol).items()]
+        client.log_batch(run_id, metrics=metrics)
+        client.log_text(run_id, source.protocol.to_json(), record.PROTOCOL_FILE)
+        if first_rival(server, run_id, **same) is not None:
+            return False
+        client.set_terminated(run_id, "FINISHED")
+    release(server, run_id)
+    return True

@@ -17,7 +17,7 @@ from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.studies.plan import PlannedRun, place_of
 from biasbed.studies.standing import Finished
-from biasbed.system.files import write_whole
+from biasbed.system.files import refuse_links, write_whole
 from biasbed.system.processes import Interrupted, ignore_signals, interruptible
 from biasbed.tracking import notes
 from biasbed.tracking.comparison import offer_study
@@ -139,6 +139,7 @@ class StudyRun:
         def send() -> None:
             for name in KEPT:
                 path, under = folder / name, ledger_under if name == LEDGER else None
+                refuse_links(path)
                 if path.is_dir():
                     writer(self.uri).log_artifacts(self.run_id, str(path), name)
                 elif path.exists():
@@ -266,6 +267,10 @@ def send_studies(root: Path, uri: str) -> int:
     """
     sent = 0
     for path in sorted(root.glob(f"studies/*/{NOTE}")):
+        linked = [part for part in (path, path.parent, path.parents[1]) if part.is_symlink()]
+        if linked:
+            print(f"{linked[0]} is a symbolic link, which is not followed: the study is not sent", file=sys.stderr)
+            continue
         note = mapping(path)
         if note is None or not {"study", "suite", "experiment", "tags", "status", "sent"} <= set(note):
             print(f"{path} is damaged; the study's own command mends it", file=sys.stderr)

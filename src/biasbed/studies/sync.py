@@ -27,6 +27,7 @@ def sync(options: SyncOptions) -> None:
     sent, failed = 0, 0
     for folder in [folder for root in roots for folder in all_folders(root)]:
         try:
+            _refuse_detour(folder.path)
             sent += send_finished(folder, options.algorithm)
         except (Failure, OSError) as error:
             failed += 1
@@ -37,3 +38,10 @@ def sync(options: SyncOptions) -> None:
     print(told if sent or studies else "nothing to send: the server has it all")
     if failed:
         raise Failure(f"{failed} runs could not be sent: the same command tries again")
+
+
+def _refuse_detour(folder: Path) -> None:
+    """Raise Failure if a run folder, or its suite's, is a link: it may lead to folders of ours."""
+    for part in (folder, folder.parent):
+        if part.is_symlink():
+            raise Failure(f"{part} is a symbolic link: give the folder that it leads to as output_dir")

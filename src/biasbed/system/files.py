@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import hashlib
 import json
 import os
 import re
+import secrets
+import stat
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from biasbed.errors import REFUSALS, UsageError
+from biasbed.errors import REFUSALS, Failure, UsageError
 
 CHECKSUM = "#sha256="  # after a file's name: what its bytes should have, as pip writes it
+WARN_AFTER, GIVE_UP_AFTER = 2.0, 300.0  # seconds that a lock is waited for: until a line says so, and until a Failure
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # of a file system without hard links
 
 
 def parsed_json(text: str | bytes) -> Any:
@@ -36,6 +43,8 @@ def whole(path: Path, durable: bool = True, kept: Path | None = None) -> Iterato
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     _remove_left(path)
     try:
+        with named_in_errors(path):
+            temporary.unlink(missing_ok=True)  # in a folder of somebody else's it may be a link
         with named_in_errors(path), _held(temporary):
             yield temporary
             if durable:
@@ -69,7 +78,7 @@ def _held(temporary: Path) -> Iterator[None]:
 def _remove_left(path: Path) -> None:
     """Remove what processes that were killed have left half-written of a file."""
     for name in _left_in(path.parent):
-        if re.fullmatch(rf"{re.escape(path.name)}\.\d+\.tmp", name):
+        if re.fullmatch(rf"{re.escape(path.name)}\.\d+(-[0-9a-f]+)?\.tmp", name):
             left = path.with_name(name)
             with contextlib.suppress(OSError), left.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,20 +106,42 @@ def named_in_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Within the block no other process of this machine is in a block of the same path; the file goes at its end.
+    """Hold a lock file, so that one process at a time is in a block of the same path; remove the file at the end.
 
-    Whoever waited for a file that is gone by then tries again with the new one: only the file of that name counts.
+    Place it beside what it protects: whoever can reach that finds the same lock, whatever their TMPDIR, HOME and user.
+    Prints who holds it after `WARN_AFTER` seconds of waiting; raises Failure after `GIVE_UP_AFTER`.
     """
+    began, is_told = time.monotonic(), False
     while True:
-        with path.open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not _is_at(path, lock.fileno()):
-                continue
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)  # while it is held: nobody else's can have this name
-            return
+        with open_in_place(path) as lock:
+            if has_lock(lock) and _is_at(path, lock.fileno()):  # only the file of that name counts
+                if os.fstat(lock.fileno()).st_nlink == 1:  # else it is somebody else's file, too
+                    lock.truncate(0)
+                    lock.write(f"process {os.getpid()} on {os.uname().nodename}")
+                    lock.flush()
+                try:
+                    yield
+                finally:
+                    path.unlink(missing_ok=True)  # while it is held: nobody else's can have this name
+                return
+            lock.seek(0)
+            holder = lock.read(200).strip() or "another process"
+        waited = time.monotonic() - began
+        if waited > GIVE_UP_AFTER:
+            raise Failure(f"the lock {path} is held by {holder} since {waited:.0f} seconds: end it and try again")
+        if waited > WARN_AFTER and not is_told:
+            print(f"waiting for the lock {path}, held by {holder}", file=sys.stderr, flush=True)
+            is_told = True
+        time.sleep(min(0.1, 0.001 + waited / 10))
+
+
+def has_lock(lock: TextIO) -> bool:
+    """Take a file's lock, which is held until the file is closed; return False if that can't be had."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
@@ -121,15 +152,96 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return False
 
 
+@contextlib.contextmanager
+def new(path: Path) -> Iterator[Path]:
+    """Yield a path to write to, which becomes the file at the end of the block unless somebody has made it meanwhile.
+
+    An existing file is never replaced, whoever makes it and however many do so at once: the first one's stays.
+    """
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    _remove_left(path)
+    try:
+        with named_in_errors(path), _held(temporary):
+            yield temporary
+            flush(temporary)
+            try:
+                with contextlib.suppress(FileExistsError):
+                    os.link(temporary, path)
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                with locked(path.with_name(f"{path.name}.lock")):
+                    if not path.exists():
+                        os.replace(temporary, path)
+            flush(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+# --- folders of strangers ---------------------------------------------------------------------------------------------
+
+
+def open_in_place(path: Path) -> TextIO:
+    """Open a file for reading and appending, and make it if it is missing.
+
+    Raises Failure if it is a symbolic link, which could lead to any file of ours, or no plain file.
+    """
+    try:
+        file = open(path, "a+", opener=_open_no_link)  # noqa: SIM115
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _linked(path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise _linked(path)
+    return file
+
+
+def _open_no_link(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
+def refuse_links(path: Path) -> None:
+    """Raise Failure if a file, or anything below a folder, is neither a plain file nor a folder.
+
+    A folder that somebody else has made may link to files of ours, which would be overwritten or sent to a server.
+    The folder itself may be reached through a link.
+    """
+    if not path.is_dir():
+        if not _is_plain(path):
+            raise _linked(path)
+        return
+    for entry in os.scandir(path):
+        if entry.is_dir(follow_symlinks=False):
+            refuse_links(Path(entry.path))
+        elif not _is_plain(Path(entry.path)):
+            raise _linked(Path(entry.path))
+
+
+def _is_plain(path: Path) -> bool:
+    """Return True for a plain file, and if there is nothing of this name."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:
+        return True
+
+
+def _linked(path: Path) -> Failure:
+    kind = "a symbolic link" if path.is_symlink() else "no plain file"
+    return Failure(f"{path} is {kind}, which biasbed neither follows nor sends: replace it by the file that is meant")
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a file that is never there in half, and that a power cut does not empty."""
     with whole(path) as temporary:
-        temporary.write_text(text)
+        temporary.write_text(text, encoding="utf-8")
 
 
 def append_line(path: Path, line: str) -> None:
     """Add a line that a power cut does not lose, to a file whose last one a kill may have cut off."""
-    with named_in_errors(path), path.open("a+b") as file:
+    with named_in_errors(path), open_in_place(path) as text:
+        file = text.buffer
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
             line = line if file.read(1) == b"\n" else f"\n{line}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -13,7 +12,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -21,13 +20,14 @@ from typing_extensions import TypedDict
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places, strict_yaml
-from biasbed.system.files import append_line, parsed_json, write_whole
+from biasbed.system.files import append_line, has_lock, open_in_place, parsed_json, refuse_links, write_whole
 from biasbed.tracking.server import resolve_uri
 
 if TYPE_CHECKING:
     from biasbed.config import Config
 
 DONE, LOCK, JOURNAL, STATE, ID = "done", "lock", "metrics.jsonl", "run.json", "id"
+COMMAND = "command"  # there while a command works here, and after one that was killed
 CLAIM = "claim"  # locked by the command that is about to train here, or whose training does
 
 
@@ -49,6 +49,7 @@ class RunState(TypedDict, total=False):
     superseded: list[str]
     experiment: str
     opening: str
+    starts: list[str]
     run_id: str
     tracking_uri: str
     attempts: int
@@ -58,6 +59,14 @@ class RunState(TypedDict, total=False):
 
 
 _STATE = TypeAdapter(RunState)
+START_LINE = re.compile("[0-9a-f]{32} [0-9a-f]{16}")
+
+
+class StartRecord(NamedTuple):
+    """A start of a training in a folder."""
+
+    token: str  # known to the folder alone; the run on the server has its hash
+    place: str  # identity of the folder in which it happened: a copy has another one
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,25 @@ class RunFolder:
 
     def unmark_done(self) -> None:
         (self.path / DONE).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def commanded(self) -> Iterator[None]:
+        """Note that a command works here, until it ends by itself; a signal that ends it leaves the note."""
+        write_whole(self.path / COMMAND, f"process {os.getpid()} on {socket.gethostname()}\n")
+        try:
+            yield
+        except Exception:
+            self.end_command()
+            raise
+        self.end_command()
+
+    def end_command(self) -> None:
+        (self.path / COMMAND).unlink(missing_ok=True)
+
+    @property
+    def was_cut_off(self) -> bool:
+        """Whether the last command here was killed, perhaps after all was done: then nobody was told so."""
+        return (self.path / COMMAND).exists()
 
     # --- journal -----------------------------------------------------------------------------------------------------
 
@@ -123,11 +151,10 @@ class RunFolder:
 
     def identify(self) -> str:
         """The folder's id: drawn once and kept beside its state, so that its run is found again without that."""
-        path = self.path / ID
-        found = path.read_text(errors="replace").strip() if path.exists() else ""
+        found = self._id_lines()[0]
         if not re.fullmatch("[0-9a-f]{16}", found):
             found = self.read_state().get("tags", {}).get(record.FOLDER_ID) or uuid.uuid4().hex[:16]
-            write_whole(path, f"{found}\n")
+            self._write_id(found, self.read_starts())
         return found
 
     @property
@@ -136,12 +163,43 @@ class RunFolder:
         known = self.read_state().get("tags", {}).get(record.FOLDER_ID)
         return {} if known is None else {record.FOLDER_ID: known}
 
+    def read_starts(self) -> list[StartRecord]:
+        """Return the starts of trainings in this folder, and in the one that it is a copy of. Both files have them."""
+        lines = dict.fromkeys([*self.read_state().get("starts", ()), *self._id_lines()[1:]])
+        return [StartRecord(*line.split()) for line in lines if START_LINE.fullmatch(line)]
+
+    def add_start(self, token: str) -> list[str]:
+        """Note a start and return all of them, for `starts` of the folder's state."""
+        start = StartRecord(token, self.place)
+        starts = [*(one for one in self.read_starts() if one != start), start]
+        self._write_id(self.identify(), starts)
+        return [" ".join(start) for start in starts]
+
+    def become_another(self, folder_id: str) -> None:
+        """Give the folder another id, and forget the starts of the one that it is a copy of."""
+        self._write_id(folder_id, ())
+
+    @property
+    def place(self) -> str:
+        """Identity of the folder on its disk: it stays if the folder is moved there, and a copy has another one."""
+        open_in_place(self.path / LOCK).close()
+        return record.digest([path.stat().st_ino for path in (self.path, self.path / LOCK)])[:16]
+
+    def _id_lines(self) -> list[str]:
+        path = self.path / ID
+        return (path.read_text(errors="replace") if path.exists() else "").split("\n")
+
+    def _write_id(self, folder_id: str, starts: Sequence[StartRecord]) -> None:
+        lines = [folder_id, *(" ".join(start) for start in starts)]
+        write_whole(self.path / ID, "".join(f"{line}\n" for line in lines))
+
     # --- one trainer at a time ---------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder; Failure names the holder. What processes that were killed left half-written is removed."""
         with exclusive(self.path, "trained"):
+            refuse_links(self.path)
             for path in (*self.path.glob("*.tmp"), *self.path.glob("predictions/*/*.tmp")):
                 path.unlink(missing_ok=True)
             yield
@@ -150,7 +208,7 @@ class RunFolder:
         """Who is training here, None where nobody is."""
         if not (self.path / LOCK).exists():
             return None
-        with (self.path / LOCK).open("a+") as file:
+        with open_in_place(self.path / LOCK) as file:
             return None if _lock(file) else _holder(file)
 
     def claim(self) -> TextIO | None:
@@ -159,7 +217,8 @@ class RunFolder:
         Closing what is returned ends it, and so does the end of this process.
         """
         make(self.path)
-        file = (self.path / CLAIM).open("a+")
+        refuse_links(self.path)  # its log and its list of starts are written, too
+        file = open_in_place(self.path / CLAIM)
         if _lock(file):
             return file
         file.close()
@@ -212,12 +271,13 @@ def exclusive(folder: Path, work: str) -> Iterator[None]:
     The lock ends with its process, however that ends.
     """
     make(folder)
-    with (folder / LOCK).open("a+") as file:
+    with open_in_place(folder / LOCK) as file:
         if not any(_lock(file, wait) for wait in (0.0, 0.05, 0.1)):  # somebody may just be looking who holds it
             raise Failure(f"{folder} is being {work} by {_holder(file)}: wait for it, or stop it")
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
+        if os.fstat(file.fileno()).st_nlink == 1:  # else it is somebody else's file, too
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}")
+            file.flush()
         yield
 
 
@@ -232,11 +292,7 @@ def make(folder: Path) -> None:
 def _lock(file: TextIO, wait: float = 0.0) -> bool:
     """Whether the lock could be had, after `wait` seconds; it is held until the file is closed."""
     time.sleep(wait)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+    return has_lock(file)
 
 
 def _holder(file: TextIO) -> str:
@@ -248,7 +304,8 @@ def folder_for(base: Path, resume: str, tracked: bool, study: str) -> RunFolder:
     """The folder to train in: the study's newest one unless it is done or `resume` is `never`; then the next free name.
 
     With `resume=once` a done folder is returned as it is; so is one whose results never reached a server, where runs
-    are `tracked`. Folders of other studies are left alone; one that no training has begun in is anybody's.
+    are `tracked`, and one whose command was killed before it could say that all is done. Folders of other studies are
+    left alone; one that no training has begun in is anybody's.
     """
     series, free = [], base
     while free.exists():
@@ -261,7 +318,7 @@ def folder_for(base: Path, resume: str, tracked: bool, study: str) -> RunFolder:
     if resume == "once" and done:
         return done[0]
     newest = own[-1]
-    leave = tracked and not newest.read_state().get("sent")
+    leave = newest.was_cut_off or (tracked and not newest.read_state().get("sent"))
     return RunFolder(free) if newest.is_done and not leave else newest
 
 

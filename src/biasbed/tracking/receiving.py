@@ -11,9 +11,17 @@ from biasbed.errors import UsageError
 from biasbed.system import places
 from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun
-from biasbed.tracking.finding import find_runs
-from biasbed.tracking.folder import exclusive
-from biasbed.tracking.server import experiment_id, find_run, guarded, resolve_uri, whole_or_deleted, writer
+from biasbed.tracking.claims import ended, first_rival, holder_of, new_claim, release
+from biasbed.tracking.finding import FoundRun
+from biasbed.tracking.server import (
+    experiment_id,
+    find_run,
+    guarded,
+    log_inputs,
+    resolve_uri,
+    whole_or_deleted,
+    writer,
+)
 
 PARAMS_AT_A_TIME, METRICS_AT_A_TIME = 100, 1000  # what MLflow takes in one request
 
@@ -22,25 +30,34 @@ def import_archive(source: str, listed: bool = True) -> int:
     """Makes the archive's runs on the tracking server and returns how many were new.
 
     Those that are there, imported or trained here, stay as they are; what an import that was cut short left is made
-    anew. listed: whether each is named. UsageError, before anything is made, for a file that is no whole archive;
-    Failure where the server fails.
+    anew, and what another command imports at the same time is left to it. listed: whether each is named. UsageError,
+    before anything is made, for a file that is no whole archive; Failure where the server fails.
     """
     path = Path(source).expanduser()
     if not path.is_file():
         raise UsageError(f"source={source}: there is no such file")
     uri = resolve_uri()
-    with Archive(path) as archive, exclusive(places.home(uri) / "imports", "imported to"):
+    made: list[ArchivedRun] = []
+    left: list[FoundRun] = []
+    with Archive(path) as archive:
         present = {run.run_id: found for run in archive.runs if (found := _present(uri, run.run_id))}
         missing = [run for run in archive.runs if run.run_id not in present]
         for run in sorted(missing, key=lambda run: run.parent in archive.manifest.runs):  # parents first
             with guarded(uri):
-                present[run.run_id] = _make(uri, archive, run, present)
-    there = len(archive.runs) - len(missing)
+                run_id, rival = _make(uri, archive, run, present)
+            present[run.run_id] = run_id
+            if rival is None:
+                made.append(run)
+            elif rival.info.status == "RUNNING":
+                left.append(rival)
+    there = len(archive.runs) - len(made) - len(left)
     already = f"; {there} {'was' if there == 1 else 'were'} there already" if there else ""
-    print(f"{len(missing)} runs imported to {places.public_uri(uri)}{already}")
-    for run in missing if listed else ():
+    print(f"{len(made)} runs imported to {places.public_uri(uri)}{already}")
+    if left:
+        print(f"{len(left)} left to {holder_of(left[0]) or 'another command'}, which imports them at this moment")
+    for run in made if listed else ():
         print(f"  {run.name}: run {present[run.run_id]}")
-    return len(missing)
+    return len(made)
 
 
 def _present(uri: str, run_id: str) -> str | None:
@@ -48,29 +65,34 @@ def _present(uri: str, run_id: str) -> str | None:
     original = find_run(uri, run_id)
     if original is not None and original.info.lifecycle_stage == "active":
         return run_id
-    found = find_runs(uri, origin_run=run_id)
-    for run in found:
-        if run.info.status == "RUNNING":  # it is given its status last
-            with guarded(uri):
-                writer(uri).delete_run(run.info.run_id)
-    return next((str(run.info.run_id) for run in found if run.info.status != "RUNNING"), None)
+    return next((str(run.info.run_id) for run in ended(uri, origin_run=run_id)), None)
 
 
-def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, str]) -> str:
-    """present: origin id -> id here, for the parent."""
+def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, str]) -> tuple[str, FoundRun | None]:
+    """Make a run and return its id; or that of another command's, and that run, to which ours has yielded.
+
+    present: origin id -> id here, for the parent.
+    """
     client = writer(uri)
-    tags = {**run.tags, record.ORIGIN_RUN: run.run_id, record.ORIGIN_SERVER: run.server}
+    tags = {**run.tags, record.ORIGIN_RUN: run.run_id, record.ORIGIN_SERVER: run.server, **new_claim()}
     parent = present.get(run.parent) or (_present(uri, run.parent) if run.parent else None)
     if parent:
         tags[notes.PARENT] = parent
     place = experiment_id(client, uri, run.experiment)
     run_id = str(client.create_run(place, start_time=run.start_time, tags=tags, run_name=run.name).info.run_id)
     with whole_or_deleted(client, run_id):
-        _fill(uri, run_id, archive, run)
-    return run_id
+        rival = first_rival(uri, run_id, origin_run=run.run_id)
+        if rival is None:
+            _fill(uri, archive, run, run_id)
+            rival = first_rival(uri, run_id, origin_run=run.run_id)
+        if rival is not None:
+            return str(rival.info.run_id), rival
+        client.set_terminated(run_id, run.status, run.end_time)
+    release(uri, run_id)
+    return run_id, None
 
 
-def _fill(uri: str, run_id: str, archive: Archive, run: ArchivedRun) -> None:
+def _fill(uri: str, archive: Archive, run: ArchivedRun, run_id: str) -> None:
     from mlflow.entities import Metric, Param
 
     client = writer(uri)
@@ -84,7 +106,6 @@ def _fill(uri: str, run_id: str, archive: Archive, run: ArchivedRun) -> None:
     with tempfile.TemporaryDirectory() as folder:
         archive.unpack(run.run_id, Path(folder))
         client.log_artifacts(run_id, folder)
-    client.set_terminated(run_id, run.status, run.end_time)
 
 
 def _log_inputs(uri: str, run_id: str, run: ArchivedRun) -> None:
@@ -97,5 +118,4 @@ def _log_inputs(uri: str, run_id: str, run: ArchivedRun) -> None:
         )
         for one in run.inputs
     ]
-    if entries:
-        writer(uri).log_inputs(run_id, entries)
+    log_inputs(writer(uri), run_id, entries)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import hashlib
 import logging
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from biasbed.tracking import notes, problems
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Experiment, Run
+    from mlflow.entities import DatasetInput, Experiment, Run
 
 KIND = "mlflow.experimentKind"
 _PLAIN = "/ :+,@~!$&'()*;="  # signs of a path that mean themselves in an address
@@ -58,18 +58,19 @@ def resolve_uri(tracking_uri: str = "auto") -> str:
 
 
 def writer(tracking_uri: str) -> MlflowClient:
-    """A client that writes. It makes a new local database, one process at a time: two together would break it."""
+    """Return a client that writes. Make a new local database whole: others see all of it or none.
+
+    Of several commands that make one at once the first one's stays, and the others use it.
+    """
     from mlflow import MlflowClient
 
     file = database(tracking_uri)
-    if file is None:
-        return MlflowClient(tracking_uri)
-    name = hashlib.sha256(str(file.absolute()).encode()).hexdigest()[:16]
-    with files.locked(Path(tempfile.gettempdir()) / f"biasbed-{os.getuid()}-{name}.lock"):
-        if not file.exists():
-            with files.whole(file) as temporary:  # MLflow can't go on with half of a database
-                MlflowClient(sqlite_uri(temporary)).search_experiments(max_results=1)  # makes the tables
-        return MlflowClient(tracking_uri)
+    if file is not None and not file.exists():
+        with files.new(file) as temporary:  # MLflow can't go on with half of a database
+            client = MlflowClient(sqlite_uri(temporary))
+            client.search_experiments(max_results=1)  # makes the tables
+            del client
+    return MlflowClient(tracking_uri)
 
 
 def _be_brief() -> None:
@@ -196,6 +197,20 @@ def _describe(client: MlflowClient, experiment: Experiment) -> None:
 def _about(experiment: str) -> dict[str, str]:
     """Tags of an experiment: its description, and that pages show runs first, not traces of language models."""
     return {notes.NOTE: notes.of_experiment(experiment), KIND: "custom_model_development"}
+
+
+def log_inputs(client: MlflowClient, run_id: str, entries: list[DatasetInput]) -> None:
+    """Name a run's data sets.
+
+    Of two runs that name a new data set at the same time, the store refuses one; then it is there, and asked again.
+    """
+    for wait in (0.1, 0.4, None) if entries else ():
+        try:
+            return client.log_inputs(run_id, entries)
+        except Exception:
+            if wait is None:
+                raise
+            time.sleep(wait)
 
 
 def experiment_created(tracking_uri: str, experiment_id: str) -> int | None:

@@ -20,12 +20,22 @@ from biasbed import record
 from biasbed.errors import Failure, first_line
 from biasbed.settings import word
 from biasbed.system import places
+from biasbed.system.files import refuse_links
 from biasbed.tracking import notes, problems
-from biasbed.tracking.finding import FoundRun, find_runs
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE, RUN_ID
+from biasbed.tracking.ownership import Ownership
 from biasbed.tracking.pages import address
-from biasbed.tracking.server import deleted, experiment_for, guarded, impatient, resolve_uri, user, writer
+from biasbed.tracking.server import (
+    deleted,
+    experiment_for,
+    guarded,
+    impatient,
+    log_inputs,
+    resolve_uri,
+    user,
+    writer,
+)
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -54,6 +64,8 @@ class Tracker:
         self._problem, self._is_deleted = "", False  # why the last attempt failed, and whether another could help
         self.uri = "" if offline else resolve_uri()
         self.run_id = ""
+        refuse_links(folder.path)  # of a folder that somebody else has made
+        self.owner = Ownership(folder, self.uri)
         self.is_finished = False  # nothing is left to do, and nothing that comes now ends it early
 
     # --- the run's beginning -----------------------------------------------------------------------------------------
@@ -82,6 +94,7 @@ class Tracker:
         state |= {"experiment": experiment, "tags": tags, "params": words, "attempts": attempts, "sent": False}
         state["inputs"] = [list(entry) for entry in inputs]
         state["about"] = about
+        self.owner.draw(state)
         self.folder.write_state(_noted(state))
         if not self.offline:
             self.reopen()
@@ -93,19 +106,25 @@ class Tracker:
 
     def _open(self, state: Record) -> None:
         """Every run that is given up for another stays in the state until it is deleted, whatever happens before."""
-        known = state.get("run_id") if is_at(state, self.uri) else None
-        previous = known or self._found(state)
+        if not self.owner.is_drawn:
+            self.owner.draw(state)
+        previous = self.owner.previous(state)
+        if previous is not None:
+            self.owner.claim(previous.info.run_id)  # also if it is given up: then it is ours to delete
         self.run_id = self._given_run or self._revived(previous) or self._created(state)
+        self._given_run = None
+        self.owner.claim(self.run_id)
+        if previous is None:
+            self.owner.settle(state, self.run_id)
         superseded = state.setdefault("superseded", [])
-        if previous and previous != self.run_id:
-            superseded.append(previous)
+        if previous is not None and previous.info.run_id != self.run_id:
+            superseded.append(previous.info.run_id)
         superseded += self._twins(state)
         state |= {"run_id": self.run_id, "tracking_uri": places.public_uri(self.uri)}
         self.folder.write_state(state)
         self._send_everything(state)
         for run_id in superseded:
-            with contextlib.suppress(Exception):  # someone has deleted it already
-                self._client.delete_run(run_id)
+            self.owner.delete(run_id)
         self.folder.write_state({**state, "superseded": []})
 
     def _send_everything(self, state: Record) -> None:
@@ -115,58 +134,31 @@ class Tracker:
         self._send_files(record.CONFIG_FILE, record.PROTOCOL_FILE, record.ENVIRONMENT_FILE)
         self._send_files(record.PICTURES_FOLDER, record.DATA_FOLDER)
 
-    def _found(self, state: Record) -> str | None:
-        """The folder's run on a server that the folder does not know: opened just before a kill, or sent by a copy.
-
-        Of several one with records, as the others are its twins.
-        """
-        found = sorted(self._of_folder(state), key=lambda run: not run.data.metrics)
-        return found[0].info.run_id if found else None
-
     def _twins(self, state: Record) -> list[str]:
         """Twins of the folder's run: the server made them, but its answer was lost, and the client asked again."""
         opening = state.get("opening")
-        twins = [run for run in self._of_folder(state) if opening and run.data.tags.get(record.OPENING) == opening]
+        twins = [run for run in self.owner.runs(state) if opening and run.data.tags.get(record.OPENING) == opening]
         return [run.info.run_id for run in twins if run.info.run_id != self.run_id]
 
-    def _of_folder(self, state: Record) -> list[FoundRun]:
-        """The folder's runs on the server, but those that are given up already and copies that were imported."""
-        folder_id = state["tags"].get(record.FOLDER_ID)
-        left = set(state.get("superseded", ()))
-        runs = find_runs(self.uri, folder=folder_id) if folder_id else []
-        return [run for run in runs if run.info.run_id not in left and record.ORIGIN_RUN not in run.data.tags]
-
-    def _revived(self, run_id: str | None) -> str | None:
+    def _revived(self, run: Run | None) -> str | None:
         """The interrupted run, running again, unless someone deleted it, or it has records that the folder has lost."""
         from mlflow.exceptions import MlflowException
 
-        if run_id is None:
+        if run is None or self.owner.has_unknown(run):
             return None
         try:
-            run = self._client.get_run(run_id)
-            if run.info.lifecycle_stage != "active" or self._has_unknown(run):
-                return None
-            self._client.update_run(run_id, status="RUNNING")
+            self._client.update_run(run.info.run_id, status="RUNNING")
         except MlflowException as error:
-            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_STATE"):
                 return None
             raise
-        return run_id
-
-    def _has_unknown(self, run: Run) -> bool:
-        """Whether the server has rows of ours whose record is lost: it comes again with another time, as another row.
-
-        What people have logged there themselves has no `/` in its name.
-        """
-        known = {(entry["step"], entry["timestamp"]) for entry in self.folder.read_journal()}
-        rows = (row for row in run.data.to_proto().metrics if "/" in row.key)
-        return any((row.step, row.timestamp) not in known for row in rows)
+        return str(run.info.run_id)
 
     def _created(self, state: Record) -> str:
         state["opening"] = uuid.uuid4().hex
         self.folder.write_state(state)  # before it is asked for: whoever is killed now knows what it asked for
         tags = {name: value for name, value in state["tags"].items() if name != NOTE}  # which is to name the run
-        tags[record.OPENING] = state["opening"]
+        tags |= {record.OPENING: state["opening"], **self.owner.tags}
         tags |= {"mlflow.user": user(), "mlflow.source.type": "LOCAL"}
         parent = os.environ.get(PARENT_RUN)
         if parent:
@@ -201,14 +193,7 @@ class Tracker:
             )
             for context, name, fingerprint in state.get("inputs", ())
         ]
-        for wait in (0.1, 0.4, None) if entries else ():
-            try:
-                return self._client.log_inputs(self.run_id, entries)
-            except Exception:
-                # Of two runs that name a new data set at the same time, the store refuses one; then it is there.
-                if wait is None:
-                    raise
-                time.sleep(wait)
+        log_inputs(self._client, self.run_id, entries)
 
     # --- while training ----------------------------------------------------------------------------------------------
 
@@ -297,6 +282,7 @@ class Tracker:
         figures = sorted(path.name for path in self.folder.path.glob("*.png"))
         self._send_files("predictions", record.EXAMPLES_FILE, *record.EVALUATION_FILES, *figures)
         best = self.folder.path / record.BEST_CHECKPOINT
+        refuse_links(best)
         if best.exists():
             self._client.log_artifact(self.run_id, str(best), record.CHECKPOINT_FOLDER)
 
@@ -305,7 +291,10 @@ class Tracker:
         state = self.folder.read_state()
         self.run_id = state["run_id"]
         with guarded(self.uri):
-            ended = self._client.get_run(self.run_id).info.end_time
+            run = self._client.get_run(self.run_id)
+            if run.data.tags.get(record.FOLDER_ID) != self.folder.identify() or self.owner.taken_by(run) is not None:
+                raise Failure(f"{self.folder.path}: run {self.run_id} belongs to another folder; no model was logged")
+            ended = run.info.end_time
             is_logged = self._log_model(log_model)
             self._client.set_terminated(self.run_id, "FINISHED", ended)
         self.folder.write_state({**state, "owes_model": not is_logged})
@@ -347,6 +336,7 @@ class Tracker:
             return False
         try:
             with guarded(self.uri):
+                self._part_if_lost()
                 send()
         except Failure as failure:
             gone = deleted(self.uri, self.run_id) if problems.is_refusal(failure.__cause__) else ""
@@ -358,6 +348,14 @@ class Tracker:
             return False
         self._away_since, self._is_deleted = None, False
         return True
+
+    def _part_if_lost(self) -> None:
+        """Go on in a run of its own if somebody else has continued this one in a copy of the folder."""
+        run = self._client.get_run(self.run_id)
+        if self.owner.lost_to(run) is not None:
+            state = self.folder.read_state()
+            self.owner.part(state, run)
+            self._open(state)
 
     def _catch_up(self) -> None:
         """Send everything again after the server was away; it keeps each row once."""
@@ -379,6 +377,7 @@ class Tracker:
     def _send_files(self, *names: str) -> None:
         for name in names:
             path = self.folder.path / name
+            refuse_links(path)
             if path.is_dir():
                 self._client.log_artifacts(self.run_id, str(path), name)
             elif path.exists():

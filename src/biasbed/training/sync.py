@@ -13,7 +13,9 @@ import yaml
 
 from biasbed import record
 from biasbed.errors import Failure
+from biasbed.system.files import write_whole
 from biasbed.tracking.folder import JOURNAL, STATE, RunFolder
+from biasbed.tracking.ownership import SentElsewhere
 from biasbed.tracking.server import resolve_uri
 from biasbed.tracking.tracker import Record, Tracker, is_at
 
@@ -54,8 +56,12 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
         lost = results.reopen_if_lost(folder)
         if lost is not None:
             raise Failure(f"{lost} is lost or damaged: the command that made it mends that")
-        tracker.reopen()
-        tracker.finish(log_model if params.get("log_model") == "true" else None)
+        try:
+            tracker.reopen()
+            tracker.finish(log_model if params.get("log_model") == "true" else None)
+        except SentElsewhere as failure:
+            print(failure, file=sys.stderr)
+            return False
     print(f"{folder.path.name} -> run {tracker.run_id}")
     return True
 
@@ -101,7 +107,7 @@ def _mend_journal(folder: RunFolder, known: Sequence[Record]) -> None:
 
 def _mend_config(path: Path, settings: Mapping[str, Any]) -> None:
     if settings and not _has_settings(path, settings):
-        path.write_text(yaml.safe_dump(settings, sort_keys=False))
+        write_whole(path, yaml.safe_dump(settings, sort_keys=False))
 
 
 def _has_settings(path: Path, settings: Mapping[str, Any]) -> bool:

@@ -28,6 +28,7 @@ from biasbed.evaluation.evaluator import Evaluator
 from biasbed.networks import frozen
 from biasbed.suites import derived
 from biasbed.system import code
+from biasbed.system.files import write_whole
 from biasbed.system.processes import interruptible
 from biasbed.tasks import MULTI_CLASS
 from biasbed.tracking import study_row
@@ -58,12 +59,14 @@ def train(config: Config) -> RunFolder:
                 print(f"{folder.path.name} is finished already; resume=never trains it anew")
                 if config.tracking == "on":
                     send_unless_sent(folder, take_run_id(folder.marks), config.algorithm)
+                folder.end_command()
             return folder
         engine = _engine(job, folder, group)
         with folder.locked() if group.is_main else contextlib.nullcontext():
             if group.is_main and folder.is_done:  # by the holder before us
                 raise Failure(f"{folder.path} has been finished in the meantime")
-            _train(job, engine, folder, group)
+            with folder.commanded() if group.is_main else contextlib.nullcontext():
+                _train(job, engine, folder, group)
     return folder
 
 
@@ -118,12 +121,12 @@ def _open_run(
 ) -> None:
     """Write what describes the run, and open it on the server. more: tags besides the job's."""
     config, path = job.config, folder.path
-    (path / record.CONFIG_FILE).write_text(yaml.safe_dump(plain(config), sort_keys=False))
-    (path / record.PROTOCOL_FILE).write_text(job.protocol.to_json())
-    (path / record.ENVIRONMENT_FILE).write_text(code.environment())
+    write_whole(path / record.CONFIG_FILE, yaml.safe_dump(plain(config), sort_keys=False))
+    write_whole(path / record.PROTOCOL_FILE, job.protocol.to_json())
+    write_whole(path / record.ENVIRONMENT_FILE, code.environment())
     for name, text in job.suite.kept.items():
         (path / name).parent.mkdir(exist_ok=True)
-        (path / name).write_text(text, encoding="utf-8")
+        write_whole(path / name, text)
     if not (path / record.PICTURES_FOLDER).exists():
         for entry in job.suite.tested:
             save_examples(path / record.PICTURES_FOLDER / f"{entry.name}.png", entry.source, entry.transform)

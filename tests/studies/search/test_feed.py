@@ -20,9 +20,9 @@ from biasbed.studies import runner
 from biasbed.studies.search import feed as feeds
 from biasbed.studies.search import runs, samplers, trials
 from biasbed.studies.search.feed import TrialFeed
-from biasbed.studies.search.liveness import is_gone, signature
 from biasbed.studies.search.results import SearchState, ledger_lines
 from biasbed.system.processes import Interrupted
+from biasbed.system.signature import is_gone, signature
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE
 from biasbed.tracking.tracker import Tracker

@@ -18,13 +18,14 @@ from biasbed.studies.launchers import Launcher
 from biasbed.studies.runner import Item
 from biasbed.studies.search import runs, trials, turns
 from biasbed.studies.search import storage as storages
-from biasbed.studies.search.liveness import SignsOfLife, signature
+from biasbed.studies.search.liveness import SignsOfLife
 from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.search import Search, Sweep
 from biasbed.studies.search.stages import NOTHING
 from biasbed.studies.search.table import TrialNews, table
 from biasbed.studies.standing import standing
 from biasbed.studies.table import Words
+from biasbed.system.signature import signature
 from biasbed.tracking.folder import evaluations
 
 if TYPE_CHECKING:

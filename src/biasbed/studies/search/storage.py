@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import time
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.studies.search import trials
 from biasbed.studies.search.search import Search
-from biasbed.system import places
+from biasbed.system import files, places
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking.server import database, sqlite_uri
 
@@ -196,8 +195,7 @@ def _one_at_a_time(file: Path | None) -> Iterator[None]:
         yield
         return
     run_folder.make(file.parent)
-    with file.with_name(f"{file.name}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with files.locked(file.with_name(f"{file.name}.lock")):
         yield
 
 

@@ -11,7 +11,7 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from biasbed.studies.search.liveness import is_gone
+from biasbed.system.signature import is_gone
 
 if TYPE_CHECKING:
     from optuna import Study
