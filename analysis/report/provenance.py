@@ -18,6 +18,7 @@ from biasbed.analysis.report.compared import repeats
 from biasbed.analysis.result import Analysis, scores_by_run
 from biasbed.analysis.runs.run import Run
 from biasbed.settings import word
+from biasbed.system.places import public_value
 
 PLACES = ("output_dir", "experiment", "tracking_uri")  # options that say where, not what
 
@@ -53,7 +54,7 @@ def command(analysis: Analysis) -> str:
     for option in dataclasses.fields(analysis.options):
         value = getattr(analysis.options, option.name)
         if option.name not in (*PLACES, *named) and value != option.default:
-            named[option.name] = word(value)
+            named[option.name] = public_value(word(value))
     return " ".join(
         ["mlflow run . -e analyze", *(f"-P {shlex.quote(f'{name}={value}')}" for name, value in named.items())]
     )

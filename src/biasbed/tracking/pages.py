@@ -66,7 +66,7 @@ def pages(uri: str, experiment_id: str) -> Pages | None:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             if json.loads(shown)["experiment"]["creation_time"] == created:
                 return Pages(base, _read(f"{base}/version"))
-    command = ["mlflow", "ui", "--backend-store-uri", uri, "--port", str(port)]
+    command = ["mlflow", "ui", "--backend-store-uri", places.public_uri(uri), "--port", str(port)]
     return Pages(f"http://127.0.0.1:{port}", mlflow_version(uri), shlex.join(command))
 
 
