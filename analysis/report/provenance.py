@@ -111,7 +111,7 @@ def _scores(
     for run in runs:
         values = [decimal(scores.get((run.id, c.name), math.nan), c.digits) for c in analysis.sets]
         seed = TableCell(
-            f"{run.seed} {run.test_domains}".strip(), value=float(run.seed) if run.seed.isdigit() else None
+            f"{run.seed} {run.test_domains}".strip(), value=float(run.seed) if run.seed.isdecimal() else None
         )
         span = "" if analysis.collection.published else spans.get(run.id, "")
         rows.append((text(run.algorithm), seed, links.run(run.id), TableCell(span), *values))
@@ -137,7 +137,7 @@ def _origin(analysis: Analysis, links: Links, runs: Sequence[Run]) -> ReportTabl
     columns = {
         "algorithm": [text(run.algorithm) for run in runs],
         "cell": [text(run.cell) for run in runs],
-        "seed": [TableCell(run.seed, value=float(run.seed) if run.seed.isdigit() else None) for run in runs],
+        "seed": [TableCell(run.seed, value=float(run.seed) if run.seed.isdecimal() else None) for run in runs],
         "name": [text(run.name) for run in runs],
         "finished": [text(_day(run.ended)) for run in runs],
         "git commit": [text(run.git_commit[:10] + "+changes" * (run.git_dirty == "true")) for run in runs],

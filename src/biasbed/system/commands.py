@@ -44,7 +44,7 @@ def refuse_secrets(settings: Mapping[str, str]) -> None:
             )
         if is_launched():
             raise UsageError(
-                f"{name}={places.public_value(value)}: `mlflow run` has just logged its password as a parameter: delete "
+                f"{name}={places.public_value(value)}: `mlflow run` has logged its password as a parameter: delete "
                 f"that run, change the password, and set {SHOWN_NOWHERE[name]} instead"
             )
 

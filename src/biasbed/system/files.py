@@ -5,24 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from biasbed.errors import REFUSALS, UsageError
 
 CHECKSUM = "#sha256="  # after a file's name: what its bytes should have, as pip writes it
-
-
-def parsed_json(text: str | bytes) -> Any:
-    """What JSON of anybody's says. ValueError where it is none, also where it is nested without end."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested without end") from None
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from biasbed.errors import UsageError
+from biasbed.system.strict import refuse_depth
 
 MERGE = "tag:yaml.org,2002:merge"  # of the key <<, whose entries may be replaced
 # A file is written by hand. A few lines of aliases of aliases come to more entries than any memory holds.
@@ -35,7 +36,9 @@ def parse(text: str, where: str) -> Any:
     if len(text) > MOST_CHARACTERS:
         raise UsageError(f"{where}: has more than {MOST_CHARACTERS} characters: is this the right file?")
     try:
-        return yaml.load(text, _Loader)
+        value = yaml.load(text, _Loader)
+        refuse_depth(value)
+        return value
     except _PROBLEMS as error:
         raise _unreadable(where, error) from None
 

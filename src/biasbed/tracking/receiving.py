@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -65,14 +66,14 @@ def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, st
     parent = present.get(run.parent) or (_present(uri, run.parent) if run.parent else None)
     if parent:
         tags[notes.PARENT] = parent
-    metrics = [Metric(name, value, time, step) for name, step, time, value in archive.metrics(run.run_id)]
+    metrics = (Metric(name, value, time, step) for name, step, time, value in archive.metrics(run.run_id))
     params = [Param(key, value) for key, value in run.params.items()]
     place = experiment_id(client, uri, run.experiment)
     run_id = str(client.create_run(place, start_time=run.start_time, tags=tags, run_name=run.name).info.run_id)
     for start in range(0, len(params), PARAMS_AT_A_TIME):
         client.log_batch(run_id, params=params[start : start + PARAMS_AT_A_TIME])
-    for start in range(0, len(metrics), METRICS_AT_A_TIME):
-        client.log_batch(run_id, metrics=metrics[start : start + METRICS_AT_A_TIME])
+    while batch := list(itertools.islice(metrics, METRICS_AT_A_TIME)):
+        client.log_batch(run_id, metrics=batch)
     _log_inputs(uri, run_id, run)
     with tempfile.TemporaryDirectory() as folder:
         archive.unpack(run.run_id, Path(folder))

@@ -29,6 +29,7 @@ from biasbed.system import places
 from biasbed.system.commands import parted
 from biasbed.system.files import private_folder, write_whole
 from biasbed.system.processes import ENDING, PARENT_PROCESS, SHUTDOWN, die_with_parent
+from biasbed.system.strict import parse_json
 
 if TYPE_CHECKING:
     from submitit import AutoExecutor, JobEnvironment
@@ -124,7 +125,8 @@ class SlurmJob:
         """Say which variable with a secret has not come to this job by Slurm; empty if all have."""
         here = {name: places.public_uri(os.environ.get(name, "")) for name in self.inherited}
         lost = [name for name, value in self.inherited.items() if here[name] != value]
-        return f"{lost[0]} has a password, which no job file keeps: let sbatch export it (no --export=NONE)" if lost else ""
+        advice = "has a password, which no job file keeps: let sbatch export it (no --export=NONE)"
+        return f"{lost[0]} {advice}" if lost else ""
 
     def checkpoint(self) -> DelayedSubmission:
         """End the training, which saves its state, so that the job can be queued again and goes on from there."""
@@ -392,7 +394,7 @@ def _code(folder: Path, job_id: str) -> int | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError):
+        found: dict[str, Any] = parse_json(path.read_text())
+    except (OSError, ValueError):
         return {}
     return found
