@@ -16,7 +16,7 @@ from biasbed.analysis.runs import consistency, left_out
 from biasbed.analysis.runs.alike import ANALYZE, TESTED, alike, apart, cells_of, list_scopes, with_protocols
 from biasbed.analysis.runs.run import Collection, Run, Scope
 from biasbed.analysis.runs.store import parameters
-from biasbed.errors import Failure, UsageError, shown
+from biasbed.errors import Failure, UsageError, listed, shown
 from biasbed.settings import nearest
 from biasbed.system import places
 from biasbed.system.strict import parse_int, parse_json
@@ -293,7 +293,7 @@ def _of_seeds(runs: list[Run], wanted: Sequence[str] | str) -> tuple[list[Run], 
     for seed in wanted:
         if seed not in known:
             raise UsageError(
-                f"seeds={','.join(wanted)}: no finished run has the seed {seed}; there are {', '.join(known)}"
+                f"seeds={','.join(wanted)}: no finished run has the seed {seed}; there are {listed(known)}"
             )
     found = [run for run in runs if run.seed in wanted]
     lost = sorted({run.algorithm for run in runs} - {run.algorithm for run in found})

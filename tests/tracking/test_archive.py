@@ -226,7 +226,7 @@ def opened_or_refused(content: bytes) -> None:
         path.write_bytes(content)
         try:
             with Archive(path) as found:
-                rows = [found.metrics(run.run_id) for run in found.runs]
+                rows = [list(found.metrics(run.run_id)) for run in found.runs]
         except UsageError as error:
             rows = []
             message = str(error)

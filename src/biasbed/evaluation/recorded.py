@@ -20,7 +20,7 @@ from biasbed import record
 from biasbed.config import Config
 from biasbed.data.names import Coded, Names
 from biasbed.datasets.classes import cue_classes
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed
 from biasbed.evaluation import cue_figure, decisions, report
 from biasbed.evaluation.consistency import consistency
 from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
@@ -94,8 +94,8 @@ def _read_csv(path: Path) -> list[Trial]:
     _, names = next(lines, (0, []))
     missing = [name for name in NEEDED if name not in names]
     if missing:
-        has = ", ".join(names) or "no lines"
-        raise UsageError(f"{path}: lacks the column {', '.join(missing)}; it has {has}")
+        has = listed(names) or "no lines"
+        raise UsageError(f"{path}: lacks the column {listed(missing)}; it has {has}")
     twice = [name for index, name in enumerate(names) if name in names[:index]]
     if twice:
         raise UsageError(f"{path}: has the column '{twice[0]}' twice")

@@ -61,11 +61,11 @@ def refuse_depth(value: Any) -> None:
     raise ValueError(f"it is nested more than {DEPTH} levels deep")
 
 
-def parse_int(text: str, least: int = -LARGEST, most: int = LARGEST) -> int:
+def parse_int(text: str, least: int = -LARGEST) -> int:
     """Return the whole number that a text is, in the digits 0 to 9. Raises ValueError for any other text."""
     value = int(text) if _INT.fullmatch(text) else None
-    if value is None or not least <= value <= most:
-        raise ValueError(f"{text[:30]!r} is no whole number from {least} to {most}")
+    if value is None or not least <= value <= LARGEST:
+        raise ValueError(f"{text[:30]!r} is no 64-bit number{f' from {least}' if least > -LARGEST else ''}")
     return value
 
 
@@ -97,7 +97,7 @@ def read_parquet(source: Path | bytes, columns: Sequence[str], words: Sequence[s
         schema = file.schema_arrow
         there = [name for name in columns if name in schema.names]
         checked = [name for name in there if name not in words and _may_repeat(file, name)]
-    with opened([*words, *checked]) as file:
+    with opened([name for name in (*words, *checked) if name in there]) as file:
         fields = [file.schema_arrow.field(name) for name in there]
         batches = list(_limited(file, there))
         table = pa.Table.from_batches(batches, schema=pa.schema(fields, schema.metadata))
@@ -126,9 +126,10 @@ def _may_repeat(file: ParquetFile, name: str) -> bool:
 
     if not pa.types.is_string(file.schema_arrow.field(name).type):
         return False
-    number = next(n for n in range(file.metadata.num_columns) if file.metadata.schema.column(n).path == name)
-    groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
-    return sum(group.num_rows * group.column(number).total_uncompressed_size for group in groups) > BYTES
+    about = file.metadata
+    numbers = [number for number in range(about.num_columns) if about.schema.column(number).path == name]
+    groups = [about.row_group(index) for index in range(about.num_row_groups)]
+    return sum(group.num_rows * group.column(numbers[0]).total_uncompressed_size for group in groups) > BYTES
 
 
 def _limited(file: ParquetFile, columns: Sequence[str]) -> Iterator[Any]:

@@ -43,6 +43,14 @@ def parse(text: str, where: str) -> Any:
         raise _unreadable(where, error) from None
 
 
+def as_read(value: object) -> str:
+    """Say what YAML has made of a word without quotes: `no` is false, `null` nothing, `010` a number."""
+    words = {True: "yes, on or true", False: "no, off or false", None: "null or ~"}
+    if value is None or isinstance(value, bool):
+        return f"{words[value]} is no text in YAML"
+    return f"{value!r} is no text in YAML"
+
+
 def _unreadable(where: str, error: Exception) -> UsageError:
     mark = getattr(error, "problem_mark", None)
     what = str(error) if mark is None else f"line {mark.line + 1}: {getattr(error, 'problem', '')}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from biasbed import measures
-from biasbed.errors import Failure
+from biasbed.errors import Failure, listed
 from biasbed.studies import ledger
 from biasbed.studies.plan import PlannedRun
 from biasbed.studies.search import trials
@@ -195,7 +195,7 @@ def refuse_nothing(found: Sequence[SearchState]) -> None:
     """Failure where a method has no complete trial, in some cell."""
     without = [subject for subject, repeats in by_subject(found).items() if winner(repeats) is None]
     if without:
-        raise Failure(f"no trial of {', '.join(without)} is complete; the same command tries those that failed again")
+        raise Failure(f"no trial of {listed(without)} is complete; the same command tries those that failed again")
 
 
 def progress_of(trial: FrozenTrial, search: Search) -> str:
