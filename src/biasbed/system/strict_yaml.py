@@ -44,11 +44,9 @@ def parse(text: str, where: str) -> Any:
 
 
 def as_read(value: object) -> str:
-    """Say what YAML has made of a word without quotes: `no` is false, `null` nothing, `010` a number."""
-    words = {True: "yes, on or true", False: "no, off or false", None: "null or ~"}
-    if value is None or isinstance(value, bool):
-        return f"{words[value]} is no text in YAML"
-    return f"{value!r} is no text in YAML"
+    """Say what YAML has made of a word without quotes: `no` is false, `~` is nothing, `12` is a number."""
+    what = "nothing" if value is None else str(value).lower() if isinstance(value, bool) else "a number or date"
+    return f"without quotes is {what} in YAML: put it in quotes"
 
 
 def _unreadable(where: str, error: Exception) -> UsageError:
@@ -73,7 +71,12 @@ class _Loader(yaml.SafeLoader):
         return self.construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != MERGE]
+        nodes = [key for key, _ in node.value if key.tag != MERGE]
+        keys = [self.construct_object(key, deep=True) for key in nodes]
+        for key, value in zip(nodes, keys, strict=True):
+            if value is None or isinstance(value, bool):
+                what = f"'{key.value}' {as_read(value)}"
+                raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
         seen = set()
         for key in keys:
             if isinstance(key, Hashable) and key in seen:
