@@ -99,9 +99,11 @@ def write_rows(file: Any, columns: Sequence[str], rows: Iterable[Mapping[str, ob
 
 def harmless(value: Any) -> Any:
     """Return a cell as it is written: text that begins like a formula has a ' before it. Numbers stay as they are."""
-    if isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value):
-        return f"'{value}"
-    return value
+    if not isinstance(value, str):
+        return value
+    is_formula = _FORMULA.match(value) and not _NUMBER.fullmatch(value)
+    text = value.replace("\r", " ")  # which `csv` leaves without quotes, so that what follows would be a line
+    return f"'{text}" if is_formula else text
 
 
 def original(cell: str) -> str:
