@@ -23,4 +23,4 @@ def test_names_of_others_are_no_formulas(recorder: Recorder, tmp_path: Path) -> 
     assert not [cell for cell in cells if cell[:1] in ("=", "@", "\t", "\r")]
     with (tmp_path / "runs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert {float(row["score"]) for row in rows} == {0.4, 0.5, 0.6}
+    assert {float(row["score"]) for row in rows} == {40.0, 50.0, 60.0}
