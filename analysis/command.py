@@ -23,6 +23,7 @@ from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import UsageError
 from biasbed.settings import flatten, word
 from biasbed.system import commands
+from biasbed.system.places import public_value
 from biasbed.system.processes import Interrupted
 from biasbed.tracking import notes, study_row
 from biasbed.tracking.comparison import ALIKE, STUDY, Comparison, offer
@@ -143,7 +144,7 @@ def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, answer: st
             note = notes.joined(answer, pictures, f"```\n{text[:6000]}\n```")
             tags = [RunTag(name, value) for name, value in {**_tags(analysis), notes.NOTE: note}.items()]
             prefix = record.CONFIG_PARAMETER
-            parameters = [Param(prefix + name, word(value)) for name, value in flatten(options).items()]
+            parameters = [Param(prefix + name, public_value(word(value))) for name, value in flatten(options).items()]
             store.client.log_batch(run_id, params=parameters, tags=tags)
             store.client.log_artifacts(run_id, str(folder))
         except BaseException as error:

@@ -21,7 +21,7 @@ from biasbed.analysis.measured import taken
 from biasbed.analysis.selection.pools import Candidate, Choice
 from biasbed.analysis.selection.select import Selected
 from biasbed.analysis.statistics.friedman import DIGITS
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -77,7 +77,7 @@ def _check(one: TableLayout, sets: Sequence[Column], rows: Collection[str]) -> N
     for column in one.columns.values():
         cells = [known.cell for known in sets if known.entry.name == column.set]
         if len(cells) > 1:
-            raise UsageError(f"report={one.name}: '{column.set}' is a column of several cells: {', '.join(cells)}")
+            raise UsageError(f"report={one.name}: '{column.set}' is a column of several cells: {listed(cells)}")
     if not set(one.needed) & set(rows):
         ways = "; ".join(way.strip() for way in missing(one, rows))
         raise UsageError(f"report={one.name}: none of its rows is among the runs: {ways}")

@@ -18,6 +18,7 @@ from biasbed.analysis.report.compared import repeats
 from biasbed.analysis.result import Analysis, scores_by_run
 from biasbed.analysis.runs.run import Run
 from biasbed.settings import word
+from biasbed.system.places import public_value
 
 PLACES = ("output_dir", "experiment", "tracking_uri")  # options that say where, not what
 
@@ -53,7 +54,7 @@ def command(analysis: Analysis) -> str:
     for option in dataclasses.fields(analysis.options):
         value = getattr(analysis.options, option.name)
         if option.name not in (*PLACES, *named) and value != option.default:
-            named[option.name] = word(value)
+            named[option.name] = public_value(word(value))
     return " ".join(
         ["mlflow run . -e analyze", *(f"-P {shlex.quote(f'{name}={value}')}" for name, value in named.items())]
     )
@@ -110,7 +111,7 @@ def _scores(
     for run in runs:
         values = [decimal(scores.get((run.id, c.name), math.nan), c.digits) for c in analysis.sets]
         seed = TableCell(
-            f"{run.seed} {run.test_domains}".strip(), value=float(run.seed) if run.seed.isdigit() else None
+            f"{run.seed} {run.test_domains}".strip(), value=float(run.seed) if run.seed.isdecimal() else None
         )
         span = "" if analysis.collection.published else spans.get(run.id, "")
         rows.append((text(run.algorithm), seed, links.run(run.id), TableCell(span), *values))
@@ -136,7 +137,7 @@ def _origin(analysis: Analysis, links: Links, runs: Sequence[Run]) -> ReportTabl
     columns = {
         "algorithm": [text(run.algorithm) for run in runs],
         "cell": [text(run.cell) for run in runs],
-        "seed": [TableCell(run.seed, value=float(run.seed) if run.seed.isdigit() else None) for run in runs],
+        "seed": [TableCell(run.seed, value=float(run.seed) if run.seed.isdecimal() else None) for run in runs],
         "name": [text(run.name) for run in runs],
         "finished": [text(_day(run.ended)) for run in runs],
         "git commit": [text(run.git_commit[:10] + "+changes" * (run.git_dirty == "true")) for run in runs],

@@ -19,6 +19,7 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import planner
 from biasbed.analysis.statistics.evidence import limits_fields
 from biasbed.analysis.statistics.friedman import STRICT, RankTests
+from biasbed.system.tables import harmless
 
 SCORE_DIGITS = 6  # of what is written; the tests use all digits
 FLOAT_FORMAT = "%.10g"
@@ -28,7 +29,10 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Writes all tables and returns file name -> one line that says what it is."""
     files = {}
     for name, (frame, description) in frames(analysis).items():
-        frame.to_csv(folder / name, index=False, float_format=FLOAT_FORMAT, lineterminator="\n")
+        safe = frame.rename(columns=harmless)  # of cells, those of texts
+        for column in safe.select_dtypes(exclude=["number", "bool"]).columns:
+            safe[column] = pd.Series(list(map(harmless, safe[column])), safe.index, dtype=object)
+        safe.to_csv(folder / name, index=False, float_format=FLOAT_FORMAT, lineterminator="\n")
         files[name] = description
     for name, content, description in _tests(analysis):
         (folder / name).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")

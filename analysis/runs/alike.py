@@ -110,6 +110,29 @@ def _in_parts(name: str) -> tuple[tuple[str, int], ...]:
     return tuple((word, int(digits or -1)) for word, digits in re.findall(r"([^0-9]*)([0-9]*)", name))
 
 
+class Unreadable(Failure):
+    """No run has the protocol that its tag names: the server answers, and what it has is something else."""
+
+
+def with_protocols(store: RunStore, runs: Sequence[Run]) -> tuple[list[Run], dict[str, record.Protocol], list[str]]:
+    """Return the runs whose protocols can be read, those protocols by hash, and notes on the other runs.
+
+    Raises Failure if there is none, or if the server fails.
+    """
+    protocols: dict[str, record.Protocol] = {}
+    notes, last = [], None
+    for wanted in dict.fromkeys(run.protocol for run in runs):
+        own = [run for run in runs if run.protocol == wanted]
+        try:
+            protocols[wanted] = read_protocol(store, wanted, own)
+        except Unreadable as failure:
+            last = failure
+            notes.append(f"left out: {len(own)} run(s) of {own[0].algorithm} ({own[0].id} ...): {failure}")
+    if not protocols and last is not None:
+        raise last
+    return [run for run in runs if run.protocol in protocols], protocols, notes
+
+
 def read_protocols(store: RunStore, runs: Sequence[Run]) -> dict[str, record.Protocol]:
     """Hash -> protocol of these runs."""
     by_hash: dict[str, list[Run]] = {}
@@ -119,7 +142,11 @@ def read_protocols(store: RunStore, runs: Sequence[Run]) -> dict[str, record.Pro
 
 
 def read_protocol(store: RunStore, wanted: str, runs: Sequence[Run]) -> record.Protocol:
-    """The protocol with this hash, from the first of the runs that has it unharmed; else Failure."""
+    """The protocol with this hash, from the first of the runs that has it unharmed; else Failure.
+
+    It is `Unreadable` if the server has answered for all of them.
+    """
+    kind: type[Failure] = Unreadable
     problem = f"no run of protocol {wanted} has a {record.PROTOCOL_FILE}"
     for run in runs:
         try:
@@ -129,11 +156,12 @@ def read_protocol(store: RunStore, wanted: str, runs: Sequence[Run]) -> record.P
             protocol = record.Protocol.from_json(text)
         except (Failure, ValueError) as error:
             problem = f"{record.PROTOCOL_FILE} of run {run.id} can't be read: {error}"
+            kind = Failure if isinstance(error, Failure) else kind
             continue
         if protocol.hash == wanted:
             return protocol
         problem = f"{record.PROTOCOL_FILE} of run {run.id} has the hash {protocol.hash}, its tag says {wanted}"
-    raise Failure(problem)
+    raise kind(problem)
 
 
 def list_scopes(store: RunStore, runs: Sequence[Run], scopes: Mapping[Scope, int]) -> list[str]:

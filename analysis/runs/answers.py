@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from biasbed.analysis.runs.run import Run
 from biasbed.analysis.statistics.over_images import ImageAnswers
 from biasbed.data.names import photographs
 from biasbed.errors import Failure, first_line
+from biasbed.system.strict import read_parquet
 
 if TYPE_CHECKING:
     from biasbed.analysis.runs.store import RunStore
@@ -74,17 +74,14 @@ def _decided(store: RunStore, run: Run, dataset: str, step: int | None, needed: 
 def _table(content: bytes, needed: Sequence[str]) -> Any:
     """Of a file of anybody's the columns that are needed here; Failure where they are not whole."""
     import pyarrow as pa
-    from pyarrow import parquet
 
     try:
-        file = parquet.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
-        names = [name for name in (*needed, *FURTHER) if name in file.schema_arrow.names]
-        if "targets" in names:
-            raise Failure("its images have several labels each, and a decision on them is not right or wrong")
-        table = file.read(columns=names)
-        table.validate(full=True)
+        table = read_parquet(content, (*needed, *FURTHER))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Failure(f"the stored decisions can't be read ({first_line(error)})") from None
+    names = table.column_names
+    if "targets" in names:
+        raise Failure("its images have several labels each, and a decision on them is not right or wrong")
     others = {"correct": pa.types.is_boolean, "epoch": pa.types.is_integer}
     fits = {name: others.get(name, pa.types.is_string)(table.schema.field(name).type) for name in names}
     spoilt = [name for name in needed if name not in names]

@@ -6,30 +6,56 @@ lists it all, what does not becomes a note that is printed first.
 
 from __future__ import annotations
 
-import json
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
 from biasbed.analysis.runs import consistency, left_out
-from biasbed.analysis.runs.alike import ANALYZE, TESTED, alike, apart, cells_of, list_scopes, read_protocols
+from biasbed.analysis.runs.alike import ANALYZE, TESTED, alike, apart, cells_of, list_scopes, with_protocols
 from biasbed.analysis.runs.run import Collection, Run, Scope
 from biasbed.analysis.runs.store import parameters
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure, UsageError, listed, shown
 from biasbed.settings import nearest
 from biasbed.system import places
+from biasbed.system.strict import parse_int, parse_json
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
     from biasbed.analysis.runs.store import RunStore
 
 PUBLISHED_MARK = "@"  # erm@biasbed: the ERM of the BiasBed paper, beside one's own
+# Tags with names, by which runs are put together, and by whose numbers they are sorted.
+NAMES = (
+    *(record.ROW, record.ALGORITHM, record.CELL, record.SEED, record.TEST_DOMAINS, record.TRIAL, record.REPEAT),
+    *(record.SUITE, record.STUDY, record.PROTOCOL_HASH, record.SELECTION),
+)
+LONGEST_NAME = 1000  # characters: Python reads numbers of up to 4,300 digits
+
+
+def read_runs(runs: Iterable[Any]) -> tuple[list[Run], list[str]]:
+    """Return the runs, and a note on those that are left out, as anybody may write tags that can't be read."""
+    read, wrong = [], []
+    for run in runs:
+        try:
+            read.append(read_run(run))
+        except ValueError as error:
+            wrong.append(f"{run.info.run_id} ({error})")
+    if not wrong:
+        return read, []
+    more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+    return read, [f"left out, for their tags can't be read: run {', '.join(wrong[:3])}{more}"]
 
 
 def read_run(run: Any) -> Run:
-    """An MLflow run by our tags; a tag that is absent or unreadable is left empty."""
+    """An MLflow run by our tags; a tag that is absent is left empty. ValueError names one that can't be read."""
     tag = run.data.tags.get
+    for name in NAMES:
+        if len(tag(name, "")) > LONGEST_NAME:
+            raise _unreadable(name, tag(name), f"it has more than {LONGEST_NAME} characters")
+    if not re.search("[0-9]", tag(record.TRIAL, "0")):
+        raise _unreadable(record.TRIAL, tag(record.TRIAL), "it has no number")
     return Run(
         id=run.info.run_id,
         name=run.info.run_name or run.info.run_id,
@@ -60,35 +86,49 @@ def read_run(run: Any) -> Run:
         git_commit=tag(record.GIT_COMMIT, ""),
         git_dirty=tag(record.GIT_DIRTY, ""),
         selection=tag(record.SELECTION, ""),
-        selection_n=_number(tag(record.SELECTION_N, "")),
+        selection_n=_number(run, record.SELECTION_N),
         source=tag(record.SOURCE, ""),
-        summary=_mapping(tag(record.SUMMARY, "")),
+        summary=_mapping(run, record.SUMMARY),
         skipped_images=tag(record.SKIPPED_IMAGES, ""),
         oracle=tag(record.ORACLE, ""),
-        training_data=_mapping(tag(record.TRAINING_DATA, "")),
+        training_data=_mapping(run, record.TRAINING_DATA),
         overlaps=_words(tag(record.OVERLAPS, "")),
         weights=tag(record.WEIGHTS, ""),
-        init=_mapping(tag(record.INIT, "")),
-        parameters=_number(tag(record.PARAMETERS, "")),
+        init=_mapping(run, record.INIT),
+        parameters=_number(run, record.PARAMETERS),
         images_per_second=float(run.data.metrics.get("time/images_per_second", 0.0)),
         is_quick=bool(tag(record.QUICK, "")),
         config=parameters(run),
     )
 
 
+def _number(run: Any, name: str) -> int:
+    text = run.data.tags.get(name) or "0"
+    try:
+        return parse_int(text, 0)
+    except ValueError as error:
+        raise _unreadable(name, text, str(error)) from None
+
+
+def _mapping(run: Any, name: str) -> dict[str, Any]:
+    """The JSON object of a tag: names with numbers or words."""
+    text = run.data.tags.get(name) or "{}"
+    try:
+        found = parse_json(text)
+    except ValueError as error:
+        raise _unreadable(name, text, str(error)) from None
+    kinds = int | float if name == record.TRAINING_DATA else str | int | float | None
+    if not isinstance(found, dict) or not all(isinstance(value, kinds) for value in found.values()):
+        raise _unreadable(name, text, "it should be an object of plain values")
+    return found
+
+
+def _unreadable(name: str, text: str, reason: str) -> ValueError:
+    return ValueError(f"{name}={shown(text, 30)}: {shown(reason, 100)}")
+
+
 def _words(text: str) -> frozenset[str]:
     return frozenset(filter(None, text.split(",")))
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdigit() else 0
-
-
-def _mapping(text: str) -> dict[str, Any]:
-    try:
-        return dict(json.loads(text or "{}"))
-    except (ValueError, TypeError):
-        return {}
 
 
 def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[Any]]:
@@ -97,15 +137,16 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
     UsageError for names that no run has, Failure where nothing or several things could be analysed and where runs of
     one row don't belong together.
     """
-    mlflow_runs, every = _every(store, options)
+    mlflow_runs, every, unreadable = _every(store, options)
     found, notes = _in_scope(store, every, options)
+    notes = [*unreadable, *notes]
     unfinished = _unfinished(every, found)
     if "unfinished" in options.allow:
         found, unfinished = [*found, *unfinished], []
-    protocols = read_protocols(store, found)
+    found, protocols, lost = with_protocols(store, found)
     found, more = alike(store, found, protocols)
     found, left = _of_seeds(_of_algorithms(found, options), options.seeds)
-    notes += [*more, *left]
+    notes += [*lost, *more, *left]
     scope = found[0].scope
     by_rule: dict[str, tuple[Run, ...]] = {}
     if scope.kind == "published":
@@ -118,6 +159,7 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
     statuses = Counter(r.status for r in every if same_study(r, scope) and not r.finished and r.id not in others)
     counted, evidence = apart(counted)
     cells = cells_of(counted, protocols)
+    not_applicable, lost = left_out.read(store, scope, counted, cells)
     collection = Collection(
         scope=scope,
         cells=cells,
@@ -127,8 +169,8 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
         duplicates=tuple(duplicates),
         unfinished=tuple(run for run in unfinished if _is_wanted(run, counted, options.seeds)),
         not_finished=dict(statuses),
-        notes=tuple(notes),
-        left_out=left_out.read(store, scope, counted, cells),
+        notes=(*notes, *lost),
+        left_out=not_applicable,
         published_by_rule=by_rule,
     )
     needed = dict.fromkeys(run.id for runs in (counted, evidence, duplicates, *by_rule.values()) for run in runs)
@@ -144,15 +186,15 @@ def _is_wanted(run: Run, counted: Sequence[Run], seeds: Sequence[str] | str) -> 
 TRAINED, SEARCHED = ("train", "published"), ("trial",)
 
 
-def _every(store: RunStore, options: AnalyzeOptions) -> tuple[dict[str, Any], list[Run]]:
-    """All runs that may be asked for; trials, which may be thousands, where nothing else is."""
+def _every(store: RunStore, options: AnalyzeOptions) -> tuple[dict[str, Any], list[Run], list[str]]:
+    """All runs that may be asked for, and notes; trials, which may be thousands, where nothing else is."""
     mlflow_runs: dict[str, Any] = {}
     for kinds in ((*TRAINED, *TESTED), SEARCHED):
         mlflow_runs |= {run.info.run_id: run for kind in kinds for run in store.runs(kind)}
-        every = [read_run(run) for run in mlflow_runs.values()]
+        every, notes = read_runs(mlflow_runs.values())
         if any(run.finished and _is_asked_for(run, options.study) for run in every):
             break
-    return mlflow_runs, every
+    return mlflow_runs, every, notes
 
 
 def _is_asked_for(run: Run, study: str) -> bool:
@@ -251,7 +293,7 @@ def _of_seeds(runs: list[Run], wanted: Sequence[str] | str) -> tuple[list[Run], 
     for seed in wanted:
         if seed not in known:
             raise UsageError(
-                f"seeds={','.join(wanted)}: no finished run has the seed {seed}; there are {', '.join(known)}"
+                f"seeds={','.join(wanted)}: no finished run has the seed {seed}; there are {listed(known)}"
             )
     found = [run for run in runs if run.seed in wanted]
     lost = sorted({run.algorithm for run in runs} - {run.algorithm for run in found})

@@ -32,7 +32,7 @@ def first_of_each_key(runs: Iterable[Run], which: str = "first") -> tuple[list[R
 
 def _display_order(run: Run) -> tuple[str, int, str, str, list[int], str]:
     """Trials of a search by their places there: of equally good ones a rule takes the first, as the sweep does."""
-    seed = int(run.seed) if run.seed.isdigit() else 0
+    seed = int(run.seed) if run.seed.isdecimal() else 0
     place = [int(number) for number in re.findall(r"\d+", run.trial)]  # of r1-3: repeat 1, trial 3
     return run.algorithm, seed, run.seed, run.cell or run.test_domains, place, run.id
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from biasbed import measures, record
 from biasbed.analysis.runs.run import Run
+from biasbed.system.strict import parse_json
 
 if TYPE_CHECKING:
     from biasbed.analysis.runs.store import RunStore
@@ -36,7 +36,7 @@ class ImageCounts:
     def _read(self, run: Run) -> Mapping[str, int]:
         """Of a file of anybody's what are numbers of images."""
         try:
-            found = json.loads(self.store.text(run.id, record.COUNTS_FILE) or "{}")
+            found = parse_json(self.store.text(run.id, record.COUNTS_FILE) or "{}")
         except ValueError:
             return {}
         items = found.items() if isinstance(found, dict) else ()

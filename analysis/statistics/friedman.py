@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from biasbed.analysis.statistics import exact, permutation, power
-from biasbed.errors import Failure
+from biasbed.errors import Failure, listed
 
 ALL_SETS = "all"  # every set that all algorithms can have
 COMPLETE = "complete"  # where some can't have some set: the algorithms that have all
@@ -136,11 +136,11 @@ def check_scores(scores: pd.DataFrame) -> None:
             raise Failure(f"each {what} may stand in the score table once, but these stand there twice: {repeated}")
     words = [str(name) for name in scores if not pd.api.types.is_numeric_dtype(scores[name])]
     if words:
-        raise Failure(f"scores must be numbers, but those of {', '.join(words)} are not")
+        raise Failure(f"scores must be numbers, but those of {listed(words)} are not")
     values = scores.to_numpy(dtype="float64")
     bad = [f"{scores.columns[j]} on {scores.index[i]} ({values[i, j]})" for i, j in np.argwhere(~np.isfinite(values))]
     if bad:
-        raise Failure(f"the tests need a finite score in every cell; {len(bad)} have none: {', '.join(bad)}")
+        raise Failure(f"the tests need a finite score in every cell; {len(bad)} have none: {listed(bad)}")
 
 
 def why_not_testable(scores: pd.DataFrame, noun: str = "set") -> str:

@@ -19,7 +19,7 @@ import pandas as pd
 
 from biasbed.analysis.statistics import exact
 from biasbed.analysis.statistics.friedman import check_scores, difference
-from biasbed.errors import Failure
+from biasbed.errors import Failure, listed
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -41,7 +41,7 @@ def pairs(algorithms: tuple[str, ...], control: str | None = None) -> Pairs:
     if control is None:
         return tuple(itertools.combinations(algorithms, 2))
     if control not in algorithms:
-        raise Failure(f"the control {control} is not among the algorithms: {', '.join(algorithms)}")
+        raise Failure(f"the control {control} is not among the algorithms: {listed(algorithms)}")
     return tuple((name, control) for name in algorithms if name != control)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
+from types import TracebackType
 from typing import Any, NoReturn
 
 from biasbed import __version__, usage
@@ -19,7 +20,7 @@ from biasbed.config import Config
 from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, os_reason, printed
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, ImportOptions, TestOptions
 from biasbed.settings import Spec, build, is_text, nearest, specs
-from biasbed.system import commands
+from biasbed.system import commands, places
 from biasbed.system.processes import (
     Interrupted,
     end_with_input,
@@ -284,6 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UsageError(f"unknown command '{words[0]}'{nearest(words[0], COMMANDS)}")
         with _launched(words[0]) as name:
             flags = parse(words[0], words[1:])
+            commands.refuse_secrets(flags)
             end_with_parent()
             end_with_input()
             if commands.is_launched():
@@ -295,15 +297,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ignore_signals()  # all is done: what ends this process now has not ended its work
         return code
     except (UsageError, Failure) as error:
-        print(f"biasbed: {printed(error)}", file=sys.stderr)
+        print(f"biasbed: {places.public_message(printed(error))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         if error.errno not in (*REFUSALS, errno.ENAMETOOLONG):  # not a user's to mend: we opened a wrong file
-            traceback.print_exception(error)
-        print(f"biasbed: {in_a_line(os_reason(error))}", file=sys.stderr)
+            _show_traceback(type(error), error, error.__traceback__)
+        print(f"biasbed: {places.public_message(in_a_line(os_reason(error)))}", file=sys.stderr)
         return UsageError.exit_code if error.errno == errno.ENAMETOOLONG else Failure.exit_code
     except RuntimeError as error:
         if str(error) != NO_HOME:
@@ -322,7 +324,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run() -> NoReturn:
     """The program: `main`, and the end of the process."""
+    sys.excepthook = _show_traceback
     leave(main())
+
+
+def _show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print a traceback without passwords: libraries quote the addresses that they were given."""
+    text = "".join(traceback.format_exception(kind, error, trace))
+    print(places.public_message(text), file=sys.stderr, end="")
 
 
 NO_HOME = "Could not determine home directory."  # as pathlib says it, for ~ and for ~somebody

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+import unicodedata
 from collections.abc import Iterable
 
 LONGEST_NAME = 300  # characters of a path that a message holds
@@ -85,18 +86,40 @@ def shown(text: str, most: int = 300) -> str:
     return (text if text.isprintable() else ascii(text)[1:-1])[:most]
 
 
-LONGEST_LINE = 4000  # characters of a message
+LONGEST_LINE, END = 800, 250  # characters of a message, and of its end, which says what to do
+MOST_LINES = 200
 
 
 def in_a_line(text: str) -> str:
-    """Words as they are printed: one line, whatever was typed, without signs that a terminal would obey."""
+    """Words as they are printed: one line, whatever was typed, without signs that a terminal would obey.
+
+    A longer one loses its middle: what is wrong stands at the beginning, and what to do at the end.
+    """
     found = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
-    return found if len(found) <= LONGEST_LINE else f"{found[:LONGEST_LINE]}..."
+    if len(found) <= LONGEST_LINE:
+        return found
+    middle = f" ... ({len(found) - LONGEST_LINE} more characters) ... "
+    return f"{found[: LONGEST_LINE - END - len(middle)]}{middle}{found[-END:]}"
 
 
 def printed(error: Told) -> str:
     """How a command ends: a line, and below it those of our own list, if there is one."""
-    return "\n".join(in_a_line(str(line)) for line in error.args)
+    lines = [in_a_line(str(line)) for line in error.args]
+    if len(lines) > MOST_LINES:  # the last is the advice
+        lines[MOST_LINES - 2 : -1] = [f"... and {len(lines) - MOST_LINES + 1} more lines"]
+    return "\n".join(lines)
+
+
+def listed(names: Iterable[object], most: int = 20) -> str:
+    """Return names as a message holds them: `a, b, c and 12 more`."""
+    every = list(map(str, names))
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
+
+
+def other_form(name: str, names: Iterable[str]) -> str:
+    """Return the name that looks the same and is written with other characters (é as one, or as e and an accent)."""
+    form = unicodedata.normalize("NFC", name)
+    return next((other for other in names if other != name and unicodedata.normalize("NFC", other) == form), "")
 
 
 class CorruptImage(Failure):

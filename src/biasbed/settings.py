@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed, other_form
 
 T = TypeVar("T")
 
@@ -187,8 +187,10 @@ def is_text(word: str) -> bool:
 def nearest(name: str, names: Iterable[str]) -> str:
     """`; did you mean 'x'?`, or the list of valid names where none is near."""
     names = list(names)
+    if other := other_form(name, names):
+        return f"; '{other}' looks the same, in another Unicode form (NFC or NFD): write both in one"
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"; did you mean '{close[0]}'?" if close else f"; valid: {', '.join(names)}"
+    return f"; did you mean '{close[0]}'?" if close else f"; valid: {listed(names, 60)}"
 
 
 def _construct(cls: type[T], values: Mapping[str, Any]) -> T:

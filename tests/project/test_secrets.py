@@ -1,11 +1,23 @@
-"""What stands in the environment stays there: no secret is in a file, a run, an archive, a report or a message."""
+"""What stands in the environment stays there: no secret is in a file, a run, an archive, a report or a message.
+
+Nor in the words of a process that we start.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from biasbed import cli
+from biasbed.system import places
+from biasbed.system.commands import parted, public, typed
 from helpers.children import Command
 from helpers.commands import command_environment
+from helpers.runs import run_folders
 
 SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "sEcReT-of-the-cloud-1",
@@ -13,24 +25,113 @@ SECRETS = {
     "MLFLOW_TRACKING_TOKEN": "sEcReT-of-the-server-3",
     "PGPASSWORD": "sEcReT-of-the-database-4",
     "SOMETHING_TOKEN": "sEcReT-of-something-5",
+    "BIASBED_STORAGE": "postgresql://alice:sEcReT-of-the-storage-6@127.0.0.1:9/trials",
 }
+TYPED = "postgresql://alice:sEcReT-that-is-typed-7@127.0.0.1:9/trials"
+PLANTED = [value.rpartition("@")[0].rpartition(":")[2] or value for value in (*SECRETS.values(), TYPED)]
+
+
+@contextlib.contextmanager
+def watched_processes() -> Iterator[list[str]]:
+    """Yield the words of processes that have shown a secret of the environment meanwhile."""
+    found: list[str] = []
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.05):
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    words = path.read_bytes().decode(errors="replace")
+                    found.extend(words for secret in PLANTED[:-1] if secret in words)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield found
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def test_nothing_that_is_kept_or_printed_has_a_secret(
     train_flags: list[str], biasbed: Command, tracking: str, tmp_path: Path
 ) -> None:
     env = command_environment(SECRETS)
-    done = [
-        biasbed("train", *train_flags, "--seed", "0", env=env),
-        biasbed("train", *train_flags, "--epochs", "many", env=env, check=False),
-        biasbed("train", *train_flags, "--algorithm", "padain", "--log_model", "true", env=env),
-        biasbed("analyze", env=env),
-        biasbed("export", "--file", str(tmp_path / "runs.zip"), "--study", "adhoc", env=env),
-    ]
-    assert [one.returncode for one in done] == [0, 2, 0, 0, 0], [one.stderr for one in done]
+    data = train_flags[: train_flags.index("--workers")]
+    study = [*data, "--algorithms", "erm", "--loader_workers", "0", "--epochs", "1"]
+    job = ["--launcher", "slurm", "--slurm.cluster", "local", "--slurm.gpus_per_node", "0", "--nproc", "1"]
+    with watched_processes() as shown:
+        done = [
+            biasbed("train", *train_flags, "--seed", "0", env=env),
+            biasbed("train", *train_flags, "--epochs", "many", env=env, check=False),
+            biasbed("train", *train_flags, "--data_dir", TYPED, env=env, check=False),
+            biasbed("train", *train_flags, "--algorithm", "padain", "--log_model", "true", env=env),
+            biasbed("train", *train_flags, "--seed", "7", "--tracking", "offline", env=env),
+            biasbed("sync", env=env),
+            biasbed("benchmark", *study, "--seeds", "3", "--study", "jobs", *job, env=env),
+            biasbed("sweep", *study, "--trials", "1", "--study", "lr", "--storage", TYPED, env=env, check=False),
+            biasbed("sweep", *study, "--trials", "1", "--study", "lr", env=env, check=False),
+            biasbed("analyze", "--study", "adhoc", "--tracking_uri", tracking, env=env),
+            biasbed("export", "--file", str(tmp_path / "runs.zip"), "--study", "adhoc", env=env),
+        ]
+    assert [one.returncode for one in done] == [0, 2, 2, 0, 0, 0, 0, 1, 1, 0, 0], [one.stderr for one in done]
+    assert "127.0.0.1:9/trials can't be used" in done[-3].stderr
+    assert "data_dir=postgresql://127.0.0.1:9/trials: has a password or token" in done[2].stderr
+    assert run_folders(tmp_path / "home")
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(kept) > 50
     texts = {str(path): path.read_bytes() for path in kept}
     texts |= {f"printed {number}": (one.stdout + one.stderr).encode() for number, one in enumerate(done)}
-    found = [name for name, text in texts.items() if any(secret.encode() in text for secret in SECRETS.values())]
-    assert not found
+    assert not [name for name, text in texts.items() if any(secret.encode() in text for secret in PLANTED)]
+    assert not shown
+
+
+# --- what may be written ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("postgresql://alice:s3cr3t@db/x", "postgresql://alice:pa s3cr3t@db/x", "http://db/?user=a&password=s3cr3t"),
+        *("https://host/w.pth?X-Amz-Signature=s3cr3t", "https://host/w.pth?AWSAccessKeyId=a&Signature=s3cr3t"),
+        *("https://host/w.pth?sv=1&sig=s3cr3t", "host=db password=s3cr3t", "export MLFLOW_TRACKING_TOKEN=s3cr3t"),
+    ],
+)
+def test_a_setting_with_a_secret_is_shown_without_and_refused(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "s3cr3t" not in typed("train", {"init": value})
+    assert "s3cr3t" not in public({"init": value})["init"]
+    assert parted({"A": value, "B": "b"}) == ({"B": "b"}, {"A": value})
+    assert cli.main(["train", "--init", value]) == 2
+    told = capsys.readouterr().err
+    assert "has a password or token, and settings are recorded" in told
+    assert "s3cr3t" not in told
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("/data/a:b@c/photos", "my@file.py:Mine", "sqlite:////home/a:b@c.db", "postgresql://alice@db/x", "0.5"),
+        *("#sha256=ab", "significance=0.5", "author=me", "torchvision:resnet18", "https://host/x?a=1"),
+    ],
+)
+def test_a_setting_without_a_secret_is_taken(value: str) -> None:
+    assert not places.has_secret(value)
+    assert public({"init": value})["init"].endswith(value.rpartition("://alice@")[2])
+
+
+def test_a_password_that_mlflow_run_has_logged_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tracking: str
+) -> None:
+    monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
+    assert cli.main(["sweep", "--storage", TYPED]) == 2
+    told = capsys.readouterr().err
+    assert "`mlflow run` has logged its password as a parameter" in told
+    assert PLANTED[-1] not in told
+
+
+def test_what_libraries_quote_of_the_environment_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "t0k3n-of-mine")
+    monkeypatch.setenv("TOKEN_FOLDER", "/data/photos")
+    monkeypatch.setenv("OTHER_STORE", "http://a:passw0rd@host")
+    text = "401: t0k3n-of-mine, passw0rd at /data/photos; Authorization: Bearer abcdefgh"
+    assert places.public_message(text) == "401: ..., ... at /data/photos; Authorization: Bearer ..."

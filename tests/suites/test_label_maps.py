@@ -184,7 +184,11 @@ def test_outputs_may_have_names(tmp_path: Path) -> None:
         ("outputs: 3\nmaps: [{classes: {a: 1.5}}]", "has the output '1.5'"),
         ("outputs: 3\nmaps: [{classes: {a: jet}}]", "give numbers from 0 to 2"),
         ("outputs: [jet, car]\nmaps: [{classes: {a: jets}}]", "did you mean 'jet'"),
-        ("outputs: 3\nmaps: [{classes: {no: 1}}]", "is no text: put it in quotes"),
+        ("outputs: 3\nmaps: [{classes: {no: 1}}]", "'no' without quotes is false in YAML: put it in quotes"),
+        ("outputs: 3\nmaps: [{classes: {~: 1}}]", "'~' without quotes is nothing in YAML: put it in quotes"),
+        ("outputs: 3\nmaps: [{classes: {7: 1}}]", "the class 7 without quotes is a number or date in YAML"),
+        ("outputs: [jet, yes]\nmaps: []", "the output True without quotes is true in YAML: put it in quotes"),
+        ("outputs: [jet, car]\nmaps: [{classes: {a: no}}]", "output False, which without quotes is false in YAML"),
         ("outputs: 3\nmaps: [{classes: {a: 0, b: 1}}, {classes: {b: 2, a: 1}}]", "two maps have the same classes"),
     ],
 )

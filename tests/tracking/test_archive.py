@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import tempfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -189,6 +190,19 @@ def test_content_that_mlflow_refuses_is_refused_when_the_file_is_opened(
     assert len(str(caught.value)) < 600
 
 
+def test_rows_without_end_are_looked_at_one_by_one(small_archive: bytes, tmp_path: Path) -> None:
+    """A zip file of some kilobytes holds megabytes of them: 60,000 rows as tuples take ten."""
+    rows = with_rows(b"test/loss/edge,1000,1700000000000,0.123456\r\n" * 60_000)
+    (tmp_path / "a.zip").write_bytes(small_archive)
+    path = rewritten(tmp_path / "a.zip", rows)
+    tracemalloc.start()
+    with Archive(path) as found:
+        assert sum(1 for _ in found.metrics(found.runs[0].run_id)) == 60_000
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * 2**20
+
+
 @settings(derandomize=True, deadline=None, max_examples=150)
 @given(st.lists(st.tuples(st.integers(0, 3000), st.binary(min_size=1, max_size=3)), min_size=1, max_size=4))
 def test_any_bytes_are_an_archive_or_refused(small_archive: bytes, changes: list[tuple[int, bytes]]) -> None:
@@ -226,7 +240,7 @@ def opened_or_refused(content: bytes) -> None:
         path.write_bytes(content)
         try:
             with Archive(path) as found:
-                rows = [found.metrics(run.run_id) for run in found.runs]
+                rows = [list(found.metrics(run.run_id)) for run in found.runs]
         except UsageError as error:
             rows = []
             message = str(error)

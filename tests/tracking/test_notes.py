@@ -86,6 +86,16 @@ def test_a_command_is_written_as_it_was_called(monkeypatch: pytest.MonkeyPatch) 
         assert notes.own_command() == ""
 
 
+def test_a_command_is_written_without_its_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    for storage in ("postgresql://alice:s3cr3t@db:5432/trials", "postgresql://db/trials?user=a&password=s3cr3t"):
+        words = ["sweep", "--suite", "toy", "--storage", storage]
+        monkeypatch.setattr(sys, "argv", ["/somewhere/biasbed", *words])
+        told = notes.own_command()
+        assert "s3cr3t" not in told
+        assert "storage=" in told
+        assert "://db" in told
+
+
 def test_a_note_is_as_long_as_every_store_takes() -> None:
     assert len(notes.joined("a" * 5000, "", "b" * 5000)) < 8000
     assert notes.joined("a", "", "b") == "a\n\nb"

@@ -118,6 +118,15 @@ def test_a_journal_that_has_lost_records_is_sent_whole(
     assert stored(tracking, run.info.run_id) == history(offline)
 
 
+def test_settings_nested_without_end_are_mended_and_other_folders_sent(
+    offline: Path, tracking: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (offline / "config.yaml").write_text("a: " + "[" * 3000)
+    assert cli.main(["sync"]) == 0, capsys.readouterr().err
+    assert [run.info.status for run in all_runs(tracking)] == ["FINISHED"]
+    assert "algorithm" in (offline / "config.yaml").read_text()
+
+
 def test_a_journal_whose_records_nothing_has_is_not_sent(
     offline: Path, tracking: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

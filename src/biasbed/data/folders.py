@@ -20,7 +20,7 @@ from biasbed.data.decoding import EXTENSIONS, open_file
 from biasbed.data.listing import images_below, is_data, labelled, reading, scan
 from biasbed.data.names import Names
 from biasbed.data.source import Picture, Source
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed, other_form
 
 S = TypeVar("S", bound=Source)
 _opened: ContextVar[dict[Any, FolderSource] | None] = ContextVar("_opened", default=None)
@@ -103,8 +103,10 @@ def _open_folder(folder: Path, name: str, classes: Sequence[str] | None) -> Fold
     found = class_folders(folder)
     if classes is not None and set(found) != set(classes):
         missing, extra = sorted(set(classes) - set(found)), sorted(set(found) - set(classes))
-        what = [f"{w} {', '.join(names)}" for w, names in (("lacks", missing), ("has besides", extra)) if names]
-        raise UsageError(f"the classes of {folder} differ from the training data's: it {' and '.join(what)}")
+        what = [f"{w} {listed(names)}" for w, names in (("lacks", missing), ("has besides", extra)) if names]
+        same = next((name for name in missing if other_form(name, extra)), "")
+        hint = f"; '{same}' is written in two Unicode forms (NFC and NFD): rename one of its folders" if same else ""
+        raise UsageError(f"the classes of {folder} differ from the training data's: it {' and '.join(what)}{hint}")
     classes = tuple(classes or found)
     with reading():
         ids, labels, empty = labelled(folder, classes)

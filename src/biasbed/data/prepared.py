@@ -19,8 +19,9 @@ from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.registry import Registry
 from biasbed.system import commands
-from biasbed.system.files import parsed_json, write_whole
+from biasbed.system.files import write_whole
 from biasbed.system.places import own_home
+from biasbed.system.strict import MANY_PARTS, parse_json
 
 if TYPE_CHECKING:
     from biasbed.data.folders import FolderSource
@@ -74,7 +75,7 @@ class ImagesManifest:
     def read(cls, folder: Path) -> ImagesManifest | None:
         """The manifest of a folder, None where there is none; Failure where it is damaged."""
         try:
-            values = parsed_json((folder / MANIFEST).read_bytes())
+            values = parse_json((folder / MANIFEST).read_bytes(), MANY_PARTS)
             found = cls(**{**values, "skipped": tuple(values["skipped"])})
             if not isinstance(found.settings, dict):
                 raise ValueError("its settings are no names with values")

@@ -17,7 +17,7 @@ import numpy as np
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import labelled, reading, scan
 from biasbed.datasets.classes import imagenet_classes
-from biasbed.errors import MissingData, UsageError
+from biasbed.errors import MissingData, UsageError, listed
 
 # Folders with ImageNet's class folders in `train` or `val` that are not ImageNet.
 NOT_IMAGENET = frozenset({"stylizedimagenet", "imagenetstylized", "sin", "deepaugcae", "deepaugedsr", "cae", "edsr"})
@@ -199,8 +199,7 @@ def likely_cause(found: Collection[str], expected: Collection[str]) -> list[str]
 
 def some(names: Sequence[object], count: int = 5) -> str:
     """`a, b, c and 12 more`."""
-    shown = ", ".join(map(str, names[:count]))
-    return f"{shown} and {len(names) - count} more" if len(names) > count else shown
+    return listed(names, count)
 
 
 # --- folders ----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS, reading, scan
 from biasbed.datasets.base import Contents, OnDisk, some
 from biasbed.errors import UsageError
-from biasbed.system.files import parsed_json
+from biasbed.system.strict import MANY_PARTS, parse_json
 
 CLASSES = (
     *("short_sleeve_top", "long_sleeve_top", "short_sleeve_outwear", "long_sleeve_outwear", "vest", "sling", "shorts"),
@@ -187,7 +187,7 @@ def _names(folder: Path) -> list[str]:
 def _garments_in(file: Path) -> Iterator[tuple[int, ...]]:
     """(kind, and the four attributes) of each garment of an image."""
     try:
-        content = parsed_json(file.read_bytes())
+        content = parse_json(file.read_bytes(), MANY_PARTS)
         items = [value for key, value in content.items() if key.startswith("item")]
         found = [tuple(int(item[name]) for name in (KIND, *ATTRIBUTES)) for item in items]
     except KeyError as error:

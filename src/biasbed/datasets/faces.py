@@ -27,8 +27,9 @@ from biasbed.datasets.biased import (
     number_of_conflicting,
     short,
 )
-from biasbed.datasets.tables import TableSource, read, refuse_missing
+from biasbed.datasets.tables import TableSource, refuse_missing
 from biasbed.errors import UsageError
+from biasbed.system.tables import read_rows
 
 CLASSES = ("young", "old")
 AGES: Mapping[str, tuple[int, int]] = {"young": (10, 29), "old": (40, 59)}  # in years; all others are in no class
@@ -200,7 +201,7 @@ class ComposedBFFHQ(OnDisk, BiasedData):
 
     def _rows(self, folder: Path) -> Iterator[tuple[str, int, int]]:
         """(image, class, bias) of those whose age is one of a class."""
-        for line, row in read(folder / self.file, ("image", "age", "gender")):
+        for line, row in read_rows(folder / self.file, ("image", "age", "gender")):
             where, gender = f"{folder / self.file}, line {line}", row["gender"].lower()
             if gender not in GENDERS:
                 raise UsageError(f"{where}: unknown gender '{row['gender']}': expected {some(list(GENDERS))}")

@@ -16,7 +16,7 @@ from biasbed.data.listing import labelled, reading, scan
 from biasbed.datasets.base import DataSet, likely_cause, some
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.errors import MissingData, UsageError
-from biasbed.system.files import parsed_json
+from biasbed.system.strict import MANY_PARTS, parse_json
 
 _NON_COMMERCIAL = "ImageNet's: non-commercial research"
 _KAGGLE = ("imagenet/ILSVRC/Data/CLS-LOC", "ILSVRC/Data/CLS-LOC")
@@ -314,7 +314,7 @@ class ImageNetReaL(ImageNet):
     def _labels(self, path: Path) -> list[list[int]]:
         """Of each validation image, by its number, the labels; UsageError where the file doesn't have them."""
         try:
-            found = parsed_json(path.read_bytes())
+            found = parse_json(path.read_bytes(), MANY_PARTS)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "it is no JSON"
             raise UsageError(f"can't read {path}: {reason}; get it again") from None

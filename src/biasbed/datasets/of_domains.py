@@ -18,7 +18,7 @@ from biasbed.data.folders import FolderSource, open_folder
 from biasbed.data.listing import reading, scan
 from biasbed.data.source import MemorySource, Source
 from biasbed.datasets.base import Contents, OnDisk, letters, some
-from biasbed.errors import MissingData, UsageError
+from biasbed.errors import MissingData, UsageError, listed, other_form
 from biasbed.registry import Registry
 from biasbed.settings import nearest
 
@@ -143,7 +143,7 @@ class FolderDomains(DomainDataSet):
         whole = [name for name in names if name.lower() == DIVISIONS[0]]
         if whole:
             return folder / whole[0]
-        self.refuse(folder, f"all of {', '.join(names)} are used: move their class folders, merged, up into it")
+        self.refuse(folder, f"all of {listed(names)} are used: move their class folders, merged, up into it")
 
     def _classes(self, folder: Path, found: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
         """The class list of all domains, sorted; UsageError where one of them lacks a class."""
@@ -154,7 +154,8 @@ class FolderDomains(DomainDataSet):
             having = [domain for domain, names in found.items() if name in names]
             lacking = [domain for domain in found if domain not in having]
             if lacking:
-                self.refuse(folder, f"the class '{name}' is in {', '.join(having)} and not in {', '.join(lacking)}")
+                hint = ", which has it in another Unicode form (NFC or NFD)" if other_form(name, classes) else ""
+                self.refuse(folder, f"the class '{name}' is in {listed(having)} and not in {listed(lacking)}{hint}")
         return tuple(classes)
 
 

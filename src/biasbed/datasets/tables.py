@@ -6,7 +6,6 @@ change without any image: they are in the fingerprint.
 
 from __future__ import annotations
 
-import csv
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from biasbed.datasets.base import Contents, OnDisk, some
 from biasbed.datasets.biased import BiasedData, Division, Wanted, counted
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
+from biasbed.system.tables import read_rows
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 SPLITS: Mapping[str, str] = {
@@ -98,7 +98,7 @@ class TableData(OnDisk, BiasedData):
     def rows(self, folder: Path) -> Iterator[Row]:
         """What the table says; UsageError where it can't be read, or lacks a column."""
         image, label, split, bias = self.columns
-        for line, row in read(folder / self.file, self.columns):
+        for line, row in read_rows(folder / self.file, self.columns):
             yield Row(row[image], row[label], row[split], row[bias], line)
 
     def _is_in(self, folder: Path) -> bool:
@@ -161,29 +161,6 @@ class TableData(OnDisk, BiasedData):
 
     def _at(self, folder: Path, row: Row) -> str:
         return f"{folder / self.file}, line {row.line}"
-
-
-def read(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """(number of the line, its entries by column) of each row of a CSV table with a head.
-
-    Raises UsageError where it can't be read, lacks one of the columns or has a row of another length.
-    """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, strict=True)
-            heads = next(reader, [])
-            missing = [name for name in columns if name not in heads]
-            if missing:
-                raise UsageError(
-                    f"{path} lacks the column {' and '.join(missing)}: its first line is {','.join(heads)}"
-                )
-            for row in reader:
-                if row and len(row) != len(heads):
-                    raise UsageError(f"{path}, line {reader.line_num}: {len(row)} entries for {len(heads)} columns")
-                if row:
-                    yield reader.line_num, dict(zip(heads, map(str.strip, row), strict=True))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"can't read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def refuse_missing(folder: Path, names: Sequence[str], what: str = "images of its table") -> None:
@@ -254,10 +231,10 @@ class CelebA(TableData):
 
     def rows(self, folder: Path) -> Iterator[Row]:
         image, label, split, bias = self.columns
-        splits = {row[image]: row[split] for _, row in read(folder / self.partition, (image, split))}
+        splits = {row[image]: row[split] for _, row in read_rows(folder / self.partition, (image, split))}
         inner = "img_align_celeba"
         below = f"{inner}/{inner}" if (folder / inner / inner).is_dir() else inner
-        for line, row in read(folder / self.file, (image, label, bias)):
+        for line, row in read_rows(folder / self.file, (image, label, bias)):
             if row[image] not in splits:
                 raise UsageError(f"{folder / self.partition} has no line for '{row[image]}'")
             yield Row(f"{below}/{row[image]}", row[label], splits[row[image]], row[bias], line)

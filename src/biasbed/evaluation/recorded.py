@@ -8,11 +8,8 @@ anywhere and may have been cut off on its way: a row that is not whole is refuse
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,7 @@ from biasbed import record
 from biasbed.config import Config
 from biasbed.data.names import Coded, Names
 from biasbed.datasets.classes import cue_classes
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed
 from biasbed.evaluation import cue_figure, decisions, report
 from biasbed.evaluation.consistency import consistency
 from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
@@ -32,6 +29,8 @@ from biasbed.options import EvaluateOptions
 from biasbed.published import shape_bias_figure
 from biasbed.settings import build, flatten
 from biasbed.system.files import sha256
+from biasbed.system.strict import parse_float, parse_json, read_parquet
+from biasbed.system.tables import read_lines
 from biasbed.tracking.folder import home
 from biasbed.tracking.launched import take_run_id
 from biasbed.tracking.tracker import Tracker
@@ -92,12 +91,12 @@ class Trial:
 
 def _read_csv(path: Path) -> list[Trial]:
     """The trials of a file; UsageError names the line of one that is not whole."""
-    lines = _lines(path)
+    lines = read_lines(path)
     _, names = next(lines, (0, []))
     missing = [name for name in NEEDED if name not in names]
     if missing:
-        has = ", ".join(names) or "no lines"
-        raise UsageError(f"{path}: lacks the column {', '.join(missing)}; it has {has}")
+        has = listed(names) or "no lines"
+        raise UsageError(f"{path}: lacks the column {listed(missing)}; it has {has}")
     twice = [name for index, name in enumerate(names) if name in names[:index]]
     if twice:
         raise UsageError(f"{path}: has the column '{twice[0]}' twice")
@@ -114,28 +113,6 @@ def _read_csv(path: Path) -> list[Trial]:
     return trials
 
 
-def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(number, fields) of every line that is not empty; UsageError for what is no text or no CSV."""
-    try:
-        content = path.read_bytes()
-        text = content.decode("utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"{path}: can't be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        number = content.count(b"\n", 0, error.start) + 1
-        raise UsageError(f"{path}, line {number}: can't be read as CSV (it is no UTF-8)") from None
-    if "\0" in text:
-        number = text.count("\n", 0, text.index("\0")) + 1
-        raise UsageError(f"{path}, line {number}: can't be read as CSV (it has a NUL character)")
-    rows = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
-    try:
-        for fields in rows:
-            if fields:
-                yield rows.line_num, [field.strip() for field in fields]
-    except csv.Error as error:
-        raise UsageError(f"{path}, line {rows.line_num}: can't be read as CSV ({error})") from None
-
-
 def _problem(names: Sequence[str], fields: Sequence[str], row: Mapping[str, str]) -> str | None:
     """What is wrong with a line, None where nothing is."""
     if len(fields) != len(names):
@@ -148,7 +125,7 @@ def _problem(names: Sequence[str], fields: Sequence[str], row: Mapping[str, str]
 def _trial(row: Mapping[str, str], default_subject: str) -> Trial:
     is_timed = False
     with contextlib.suppress(ValueError):  # a model's is no number
-        is_timed = math.isfinite(float(row.get("rt", "nan")))
+        is_timed = math.isfinite(parse_float(row.get("rt", "nan")))
     return Trial(
         subject=row.get("subj", default_subject),
         response=row["object_response"],
@@ -200,17 +177,16 @@ def _check_shapes(observer: str, images: Sequence[str], label: Coded, found: Seq
 
 def read_predictions(path: Path) -> Decisions:
     """Predictions of our own (`decisions.write_predictions`); UsageError where they are none, or not whole."""
-    from pyarrow import ArrowException, parquet
+    from pyarrow import ArrowException
 
     try:
         words = [name for name in NAMES if name != "image"]
-        table = parquet.read_table(path, read_dictionary=words, page_checksum_verification=True)
-        table.validate(full=True)
+        table = read_parquet(path, (*COLUMNS, *LISTS), words)
         missing = [name for name in ("image", "label", "decision") if name not in table.column_names]
         if missing or not len(table):
             raise UsageError(f"{path}: no predictions of biasbed ({f'no column {missing[0]}' if missing else 'empty'})")
         _check_columns(path, table)
-        columns: dict[str, Any] = {name: _column(table[name]) for name in table.column_names if name in COLUMNS}
+        columns: dict[str, Any] = {name: _column(table[name]) for name in table.column_names if name not in LISTS}
         about = table.schema.metadata or {}
         labels, lists = _labels(path, table, about)
     except (OSError, ArrowException, ValueError) as error:  # ValueError: names that are no UTF-8
@@ -255,14 +231,26 @@ def _labels(path: Path, table: Any, about: Mapping[bytes, bytes]) -> tuple[tuple
     """(the labels that an image may have several of, the columns [N,K] of them); nothing in other predictions."""
     if b"labels" not in about:
         return (), {}
-    labels = json.loads(about[b"labels"])
-    found = {n: np.array(table[n].to_pylist()) for n in LISTS if n in table.column_names}
+    labels = parse_json(about[b"labels"])
+    found = {n: _lists(table[n]) for n in LISTS if n in table.column_names}
     kinds = {"targets": "b", "scores": "f"}
     shapes = {(n, of.dtype.kind, of.shape) for n, of in found.items()}
     are_words = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
     if not are_words or shapes != {(n, kinds[n], (len(table), len(labels))) for n in LISTS}:
         raise UsageError(f"{path}: no predictions of biasbed (its columns of labels are not whole)")
     return tuple(labels), found
+
+
+def _lists(column: Any) -> np.ndarray:
+    """The entries [N,K] of a column of lists. Empty if they differ in length, or some are missing."""
+    from pyarrow import compute, types
+
+    lengths = compute.unique(compute.list_value_length(column)).to_pylist() if types.is_list(column.type) else []
+    entries = column.combine_chunks().flatten() if len(lengths) == 1 and lengths[0] else None
+    if entries is None or entries.null_count:
+        return np.empty(0)
+    found: np.ndarray = entries.to_numpy(zero_copy_only=False).reshape(len(column), -1)
+    return found
 
 
 def _check_columns(path: Path, table: Any) -> None:

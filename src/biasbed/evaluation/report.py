@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from biasbed import measures, record
 from biasbed.evaluation.consistency import ObserverPair
 from biasbed.evaluation.decisions import CUES, MEASURES, NAN, Decisions
+from biasbed.system.tables import write_rows
 from biasbed.system.terminal import aligned
 
 RESAMPLES = 1000
@@ -157,9 +157,8 @@ def write(folder: Path, answers: Sequence[Decisions], pairs: Sequence[ObserverPa
     for name, rows in tables.items():
         if rows:
             with (folder / name).open("w", newline="") as file:
-                writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
-                writer.writeheader()
-                writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+                columns = list(dict.fromkeys(key for row in rows for key in row))
+                write_rows(file, columns, ({key: _cell(value) for key, value in row.items()} for row in rows))
 
 
 def _cell(value: Any) -> Any:

@@ -7,7 +7,6 @@ The CSV has a line for each number, as it is printed: `selection` (where there a
 
 from __future__ import annotations
 
-import csv
 import importlib.resources
 import math
 import re
@@ -16,11 +15,12 @@ from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 
 from biasbed import measures, record
-from biasbed.errors import Failure
+from biasbed.errors import Failure, UsageError
 from biasbed.published import description
 from biasbed.published.description import Description
 from biasbed.published.paper import Paper, PublishedRun
 from biasbed.settings import nearest
+from biasbed.system.tables import parse_lines
 
 FOLDER: Traversable = importlib.resources.files(__package__)
 DESCRIPTION, NUMBERS = ".yaml", ".csv"
@@ -113,7 +113,7 @@ def read(name: str) -> PaperOfCells:
 
 def _text(file: str) -> str:
     try:
-        return FOLDER.joinpath(file).read_text(encoding="utf-8")
+        return FOLDER.joinpath(file).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise Failure(f"{file}: can't be read ({error.strerror})") from None
     except UnicodeDecodeError:
@@ -144,21 +144,22 @@ def read_cells(text: str, file: str, said: Description) -> Cells:
 
 def _lines(text: str, file: str, said: Description) -> Iterator[tuple[int, dict[str, str]]]:
     """(number of the line, its entries by name)."""
-    reader = csv.reader(text.splitlines(), strict=True)
+    lines = parse_lines(text, file)
     try:
-        head = next(reader, [])
+        number, head = next(lines, (1, []))
         rules, spread = ["selection"] * bool(said.rules), ["spread"] * (said.paper.spread != "none")
         usual = [*rules, "row", "column", *["measure"] * said.has_measures, "value", *spread]
         allowed = [usual] if said.paper.runs != "none" else [usual, [*usual, "n"]]
         if head not in allowed:
             expected = " or ".join(",".join(names) for names in allowed)
-            raise Failure(f"{file}, line 1: should be {expected}, as {file.removesuffix(NUMBERS)}{DESCRIPTION} has it")
-        for row in reader:
+            about = f"{file.removesuffix(NUMBERS)}{DESCRIPTION}"
+            raise Failure(f"{file}, line {number}: should be {expected}, as {about} has it")
+        for number, row in lines:
             if len(row) != len(head):
-                raise Failure(f"{file}, line {reader.line_num}: has {len(row)} entries, expected {len(head)}")
-            yield reader.line_num, dict(zip(head, row, strict=True))
-    except csv.Error as error:
-        raise Failure(f"{file}, line {reader.line_num}: {error}") from None
+                raise Failure(f"{file}, line {number}: has {len(row)} entries, expected {len(head)}")
+            yield number, dict(zip(head, row, strict=True))
+    except UsageError as error:
+        raise Failure(str(error)) from None
 
 
 def _check_place(line: Mapping[str, str], said: Description) -> None:

@@ -8,7 +8,6 @@ looks at; of a domain that trained the out part is validation.
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 import sys
@@ -19,12 +18,14 @@ from typing import Any
 
 from biasbed import record
 from biasbed.errors import UsageError
-from biasbed.system.files import parsed_json
+from biasbed.system.strict import LARGEST, parse_float, parse_int, parse_json
+from biasbed.system.tables import read_lines
 
 RESULTS, DONE = "results.jsonl", "done"
 COLUMNS = ["dataset", "algorithm", "trial_seed", "hparams_seed", "test_envs", "step", "env", "split", "accuracy"]
-ACCURACY = re.compile(r"env([0-9]+)_(in|out)_acc")
+ACCURACY = re.compile(r"env([0-9]{1,4})_(in|out)_acc")
 NEEDED = {"dataset": str, "algorithm": str, "trial_seed": int, "hparams_seed": int, "test_envs": list}
+SEEDS = ("trial_seed", "hparams_seed")
 # Of a job's arguments those that tell nothing of what is trained, or that tell which of the sweep's jobs it is.
 ASIDE = {*NEEDED, "data_dir", "output_dir", "seed", "checkpoint_freq", "save_model_every_checkpoint", "skip_model_save"}
 
@@ -99,16 +100,17 @@ def _job(file: Path, source: Path) -> SweepJob:
     for number, line in enumerate(text.splitlines(), start=1):
         where = f"{file}, line {number}"
         try:
-            values = parsed_json(line)
+            values = parse_json(line)
         except ValueError:
             raise UsageError(
                 f"{where}: is no whole JSON object, as where a job was cut off: remove the line, or run the job again"
             ) from None
         args = values.get("args") if isinstance(values, dict) else None
-        if not isinstance(args, dict) or not isinstance(values.get("step"), int):
+        if not isinstance(args, dict) or not _is_whole(values.get("step")):
             raise UsageError(f"{where}: is no record of DomainBed (args, step, env0_in_acc, ...)")
         wrong = [name for name, kind in NEEDED.items() if type(args.get(name)) is not kind]
-        if wrong or not all(type(env) is int for env in args["test_envs"]):
+        wrong += [name for name in SEEDS if not _is_whole(args.get(name))]
+        if wrong or not all(map(_is_whole, args["test_envs"])):
             raise UsageError(f"{where}: args.{(wrong or ['test_envs'])[0]} is missing, or not what it should be")
         job = job or _begun(file, source, args, values.get("hparams"))
         _add(job, where, values)
@@ -146,6 +148,11 @@ def _add(job: SweepJob, where: str, values: Mapping[str, Any]) -> None:
         job.losses[step] = float(loss)
 
 
+def _is_whole(value: object) -> bool:
+    """Return True for a whole number that a database keeps."""
+    return type(value) is int and abs(value) <= LARGEST
+
+
 def _is_fraction(value: object) -> bool:
     """Whether it can be an accuracy; one that is NaN was measured, too."""
     return isinstance(value, int | float) and (0 <= value <= 1 or (isinstance(value, float) and math.isnan(value)))
@@ -156,15 +163,13 @@ def _is_fraction(value: object) -> bool:
 
 def _of_csv(source: Path) -> list[SweepJob]:
     jobs: dict[tuple[Any, ...], SweepJob] = {}
-    try:
-        with source.open(encoding="utf-8", newline="") as file:
-            ended, reader = int(source.stat().st_mtime * 1000), csv.reader(file, strict=True)
-            if next(reader, []) != COLUMNS:
-                raise UsageError(f"{source}, line 1: should be {','.join(COLUMNS)}")
-            for row in reader:
-                _read_row(jobs, row, f"{source}, line {reader.line_num}", ended)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"source={source} can't be read: {getattr(error, 'strerror', None) or error}") from None
+    lines = read_lines(source)
+    number, head = next(lines, (1, []))
+    if head != COLUMNS:
+        raise UsageError(f"{source}, line {number}: should be {','.join(COLUMNS)}")
+    ended = int(source.stat().st_mtime * 1000)
+    for number, row in lines:
+        _read_row(jobs, row, f"{source}, line {number}", ended)
     if not jobs:
         raise UsageError(f"source={source}: has no numbers")
     return list(jobs.values())
@@ -173,14 +178,14 @@ def _of_csv(source: Path) -> list[SweepJob]:
 def _read_row(jobs: dict[tuple[Any, ...], SweepJob], row: Sequence[str], where: str, ended: int) -> None:
     try:
         dataset, algorithm, trial, hparams, envs, step, env, part, accuracy = row
-        held_out = tuple(sorted(map(int, envs.split())))
-        key = (dataset, algorithm, int(trial), int(hparams), held_out)
-        place, value = (int(env), part), float(accuracy)
+        held_out = tuple(sorted(map(parse_int, envs.split())))
+        key = (dataset, algorithm, parse_int(trial), parse_int(hparams), held_out)
+        place, value = (parse_int(env), part), parse_float(accuracy)
         if part not in ("in", "out") or not _is_fraction(value):
             raise ValueError
         if key not in jobs:
             jobs[key] = SweepJob(f"{where} (and others of its job)", record.digest(list(key)), *key, ended=ended)
-        accuracies = jobs[key].records.setdefault(int(step), {})
+        accuracies = jobs[key].records.setdefault(parse_int(step), {})
     except ValueError:
         raise UsageError(
             f"{where}: '{','.join(row)[:60]}' should have whole numbers, in or out, and a fraction"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from biasbed import record
 from biasbed.reproduce.differences import Difference
 from biasbed.reproduce.original import Original
 from biasbed.reproduce.verdict import BIT_EQUAL, DIFFERENT, LEAST_SEEDS, NO_SPREAD, WITHIN, Agreement, Compared, overall
+from biasbed.system.tables import write_rows
 from biasbed.system.terminal import aligned
 
 TableRows = Sequence[Sequence[str]]
@@ -81,13 +81,11 @@ def write(
     at = columns.index("here") + 1
     columns.insert(at, "difference")
     with (folder / record.REPRODUCTION_FILE).open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows([getattr(row, name) for name in columns] for row in rows)
+        write_rows(file, columns, ({name: getattr(row, name) for name in columns} for row in rows))
     with (folder / record.DIFFERENCES_FILE).open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("what", "recorded", "here", "same"))
-        writer.writerows((d.what, d.there, d.here, str(d.same).lower()) for d in found)
+        heads = ("what", "recorded", "here", "same")
+        cells = ((d.what, d.there, d.here, str(d.same).lower()) for d in found)
+        write_rows(file, heads, (dict(zip(heads, row, strict=True)) for row in cells))
     (folder / record.REPRODUCTION_NOTE).write_text(_note(original, code, found, rows, agreements))
     return [folder / n for n in (record.REPRODUCTION_FILE, record.DIFFERENCES_FILE, record.REPRODUCTION_NOTE)]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from biasbed.system.files import append_line
+from biasbed.system.strict import parse_json
 from biasbed.tracking.folder import RunFolder
 
 FILE, LOG = "attempts.jsonl", "train.log"
@@ -27,8 +28,8 @@ def read(folder: RunFolder) -> list[dict[str, Any]]:
     attempts: list[dict[str, Any]] = []
     for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
         try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:  # cut off by a kill
+            entry = parse_json(line)
+        except ValueError:  # cut off by a kill
             continue
         if "code" in entry and attempts:
             attempts[-1] |= entry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -11,6 +10,7 @@ from pathlib import Path
 from biasbed.studies import attempts
 from biasbed.studies.plan import PlannedRun, Records
 from biasbed.system.files import write_whole
+from biasbed.system.tables import original, read_rows, write_rows
 
 HOURS = ("training", "evaluation", "other", "device")
 HEADER = (
@@ -60,13 +60,12 @@ def cost(run: PlannedRun, records: Records) -> Cost:
 def write(path: Path, lines: Sequence[Line]) -> None:
     """The ledger as CSV: a row per run. Rows that are there already of other runs of the study stay."""
     own = {line.run.name for line in lines}
-    with path.open(newline="") if path.exists() else io.StringIO() as there:
-        others = [entry for entry in csv.DictReader(there) if entry.get("run") and entry["run"] not in own]
+    there = read_rows(path, ()) if path.exists() else ()
+    known = [{name: original(cell) for name, cell in entry.items()} for _, entry in there]
+    others = [entry for entry in known if entry.get("run") and entry["run"] not in own]
+    earlier = [{"row": entry.get("algorithm"), **entry} for entry in others]  # before there were rows
     file = io.StringIO(newline="")
-    writer = csv.DictWriter(file, HEADER, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(map(_entry, lines))
-    writer.writerows({"row": entry.get("algorithm"), **entry} for entry in others)  # before there were rows
+    write_rows(file, HEADER, [*map(_entry, lines), *earlier])
     write_whole(path, file.getvalue())
 
 

@@ -259,6 +259,14 @@ def _keep_note(folder: Path, note: Mapping[str, Any]) -> None:
     write_whole(folder / NOTE, json.dumps(note, indent=1))
 
 
+def _is_whole(note: Mapping[str, Any]) -> bool:
+    """Return True if a study's note is one that we have written."""
+    words = [note.get(name) for name in ("study", "suite", "experiment", "status")]
+    tags = note.get("tags")
+    words += [*tags.keys(), *tags.values()] if isinstance(tags, dict) else [None]
+    return "sent" in note and all(isinstance(word, str) for word in words)
+
+
 def send_studies(root: Path, uri: str) -> int:
     """Make or mend the runs of studies below a folder of runs whose server lacks something; how many there were.
 
@@ -272,7 +280,7 @@ def send_studies(root: Path, uri: str) -> int:
             print(f"{linked[0]} is a symbolic link, which is not followed: the study is not sent", file=sys.stderr)
             continue
         note = mapping(path)
-        if note is None or not {"study", "suite", "experiment", "tags", "status", "sent"} <= set(note):
+        if note is None or not _is_whole(note):
             print(f"{path} is damaged; the study's own command mends it", file=sys.stderr)
             continue
         if note["sent"] or note["status"] == "RUNNING":

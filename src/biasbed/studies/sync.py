@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from biasbed.errors import Failure, os_reason
+from biasbed.errors import Failure, UsageError, os_reason
 from biasbed.options import SyncOptions
 from biasbed.system import places
 from biasbed.tracking.finding import find_runs
@@ -29,7 +29,7 @@ def sync(options: SyncOptions) -> None:
         try:
             _refuse_detour(folder.path)
             sent += send_finished(folder, options.algorithm)
-        except (Failure, OSError) as error:
+        except (Failure, UsageError, OSError) as error:
             failed += 1
             reason = os_reason(error) if isinstance(error, OSError) else error
             print(f"{folder.path}: {reason}", file=sys.stderr)

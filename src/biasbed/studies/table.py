@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from biasbed import algorithms, suites
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed
 from biasbed.options import OWN
 from biasbed.record import slug
 from biasbed.settings import nearest, word
@@ -196,7 +196,7 @@ def refuse_unchosen(table: StudyTable, rows: Iterable[str], settings: Words) -> 
     sweep = table.chosen_by["study"]
     for row in rows:
         if row not in table.rows:
-            raise UsageError(f"the sweep '{sweep}' has no {row}; valid: {', '.join(table.rows)}")
+            raise UsageError(f"the sweep '{sweep}' has no {row}; valid: {listed(table.rows)}")
         own = [table.rows[row], *table.chosen.get(row, {}).values()]
         for name in settings:
             if any(name in words for words in own):

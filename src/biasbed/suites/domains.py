@@ -22,7 +22,7 @@ from biasbed.data.listing import reading, scan
 from biasbed.data.source import Source
 from biasbed.datasets.base import DataSet
 from biasbed.datasets.of_domains import OwnDomains, united
-from biasbed.errors import MissingData, UsageError
+from biasbed.errors import MissingData, UsageError, listed
 from biasbed.holding_out import MONITOR, mean_of_training
 from biasbed.settings import nearest, setting, word
 from biasbed.suites.folders import ImageFolder, holds_runs, nested
@@ -99,7 +99,7 @@ class HoldingOut(Suite[H]):
         """The images to train on, of these parts of all domains; UsageError where none is held out, or all are."""
         trained = {name: part for name, part in parts.items() if name not in self.config.test_domains}
         if len(trained) == len(parts):
-            raise UsageError(f"say which domains are held out, and tested: test_domains=<of {', '.join(parts)}>")
+            raise UsageError(f"say which domains are held out, and tested: test_domains=<of {listed(parts)}>")
         if not trained:
             raise UsageError(f"test_domains={','.join(parts)}: all domains are held out, and none is left to train on")
         return united(trained, self.data)

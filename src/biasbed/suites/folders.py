@@ -18,7 +18,7 @@ from biasbed.config import Config
 from biasbed.data import folders, transforms
 from biasbed.data.listing import reading, scan
 from biasbed.datasets.base import DataSet, some
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
 from biasbed.suites.files import FileSettings, FileSuite
 from biasbed.suites.sets import EvaluationSet
@@ -72,7 +72,7 @@ class Folders(FileSuite[FileSettings]):
         chosen = {_chosen(name, names, root) for name in wanted}
         tests = [name for name in names if name in chosen]
         if train_name and names == [train_name]:
-            domains = f"train=<one of {', '.join(folders.class_folders(root / train_name))}>"
+            domains = f"train=<one of {listed(folders.class_folders(root / train_name))}>"
             raise UsageError(
                 f"'{train_name}' is the only folder of {root}, so none is left to test on; "
                 f"if its folders are domains: data_dir={root / train_name} {domains}"
@@ -126,7 +126,7 @@ def _folder_names(root: Path, config: Config) -> list[str]:
 def _chosen(name: str, names: list[str], root: Path) -> str:
     """A folder's name as given, or the one whose identifier was given."""
     if name == "auto":
-        raise UsageError(f"say which folder of {root} trains: train=<one of {', '.join(names)}>")
+        raise UsageError(f"say which folder of {root} trains: train=<one of {listed(names)}>")
     if name in names:
         return name
     matching = [n for n in names if record.slug(n) == name]

@@ -229,6 +229,9 @@ def _refuse_unknown(found: Mapping[Any, Any], known: Sequence[str]) -> None:
 def _output_names(value: Any) -> tuple[str, ...] | None:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 2:
         return None
+    unquoted = [name for name in value if not isinstance(name, str | list | dict)] if isinstance(value, list) else []
+    if unquoted:
+        raise ValueError(f"the output {unquoted[0]!r} {strict_yaml.as_read(unquoted[0])}")
     if not isinstance(value, list) or len(value) < 2 or not all(isinstance(name, str) for name in value):
         raise ValueError("'outputs' should be the number of the model's outputs or a list of their names")
     for name in value:
@@ -250,7 +253,7 @@ def _own_map(
     owner: dict[int, str] = {}
     for name, value in entry["classes"].items():
         if not isinstance(name, str):
-            raise ValueError(f"the class {name!r} is no text: put it in quotes")
+            raise ValueError(f"the class {name!r} {strict_yaml.as_read(name)}")
         members[name] = tuple(_column(one, name, outputs, names) for one in _listed(value))
         if not members[name]:
             raise ValueError(f"the class '{name}' has no outputs")
@@ -269,7 +272,9 @@ def _column(value: Any, name: str, outputs: int, names: Sequence[str] | None) ->
     """An output's position, given by itself or by the output's name."""
     if names is not None and value in names:
         return names.index(value)
-    if not isinstance(value, int) or isinstance(value, bool):
+    if isinstance(value, bool) or value is None:
+        raise ValueError(f"the class '{name}' has the output {value!r}, which {strict_yaml.as_read(value)}")
+    if not isinstance(value, int):
         hint = nearest(str(value), names) if names is not None else f": give numbers from 0 to {outputs - 1}"
         raise ValueError(f"the class '{name}' has the output '{value}', which there is not{hint}")
     if not 0 <= value < outputs:

@@ -6,7 +6,12 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 
+from biasbed.errors import UsageError
+from biasbed.system import places
+
 RUN = "MLFLOW_RUN_ID"  # set by `mlflow run`, which has opened a run for this process
+# Settings that may hold a password -> the variable that is better for it.
+SHOWN_NOWHERE = {"storage": "BIASBED_STORAGE", "tracking_uri": "MLFLOW_TRACKING_URI"}
 
 
 def is_launched() -> bool:
@@ -14,16 +19,47 @@ def is_launched() -> bool:
     return RUN in os.environ
 
 
+def public(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a command as they may be written anywhere: addresses without user, password and tokens."""
+    return {name: places.public_value(value) for name, value in settings.items()}
+
+
+def parted(variables: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the variables that may be written to a file, and those with a secret, which are inherited instead."""
+    secrets = {name: value for name, value in variables.items() if places.is_secret(name, value)}
+    return {name: value for name, value in variables.items() if name not in secrets}, secrets
+
+
+def refuse_secrets(settings: Mapping[str, str]) -> None:
+    """Raise UsageError for a password or token in a setting that would be recorded.
+
+    `SHOWN_NOWHERE` are recorded nowhere by us; but `mlflow run` logs all that it is given.
+    """
+    for name, value in settings.items():
+        if not places.has_secret(value):
+            continue
+        if name not in SHOWN_NOWHERE:
+            raise UsageError(
+                f"{name}={places.public_value(value)}: has a password or token, and settings are recorded: leave it out"
+            )
+        if is_launched():
+            raise UsageError(
+                f"{name}={places.public_value(value)}: `mlflow run` has logged its password as a parameter: delete "
+                f"that run, change the password, and set {SHOWN_NOWHERE[name]} instead"
+            )
+
+
 def typed(entry: str, settings: Mapping[str, str]) -> str:
     """A command in the form in which this process was started."""
     if is_launched():
         return through_mlflow(entry, settings)
-    return " ".join(["biasbed", entry, *(f"--{name} {shlex.quote(value)}" for name, value in settings.items())])
+    words = (f"--{name} {shlex.quote(value)}" for name, value in public(settings).items())
+    return " ".join(["biasbed", entry, *words])
 
 
 def through_mlflow(entry: str, settings: Mapping[str, str]) -> str:
     """A command as `mlflow run` takes it, in a checkout."""
-    words = (f"-P {name}={shlex.quote(value)}" for name, value in settings.items())
+    words = (f"-P {name}={shlex.quote(value)}" for name, value in public(settings).items())
     return " ".join(["mlflow run . -e", entry, *words])
 
 

@@ -7,7 +7,6 @@ import errno
 import fcntl
 import functools
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -16,21 +15,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from biasbed.errors import REFUSALS, Failure, UsageError
 
 CHECKSUM = "#sha256="  # after a file's name: what its bytes should have, as pip writes it
 WARN_AFTER, GIVE_UP_AFTER = 2.0, 300.0  # seconds that a lock is waited for: until a line says so, and until a Failure
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # of a file system without hard links
-
-
-def parsed_json(text: str | bytes) -> Any:
-    """What JSON of anybody's says. ValueError where it is none, also where it is nested without end."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested without end") from None
 
 
 @contextlib.contextmanager
@@ -236,6 +227,16 @@ def write_whole(path: Path, text: str) -> None:
     """Write a file that is never there in half, and that a power cut does not empty."""
     with whole(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def private_folder(path: Path) -> Path:
+    """Make a folder that nobody else can look into, and return it. If it is somebody else's, use a name of our own."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700, parents=True)
+    if path.lstat().st_uid != os.getuid():  # also of a link
+        return private_folder(path.with_name(f"{path.name}-{os.getuid()}"))
+    path.chmod(0o700)
+    return path
 
 
 def append_line(path: Path, line: str) -> None:

@@ -1,4 +1,4 @@
-"""Where things are kept: tracking servers by addresses that may be shown, and this machine's folder of each."""
+"""Addresses, settings and messages without their secrets, and this machine's folder of each tracking server."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ from pathlib import Path
 
 from biasbed.record import slug
 
-# Of a query, or of `name=value` words, what is a secret: from there on nothing is shown.
-_SECRET = re.compile(
-    r"((?:^|[?&;#\s])[\w.-]*(?:pass|pwd|token|secret|credential|auth|api_?-?key)[\w.-]*=).*", re.I | re.S
+# Names of secrets in a query, in `name=value` words and among environment variables.
+_NAME = r"[\w.-]*(?:pass|pwd|token|secret|credential|auth(?!or)|api_?-?key|access_?-?key|signature)[\w.-]*"
+_SECRET = re.compile(rf"((?:^|[?&;#\s])(?:{_NAME}|sig)=).*", re.I | re.S)  # from there on nothing is shown
+_VARIABLE = re.compile(
+    r"(\w*(PASSWORD|PASSWD|SECRET|API_?KEY|ACCESS_?KEY)|(\w*_)?(PASS|PWD|TOKEN|AUTH|CREDENTIALS?|SIGNATURE))(_(ID|KEY))*",
+    re.I,
 )
+_HEADER = re.compile(r"(authorization['\"]?\s*[:=]\s*['\"]?\w+\s+|\bbearer\s+)[^\s'\"]+", re.I)
+_URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.I)
+SHORTEST = 6  # characters of a secret of the environment that is looked for in texts: shorter ones are usual words
+HIDDEN = "..."
 
 
 def public_uri(tracking_uri: str) -> str:
@@ -24,12 +31,59 @@ def public_uri(tracking_uri: str) -> str:
     before, _, after = rest.rpartition("@")
     if (mark or ":" in before) and not tracking_uri.startswith("sqlite"):
         rest = after
-    return _SECRET.sub(r"\1...", scheme + mark + rest)
+    return _SECRET.sub(rf"\1{HIDDEN}", scheme + mark + rest)
 
 
 def public_text(text: str) -> str:
     """A message of somebody else's, with every URI in it as it may be printed."""
-    return re.sub(r"\S+", lambda word: public_uri(word[0]), text)
+    return _without_own(_HEADER.sub(rf"\1{HIDDEN}", re.sub(r"\S+", lambda word: public_uri(word[0]), text)))
+
+
+def public_value(value: str) -> str:
+    """The value of a setting as it may be printed and stored. Only what has a scheme is taken for an address."""
+    return _without_own(_public_value(value))
+
+
+def _public_value(value: str) -> str:
+    return public_uri(value) if _URI.match(value) else _SECRET.sub(rf"\1{HIDDEN}", value)
+
+
+def public_message(text: str) -> str:
+    """Words of our own as they may be printed: paths stay as they are, addresses with a scheme lose their secrets."""
+    hidden = re.sub(r"\S+", lambda word: public_uri(word[0]) if _URI.search(word[0]) else word[0], text)
+    return _without_own(_HEADER.sub(rf"\1{HIDDEN}", hidden))
+
+
+def has_secret(value: str) -> bool:
+    """Return True if a value must not be written down: it has a password, a token or the like."""
+    scheme, mark, rest = value.partition("://")
+    user, at, _ = rest.rpartition("@")
+    if at and ":" not in user and not scheme.startswith("sqlite"):
+        value = f"{scheme}{mark}{rest.removeprefix(user + at)}"  # a user without a password is no secret
+    return _public_value(value) != value
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Return True if a variable of the environment must not be written down."""
+    return _is_named_secret(name, value) or has_secret(value)
+
+
+def _is_named_secret(name: str, value: str) -> bool:
+    return bool(_VARIABLE.fullmatch(name)) and not value.startswith(("/", "~"))  # a path names a secret and is none
+
+
+def _without_own(text: str) -> str:
+    """Remove what the environment keeps secret: values of variables named so, and passwords of addresses."""
+    for name, value in os.environ.items():
+        secret = value if _is_named_secret(name, value) else _password(value)
+        if len(secret) >= SHORTEST and secret in text:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)
+    return text
+
+
+def _password(address: str) -> str:
+    """The password in an address; empty without one."""
+    return address.partition("://")[2].rpartition("@")[0].partition(":")[2]
 
 
 def own_home() -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from biasbed.errors import UsageError
+from biasbed.system.strict import refuse_depth
 
 MERGE = "tag:yaml.org,2002:merge"  # of the key <<, whose entries may be replaced
 # A file is written by hand. A few lines of aliases of aliases come to more entries than any memory holds.
@@ -35,9 +36,17 @@ def parse(text: str, where: str) -> Any:
     if len(text) > MOST_CHARACTERS:
         raise UsageError(f"{where}: has more than {MOST_CHARACTERS} characters: is this the right file?")
     try:
-        return yaml.load(text, _Loader)
+        value = yaml.load(text, _Loader)
+        refuse_depth(value)
+        return value
     except _PROBLEMS as error:
         raise _unreadable(where, error) from None
+
+
+def as_read(value: object) -> str:
+    """Say what YAML has made of a word without quotes: `no` is false, `~` is nothing, `12` is a number."""
+    what = "nothing" if value is None else str(value).lower() if isinstance(value, bool) else "a number or date"
+    return f"without quotes is {what} in YAML: put it in quotes"
 
 
 def _unreadable(where: str, error: Exception) -> UsageError:
@@ -62,7 +71,12 @@ class _Loader(yaml.SafeLoader):
         return self.construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != MERGE]
+        nodes = [key for key, _ in node.value if key.tag != MERGE]
+        keys = [self.construct_object(key, deep=True) for key in nodes]
+        for key, value in zip(nodes, keys, strict=True):
+            if value is None or isinstance(value, bool):
+                what = f"'{key.value}' {as_read(value)}"
+                raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
         seen = set()
         for key in keys:
             if isinstance(key, Hashable) and key in seen:

@@ -19,7 +19,7 @@ import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
@@ -30,7 +30,8 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from biasbed import __version__
 from biasbed.errors import UsageError
 from biasbed.settings import is_text
-from biasbed.system.files import parsed_json, whole
+from biasbed.system.files import whole
+from biasbed.system.strict import parse_float, parse_int, parse_json
 from biasbed.tracking import notes
 
 T = TypeVar("T")
@@ -49,6 +50,7 @@ RunId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 # middle of an import is refused before it.
 LONGEST_NAME, LONGEST_PARAM, LONGEST_TAG = 250, 6000, 8000
 LARGEST_INT = 2**63 - 1
+MOST_METRICS = 5_000_000  # lines of a run's metrics
 Time = Annotated[int, Field(ge=0, le=LARGEST_INT)]
 _NAME = re.compile(r"[/\w.\- :]+")
 
@@ -189,7 +191,8 @@ class Archive:
             self.manifest = self._checked()
             self.runs = [self._run(run_id) for run_id in self.manifest.runs]
             for run_id in self.manifest.runs:
-                self.metrics(run_id)
+                for _ in self.metrics(run_id):  # each is looked at, none is kept
+                    pass
         except _DAMAGED as error:
             self.zip.close()
             raise UsageError(f"{path} is damaged ({_one_line(error)}): copy or export it again") from None
@@ -197,23 +200,18 @@ class Archive:
             self.zip.close()
             raise
 
-    def metrics(self, run_id: str) -> list[MetricRow]:
-        """Every row of a run's metrics; UsageError names a line that is none, or that MLflow would refuse."""
-        content = self.zip.read(f"runs/{run_id}/{METRICS}")
-        rows = csv.reader(io.StringIO(content.decode(errors="replace"), newline=""), strict=True)
-        found = []
+    def metrics(self, run_id: str) -> Iterator[MetricRow]:
+        """Yield every row of a run's metrics; UsageError names a line that is none, or that MLflow would refuse."""
+        number = 1
         try:
-            content.decode()
-            next(rows, None)
-            for metric, step, time, value in rows:
-                _checked_name(metric)
-                if not (abs(int(step)) <= LARGEST_INT and 0 <= int(time) <= LARGEST_INT):
-                    raise ValueError(f"step {step[:30]} or time {time[:30]} is no 64-bit number")
-                found.append((metric, int(step), int(time), float(value)))
+            with self.zip.open(f"runs/{run_id}/{METRICS}") as file:
+                rows = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""), strict=True)
+                next(rows, None)
+                for number, row in enumerate(rows, start=2):
+                    yield _metric_row(row, number)
         except (ValueError, csv.Error) as error:
-            where = f"the metrics of run {run_id} can't be read: line {rows.line_num}"
+            where = f"the metrics of run {run_id} can't be read: line {number}"
             raise UsageError(f"{self.path}: {where}: {_one_line(error)}") from None
-        return found
 
     def unpack(self, run_id: str, folder: Path) -> None:
         """A run's artifacts, into a folder."""
@@ -269,7 +267,7 @@ class Archive:
         if MANIFEST not in sizes:
             raise UsageError(f"{self.path} is no archive of runs: it has no {MANIFEST}")
         try:
-            values = parsed_json(self.zip.read(MANIFEST))
+            values = parse_json(self.zip.read(MANIFEST))
         except ValueError as error:
             raise UsageError(
                 f"{self.path} is damaged ({MANIFEST}: {_one_line(error)}): copy or export it again"
@@ -290,7 +288,7 @@ class Archive:
     def _run(self, run_id: str) -> ArchivedRun:
         name = f"runs/{run_id}/{RUN}"
         try:
-            values = parsed_json(self.zip.read(name))
+            values = parse_json(self.zip.read(name))
         except ValueError as error:
             raise UsageError(f"{self.path}: {name} can't be read: {_one_line(error)}") from None
         if not _is_storable(values):
@@ -309,6 +307,14 @@ class Archive:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))[:80]
             raise UsageError(f"{self.path}: {name} can't be read: {place!r}: {first['msg']}") from None
+
+
+def _metric_row(row: Sequence[str], number: int) -> MetricRow:
+    """Return a line's values. Raises ValueError if it is none, or one too many."""
+    if number > MOST_METRICS:
+        raise ValueError(f"it has more than {MOST_METRICS:,} lines")
+    metric, step, time, value = row
+    return _checked_name(metric), parse_int(step), parse_int(time, 0), parse_float(value)
 
 
 def _is_safe(name: str) -> bool:

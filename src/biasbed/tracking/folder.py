@@ -20,7 +20,8 @@ from typing_extensions import TypedDict
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places, strict_yaml
-from biasbed.system.files import append_line, has_lock, open_in_place, parsed_json, refuse_links, write_whole
+from biasbed.system.files import append_line, has_lock, open_in_place, refuse_links, write_whole
+from biasbed.system.strict import parse_json
 from biasbed.tracking.server import resolve_uri
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ def evaluations(records: Sequence[R]) -> list[R]:
 def mapping(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None where there is none, or it can't be read."""
     try:
-        found = parsed_json(path.read_text()) if path.exists() else None
+        found = parse_json(path.read_text()) if path.exists() else None
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
@@ -257,7 +258,7 @@ def _record(line: str) -> dict[str, Any] | None:
     if not line.isascii():
         return None
     try:
-        found = parsed_json(line)
+        found = parse_json(line)
         is_record = isinstance(found["step"], int) and isinstance(found["timestamp"], int)
         return found if is_record and isinstance(found["metrics"], dict) else None
     except (ValueError, TypeError, KeyError):

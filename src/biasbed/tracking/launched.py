@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
-from biasbed.system import commands
+from biasbed.system import commands, places
 from biasbed.system.processes import Interrupted, ignore_signals
 from biasbed.tracking import notes
 from biasbed.tracking.server import find_run, impatient, resolve_uri
@@ -34,7 +34,8 @@ def launched(entry: str) -> Iterator[Callable[[Mapping[str, str]], None]]:
 
     def name(flags: Mapping[str, str]) -> None:
         nonlocal title
-        words = [flags[name] for name in TOLD if flags.get(name, "auto") not in ("auto", "none")]
+        told = commands.public(flags)
+        words = [told[name] for name in TOLD if told.get(name, "auto") not in ("auto", "none")]
         is_dry = flags.get("dry_run", "no") not in ("no", "false")
         title = " ".join([entry, *(["dry run"] if is_dry else []), *words[:3]])
         if is_free:
@@ -44,10 +45,11 @@ def launched(entry: str) -> Iterator[Callable[[Mapping[str, str]], None]]:
         yield name
     except (UsageError, Failure) as error:
         is_refused = isinstance(error, UsageError)
-        kept = {record.USAGE_ERROR if is_refused else record.ERROR: str(error)[:5000]}
+        message = places.public_message(str(error))
+        kept = {record.USAGE_ERROR if is_refused else record.ERROR: message[:5000]}
         named = f"{'refused' if is_refused else 'failed'}: {title}"
         if is_free:
-            _set({notes.NAME: named, notes.NOTE: notes.joined(str(error)), **kept})
+            _set({notes.NAME: named, notes.NOTE: notes.joined(message), **kept})
         raise
     except (Interrupted, KeyboardInterrupt) as error:
         ignore_signals()

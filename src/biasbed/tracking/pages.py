@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 
 from biasbed.errors import Failure
 from biasbed.system import places
+from biasbed.system.strict import parse_json
 from biasbed.tracking.server import database, experiment_created, guarded, impatient, mlflow_version, writer
 
 PORTS = range(5000, 5020)  # where `mlflow ui` is looked for, and would be started: its usual port first
@@ -64,9 +65,9 @@ def pages(uri: str, experiment_id: str) -> Pages | None:
             break
         shown = _read(f"{base}/api/2.0/mlflow/experiments/get?experiment_id={quote(experiment_id)}")
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            if json.loads(shown)["experiment"]["creation_time"] == created:
+            if parse_json(shown)["experiment"]["creation_time"] == created:
                 return Pages(base, _read(f"{base}/version"))
-    command = ["mlflow", "ui", "--backend-store-uri", uri, "--port", str(port)]
+    command = ["mlflow", "ui", "--backend-store-uri", places.public_uri(uri), "--port", str(port)]
     return Pages(f"http://127.0.0.1:{port}", mlflow_version(uri), shlex.join(command))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -96,12 +97,12 @@ def _fill(uri: str, archive: Archive, run: ArchivedRun, run_id: str) -> None:
     from mlflow.entities import Metric, Param
 
     client = writer(uri)
-    metrics = [Metric(name, value, time, step) for name, step, time, value in archive.metrics(run.run_id)]
+    metrics = (Metric(name, value, time, step) for name, step, time, value in archive.metrics(run.run_id))
     params = [Param(key, value) for key, value in run.params.items()]
     for start in range(0, len(params), PARAMS_AT_A_TIME):
         client.log_batch(run_id, params=params[start : start + PARAMS_AT_A_TIME])
-    for start in range(0, len(metrics), METRICS_AT_A_TIME):
-        client.log_batch(run_id, metrics=metrics[start : start + METRICS_AT_A_TIME])
+    while batch := list(itertools.islice(metrics, METRICS_AT_A_TIME)):
+        client.log_batch(run_id, metrics=batch)
     _log_inputs(uri, run_id, run)
     with tempfile.TemporaryDirectory() as folder:
         archive.unpack(run.run_id, Path(folder))

@@ -90,7 +90,7 @@ class Tracker:
         own = {record.ATTEMPTS: str(attempts), record.FOLDER_ID: self.folder.identify(), notes.NAME: name}
         before = state.get("tags", {}).get(NOTE)
         tags = {**tags, **own, **({} if before is None else {NOTE: before})}
-        words = {f"{record.CONFIG_PARAMETER}{key}": word(value) for key, value in params.items()}
+        words = {f"{record.CONFIG_PARAMETER}{key}": places.public_value(word(value)) for key, value in params.items()}
         state |= {"experiment": experiment, "tags": tags, "params": words, "attempts": attempts, "sent": False}
         state["inputs"] = [list(entry) for entry in inputs]
         state["about"] = about
@@ -317,7 +317,8 @@ class Tracker:
         if not self.run_id:
             return
         self._away_since = None
-        state = _noted(self._tagged(tags), note)
+        tags = {name: places.public_message(value) for name, value in tags.items()}
+        state = _noted(self._tagged(tags), places.public_message(note))
         with contextlib.suppress(OSError):  # a full disk may be why it ends; the server learns of that in any case
             self.folder.write_state(state)
         with impatient(PATIENCE / 6):  # each: a run that can't be described is ended all the same

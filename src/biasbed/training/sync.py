@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 
 from biasbed import record
-from biasbed.errors import Failure
+from biasbed.errors import Failure, UsageError
+from biasbed.system import strict_yaml
 from biasbed.system.files import write_whole
 from biasbed.tracking.folder import JOURNAL, STATE, RunFolder
 from biasbed.tracking.ownership import SentElsewhere
@@ -114,7 +115,7 @@ def _has_settings(path: Path, settings: Mapping[str, Any]) -> bool:
     """Whether a file has all of these settings, whatever their values, and is as it was written."""
     try:
         text = path.read_text()
-        found = yaml.safe_load(text)
+        found = strict_yaml.parse(text, str(path))
         return list(found) == list(settings) and yaml.safe_dump(found, sort_keys=False) == text
-    except (OSError, ValueError, TypeError, yaml.YAMLError):
+    except (OSError, ValueError, TypeError, UsageError):
         return False

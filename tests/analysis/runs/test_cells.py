@@ -162,7 +162,13 @@ def test_what_a_study_left_out_is_not_applicable(recorder: Recorder) -> None:
     )
     noted = record.canonical_json({"lff": {"shades_5": ["bias"], "other": ["bias"]}})
     recorder.client.log_text(study.info.run_id, noted, record.NOT_APPLICABLE_FILE)
-    assert analysis_of(recorder).not_applicable == {("lff", "shades_5"): frozenset({"bias"})}
+    stranger = recorder.client.create_run(
+        recorder.experiment, tags={record.KIND: "study", record.STUDY: "cells", record.SUITE: "toy"}
+    )
+    recorder.client.log_text(stranger.info.run_id, "[" * 5000, record.NOT_APPLICABLE_FILE)
+    analysis = analysis_of(recorder)
+    assert analysis.not_applicable == {("lff", "shades_5"): frozenset({"bias"})}
+    assert [note for note in analysis.notes if stranger.info.run_id in note and "can't be read" in note]
 
 
 def test_a_row_may_have_none_of_the_chosen_columns(recorder: Recorder) -> None:

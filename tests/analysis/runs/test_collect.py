@@ -159,6 +159,44 @@ def test_a_protocol_that_is_missing_or_broken_stops(recorder: Recorder, text: st
     assert message in stopped(recorder)
 
 
+@pytest.mark.parametrize(
+    ("tag", "value"),
+    [
+        *((record.PARAMETERS, text) for text in ("\N{SUPERSCRIPT TWO}", "9" * 5000, "-1", "1e3")),
+        *((record.INIT, text) for text in ("[" * 4000, '{"a":' * 500, "{", "[1]", '{"start": []}')),
+        *((record.SEED, text) for text in ("9" * 5000, "7" * 1001)),
+        (record.TRAINING_DATA, '{"edge": "much"}'),
+        (record.SUMMARY, "[]"),
+        (record.SELECTION_N, "\N{ARABIC-INDIC DIGIT THREE}"),
+    ],
+)
+def test_a_stranger_s_run_that_can_t_be_read_is_left_out_and_named(recorder: Recorder, tag: str, value: str) -> None:
+    train_three(recorder)
+    before = computed(recorder).scores
+    stranger = recorder.train("erm", 9, BETTER, **{tag: value})
+    analysis = computed(recorder)
+    assert analysis.scores.equals(before)
+    (note,) = [note for note in analysis.notes if stranger in note]
+    assert note.startswith("left out, for their tags can't be read")
+    assert tag in note
+    assert len(note) < 400
+
+
+def test_a_seed_that_only_looks_like_a_number_stops_nothing(recorder: Recorder) -> None:
+    train_three(recorder)
+    recorder.train("erm", 9, GOOD, **{record.SEED: "\N{SUPERSCRIPT TWO}", record.CELL: ""})
+    assert computed(recorder).scores.set_index("algorithm").loc["erm", "num_runs"].tolist() == [2] * 6
+
+
+def test_a_stranger_s_protocol_that_can_t_be_read_is_left_out_and_named(recorder: Recorder) -> None:
+    train_three(recorder)
+    before = computed(recorder).scores
+    other = recorder.train("erm", 9, BETTER, protocol_file="[" * 5000, **{record.PROTOCOL_HASH: "0" * 16})
+    analysis = computed(recorder)
+    assert analysis.scores.equals(before)
+    assert [note for note in analysis.notes if other in note and "left out: 1 run(s) of erm" in note]
+
+
 def test_a_broken_protocol_is_read_from_another_run(recorder: Recorder) -> None:
     recorder.train("erm", 0, GOOD, protocol_file=None)
     recorder.train("erm", 1, GOOD)

@@ -3,10 +3,13 @@ local executor, with real trainings."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import pickle
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -110,6 +113,26 @@ def test_at_slurm_s_warning_the_training_ends_and_the_job_is_queued_again(cluste
     assert training.poll() == 0
     assert (tmp_path / "suite" / "a" / "train.log").read_text() == "continued\n"
     assert len(list(cluster.glob("*.sh"))) == 1
+
+
+def test_no_job_file_has_a_password_and_nobody_else_reads_one(cluster: Path, tmp_path: Path) -> None:
+    """The training gets it by the environment, which sbatch exports."""
+    address = "http://alice:s3cr3t@host:5000"
+    one = dataclasses.replace(command(tmp_path, "a"), environment={"MLFLOW_TRACKING_URI": address, "PARENT": "p"})
+    found = SlurmLauncher(read_options(BenchmarkOptions, {"launcher": "slurm"})[0])
+    training = found.start(one)
+    assert training.poll() is None
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    pickles = [path for path in files if path.suffix == ".pkl"]
+    assert pickles
+    assert not [path for path in files if b"s3cr3t" in path.read_bytes()]
+    assert stat.S_IMODE((tmp_path / "slurm").stat().st_mode) == 0o700
+    job = pickle.loads(pickles[0].read_bytes()).function
+    assert job.variables()["MLFLOW_TRACKING_URI"] == address
+    assert job.variables()["PARENT"] == "p"
+    assert os.environ.pop("MLFLOW_TRACKING_URI") == address
+    assert "MLFLOW_TRACKING_URI has a password, which no job file keeps" in job._lacking()
+    training.stop()
 
 
 @pytest.mark.slow

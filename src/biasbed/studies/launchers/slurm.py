@@ -25,11 +25,14 @@ from biasbed.errors import Failure, UsageError
 from biasbed.options import StudyOptions
 from biasbed.settings import setting
 from biasbed.studies.launchers import Launcher, StartedTraining, TrainCommand, require_server, with_device
-from biasbed.system.files import write_whole
+from biasbed.system import places
+from biasbed.system.commands import parted
+from biasbed.system.files import private_folder, write_whole
 from biasbed.system.processes import ENDING, PARENT_PROCESS, SHUTDOWN, die_with_parent
+from biasbed.system.strict import parse_json
 
 if TYPE_CHECKING:
-    from submitit import AutoExecutor
+    from submitit import AutoExecutor, JobEnvironment
     from submitit.helpers import DelayedSubmission
 
 STATE, END = "slurm.json", "slurm-end.json"  # in the run folder: which job trains there; how a job ended
@@ -79,6 +82,7 @@ class SlurmJob:
     log: Path
     options: Slurm
     processes: int
+    inherited: Mapping[str, str] = field(default_factory=dict)  # variables with secrets, in their public form
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     is_asked: bool = field(default=False, init=False)  # to end
 
@@ -92,6 +96,9 @@ class SlurmJob:
         if self.options.cluster == "local":
             die_with_parent(signal.SIGKILL)
         with self.log.open("ab") as log:
+            if message := self._lacking():
+                log.write(f"biasbed: {message}\n".encode())
+                return self._ended(job, UsageError.exit_code)
             self.process = subprocess.Popen(
                 self.words(job.job_id, job.hostnames),
                 env=self.variables(),
@@ -106,9 +113,20 @@ class SlurmJob:
             except UncompletedJobError as error:  # of submitit's handler, which won't queue the job once more
                 log.write(f"biasbed: {error} (slurm.minutes, slurm.timeouts)\n".encode())
                 code = 1
+        return self._ended(job, code)
+
+    def _ended(self, job: JobEnvironment, code: int) -> int:
+        """Leave the exit code in the run folder, and return it."""
         if job.global_rank == 0:
-            write_whole(end, json.dumps({"job": job.job_id, "code": code}))
+            write_whole(self.log.with_name(END), json.dumps({"job": job.job_id, "code": code}))
         return code
+
+    def _lacking(self) -> str:
+        """Say which variable with a secret has not come to this job by Slurm; empty if all have."""
+        here = {name: places.public_uri(os.environ.get(name, "")) for name in self.inherited}
+        lost = [name for name, value in self.inherited.items() if here[name] != value]
+        advice = "has a password, which no job file keeps: let sbatch export it (no --export=NONE)"
+        return f"{lost[0]} {advice}" if lost else ""
 
     def checkpoint(self) -> DelayedSubmission:
         """End the training, which saves its state, so that the job can be queued again and goes on from there."""
@@ -319,7 +337,8 @@ class SlurmLauncher(Launcher):
     def _submitted(self, commands: Sequence[TrainCommand]) -> list[str]:
         """The ids of their jobs. Failure where Slurm refuses them."""
         words = commands[0].words
-        executor = self._executor(commands[0].home / "slurm", f"biasbed-{record.slug(words.get('study', 'study'))}")
+        folder = private_folder(commands[0].home / "slurm")
+        executor = self._executor(folder, f"biasbed-{record.slug(words.get('study', 'study'))}")
         try:
             with executor.batch():
                 jobs = [executor.submit(self._job(command)) for command in commands]
@@ -329,7 +348,10 @@ class SlurmLauncher(Launcher):
         return [str(job.job_id) for job in jobs]
 
     def _job(self, command: TrainCommand) -> SlurmJob:
-        return SlurmJob(command.arguments, dict(command.environment), command.log, self.options, command.processes)
+        variables, secrets = parted(command.environment)
+        os.environ.update(secrets)  # sbatch exports them
+        hidden = {name: places.public_uri(value) for name, value in secrets.items()}
+        return SlurmJob(command.arguments, variables, command.log, self.options, command.processes, hidden)
 
     def _executor(self, folder: Path, name: str) -> AutoExecutor:
         from submitit import AutoExecutor
@@ -372,7 +394,7 @@ def _code(folder: Path, job_id: str) -> int | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError):
+        found: dict[str, Any] = parse_json(path.read_text())
+    except (OSError, ValueError):
         return {}
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from biasbed import measures
-from biasbed.errors import Failure
+from biasbed.errors import Failure, listed
 from biasbed.studies import ledger
 from biasbed.studies.plan import PlannedRun
 from biasbed.studies.search import trials
 from biasbed.studies.search.search import Search
 from biasbed.studies.table import Words
 from biasbed.system.files import write_whole
+from biasbed.system.tables import write_rows
 from biasbed.tracking.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -139,11 +139,10 @@ def write_trials(path: Path, found: Sequence[SearchState]) -> None:
     """Every trial that counts, a row each, with a column per setting."""
     names = list(dict.fromkeys(name for one in found for name in one.search.space.names))
     file = io.StringIO(newline="")
-    writer = csv.DictWriter(file, [*HEADER, *names, *TAIL], restval="")
-    writer.writeheader()
-    for one in found:
-        for where, trial in one.outcomes.items():
-            writer.writerow({**_row(one, where, trial), **one.settings(trial)})
+    rows = (
+        {**_row(one, where, trial), **one.settings(trial)} for one in found for where, trial in one.outcomes.items()
+    )
+    write_rows(file, [*HEADER, *names, *TAIL], rows)
     write_whole(path, file.getvalue())
 
 
@@ -196,7 +195,7 @@ def refuse_nothing(found: Sequence[SearchState]) -> None:
     """Failure where a method has no complete trial, in some cell."""
     without = [subject for subject, repeats in by_subject(found).items() if winner(repeats) is None]
     if without:
-        raise Failure(f"no trial of {', '.join(without)} is complete; the same command tries those that failed again")
+        raise Failure(f"no trial of {listed(without)} is complete; the same command tries those that failed again")
 
 
 def progress_of(trial: FrozenTrial, search: Search) -> str:

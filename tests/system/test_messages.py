@@ -1,0 +1,60 @@
+"""Messages can be read: not too long, and names that look alike are told apart."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from biasbed.data.folders import open_folder
+from biasbed.errors import LONGEST_LINE, MOST_LINES, Failure, UsageError, in_a_line, listed, other_form, printed
+from biasbed.settings import nearest
+
+COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "café") for form in ("NFC", "NFD"))
+
+
+@pytest.mark.parametrize("length", [0, 1, LONGEST_LINE, LONGEST_LINE + 1, 4013, 10**6])
+def test_a_long_message_keeps_its_beginning_and_its_end(length: int) -> None:
+    text = ("what is wrong: " + "x" * length + "; what to do")[-max(length, 0) - 27 :]
+    shown = in_a_line(text)
+    assert len(shown) <= LONGEST_LINE
+    assert shown.startswith("what is wrong: ")
+    assert shown.endswith("; what to do")
+    assert ("more characters" in shown) == (len(text) > LONGEST_LINE)
+
+
+def test_a_list_of_thousands_keeps_its_advice() -> None:
+    shown = printed(Failure("cells lack runs:", *(f"cell {k}" for k in range(5000)), "do this")).splitlines()
+    assert len(shown) == MOST_LINES
+    assert (shown[0], shown[-1]) == ("cells lack runs:", "do this")
+    assert shown[-2] == f"... and {5002 - MOST_LINES + 1} more lines"
+    assert printed(Failure("a", "b", "c")) == "a\nb\nc"
+
+
+def test_names_are_listed_in_part() -> None:
+    assert listed(range(3)) == "0, 1, 2"
+    assert listed(range(600), 2) == "0, 1 and 598 more"
+    assert len(nearest("none of them", [f"a-name-{k}" for k in range(5000)])) < LONGEST_LINE
+
+
+def test_names_that_differ_by_their_unicode_form_alone() -> None:
+    assert other_form(COMPOSED, ["cafe", DECOMPOSED]) == DECOMPOSED
+    assert not other_form(COMPOSED, ["cafe", COMPOSED])
+    assert "looks the same, in another Unicode form" in nearest(COMPOSED, [DECOMPOSED])
+
+
+def test_class_folders_that_differ_by_their_unicode_form_alone(tmp_path: Path) -> None:
+    for name in (DECOMPOSED, "bar"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (4, 4)).save(tmp_path / name / "a.png")
+    with pytest.raises(UsageError, match=f"'{COMPOSED}' is written in two Unicode forms"):
+        open_folder(tmp_path, "x", ["bar", COMPOSED])
+
+
+def test_hundreds_of_other_classes_are_listed_in_part(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    with pytest.raises(UsageError, match="and 580 more") as caught:
+        open_folder(tmp_path, "x", [f"class {k}" for k in range(600)])
+    assert len(str(caught.value)) < LONGEST_LINE
