@@ -11,6 +11,7 @@ from pathlib import Path
 
 from biasbed import algorithms, limits, networks, record, suites
 from biasbed.algorithms.base import Algorithm
+from biasbed.algorithms.make import mean_std
 from biasbed.algorithms.needs import NEEDS
 from biasbed.algorithms.requests import StreamRequest
 from biasbed.batch import MAIN
@@ -40,6 +41,7 @@ class Job:
     tested: str  # hash of all that it is tested on
     needs: frozenset[str]  # what the method needs of its training data
     provides: frozenset[str]  # what of that they have
+    normalisation: networks.Normalisation  # of the network's input
 
     @property
     def name(self) -> str:
@@ -100,6 +102,7 @@ class Job:
             **({record.NEEDS: ",".join(sorted(self.needs))} if self.needs else {}),
             **({record.PROVIDES: ",".join(sorted(self.provides))} if self.provides else {}),
             **limits.tags(config.limit),
+            record.NORMALISATION: record.canonical_json(self.normalisation.as_json()),
             record.INIT: record.canonical_json(networks.origin(config.backbone, config.init)),
             **given_tags(),
         }
@@ -139,7 +142,8 @@ def plan(config: Config) -> Job:
     needs = _needs(config, algorithm, provides, suite.train_name)
     protocol = dataclasses.replace(suite.protocol(config), start=networks.start(config.backbone, config.init))
     fingerprint = _fingerprint(suite, training_data, algorithm.requires)
-    key = config_hash(config, protocol, fingerprint)
+    how = networks.find_normalisation(config.backbone, config.init, config.network, mean_std(config))
+    key = config_hash(config, protocol, fingerprint, how)
     return Job(
         config=config,
         suite=suite,
@@ -152,6 +156,7 @@ def plan(config: Config) -> Job:
         tested=suite.tested_hash(protocol),
         needs=needs,
         provides=provides,
+        normalisation=how,
     )
 
 
