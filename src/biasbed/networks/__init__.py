@@ -9,7 +9,16 @@ import torch
 from biasbed.config import NetworkSettings
 from biasbed.errors import UsageError, first_line
 from biasbed.networks import statistics
-from biasbed.networks.backbones import Architecture, Form, by_channel, check_name, create, resolve, tag_mean_std
+from biasbed.networks.backbones import (
+    Architecture,
+    Form,
+    by_channel,
+    check_name,
+    create,
+    resolve,
+    skeleton,
+    tag_mean_std,
+)
 from biasbed.networks.fitting import Inside, MeanStd, without_normalisation
 from biasbed.networks.lineage import normalisation_inside, origin, read, start
 from biasbed.networks.network import Network, Normalise, as_input
@@ -30,6 +39,7 @@ __all__ = [
     "normalisation_from_json",
     "origin",
     "resolve",
+    "skeleton",
     "start",
     "usual_mean_std",
 ]

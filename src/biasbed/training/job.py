@@ -117,6 +117,7 @@ def plan(config: Config) -> Job:
     """Check everything that can be checked before a run exists; UsageError says what is wrong."""
     algorithm = algorithms.load(config.algorithm)
     networks.check_name(config.backbone, resnet=algorithm.surgery)
+    _refuse_backbone(config, algorithm)
     networks.check_init(config.backbone, config.init)
     if config.network.freeze_statistics and config.init == "scratch":
         raise UsageError(
@@ -158,6 +159,20 @@ def plan(config: Config) -> Job:
         provides=provides,
         normalisation=how,
     )
+
+
+def _refuse_backbone(config: Config, algorithm: type[Algorithm]) -> None:
+    """Raise UsageError if the method can't be trained on this backbone, with the reason."""
+    overrides = algorithm.check_backbone.__func__ is not Algorithm.check_backbone.__func__  # type: ignore[attr-defined]
+    if not (overrides or algorithm.needs_head):
+        return  # no backbone is made where nothing is asked of it
+    try:
+        algorithm.check_backbone(getattr(config, "hparams", None), networks.skeleton(networks.resolve(config.backbone)))
+    except UsageError as error:
+        raise UsageError(
+            f"backbone={config.backbone} is nothing that {config.algorithm} can be trained on with these settings "
+            f"({error}): take resnet18, timm:resnet50, ..., or another method"
+        ) from None
 
 
 def refuse_parts(config: Config, suite: OpenSuite, requests: Mapping[str, StreamRequest], processes: int) -> None:
