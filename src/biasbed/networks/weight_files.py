@@ -7,6 +7,7 @@ import pickletools
 import struct
 import warnings
 import zipfile
+from _compat_pickle import IMPORT_MAPPING
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, NamedTuple
@@ -77,7 +78,7 @@ def read(path: Path, option: str) -> WeightsFile:
         foreign = _foreign_names(path)
         content = _load(path, foreign)
     except Exception as error:  # of bytes that are no weights, an unpickler raises nearly anything
-        advises_to_run = "weights_only" in str(error) or "safe_globals" in str(error)
+        advises_to_run = any(word in str(error) for word in ("weights_only", "safe_globals", "magic number"))
         reason = "it is no file of torch.save" if advises_to_run else first_line(error)
         file = WeightsFile((), foreign, (), is_ours=False)
         raise UsageError(f"{option}={path}: not a weights file ({reason}){file.contents()}") from None
@@ -154,7 +155,8 @@ def _named_in_pickle(stream: BinaryIO) -> Iterator[str]:
     words = ["", ""]
     for operation, argument, _ in pickletools.genops(stream):
         if operation.name in ("GLOBAL", "INST"):
-            yield str(argument).replace(" ", ".")
+            module, _, name = str(argument).partition(" ")
+            yield f"{IMPORT_MAPPING.get(module, module)}.{name}"  # as torch does for names of Python 2
         elif operation.name == "STACK_GLOBAL":
             yield ".".join(words)
         elif isinstance(argument, str):
