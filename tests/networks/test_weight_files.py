@@ -73,7 +73,9 @@ LITTER: dict[str, Any] = {
 @pytest.mark.parametrize("container", CONTAINERS)
 def test_a_container_is_found_whatever_it_is_called(container: str, tmp_path: Path) -> None:
     torch.save({container: state(), "epoch": 1}, tmp_path / "one.pth")
-    torch.save({"outer": {container: OrderedDict(prefixed("module."))}, "optimizer": {"state": {}}}, tmp_path / "two.pth")
+    torch.save(
+        {"outer": {container: OrderedDict(prefixed("module."))}, "optimizer": {"state": {}}}, tmp_path / "two.pth"
+    )
     assert is_loaded(tmp_path / "one.pth")
     assert is_loaded(tmp_path / "two.pth")
 
@@ -88,7 +90,10 @@ def test_wrappers_are_found_by_fitting(prefix: str, tmp_path: Path) -> None:
 
 def test_wrappers_inside_the_network(tmp_path: Path) -> None:
     """The features alone in DataParallel, as PyTorch's ImageNet example has VGG; a stage alone compiled."""
-    wrapped = {key.replace("layer1.", "layer1._orig_mod.").replace("layer2.", "layer2.module."): v for key, v in state().items()}
+    wrapped = {
+        key.replace("layer1.", "layer1._orig_mod.").replace("layer2.", "layer2.module."): v
+        for key, v in state().items()
+    }
     torch.save(wrapped, tmp_path / "w.pth")
     assert is_loaded(tmp_path / "w.pth")
 
@@ -142,7 +147,7 @@ def test_a_refusal_says_what_is_in_the_file(content: Any, words: tuple[str, ...]
 
 def test_a_plain_pickle_is_refused_with_what_is_in_it(tmp_path: Path) -> None:
     (tmp_path / "w.pkl").write_bytes(pickle.dumps({"w": np.ones(3)}, protocol=2))
-    with pytest.raises(UsageError, match="no file of torch.save.*numpy"):
+    with pytest.raises(UsageError, match=r"no file of torch\.save.*numpy"):
         weight_files.read(tmp_path / "w.pkl", "weights")
 
 
@@ -168,11 +173,15 @@ def test_half_precision_is_loaded(tmp_path: Path) -> None:
 def test_of_several_sets_none_is_taken_unasked(tmp_path: Path) -> None:
     path = tmp_path / "w.pth"
     torch.save({"state_dict": state(1), "state_dict_ema": prefixed("module."), "epoch": 1}, path)
-    with pytest.raises(UsageError, match=r"several sets of weights fit \(state_dict, state_dict_ema.*<file>#state_dict_ema"):
+    with pytest.raises(
+        UsageError, match=r"several sets of weights fit \(state_dict, state_dict_ema.*<file>#state_dict_ema"
+    ):
         models.find(NAME, str(path))
     with pytest.raises(UsageError, match="several sets of weights fit"):
         networks.build(NAME, 4, str(path))
-    chosen = {part: models.find(NAME, f"{path}#{part}").module.state_dict() for part in ("state_dict", "state_dict_ema")}
+    chosen = {
+        part: models.find(NAME, f"{path}#{part}").module.state_dict() for part in ("state_dict", "state_dict_ema")
+    }
     assert torch.equal(chosen["state_dict"]["backbone.conv1.0.weight"], state(1)["conv1.0.weight"])
     assert torch.equal(chosen["state_dict_ema"]["backbone.conv1.0.weight"], state()["conv1.0.weight"])
     initial = networks.build(NAME, 4, f"{path}#state_dict_ema").state_dict()
@@ -185,7 +194,7 @@ def test_of_several_sets_none_is_taken_unasked(tmp_path: Path) -> None:
 def test_two_networks_of_one_module_are_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "w.pth"
     torch.save({"state_dict": prefixed("module.encoder_q.") | prefixed("module.encoder_k.", 1)}, path)
-    with pytest.raises(UsageError, match="encoder_q, state_dict.module.encoder_k"):
+    with pytest.raises(UsageError, match=r"encoder_q, state_dict\.module\.encoder_k"):
         fit_file(path, "", resolve(NAME), "weights")
     assert is_loaded(path, "state_dict.module.encoder_q")
     assert is_loaded(path, "state_dict.encoder_q")
@@ -251,7 +260,10 @@ def test_a_normalisation_in_the_file_is_used(content: Any, tmp_path: Path) -> No
     [
         ({"normalize.mean": torch.zeros(3)}, "normalize.mean are not one mean and one std"),
         ({"normalize.weight": torch.ones(3), "normalize.bias": torch.ones(3)}, "normalize.bias are not one mean"),
-        ({"mean": torch.full((3,), 123.7), "std": torch.full((3,), 58.4)}, r"not the mean and std of images in \[0,1\]"),
+        (
+            {"mean": torch.full((3,), 123.7), "std": torch.full((3,), 58.4)},
+            r"not the mean and std of images in \[0,1\]",
+        ),
         ({"mean": torch.zeros(3), "std": torch.zeros(3)}, "not the mean and std of images"),
         ({"mean": torch.zeros(2), "std": torch.ones(2)}, "are for 2 channels"),
     ],
@@ -269,7 +281,11 @@ def test_a_normalisation_that_can_t_be_used_is_refused(beside: Any, message: str
 
 
 def test_statistics_of_batch_norm_are_no_normalisation(tmp_path: Path) -> None:
-    beside = {"bn.running_mean": torch.zeros(3), "bn.running_var": torch.ones(3), "head.weight_mean_proj": torch.ones(90)}
+    beside = {
+        "bn.running_mean": torch.zeros(3),
+        "bn.running_var": torch.ones(3),
+        "head.weight_mean_proj": torch.ones(90),
+    }
     torch.save({**prefixed("backbone."), **beside}, tmp_path / "w.pth")
     found = models.find(NAME, str(tmp_path / "w.pth")).normalisation
     assert found is not None
@@ -284,7 +300,11 @@ def test_densenet_s_and_vit_s_old_names(tmp_path: Path) -> None:
 
     torch.manual_seed(0)
     dense = torchvision_models.densenet121(num_classes=3).state_dict()
-    old = {re.sub(r"(denselayer\d+)\.(norm|conv)([12])\.", r"\1.\2.\3.", key): v for key, v in dense.items() if "num_batches" not in key}
+    old = {
+        re.sub(r"(denselayer\d+)\.(norm|conv)([12])\.", r"\1.\2.\3.", key): v
+        for key, v in dense.items()
+        if "num_batches" not in key
+    }
     vit = torchvision_models.vit_b_32(num_classes=3).state_dict()
     linear = {"mlp.0.": "mlp.linear_1.", "mlp.3.": "mlp.linear_2."}
     old_vit = {re.sub(r"mlp\.[03]\.", lambda match: linear[match[0]], key): value for key, value in vit.items()}

@@ -89,7 +89,10 @@ def card(uri: str, image: Sequence[int], classes: Sequence[str] | None, outputs:
     return notes.joined(
         f"Takes images as float32 [N, {', '.join(map(str, image))}], {pixels} (it normalises them itself), and gives "
         f"logits [N, {outputs}]: {named}.",
-        f'```python\nimport mlflow.pytorch\n\nmodel = mlflow.pytorch.load_model("{uri}")\n```',
+        f'```python\nimport mlflow.pytorch\n\nmodel = mlflow.pytorch.load_model("{uri}")\n'
+        "del model.eval, model.train  # PyTorch's stand-ins, which refuse to be called\n```",
+        "It is exported (torch.export) as it computes in evaluation, and computes that in any mode: `eval()` and `train()` "
+        "change nothing. The second line lets programs call them.",
         note,
     )
 
