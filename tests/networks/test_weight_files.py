@@ -1,4 +1,4 @@
-"""Weights files as people's programs write them: read without running code, fitted to the network, or refused in a line."""
+"""Weights files as people's programs write them: read without running code, fitted to the network, or refused."""
 
 from __future__ import annotations
 

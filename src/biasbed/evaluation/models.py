@@ -91,7 +91,7 @@ def card(uri: str, image: Sequence[int], classes: Sequence[str] | None, outputs:
         f"logits [N, {outputs}]: {named}.",
         f'```python\nimport mlflow.pytorch\n\nmodel = mlflow.pytorch.load_model("{uri}")\n'
         "del model.eval, model.train  # PyTorch's stand-ins, which refuse to be called\n```",
-        "It is exported (torch.export) as it computes in evaluation, and computes that in any mode: `eval()` and `train()` "
+        "It is exported (torch.export) as it computes in evaluation, in any mode: `eval()` and `train()` "
         "change nothing. The second line lets programs call them.",
         note,
     )

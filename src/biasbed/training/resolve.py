@@ -71,10 +71,12 @@ def _refuse_unknown(given: Mapping[str, Any], settings: type[Config]) -> None:
             raise UsageError(f"unknown setting '{name}'{nearest(name, known)}")
 
 
-def config_hash(config: Config, protocol: record.Protocol, data_fingerprint: str, how: Normalisation) -> str:
+def config_hash(
+    config: Config, protocol: record.Protocol, data_fingerprint: str, how: Normalisation | None = None
+) -> str:
     """Return the hash of what was computed, seed aside: settings, protocol, data and the normalisation of images.
 
-    The last counts where it does not follow from the settings: the weights have brought it.
+    how: counts where it does not follow from the settings, because the weights have brought it.
     """
     from biasbed import algorithms, networks, suites
 
@@ -82,7 +84,7 @@ def config_hash(config: Config, protocol: record.Protocol, data_fingerprint: str
     what["suite"] = suites.identifier(config.suite)  # wherever a user's file lies
     what["algorithm"] = algorithms.identifier(config.algorithm)
     what["init"] = protocol.start  # what counts is the weights' content, not where they lie
-    if how.kind in ("tag", "checkpoint") and how.values != networks.usual_mean_std(config.backbone):
+    if how is not None and how.kind in ("tag", "checkpoint") and how.values != networks.usual_mean_std(config.backbone):
         what["normalisation"] = [list(values) for values in how.values]
     return record.digest({"config": what, "protocol": protocol.hash, "data": data_fingerprint})
 
