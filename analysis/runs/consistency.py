@@ -69,7 +69,8 @@ def irregularities(runs: Sequence[Run], allow: Sequence[str]) -> list[str]:
         names = ",".join(sorted({*wanted, *allow} - {"none"}))
         advice = (
             f"delete the runs that should not count (mlflow runs delete --run-id ID), give each experiment a study of "
-            f"its own (study=NAME when training), or accept it: allow={names}"
+            f"its own (study=NAME when training or testing), give models that differ rows of their own (row=NAME when "
+            f"testing), or accept it: allow={names}"
         )
         found = [line for stop in stops for line in stop.lines]
         raise Failure("runs of one algorithm differ in more than the seed:", *found, advice)

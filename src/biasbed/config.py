@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from biasbed import record
-from biasbed.settings import check, flatten, setting, specs
+from biasbed.settings import check, flatten, setting, specs, word
 
 Auto = Literal["auto"]
 LARGEST_SIDE = 4096  # pixels of an image; what nobody means, and no memory holds, is refused
@@ -219,6 +219,14 @@ class Config:
     backbone: str = setting("resnet50", "classifier of torchvision or timm, or a small one: resnet18, timm:..., mlp")
     network: NetworkSettings = NetworkSettings()
     init: str = setting("scratch", "initial weights: scratch, named:<weights>, a file, or a tracked run's id")
+    mean: tuple[float, ...] | Auto = setting(
+        "auto",
+        "of images in [0,1], by channel: the network's input (auto: as its weights expect)",
+        ge=-2,
+        le=2,
+        later=True,
+    )
+    std: tuple[float, ...] | Auto = setting("auto", "likewise: standard deviation", gt=0, le=4, later=True)
     epochs: int | None = setting(100, "passes over the training data", ge=1, le=10**6)
     steps: int | None = setting(None, "training steps, in place of epochs", ge=1, le=10**9)
     evaluate_every: int | Auto = setting("auto", "epochs or steps between evaluations (auto: 1 epoch, 300 steps)")
@@ -283,6 +291,7 @@ class Config:
         for name in ("row", "cell"):
             if getattr(self, name) != record.slug(getattr(self, name)):
                 raise ValueError(f"{name}={getattr(self, name)}: should be of a-z, 0-9, _ and -")
+        _refuse_mean_std(self)
         if self.register != "none" and (not self.log_model or set(self.register) & set("/:")):
             what = "log_model=false leaves no model to register" if not self.log_model else "no name has / or :"
             raise ValueError(f"register={self.register}: {what}")
@@ -312,6 +321,20 @@ class Config:
     def variant(self) -> dict[str, Any]:
         """The settings that tell the runs of one configuration apart, by dotted name."""
         return flatten(self, lambda field, value: bool(field.metadata.get("cell")))
+
+
+def _refuse_mean_std(config: Config) -> None:
+    """Raise ValueError for a mean without a std, or for numbers that are not one per channel."""
+    mean, std, channels = config.mean, config.std, config.network.channels
+    if (mean == "auto") != (std == "auto"):
+        raise ValueError(f"mean={word(mean)} std={word(std)}: give both of them, or none")
+    if mean == "auto" or std == "auto":
+        return
+    for name, numbers in (("mean", mean), ("std", std)):
+        if len(numbers) not in (1, channels):
+            raise ValueError(f"{name}={word(numbers)}: should be 1 number, or {channels} (one per channel)")
+    if config.network.scale != "auto":
+        raise ValueError(f"mean={word(mean)} and network.scale={config.network.scale}: give one of them")
 
 
 def layered(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ PREPARE_SHARED = ("suite", "data_dir", "train", "sets", "image_size", "seed", "p
 EVALUATE_SHARED = (
     *("suite", "preset", "data_dir", "sets", "train", "output_dir", "prepared_dir", "study", "row", "cell"),
     *("experiment", "precision", "device", "nproc", "workers", "eval_batch_size", "corrupt", "tracking"),
-    *("corrupted.sets", "corrupted.seed", "corrupted.frost", "limit"),
+    *("corrupted.sets", "corrupted.seed", "corrupted.frost", "limit", "mean", "std"),
 )
 
 
@@ -56,7 +56,9 @@ class EvaluateOptions:
         "none",
         "checkpoint file, tracked run id, torchvision:<name>, timm:<name>, or files of decisions (.csv, .parquet)",
     )
-    weights: str = setting("none", "for a library's model: weights file, or name of published weights")
+    weights: str = setting(
+        "none", "for a library's model: weights file (<file>#<part> of several), or name of published weights"
+    )
     label_map: str = setting("none", "YAML file that says what the model's outputs stand for")
     algorithm: str = setting("auto", "the checkpoint's method, where it is your own: <file>.py:<Class>")
     compare: str = setting(

@@ -52,6 +52,7 @@ SOURCE = "biasbed.source"  # published runs: the paper
 SUMMARY = "biasbed.summary"  # published means in place of runs: JSON object, the spread that was printed and its ddof
 WEIGHTS = "biasbed.weights"  # evaluations: content hash of the tested model
 INIT = "biasbed.init"  # JSON object: what training started from (`networks.origin`)
+NORMALISATION = "biasbed.normalisation"  # JSON object: mean and std of the network's input, and where they come from
 LIMIT = "biasbed.limit"  # of a run on a part of the images: the most of each set
 QUICK = "biasbed.quick"  # of a study that only shows how things go, and of its runs
 SKIPPED_IMAGES = "biasbed.skipped_images"  # corrupt=skip: JSON object, images that could not be read by phase
@@ -76,8 +77,7 @@ ADHOC = "adhoc"  # the study of runs that were started by hand
 # --- parameters and artifacts -----------------------------------------------------------------------------------------
 
 CONFIG_PARAMETER = "config/"  # + dotted name of the resolved config
-CONFIG_FILE = "config.yaml"
-PROTOCOL_FILE = "protocol.json"
+CONFIG_FILE, PROTOCOL_FILE = "config.yaml", "protocol.json"
 ENVIRONMENT_FILE = "environment.txt"
 PICTURES_FOLDER = "pictures"
 DATA_FOLDER = "data"  # which images were drawn for what

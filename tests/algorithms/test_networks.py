@@ -20,7 +20,7 @@ from biasbed.config import Config, config_class, plain
 from biasbed.errors import UsageError
 from biasbed.settings import build
 from biasbed.tasks import MultiClass
-from biasbed.training.job import plan
+from biasbed.training.job import _refuse_backbone, plan
 from biasbed.training.resolve import resolve
 from helpers.making import batch_for, make
 from helpers.ranks import gradients, in_two_processes
@@ -163,12 +163,25 @@ def saved(config: Any, path: Path) -> Algorithm:
         ({"network.freeze_statistics": "true"}, r"freeze_statistics=true keeps .* init=scratch has none"),
         ({"backbone": "mlp", "algorithm": "sagnet"}, "backbone=mlp is no ResNet"),
         ({"backbone": "timm:test_vit", "algorithm": "infodrop"}, "backbone=timm:test_vit is no ResNet"),
+        ({"backbone": "timm:test_vit", "algorithm": "lnl"}, "lnl can be trained on .*VisionTransformer is no ResNet"),
+        ({"backbone": "timm:test_convnext", "algorithm": "lnl"}, "lnl can be trained on .*ConvNeXt is no ResNet"),
+        ({"backbone": "bagnet18", "algorithm": "lnl"}, "lnl can be trained on"),
+        ({"backbone": "timm:test_vit", "algorithm": "end", "hparams.tanh": "true"}, "end can be trained on"),
+        ({"backbone": "squeezenet1_0", "algorithm": "coral"}, "no single linear layer at its end"),
+        ({"backbone": "squeezenet1_0", "algorithm": "softcon"}, "no single linear layer at its end"),
     ],
 )
 def test_refused_before_a_run_exists(flags: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         plan(resolve({"suite": "demo", **flags}))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("algorithm", ["lnl", "end", "coral", "dfr"])
+@pytest.mark.parametrize("backbone", ["resnet18", "mlp", "timm:resnet18"])
+def test_a_backbone_that_does_is_not_refused(backbone: str, algorithm: str) -> None:
+    config = resolve({"suite": "demo", "backbone": backbone, "algorithm": algorithm})
+    _refuse_backbone(config, algorithms.load(algorithm))
 
 
 def test_who_inserts_modules_says_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,18 +12,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import timm
 import torch
 from PIL import Image
 
+from biasbed import networks, record
 from biasbed.config import Config
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import UsageError
-from biasbed.evaluation import models
-from biasbed.evaluation.tested import _config, _fitted
+from biasbed.evaluation import command, models
+from biasbed.evaluation.tested import _config, _fitted, load, plan
 from biasbed.options import EvaluateOptions
 from biasbed.settings import build, flatten
 from biasbed.suites import open_suite
 from biasbed.suites.label_maps import IDENTITY, LabelMap
+from biasbed.tracking import notes
 from helpers.children import Command, train_at
 from helpers.runs import all_runs, run_folders, timeless
 
@@ -56,6 +60,21 @@ def test_the_logged_model_is_the_best_checkpoint(trained: tuple[str, Path], trac
     x = np.random.default_rng(1).random((5, 3, 16, 16), dtype=np.float32)
     expected = models.find(str(folder / "best.ckpt")).predict(torch.from_numpy(x)).detach().numpy()
     np.testing.assert_allclose(loaded.predict(x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_card_s_snippet_loads_a_model_whose_modes_can_be_set(trained: tuple[str, Path], tracking: str) -> None:
+    """PyTorch's exported models refuse eval() and train(); the card says how they can be called."""
+    import mlflow
+
+    (output,) = mlflow.get_run(trained[0]).outputs.model_outputs
+    note = mlflow.get_logged_model(output.model_id).tags[notes.NOTE]
+    snippet = note.split("```python\n")[1].split("```")[0]
+    names: dict[str, Any] = {}
+    exec(snippet, names)
+    model, x = names["model"], torch.rand(3, 3, 16, 16)
+    expected = models.find(str(trained[1] / "best.ckpt")).predict(x)
+    for loaded in (model.eval(), model.train(), torch.nn.Sequential(model).eval()):
+        torch.testing.assert_close(loaded(x), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_evaluating_a_checkpoint_and_a_run_gives_the_training_s_numbers(
@@ -326,3 +345,45 @@ def test_other_weights_under_one_name_are_another_run(
     for tag in ("biasbed.run_key", "biasbed.weights"):
         assert first[tag] != second[tag]
     assert first["biasbed.code_hash"] == second["biasbed.code_hash"]
+
+
+# --- mean and standard deviation --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "mean"),
+    [
+        ({}, "architecture", (0.485, 0.456, 0.406)),
+        ({"mean": "0.5", "std": "0.25"}, "given", (0.5,) * 3),
+        ({"weights": "own.pth"}, "checkpoint", (0.0,) * 3),
+    ],
+)
+def test_the_run_says_how_images_are_normalised(
+    more: dict[str, str], kind: str, mean: Any, image_root: Path, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    tensors = timm.create_model("test_resnet", num_classes=3).state_dict()
+    torch.save(tensors, tmp_path / "plain.pth")
+    inside = {"normalize.mean": torch.zeros(3), "normalize.std": torch.ones(3)}
+    torch.save({**{f"model.{key}": value for key, value in tensors.items()}, **inside}, tmp_path / "own.pth")
+    (tmp_path / "labels.yaml").write_text("outputs: [circle, cross, square]\n")
+    weights = tmp_path / more.get("weights", "plain.pth")
+    flags = {"model": "timm:test_resnet", "weights": str(weights), "label_map": str(tmp_path / "labels.yaml")}
+    flags |= {"suite": "folders", "data_dir": str(image_root), "sets": "ink", "image_size": "32"}
+    options, given = command.read({**flags, **{name: value for name, value in more.items() if name != "weights"}})
+    run = plan(options, given, load(options, given)).run
+    recorded = json.loads(run.tags()[record.NORMALISATION])
+    assert (recorded["kind"], tuple(recorded["mean"])) == (kind, mean)
+    assert recorded["why"] in run.about
+    plain, shared = command.read(flags | {"weights": str(tmp_path / "plain.pth")})
+    usual = plan(plain, shared, load(plain, shared)).run
+    assert (run.config_hash == usual.config_hash) == (kind == "architecture")
+
+
+def test_a_checkpoint_of_ours_has_those_of_its_training(trained: tuple[str, Path]) -> None:
+    path = str(trained[1] / "best.ckpt")
+    with pytest.raises(UsageError, match="has those of its training"):
+        models.find(path, mean_std=networks.MeanStd((0.5,), (0.5,)))
+    with pytest.raises(UsageError, match="tested whole"):
+        models.find(f"{path}#algorithm")
+    assert models.find(path).normalisation is not None

@@ -114,7 +114,7 @@ def test_the_protocol_knows_labels_and_chance(trained: Callable[[int], Path]) ->
 @pytest.mark.slow
 def test_two_processes_decide_as_one(trained: Callable[[int], Path]) -> None:
     folder, suite = trained(2), opened()
-    algorithm, _, classes, _, task = from_checkpoint(folder / "last.ckpt")
+    algorithm, _, classes, _, task, _ = from_checkpoint(folder / "last.ckpt")
     assert (classes, task.name) == (MARKS, "multi_label")
     found = Evaluator(suite.sets, Group(), Precision(), 7, 0, False).decide(algorithm.predict)
     assert found is not None

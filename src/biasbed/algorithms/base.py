@@ -118,6 +118,7 @@ class Algorithm(nn.Module):
     views: ClassVar[int] = 1  # cropped copies of each image in a batch
     training_data: ClassVar[Mapping[str, float]] = {"train": 1.0}  # share of each batch by data set
     surgery: ClassVar[bool] = False  # inserts modules into a ResNet (`networks.surgery`): no other backbone will do
+    needs_head: ClassVar[bool] = False  # uses what goes into the network's last linear layer
     tasks: ClassVar[frozenset[str]] = frozenset({"multi_class", "multi_label"})  # kinds of label that it can learn
     requires: ClassVar[tuple[str, ...]] = ()  # networks that must be prepared first (`networks.frozen.REGISTRY`)
     unused_parameters: ClassVar[bool] = False  # some steps leave a parameter out of `losses`
@@ -154,6 +155,17 @@ class Algorithm(nn.Module):
     def streams(cls, hparams: Any) -> Mapping[str, StreamRequest]:
         """What is read for each step with these settings: the main stream, and others that come along as `extra`."""
         return {MAIN: StreamRequest(views=(View(),) * cls.views)}
+
+    @classmethod
+    def check_backbone(cls, hparams: Any, backbone: nn.Module) -> None:
+        """Raise UsageError if the method can't be trained on this backbone with these settings.
+
+        It is called before anything starts. backbone: without values.
+        """
+        from biasbed.networks import heads
+
+        if cls.needs_head and heads.find(backbone) is None:
+            raise heads.without_head(backbone)
 
     # --- what a method implements -----------------------------------------------------------------------------------
 

@@ -65,6 +65,7 @@ class Contrastive(ERM):
         temperature: float = setting(0.07, "of the similarities (authors)", gt=0)
         pairs: int = setting(64, "images of a contrastive batch, each in two views (authors)", ge=4)
 
+    needs_head: ClassVar[bool] = True
     tasks: ClassVar[frozenset[str]] = frozenset({"multi_class"})
     coupled: ClassVar[bool] = True
 

@@ -61,6 +61,7 @@ class DANN(OfDomains):
         weight_decay_d: float = setting(0.0, "weight decay of the discriminator (DomainBed)", ge=0)
 
     defaults: ClassVar[Mapping[str, Any]] = {"optim.beta1": 0.5, "optim.beta2": 0.9}
+    needs_head: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper2020": {
             **PAPER_2020,

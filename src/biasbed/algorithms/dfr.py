@@ -52,6 +52,7 @@ class DFR(ERM):
             if not self.strengths or min(self.strengths) <= 0:
                 raise ValueError("hparams.strengths: one value of C or more, all above 0")
 
+    needs_head: ClassVar[bool] = True
     uses: ClassVar[frozenset[str]] = frozenset({"bias"})
     tasks: ClassVar[frozenset[str]] = frozenset({"multi_class"})
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

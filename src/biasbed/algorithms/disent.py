@@ -121,6 +121,7 @@ class DisEnt(DifficultyWeighted):
     class HParams(Swapping):
         pass
 
+    needs_head: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "authors": {**SWAPPING_MNIST, "steps": 50_000, "optim.milestones": (0.4, 0.6, 0.8)}
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -72,6 +73,7 @@ class EnD(ERM):
         beta: float = setting(0.1, "weight of entangling images of a class across biases (authors)", ge=0)
         tanh: bool = setting(False, "tanh in place of the last ReLU, so that features may be opposite (authors: true)")
 
+    needs_head: ClassVar[bool] = True
     uses: ClassVar[frozenset[str]] = frozenset({"bias"})
     tasks: ClassVar[frozenset[str]] = frozenset({"multi_class"})
     coupled: ClassVar[bool] = True
@@ -90,6 +92,12 @@ class EnD(ERM):
     }
 
     hparams: HParams
+
+    @classmethod
+    def check_backbone(cls, hparams: Any, backbone: nn.Module) -> None:
+        super().check_backbone(hparams, backbone)
+        if hparams.tanh:
+            surgery.replace_last_activation(copy.deepcopy(backbone), nn.Tanh())
 
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)

@@ -56,6 +56,7 @@ class HEX(ERM):
             if len(self.offset) != 2 or not any(self.offset):
                 raise ValueError("hparams.offset: rows and columns to another pixel, as 0,1; by 0,0 each is its own")
 
+    needs_head: ClassVar[bool] = True
     coupled: ClassVar[bool] = True
     unused_parameters: ClassVar[bool] = True  # those of texture, before it counts
     tasks: ClassVar[frozenset[str]] = frozenset({"multi_class"})

@@ -100,6 +100,10 @@ class LNL(ERM):
 
     hparams: HParams
 
+    @classmethod
+    def check_backbone(cls, hparams: Any, backbone: nn.Module) -> None:
+        surgery.middle(backbone)
+
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
         backbone = self.network.get_submodule("backbone")

@@ -65,10 +65,16 @@ def networks_for(config: Any, num_classes: int, group: Group) -> Callable[..., n
         name = config.backbone if backbone is None else backbone
         init = config.init if width == 1 and networks.resolve(name) == networks.resolve(config.backbone) else "scratch"
         size, count = config.image_size, num_classes if outputs is None else outputs
-        made = networks.build(name, count, init, config.network, image_size=size, width=width, head=head)
+        given = mean_std(config) if networks.resolve(name) == networks.resolve(config.backbone) else None
+        made = networks.build(name, count, init, config.network, image_size=size, width=width, head=head, given=given)
         return made.to(group.device)
 
     return network
+
+
+def mean_std(config: Config) -> networks.MeanStd | None:
+    """Return the mean and std that a config gives. None if they follow the weights."""
+    return None if config.mean == "auto" or config.std == "auto" else networks.MeanStd(config.mean, config.std)
 
 
 class Trained(NamedTuple):
@@ -79,6 +85,7 @@ class Trained(NamedTuple):
     classes: tuple[str, ...]
     settings: Mapping[str, Any]  # all that it was trained with, by dotted name, as the file has them
     task: Task
+    normalisation: networks.Normalisation
 
 
 def from_checkpoint(path: Path, named: str = "auto", where: str = "") -> Trained:
@@ -99,6 +106,8 @@ def from_checkpoint(path: Path, named: str = "auto", where: str = "") -> Trained
         method = algorithms.REGISTRY.vouched(values.get("algorithm"), named, where)
         cls = config_class(Config, algorithms.load(method).HParams)
         general = {name: v for name, v in values.items() if name in specs(Config) or name.startswith("hparams.")}
+        kept = networks.normalisation_from_json(state.get(checkpoint.NORMALISATION))
+        general |= {} if kept is None else {"mean": kept.mean, "std": kept.std}
         config = build(cls, {**general, "algorithm": method, "init": "scratch"})
         data = _train_data(state["train_data"], len(classes))
         task = TASKS[state.get(checkpoint.TASK, MULTI_CLASS.name)]
@@ -110,7 +119,8 @@ def from_checkpoint(path: Path, named: str = "auto", where: str = "") -> Trained
         raise type(error)(shown(said if where in said else f"{where}: {said}", 1000)) from None
     except Exception as error:  # a file may hold anything, and so may a method of the user's own
         raise Failure(f"{where} was written by other code: {checkpoint.brief(error)}") from None
-    return Trained(algorithm.eval(), config, classes, values, task)
+    how = kept or networks.find_normalisation(config.backbone, "scratch", config.network, mean_std(config))
+    return Trained(algorithm.eval(), config, classes, values, task, how)
 
 
 def _train_data(values: Mapping[str, Any], classes: int) -> TrainData:

@@ -21,6 +21,7 @@ class Matching(OfDomains):
     class HParams:
         gamma: float = setting(1.0, "weight of the distance between domains (DomainBed)", ge=0)
 
+    needs_head: ClassVar[bool] = True
     coupled: ClassVar[bool] = True
 
     hparams: HParams

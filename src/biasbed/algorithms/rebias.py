@@ -34,6 +34,7 @@ class ReBias(ERM):
             None, "of both Gaussian kernels (none: by the median heuristic, once an epoch; authors: 1)", gt=0
         )
 
+    needs_head: ClassVar[bool] = True
     coupled: ClassVar[bool] = True
     at_least: ClassVar[int] = 4
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -17,8 +17,8 @@ from biasbed.system.files import whole
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 DESCRIPTION: Mapping[str, type] = {"config": dict, "classes": list, "train_data": dict, "algorithm": dict}
 # Described too, where there is something to say: the labels, by their name in `tasks.TASKS`; what the method froze and
-# released.
-TASK, MARKS = "task", "marks"
+# released; mean and std of its images, where they are not the backbone's usual ones.
+TASK, MARKS, NORMALISATION = "task", "marks", "normalisation"
 # What training goes on from besides; `Engine.save` says what is in it.
 PROGRESS: Mapping[str, type | UnionType] = {
     **{"optimizers": dict, "precision": dict, "random": list, "tallies": list, "position": dict, "history": list},
@@ -28,7 +28,7 @@ PROGRESS: Mapping[str, type | UnionType] = {
 
 def described(state: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of a state that are needed to build what it is of, without what training goes on from."""
-    return {part: state[part] for part in (*DESCRIPTION, TASK, MARKS) if part in state}
+    return {part: state[part] for part in (*DESCRIPTION, TASK, MARKS, NORMALISATION) if part in state}
 
 
 def save(folder: Path, state: dict[str, Any]) -> None:

@@ -50,6 +50,8 @@ def evaluate(flags: Mapping[str, Any]) -> dict[str, float] | int:
     place = build(Config, {name: given[name] for name in ("device", "nproc") if name in given})
     _, count = settle_device(place.device, place.nproc)
     if count > 1 and not in_torchrun():
-        plan(options, given, load(options))  # a wrong command is refused here, once, rather than by every process
+        plan(
+            options, given, load(options, given)
+        )  # a wrong command is refused here, once, rather than by every process
         return run_torchrun(count, ["evaluate", *as_flags(flags)])
     return evaluate_model(options, given)

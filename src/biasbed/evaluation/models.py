@@ -18,8 +18,8 @@ from biasbed import algorithms, networks, record
 from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.make import from_checkpoint
 from biasbed.algorithms.recipes import TESTING, within
-from biasbed.errors import UsageError
-from biasbed.networks import library
+from biasbed.errors import UsageError, first_line
+from biasbed.networks import MeanStd, Normalisation, library
 from biasbed.networks.lineage import content_hash
 from biasbed.networks.weights import is_run_id
 from biasbed.system import files
@@ -89,7 +89,10 @@ def card(uri: str, image: Sequence[int], classes: Sequence[str] | None, outputs:
     return notes.joined(
         f"Takes images as float32 [N, {', '.join(map(str, image))}], {pixels} (it normalises them itself), and gives "
         f"logits [N, {outputs}]: {named}.",
-        f'```python\nimport mlflow.pytorch\n\nmodel = mlflow.pytorch.load_model("{uri}")\n```',
+        f'```python\nimport mlflow.pytorch\n\nmodel = mlflow.pytorch.load_model("{uri}")\n'
+        "del model.eval, model.train  # PyTorch's stand-ins, which refuse to be called\n```",
+        "It is exported (torch.export) as it computes in evaluation, in any mode: `eval()` and `train()` "
+        "change nothing. The second line lets programs call them.",
         note,
     )
 
@@ -106,6 +109,25 @@ class TestedModel:
     outputs: int
     preprocessing: Mapping[str, Any]  # how it was tested in training or by its library: settings by dotted name
     task: Task | None = None  # what it has learnt; None where the weights don't say
+    normalisation: Normalisation | None = None  # of its images
+
+    @property
+    def brought(self) -> dict[str, Any]:
+        """The normalisation, for the run's identity, if neither architecture nor published weights say it."""
+        how = self.normalisation
+        return {"normalisation": list(how.values)} if how is not None and how.kind in ("given", "checkpoint") else {}
+
+    def refuse_shape(self, shape: Sequence[int], name: str) -> None:
+        """Raise UsageError if the network doesn't take images [C,H,W] of this shape. name: a set that has them."""
+        try:
+            with torch.inference_mode():
+                self.predict(torch.full((2, *shape), 0.5))
+        except (AssertionError, RuntimeError, ValueError, UsageError) as error:
+            reason, size = first_line(error), " x ".join(map(str, shape[shape[0] == 3 :]))
+            raise UsageError(
+                f"the model doesn't take images of {size} pixels, which those of '{name}' come to "
+                f"({reason}): choose image_size=, preprocess.size= or stimuli.size="
+            ) from None
 
     @cached_property
     def weights(self) -> str:
@@ -113,20 +135,26 @@ class TestedModel:
         return content_hash(self.module.state_dict())
 
 
-def find(model: str, weights: str = "none", named: str = "auto") -> TestedModel:
+def find(model: str, weights: str = "none", named: str = "auto", mean_std: MeanStd | None = None) -> TestedModel:
     """What `model=` names: a checkpoint file, a tracked run's id, `torchvision:<name>` or `timm:<name>`.
 
     weights: for a library's model, a file or the name of published weights, which may also be part of the model's name
     (`torchvision:<name>:<weights>`, `timm:<name>.<tag>`). named: the method of a checkpoint, where it is the user's
-    own. Raises UsageError for anything else, Failure where published weights can't be fetched.
+    own. mean_std: of the images of a library's model, in place of what its weights say. Raises UsageError for anything
+    else, Failure where published weights can't be fetched.
     """
     path = files.named(model, "model")
+    is_library = model.startswith(("torchvision:", "timm:")) and path is None
+    if mean_std is not None and not is_library:
+        raise UsageError(f"mean= and std= are for a library's model: model={model} has those of its training")
     if path is not None:
+        if files.split(model).part:
+            raise UsageError(f"model={model}: a checkpoint of biasbed is tested whole; give model={path}")
         return _ours(path, named)
-    if model.startswith(("torchvision:", "timm:")):
+    if is_library:
         if named != "auto":
             raise UsageError(f"algorithm={named}: {model} was trained with no method of yours")
-        return _library_model(model, weights)
+        return _library_model(model, weights, mean_std)
     if is_run_id(model):
         from biasbed.tracking.server import download_checkpoint
 
@@ -139,13 +167,13 @@ def find(model: str, weights: str = "none", named: str = "auto") -> TestedModel:
 
 
 def _ours(path: Path, named: str, where: str = "") -> TestedModel:
-    algorithm, config, classes, values, task = from_checkpoint(path, named, where)
+    algorithm, config, classes, values, task, how = from_checkpoint(path, named, where)
     preprocessing = {key: v for key, v in values.items() if key == "image_size" or within(key, TESTING)}
     name, outputs = algorithms.identifier(config.algorithm), algorithm.setup.num_classes
-    return TestedModel(algorithm, algorithm.predict, name, config.seed, classes, outputs, preprocessing, task)
+    return TestedModel(algorithm, algorithm.predict, name, config.seed, classes, outputs, preprocessing, task, how)
 
 
-def _library_model(model: str, weights: str) -> TestedModel:
+def _library_model(model: str, weights: str, mean_std: MeanStd | None) -> TestedModel:
     source, name, named = (*model.split(":", 2), "none")[:3]
     if "none" not in (named, weights):
         raise UsageError(f"model={model} and weights={weights} both name weights: give one of them")
@@ -153,13 +181,14 @@ def _library_model(model: str, weights: str) -> TestedModel:
     networks.check_name(model)
     path = files.named(word, "weights")
     if path is not None:
-        found = library.from_file(model, path)
+        found = library.from_file(model, path, files.split(word).part, mean_std)
     else:
         word = _weights(model, word)
-        found = library.fetch(model, word)
+        found = library.fetch(model, word, mean_std)
         model += "" if model.endswith(f".{word}") else f":{word}"
     network = found.network.eval()
-    return TestedModel(network, network, record.slug(model), 0, found.classes, found.outputs, found.preprocessing)
+    slug, how = record.slug(model), found.normalisation
+    return TestedModel(network, network, slug, 0, found.classes, found.outputs, found.preprocessing, normalisation=how)
 
 
 def _weights(model: str, word: str) -> str:

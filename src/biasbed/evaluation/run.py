@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -17,6 +17,9 @@ from biasbed.system.files import write_whole
 from biasbed.tracking import notes
 from biasbed.tracking.folder import RunFolder, folder_for
 from biasbed.tracking.tracker import Tracker
+
+if TYPE_CHECKING:
+    from biasbed.networks import Normalisation
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class EvaluationRun:
     weights: str = ""  # content hash of the tested model
     parameters: int | None = None  # of the tested model
     code: str = ""  # hash of the source behind the numbers
+    normalisation: Normalisation | None = None  # of the tested model's images
     overlaps: tuple[str, ...] = ()  # kinds of condition that the model's training resembles
 
     @cached_property
@@ -86,6 +90,7 @@ class EvaluationRun:
         return notes.joined(
             f"A test without training: **{self.row}** on {number} set{'s' if number != 1 else ''} of the suite "
             f"**{self.suite}**{limits.clause(self.protocol.limit)}.",
+            f"{self.normalisation_line[:1].upper()}{self.normalisation_line[1:]}." if self.normalisation else "",
             notes.commands(
                 {
                     "goes on, if it was cut off": notes.own_command(),
@@ -94,6 +99,11 @@ class EvaluationRun:
                 }
             ),
         )
+
+    @property
+    def normalisation_line(self) -> str:
+        """How the tested model's images are normalised, in words. Empty if there are no images."""
+        return "" if self.normalisation is None else self.normalisation.line
 
     def tags(self) -> dict[str, str]:
         commit, dirty = code.git_state()
@@ -115,6 +125,11 @@ class EvaluationRun:
             record.GIT_COMMIT: commit,
             record.GIT_DIRTY: dirty,
             record.SCHEMA_TAG: record.SCHEMA,
+            **(
+                {record.NORMALISATION: record.canonical_json(self.normalisation.as_json())}
+                if self.normalisation
+                else {}
+            ),
             **({record.OVERLAPS: ",".join(sorted(self.overlaps))} if self.overlaps else {}),
             **({record.CELL: self.cell} if self.cell else {}),
             **({record.TEST_DOMAINS: ",".join(self.test_domains)} if self.test_domains else {}),

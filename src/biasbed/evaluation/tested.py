@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from biasbed import record, suites
 from biasbed.algorithms import recipes
+from biasbed.algorithms.make import mean_std
 from biasbed.compute.distributed import Group, failures_named, process_group
 from biasbed.compute.precision import Precision
 from biasbed.config import Aggregation, Config, preset_names
 from biasbed.data.loading import auto_workers
 from biasbed.data.transforms import example
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
-from biasbed.errors import Failure, UsageError, first_line
+from biasbed.errors import Failure, UsageError
 from biasbed.evaluation import cue_figure, models, recorded, report
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
 from biasbed.evaluation.deciding import Decided, Kept, decide
@@ -63,7 +63,7 @@ def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[s
 
     An attempt that was cut off goes on in its folder, with the pieces of sets that it has not decided on yet.
     """
-    evaluation = plan(options, given, load(options))
+    evaluation = plan(options, given, load(options, given))
     run = evaluation.run
     with interruptible(), process_group(evaluation.config.device) as group:
         place = str(run.folder(options.resume).path) if group.is_main else None
@@ -84,6 +84,7 @@ def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[s
         if tracker is not None:
             write_whole(folder.path / record.ENVIRONMENT_FILE, code.environment())
             run.start(folder, tracker)
+            print(run.normalisation_line, file=sys.stderr)
         found = _decide(evaluation, group, folder)
         if tracker is None or found is None:
             return {}
@@ -106,9 +107,10 @@ def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[s
     return metrics
 
 
-def load(options: EvaluateOptions) -> models.TestedModel:
+def load(options: EvaluateOptions, given: Mapping[str, Any]) -> models.TestedModel:
     """The model that is named, with its outputs named as the user says; UsageError where there is none."""
-    model = models.find(options.model, options.weights, options.algorithm)
+    shared = build(Config, {name: given[name] for name in ("mean", "std") if name in given})
+    model = models.find(options.model, options.weights, options.algorithm, mean_std(shared))
     own = _own_maps(options)
     return model if own is None else _described(model, own)
 
@@ -152,15 +154,7 @@ def _check_sizes(model: models.TestedModel, sets: Sequence[EvaluationSet]) -> No
     grey = {entry.name: example(entry.transform, entry.source.channels) for entry in sets}
     sizes = {tuple(entry.transform(grey[entry.name]).shape): entry.name for entry in sets}
     for shape, name in sizes.items():
-        try:
-            with torch.inference_mode():
-                model.predict(torch.full((2, *shape), 0.5))
-        except (AssertionError, RuntimeError, ValueError, UsageError) as error:
-            reason, size = first_line(error), " x ".join(map(str, shape[shape[0] == 3 :]))
-            raise UsageError(
-                f"the model doesn't take images of {size} pixels, which those of '{name}' come to "
-                f"({reason}): choose image_size=, preprocess.size= or stimuli.size="
-            ) from None
+        model.refuse_shape(shape, name)
 
 
 def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.TestedModel) -> Config:
@@ -358,6 +352,7 @@ def _run(options: EvaluateOptions, config: Config, model: models.TestedModel, su
             "label_map": _content(options.label_map),
             "categories": _aggregation(options, config),
             **numbers,
+            **model.brought,
         },
         weights=model.weights,
         code=code_hash(type(model.module), suites.load(config.suite)),
@@ -369,6 +364,7 @@ def _run(options: EvaluateOptions, config: Config, model: models.TestedModel, su
         tested=suite.tested_hash(protocol),
         overlaps=() if options.overlaps == "none" else options.overlaps,
         parameters=sum(parameter.numel() for parameter in model.module.parameters()),
+        normalisation=model.normalisation,
     )
 
 

@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from biasbed.config import NetworkSettings
 from biasbed.errors import UsageError, first_line
 from biasbed.networks import statistics
-from biasbed.networks.backbones import Form, check_name, create, resolve
-from biasbed.networks.lineage import origin, read, start
+from biasbed.networks.backbones import (
+    Architecture,
+    Form,
+    by_channel,
+    check_name,
+    create,
+    resolve,
+    skeleton,
+    tag_mean_std,
+)
+from biasbed.networks.fitting import Inside, MeanStd, without_normalisation
+from biasbed.networks.lineage import normalisation_inside, origin, read, start
 from biasbed.networks.network import Network, Normalise, as_input
-from biasbed.networks.weights import check_init, load_weights
+from biasbed.networks.normalisation import Normalisation, choose
+from biasbed.networks.normalisation import from_json as normalisation_from_json
+from biasbed.networks.weights import check_init, exact, load_weights
 
-__all__ = ["Network", "Normalise", "as_input", "build", "check_init", "check_name", "origin", "resolve", "start"]
+__all__ = [
+    "MeanStd",
+    "Network",
+    "Normalisation",
+    "Normalise",
+    "as_input",
+    "build",
+    "check_init",
+    "check_name",
+    "find_normalisation",
+    "normalisation_from_json",
+    "origin",
+    "resolve",
+    "skeleton",
+    "start",
+    "usual_mean_std",
+]
 
 
 PLAIN = NetworkSettings()
@@ -29,6 +59,7 @@ def build(
     image_size: int | None = None,
     width: float = 1.0,
     head: bool = True,
+    given: MeanStd | None = None,
 ) -> Network:
     """A network by name that maps images [N,C,H,W] in [0,1] to logits [N,num_outputs].
 
@@ -36,27 +67,81 @@ def build(
     the id of a tracked run, whose best checkpoint is fetched. image_size: pixels per side, for networks that take
     images of one size only (None: the size their library has them at). width: factor of the channels inside, which
     small networks and our own ResNets have. head: False leaves the last linear layer out, so that features come out.
-    Running statistics can't be frozen from scratch, where they are those of nothing.
+    Running statistics can't be frozen from scratch, where they are those of nothing. given: mean and std of the images;
+    else they follow the weights (`normalisation`).
 
     Raises UsageError before anything is created when name or init is wrong, and when weights, size, channels or width
     don't go with the architecture; Failure when named weights can't be fetched. A classifier for another number of
     classes stays at its fresh initialisation, which is logged.
     """
-    architecture = resolve(name)
     check_init(name, init)
+    architecture = _tagged(name, init)
     backbone, mean, std, only_size = create(architecture, Form(num_outputs, settings.channels, image_size, width))
+    inside = None
     if init != "scratch":
-        load_weights(backbone, read(architecture, init), f"init={init}", name)
+        fitted = read(resolve(name), init)
+        inside = fitted.inside
+        load_weights(backbone, without_normalisation(fitted, backbone.state_dict()), f"init={init}", name)
         if settings.freeze_statistics:
             statistics.freeze_statistics(backbone)
-    if settings.scale != "auto":
-        mean, std = ([value] * settings.channels for value in SCALES[settings.scale])
-        if hasattr(backbone, "transform_input"):  # torchvision's own shift of its input (Inception, GoogLeNet)
-            setattr(backbone, "transform_input", False)  # noqa: B010 (a Module's attributes are Tensors to mypy)
-    network = Network(backbone, mean, std, settings.dropout, head, only_size)
+    if settings.scale != "auto" and hasattr(backbone, "transform_input"):
+        setattr(backbone, "transform_input", False)  # noqa: B010 (a Module's attributes are Tensors to mypy)
+    how = _normalisation(architecture, (mean, std), init, settings, inside, given)
+    network = Network(backbone, how.mean, how.std, settings.dropout, head, only_size)
     if image_size is not None:
         _refuse_size(network, name, image_size)
     return network
+
+
+def find_normalisation(
+    name: str, init: str, settings: NetworkSettings = PLAIN, given: MeanStd | None = None
+) -> Normalisation:
+    """Return the mean and std of a network that `build` makes with these arguments, and where they come from.
+
+    A file of weights is read once. Raises UsageError as `build` does.
+    """
+    check_init(name, init)
+    architecture = _tagged(name, init)
+    if architecture.library == "own":
+        _, mean, std, _ = create(architecture, Form(2, settings.channels, 32))
+    else:
+        mean, std = (by_channel(values, settings.channels) for values in tag_mean_std(architecture))
+    inside = normalisation_inside(resolve(name), init)
+    return _normalisation(architecture, (mean, std), init, settings, inside, given)
+
+
+def usual_mean_std(name: str) -> MeanStd:
+    """Return the mean and std that go with a backbone's name, whatever weights it starts from."""
+    return MeanStd(*tag_mean_std(resolve(name)))
+
+
+def _tagged(name: str, init: str) -> Architecture:
+    """Return the architecture with the tag of the weights that it starts from, if they have one."""
+    architecture = resolve(name)
+    return exact(architecture, init) if init.startswith("named:") else architecture
+
+
+def _normalisation(
+    architecture: Architecture,
+    usual: tuple[Sequence[float], Sequence[float]],
+    init: str,
+    settings: NetworkSettings,
+    inside: Inside | None,
+    given: MeanStd | None,
+) -> Normalisation:
+    if settings.scale != "auto":
+        mean, std = ([value] * settings.channels for value in SCALES[settings.scale])
+        usual = mean, std
+    from_file = init != "scratch" and not init.startswith("named:")
+    return choose(
+        architecture,
+        usual,
+        from_file=from_file,
+        inside=inside,
+        given=given,
+        scale=settings.scale,
+        source=f"init={init}",
+    )
 
 
 def _refuse_size(network: Network, name: str, size: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import nn
 
 from biasbed.errors import UsageError, first_line
@@ -23,6 +24,7 @@ from biasbed.settings import nearest
 Library = Literal["own", "torchvision", "timm"]
 
 USUAL_SIZE = 224
+USUAL_OUTPUTS = 1000
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,17 @@ def create(architecture: Architecture, form: Form) -> Backbone:
     return found
 
 
+@functools.lru_cache(maxsize=4)
+def skeleton(architecture: Architecture) -> nn.Module:
+    """Return a backbone of the library's own size without values, for its keys and shapes."""
+    form = Form(USUAL_OUTPUTS)
+    try:
+        with torch.device("meta"):
+            return create(architecture, form).module
+    except Exception:  # some architectures compute with their values while they are made
+        return create(architecture, form).module.to("meta")
+
+
 def _create(architecture: Architecture, form: Form) -> Backbone:
     if architecture.library == "own":
         return OWN[architecture.name](form)
@@ -187,8 +200,26 @@ def _from_timm(architecture: Architecture, form: Form) -> Backbone:
     if size is not None and size != usual.input_size[-1]:
         how["img_size"] = size
     model: Any = timm.create_model(architecture.tagged, pretrained=False, num_classes=form.outputs, **how)
-    mean, std = model.pretrained_cfg["mean"], model.pretrained_cfg["std"]
-    return Backbone(model, _by_channel(mean, form), _by_channel(std, form), size)
+    mean, std = tag_mean_std(architecture)
+    return Backbone(model, by_channel(mean, form.channels), by_channel(std, form.channels), size)
+
+
+def tag_mean_std(architecture: Architecture) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and std of the images that a library's weights expect.
+
+    They are of the weights that the architecture's tag names, or of its usual ones.
+    """
+    if architecture.library == "timm":
+        import timm
+
+        config: Any = timm.models.get_pretrained_cfg(architecture.tagged)
+        return (IMAGENET_MEAN, IMAGENET_STD) if config is None else (tuple(config.mean), tuple(config.std))
+    if architecture.library == "torchvision" and architecture.tag:
+        from torchvision import models
+
+        transforms: Any = models.get_model_weights(architecture.name)[architecture.tag].transforms()
+        return tuple(transforms.mean), tuple(transforms.std)
+    return IMAGENET_MEAN, IMAGENET_STD
 
 
 def _from_torchvision(architecture: Architecture, form: Form) -> Backbone:
@@ -205,17 +236,20 @@ def _from_torchvision(architecture: Architecture, form: Form) -> Backbone:
     if hasattr(model, "transform_input"):  # torchvision turns it on with its own weights (Inception, GoogLeNet)
         model.transform_input = form.channels == 3
     _take_channels(model, form.channels)
-    return _usual(model, form, size)
+    mean, std = tag_mean_std(architecture)
+    return Backbone(model, by_channel(mean, form.channels), by_channel(std, form.channels), size)
 
 
 def _usual(model: nn.Module, form: Form, image_size: int | None = None) -> Backbone:
     """With the mean and std of ImageNet."""
-    return Backbone(model, _by_channel(IMAGENET_MEAN, form), _by_channel(IMAGENET_STD, form), image_size)
+    return Backbone(
+        model, by_channel(IMAGENET_MEAN, form.channels), by_channel(IMAGENET_STD, form.channels), image_size
+    )
 
 
-def _by_channel(values: Sequence[float], form: Form) -> list[float]:
-    """A value per channel, taken in turns where images have more or less than RGB."""
-    return [values[channel % len(values)] for channel in range(form.channels)]
+def by_channel(values: Sequence[float], channels: int) -> list[float]:
+    """Return a value per channel, taken in turns where images have more or less than RGB."""
+    return [values[channel % len(values)] for channel in range(channels)]
 
 
 def _take_channels(model: nn.Module, channels: int) -> None:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
 from torch import nn
 
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.networks.backbones import USUAL_SIZE, Architecture, Form, create, resolve, timm_tags
+from biasbed.networks import renaming
+from biasbed.networks.backbones import (
+    USUAL_SIZE,
+    Architecture,
+    Form,
+    create,
+    resolve,
+    skeleton,
+    tag_mean_std,
+    timm_tags,
+)
+from biasbed.networks.fitting import MeanStd, without_normalisation
 from biasbed.networks.network import Network
-from biasbed.networks.weights import load_weights, read_file
+from biasbed.networks.normalisation import Normalisation, choose
+from biasbed.networks.weights import fit_file, load_weights
 from biasbed.settings import nearest
 
 
@@ -25,6 +36,7 @@ class Published:
     outputs: int
     classes: tuple[str, ...] | None  # WordNet ids, where the weights are for a known set of them
     preprocessing: Mapping[str, Any]  # settings by dotted name
+    normalisation: Normalisation
 
 
 def published_weights(name: str) -> tuple[str, ...]:
@@ -41,69 +53,102 @@ def published_weights(name: str) -> tuple[str, ...]:
     return tuple(weights.name for weights in models.get_model_weights(architecture.name))  # without aliases
 
 
-def fetch(name: str, weights: str) -> Published:
+def fetch(name: str, weights: str, given: MeanStd | None = None) -> Published:
     """The model, built and loaded by its library, which downloads and caches the weights.
 
-    Raises UsageError for weights of that name that there are not, Failure when they can't be downloaded.
+    given: mean and std in place of the weights' own. Raises UsageError for weights of that name that there are not,
+    Failure when they can't be downloaded.
     """
     known = published_weights(name)
     if weights not in known:
         raise UsageError(f"weights={weights}: '{name}' has no such published weights{nearest(weights, known)}")
-    architecture = resolve(name)
+    architecture = replace(resolve(name), tag=weights)
     try:
         of_library = _from_timm if architecture.library == "timm" else _from_torchvision
-        return of_library(architecture, weights)
+        backbone, outputs, classes, settings = of_library(architecture)
     except UsageError:
         raise
     except Exception as error:  # each library, and each of its versions, has its own for an unreachable hub
         reason = first_line(error)
         raise Failure(f"the weights '{weights}' of {name} can't be fetched ({reason}); give weights=<file>") from error
+    how = choose(architecture, tag_mean_std(architecture), from_file=False, given=given)
+    return Published(Network(backbone, how.mean, how.std), outputs, classes, settings, how)
 
 
-def from_file(name: str, path: Path) -> Published:
-    """The model with the weights of a file, whose classes and preprocessing are not known.
+def from_file(name: str, path: Path, part: str = "", given: MeanStd | None = None) -> Published:
+    """The model with the weights of a file, whose classes are not known.
 
-    Images get the usual preprocessing: the short side at 256 pixels and a crop of 224, or in proportion where the
-    network takes images of another size only. Raises UsageError where the file does not fit.
+    part: container in the file to take; empty if there is one. given: mean and std in place of the file's own or the
+    architecture's. Images get the preprocessing of the tag in the name, or else the usual one: the short side at 256
+    pixels and a crop of 224, or in proportion where the network takes images of another size only. Raises UsageError
+    where the file does not fit.
     """
-    tensors = read_file(path, "weights")
     architecture = resolve(name)
-    keys = [key for key in _classifiers(architecture) if key in tensors]
+    fitted = fit_file(path, part, architecture, "weights")
+    plan = skeleton(architecture)
+    tensors = renaming.translate(plan, without_normalisation(fitted, plan.state_dict()))
+    keys = [key for key in _classifiers(architecture, plan) if key in tensors]
     if not keys:
-        raise UsageError(f"weights={path}: holds no classifier of {name} ({_classifiers(architecture)[0]})")
+        wanted = "".join(f" ({key})" for key in _classifiers(architecture, plan)[:1])
+        raise UsageError(f"weights={path}: holds no classifier of {name}{wanted}")
     outputs = len(tensors[keys[0]])
-    backbone, mean, std, _ = create(architecture, Form(outputs))
+    backbone, *usual, _ = create(architecture, Form(outputs))
     load_weights(backbone, tensors, f"weights={path}", name)
-    return Published(Network(backbone, mean, std), outputs, None, _settings(_input_size(architecture)))
+    how = choose(
+        *(architecture, (usual[0], usual[1])),
+        from_file=True,
+        inside=fitted.inside,
+        given=given,
+        source=f"weights={path}",
+    )
+    if architecture.library == "timm" and architecture.tag:
+        settings = _timm_settings(architecture)
+    else:
+        settings = _settings(_input_size(architecture))
+    return Published(Network(backbone, how.mean, how.std), outputs, None, settings, how)
 
 
-def _from_torchvision(architecture: Architecture, word: str) -> Published:
+class _Loaded(NamedTuple):
+    backbone: nn.Module
+    outputs: int
+    classes: tuple[str, ...] | None
+    settings: Mapping[str, Any]
+
+
+def _from_torchvision(architecture: Architecture) -> _Loaded:
     from torchvision import models
 
-    weights: Any = models.get_model_weights(architecture.name)[word]
+    weights: Any = models.get_model_weights(architecture.name)[architecture.tag]
     backbone: nn.Module = models.get_model(architecture.name, weights=weights, progress=False)
     how, outputs = weights.transforms(), len(weights.meta["categories"])
     settings = _settings(how.crop_size[0], how.resize_size[0], how.interpolation.value)
-    return Published(Network(backbone, how.mean, how.std), outputs, _wordnet_ids("imagenet-1k", outputs), settings)
+    return _Loaded(backbone, outputs, _wordnet_ids("imagenet-1k", outputs), settings)
 
 
-def _from_timm(architecture: Architecture, tag: str) -> Published:
+def _from_timm(architecture: Architecture) -> _Loaded:
     import timm
-    from timm.data.config import resolve_model_data_config
     from timm.data.imagenet_info import infer_imagenet_subset
 
-    name = f"{architecture.name}.{tag}"
-    backbone: Any = timm.create_model(name, pretrained=True)
-    how = resolve_model_data_config(backbone)
-    if how["crop_mode"] != "center" or not backbone.num_classes:
-        raise UsageError(
-            f"timm:{name} can't be tested as it is: crop {how['crop_mode']}, {backbone.num_classes} outputs"
-        )
+    settings = _timm_settings(architecture)
+    backbone: Any = timm.create_model(architecture.tagged, pretrained=True)
+    outputs = backbone.num_classes
+    if not outputs:
+        raise UsageError(f"timm:{architecture.tagged} can't be tested as it is: it has no classifier")
+    subset = infer_imagenet_subset(backbone)
+    return _Loaded(backbone, outputs, _wordnet_ids(subset, outputs) if subset else None, settings)
+
+
+def _timm_settings(architecture: Architecture) -> dict[str, Any]:
+    """Return the preprocessing that timm has for the weights that the tag names."""
+    import timm
+    from timm.data.config import resolve_data_config
+
+    config: Any = timm.models.get_pretrained_cfg(architecture.tagged)
+    how = resolve_data_config(pretrained_cfg=config.to_dict())
+    if how["crop_mode"] != "center":
+        raise UsageError(f"timm:{architecture.tagged} can't be tested as it is: crop {how['crop_mode']}")
     size = how["input_size"][-1]
-    settings = _settings(size, int(size / how["crop_pct"]), how["interpolation"])
-    subset, outputs = infer_imagenet_subset(backbone), backbone.num_classes
-    classes = _wordnet_ids(subset, outputs) if subset else None
-    return Published(Network(backbone, how["mean"], how["std"]), outputs, classes, settings)
+    return _settings(size, int(size / how["crop_pct"]), how["interpolation"])
 
 
 def _wordnet_ids(subset: str, outputs: int) -> tuple[str, ...] | None:
@@ -125,18 +170,13 @@ def _settings(size: int, resize: int | None = None, interpolation: str = "biline
     }
 
 
-def _classifiers(architecture: Architecture) -> list[str]:
+def _classifiers(architecture: Architecture, backbone: nn.Module) -> list[str]:
     """Names of the weights whose rows are the outputs."""
     if architecture.library == "timm":
-        import timm
-
-        config: Any = timm.models.get_pretrained_cfg(architecture.name)
-        named = config.classifier
+        of_timm: Any = backbone
+        named = of_timm.pretrained_cfg.get("classifier")
         return [f"{name}.weight" for name in ([named] if isinstance(named, str) else named or ())]
-    from torchvision import models
-
-    with torch.device("meta"):  # nothing is initialised
-        modules = models.get_model(architecture.name, weights=None).named_modules()
+    modules = backbone.named_modules()
     return [f"{name}.weight" for name, module in modules if isinstance(module, nn.Linear | nn.Conv2d)][-1:]
 
 
@@ -146,5 +186,5 @@ def _input_size(architecture: Architecture) -> int:
         import timm
 
         config: Any = timm.models.get_pretrained_cfg(architecture.tagged)
-        return int(config.input_size[-1]) if config.fixed_input_size else USUAL_SIZE
+        return int(config.input_size[-1]) if config is not None and config.fixed_input_size else USUAL_SIZE
     return USUAL_SIZE

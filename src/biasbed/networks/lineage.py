@@ -5,24 +5,32 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from biasbed.networks.backbones import Architecture, resolve
+from biasbed.networks.fitting import Fitted, Inside
 from biasbed.networks.weights import check_init, exact, is_run_id, read_weights, weights_file
-
-# Content hashes of what this process has read, so that a record of weights costs no second reading.
-_read: dict[tuple[Any, ...], str] = {}
+from biasbed.system import files
 
 
-def read(architecture: Architecture, init: str) -> dict[str, Tensor]:
-    """`read_weights`, whose content hash is remembered."""
-    tensors = read_weights(architecture, init)
-    _read[_key(architecture, init)] = content_hash(tensors)
-    return tensors
+class _Record(NamedTuple):
+    """What is kept of weights that this process has read, so that a record of them costs no second reading."""
+
+    sha256: str
+    inside: Inside | None
+
+
+_read: dict[tuple[Any, ...], _Record] = {}
+
+
+def read(architecture: Architecture, init: str) -> Fitted:
+    """Return `read_weights`, whose content hash and normalisation are remembered."""
+    fitted = read_weights(architecture, init)
+    _read[_key(architecture, init)] = _Record(content_hash(fitted.tensors), fitted.inside)
+    return fitted
 
 
 def content_hash(tensors: Mapping[str, Tensor]) -> str:
@@ -74,11 +82,16 @@ def origin(name: str, init: str) -> dict[str, Any]:
     if init.startswith("named:"):
         named = exact(architecture, init)
         found |= {"weights": named.tag, "url": _url(named)}
-    elif is_run_id(init) and not Path(init).is_file():
+    elif is_run_id(init) and not files.split(init).path.is_file():
         found["run"] = init
     else:
         found["file"] = weights_file(init).name
     return {**found, "sha256": _hash(architecture, init)}
+
+
+def normalisation_inside(architecture: Architecture, init: str) -> Inside | None:
+    """Return the normalisation that a file of initial weights holds beside them. None if there is none."""
+    return None if init == "scratch" or init.startswith("named:") else _record(architecture, init).inside
 
 
 def _url(named: Architecture) -> str:
@@ -95,6 +108,10 @@ def _url(named: Architecture) -> str:
 
 
 def _hash(architecture: Architecture, init: str) -> str:
+    return _record(architecture, init).sha256
+
+
+def _record(architecture: Architecture, init: str) -> _Record:
     key = _key(architecture, init)
     if key not in _read:
         read(architecture, init)
@@ -102,9 +119,9 @@ def _hash(architecture: Architecture, init: str) -> str:
 
 
 def _key(architecture: Architecture, init: str) -> tuple[Any, ...]:
-    """Of named weights the exact name; of a file its state, as it may be written anew."""
+    """Of named weights the exact name; of a file its state, as it may be written anew, and what is taken of it."""
     if init.startswith("named:"):
         return (exact(architecture, init),)
     path = weights_file(init).absolute()
     state = path.stat()
-    return path, state.st_size, state.st_mtime_ns
+    return path, state.st_size, state.st_mtime_ns, files.split(init).part, architecture

@@ -6,28 +6,21 @@ import logging
 import re
 import shutil
 import tempfile
-import warnings
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-import torch
 from torch import Tensor, nn
 
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.networks import attention, heads
-from biasbed.networks.backbones import AUXILIARY, Architecture, resolve, timm_tags
+from biasbed.networks import attention, heads, renaming, weight_files
+from biasbed.networks.backbones import AUXILIARY, Architecture, resolve, skeleton, timm_tags
+from biasbed.networks.fitting import Fitted, fit, without_wrappers
 from biasbed.settings import nearest
 from biasbed.system import files, places
 
 log = logging.getLogger(__name__)
-
-# What training programs put before every key, from the outside in. The last three are our own.
-PREFIXES = ("module.", "_orig_mod.", "model.", "pair.", "network.", "backbone.")
-# Where checkpoints keep the tensors; `algorithm` is our own.
-CONTAINERS = ("algorithm", "state_dict", "model")
 
 
 def check_init(name: str, init: str) -> None:
@@ -99,24 +92,47 @@ def exact(architecture: Architecture, init: str) -> Architecture:
     return replace(architecture, tag=models.get_model_weights(architecture.name)[word].name)
 
 
-def read_weights(architecture: Architecture, init: str) -> dict[str, Tensor]:
-    """The tensors by their names in the backbone; Failure when the hub can't be reached."""
+def read_weights(architecture: Architecture, init: str) -> Fitted:
+    """Return the tensors by their names in the backbone. Raises Failure if the hub can't be reached."""
     if not init.startswith("named:"):
-        return read_file(weights_file(init), "init")
+        return fit_file(weights_file(init), files.split(init).part, architecture, "init")
     try:
-        return _fetch(exact(architecture, init))
+        return Fitted("", _fetch(exact(architecture, init)))
     except Exception as error:  # each library, and each of its versions, has its own for an unreachable hub
         reason = first_line(error)
         raise Failure(f"init={init}: the weights could not be fetched ({reason}); use init=<file>") from error
 
 
+def fit_file(path: Path, part: str, architecture: Architecture, option: str) -> Fitted:
+    """Return what fits the architecture of a weights file that was given with `option`.
+
+    part: dotted path of the container to take; empty if there is one. Raises UsageError for a file of anything else.
+    """
+    backbone = skeleton(architecture)
+    return fit(
+        weight_files.read(path, option), backbone.state_dict(), optional_keys(backbone), part, f"{option}={path}"
+    )
+
+
+def optional_keys(backbone: nn.Module) -> set[str]:
+    """Return the keys that a file of weights may lack: classifier, gates, batch norm's counters."""
+    head = heads.find(backbone)
+    return {
+        key
+        for key in backbone.state_dict()
+        if key.rpartition(".")[0] == head or attention.is_gates(key) or key.endswith("num_batches_tracked")
+    }
+
+
 def load_weights(backbone: nn.Module, tensors: Mapping[str, Tensor], source: str, name: str) -> None:
     """Load every tensor, or raise UsageError with some of the keys that don't fit.
 
+    Names and position embeddings of another image size are translated as the backbone's library does (`renaming`).
     The last linear layer stays as it is when it differs in the number of classes only, or is not there; so do a
     backbone's gates (`attention`) when none of them is there.
     """
     own = backbone.state_dict()
+    tensors = renaming.translate(backbone, tensors)
     given = {key: value for key, value in tensors.items() if key in own or key.partition(".")[0] not in AUXILIARY}
     fresh = _other_classes(backbone, own, given)
     gates = [key for key in own if attention.is_gates(key)]
@@ -133,7 +149,7 @@ def load_weights(backbone: nn.Module, tensors: Mapping[str, Tensor], source: str
     found = [f"{_some(keys)} {what}" for what, keys in problems.items() if keys]
     if found:
         raise UsageError(f"{source}: not the weights of {name}: {'; '.join(found)}{_gates_hint(given, gates, name)}")
-    backbone.load_state_dict(given)
+    renaming.load(backbone, given)
     if fresh_gates:
         log.warning("%s has no gates: those of %s keep their fresh initialisation", source, name)
     if fresh:
@@ -173,51 +189,11 @@ def _fetch(architecture: Architecture) -> dict[str, Tensor]:
 
 
 def read_file(path: Path, option: str) -> dict[str, Tensor]:
-    """The state dict in a weights file that was given with `option`, without what training programs put around it.
+    """Return the state dict of a file for a network that is no backbone, without the names that wrappers add.
 
     Raises UsageError for anything else; runs no pickled code.
     """
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            return _tensors(load_file(path), path, option)
-        _refuse_damaged(path)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of pickles in other protocols, which are refused below
-            content = torch.load(path, map_location="cpu", weights_only=True)
-        return _tensors(content, path, option)
-    except UsageError:
-        raise
-    except Exception as error:  # of bytes that are no weights, an unpickler raises nearly anything
-        advice = "weights_only" in str(error)  # torch's, to run whatever code is in the file
-        reason = "it is no pickle of tensors" if advice else first_line(error)
-        raise UsageError(f"{option}={path}: not a weights file ({reason})") from None
-
-
-def _refuse_damaged(path: Path) -> None:
-    """ValueError where a file in torch's format, which is a zip archive, has a part with another checksum."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
-                return  # none of torch's, which says so itself; unpacking has no end
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise ValueError(f"checksum of {damaged}")
-
-
-def _tensors(content: Any, path: Path, option: str) -> dict[str, Tensor]:
-    """The state dict in a file's content, without what training programs put around and before its keys."""
-    for container in CONTAINERS:
-        if isinstance(content, Mapping) and isinstance(content.get(container), Mapping):
-            content = content[container]
-    if not isinstance(content, Mapping) or not any(isinstance(value, Tensor) for value in content.values()):
-        raise UsageError(f"{option}={path}: holds no state dict")
-    tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
-    for prefix in PREFIXES:
-        inner = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-        tensors = inner or tensors
-    return tensors
+    return without_wrappers(weight_files.read(path, option), f"{option}={path}")
 
 
 def _other_classes(backbone: nn.Module, own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:

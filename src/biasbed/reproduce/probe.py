@@ -6,6 +6,7 @@ of all ages have.
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from collections.abc import Mapping
@@ -19,7 +20,8 @@ def describe(words: Mapping[str, str], command: str = "train") -> dict[str, Any]
         from biasbed.evaluation.tested import load, plan
 
         options, given = read(words)
-        run = plan(options, given, load(options)).run
+        takes_given = len(inspect.signature(load).parameters) > 1  # not in the code of older commits
+        run = plan(options, given, load(*((options, given) if takes_given else (options,)))).run
         return {"tags": run.tags(), "protocol": json.loads(run.protocol.to_json())}
     try:
         from biasbed.compute.device import settle_device

@@ -269,7 +269,7 @@ def test_of(words: Words, launcher: Launcher, known: dict[str, TestedModel]) -> 
     if recorded.files(options.model):
         raise UsageError(f"model={options.model}: a row is a model, and this is a file of decisions")
     row = words["row"]
-    known[row] = known.get(row) or tested.load(options)
+    known[row] = known.get(row) or tested.load(options, given)
     found = tested.plan(options, given, known[row])
     config = launcher.settle(found.config)
     run = found.run

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from biasbed.errors import REFUSALS, Failure, UsageError
 
@@ -266,24 +266,43 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+class Named(NamedTuple):
+    """A setting that may name a file, in its parts: `<file>#<part of it>#sha256=<its checksum>`."""
+
+    path: Path
+    part: str  # empty if the file as a whole is meant
+    checksum: str
+
+
+def split(word: str) -> Named:
+    """Split a setting that may name a file. A file whose own name has a # is taken whole."""
+    text, _, checksum = word.partition(CHECKSUM)
+    path = Path(text).expanduser()
+    if path.is_file() or "#" not in text:
+        return Named(path, "", checksum)
+    name, _, part = text.rpartition("#")
+    shorter = Path(name).expanduser()
+    return Named(shorter, part, checksum) if shorter.is_file() else Named(path, "", checksum)
+
+
 def named(word: str, option: str) -> Path | None:
-    """The file that a setting names, as `<file>` or `<file>#sha256=<its checksum>`; None where it names no file.
+    """Return the file that a setting names (`split`). None if it names no file.
 
     Raises UsageError where the checksum is none, or where the file has another.
     """
-    text, mark, checksum = word.partition(CHECKSUM)
-    path = Path(text).expanduser()
+    path, _, checksum = split(word)
     if not path.is_file():
         return None
-    if mark and not re.fullmatch("[0-9a-fA-F]{64}", checksum):
+    if CHECKSUM in word and not re.fullmatch("[0-9a-fA-F]{64}", checksum):
         raise UsageError(f"{option}={word}: after {CHECKSUM} should be the 64 hex digits that `sha256sum` prints")
-    if mark and (found := sha256(path)) != checksum.lower():
+    if checksum and (found := sha256(path)) != checksum.lower():
         raise UsageError(f"{option}={path}: its SHA-256 is {found}, not {checksum}: it is another file, or damaged")
     return path
 
 
 def settled(word: str) -> str:
     """What a setting says, with a file's whole path, so that it means the same in any folder."""
-    text, mark, checksum = word.partition(CHECKSUM)
-    path = Path(text).expanduser()
-    return f"{path.resolve()}{mark}{checksum}" if path.is_file() else word
+    path, part, checksum = split(word)
+    if not path.is_file():
+        return word
+    return f"{path.resolve()}{f'#{part}' * bool(part)}{CHECKSUM * (CHECKSUM in word)}{checksum}"

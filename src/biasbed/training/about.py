@@ -17,7 +17,7 @@ def about(job: Job) -> str:
     return joined(
         f"**{job.row}** on the suite **{suite.name}**{cell}, seed {config.seed}: trained on {what} for {length} "
         f"({config.backbone}, {config.image_size} px), tested on {number} set{'s' if number != 1 else ''}"
-        f"{limits.clause(config.limit)}.",
+        f"{limits.clause(config.limit)}. {job.normalisation.line[:1].upper()}{job.normalisation.line[1:]}.",
         commands(
             {
                 "goes on, if it was cut off": own_command(),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from biasbed import algorithms, limits, networks, record, suites
 from biasbed.algorithms.base import Algorithm
+from biasbed.algorithms.make import mean_std
 from biasbed.algorithms.needs import NEEDS
 from biasbed.algorithms.requests import StreamRequest
 from biasbed.batch import MAIN
@@ -41,6 +42,7 @@ class Job:
     tested: str  # hash of all that it is tested on
     needs: frozenset[str]  # what the method needs of its training data
     provides: frozenset[str]  # what of that they have
+    normalisation: networks.Normalisation  # of the network's input
 
     @property
     def name(self) -> str:
@@ -101,6 +103,7 @@ class Job:
             **({record.NEEDS: ",".join(sorted(self.needs))} if self.needs else {}),
             **({record.PROVIDES: ",".join(sorted(self.provides))} if self.provides else {}),
             **limits.tags(config.limit),
+            record.NORMALISATION: record.canonical_json(self.normalisation.as_json()),
             record.INIT: record.canonical_json(networks.origin(config.backbone, config.init)),
             **given_tags(),
         }
@@ -115,6 +118,7 @@ def plan(config: Config) -> Job:
     """Check everything that can be checked before a run exists; UsageError says what is wrong."""
     algorithm = algorithms.load(config.algorithm)
     networks.check_name(config.backbone, resnet=algorithm.surgery)
+    _refuse_backbone(config, algorithm)
     networks.check_init(config.backbone, config.init)
     if config.network.freeze_statistics and config.init == "scratch":
         raise UsageError(
@@ -140,7 +144,8 @@ def plan(config: Config) -> Job:
     needs = _needs(config, algorithm, provides, suite.train_name)
     protocol = dataclasses.replace(suite.protocol(config), start=networks.start(config.backbone, config.init))
     fingerprint = _fingerprint(suite, training_data, algorithm.requires)
-    key = config_hash(config, protocol, fingerprint)
+    how = networks.find_normalisation(config.backbone, config.init, config.network, mean_std(config))
+    key = config_hash(config, protocol, fingerprint, how)
     return Job(
         config=config,
         suite=suite,
@@ -153,7 +158,22 @@ def plan(config: Config) -> Job:
         tested=suite.tested_hash(protocol),
         needs=needs,
         provides=provides,
+        normalisation=how,
     )
+
+
+def _refuse_backbone(config: Config, algorithm: type[Algorithm]) -> None:
+    """Raise UsageError if the method can't be trained on this backbone, with the reason."""
+    overrides = algorithm.check_backbone.__func__ is not Algorithm.check_backbone.__func__  # type: ignore[attr-defined]
+    if not (overrides or algorithm.needs_head):
+        return  # no backbone is made where nothing is asked of it
+    try:
+        algorithm.check_backbone(getattr(config, "hparams", None), networks.skeleton(networks.resolve(config.backbone)))
+    except UsageError as error:
+        raise UsageError(
+            f"backbone={config.backbone} is nothing that {config.algorithm} can be trained on with these settings "
+            f"({error}): take resnet18, timm:resnet50, ..., or another method"
+        ) from None
 
 
 def refuse_parts(config: Config, suite: OpenSuite, requests: Mapping[str, StreamRequest], processes: int) -> None:

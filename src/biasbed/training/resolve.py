@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from biasbed import record, registry
 from biasbed.algorithms import recipes
 from biasbed.config import Config, as_json, config_class, layered, preset_names
 from biasbed.errors import UsageError
 from biasbed.settings import build, check, nearest, specs
+
+if TYPE_CHECKING:
+    from biasbed.networks import Normalisation
 
 
 def resolve(flags: Mapping[str, Any]) -> Config:
@@ -68,14 +71,21 @@ def _refuse_unknown(given: Mapping[str, Any], settings: type[Config]) -> None:
             raise UsageError(f"unknown setting '{name}'{nearest(name, known)}")
 
 
-def config_hash(config: Config, protocol: record.Protocol, data_fingerprint: str) -> str:
-    """What was computed, seed aside: settings, protocol and data."""
-    from biasbed import algorithms, suites
+def config_hash(
+    config: Config, protocol: record.Protocol, data_fingerprint: str, how: Normalisation | None = None
+) -> str:
+    """Return the hash of what was computed, seed aside: settings, protocol, data and the normalisation of images.
+
+    how: counts where it does not follow from the settings, because the weights have brought it.
+    """
+    from biasbed import algorithms, networks, suites
 
     what = as_json(config.what())
     what["suite"] = suites.identifier(config.suite)  # wherever a user's file lies
     what["algorithm"] = algorithms.identifier(config.algorithm)
     what["init"] = protocol.start  # what counts is the weights' content, not where they lie
+    if how is not None and how.kind in ("tag", "checkpoint") and how.values != networks.usual_mean_std(config.backbone):
+        what["normalisation"] = [list(values) for values in how.values]
     return record.digest({"config": what, "protocol": protocol.hash, "data": data_fingerprint})
 
 

@@ -81,6 +81,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         if tracker is not None:
             for problem in problems:
                 print(f"warning: {problem}; falling back to the one before", file=sys.stderr)
+            print(job.normalisation.line, file=sys.stderr)
             for line in (*(f"left out: {reason}" for reason in job.suite.left_out.values()), *job.suite.remarks):
                 print(line, file=sys.stderr)
             parameters = sum(parameter.numel() for parameter in engine.algorithm.parameters())
@@ -175,6 +176,7 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         describe={
             "classes": list(suite.classes),
             "train_data": dataclasses.asdict(reader.train_data),
+            **_kept_normalisation(job),
             **({} if suite.task.name == MULTI_CLASS.name else {checkpoint.TASK: suite.task.name}),
         },
         average=averaged.make_average(job, algorithm, evaluator),
@@ -182,6 +184,12 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
     averaged.refuse_too_short(engine)
     late.refuse_unmet(engine)
     return engine
+
+
+def _kept_normalisation(job: Job) -> dict[str, Any]:
+    """Return the mean and std for the checkpoints if they don't follow from the settings: the weights brought them."""
+    how = job.normalisation
+    return {checkpoint.NORMALISATION: how.as_json()} if how.kind in ("tag", "checkpoint") else {}
 
 
 def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) -> Algorithm:

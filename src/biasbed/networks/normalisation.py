@@ -1,0 +1,104 @@
+"""Mean and standard deviation by which a network normalises its images, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from biasbed.errors import UsageError
+from biasbed.networks.backbones import Architecture, tag_mean_std, timm_tags
+from biasbed.networks.fitting import Inside, MeanStd
+
+Kind = Literal["given", "scale", "checkpoint", "tag", "architecture"]
+
+
+class Normalisation(NamedTuple):
+    """Mean and standard deviation by channel, with their source."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    kind: Kind
+    why: str  # the source in words
+
+    @property
+    def values(self) -> MeanStd:
+        return MeanStd(self.mean, self.std)
+
+    @property
+    def line(self) -> str:
+        """Sentence for the terminal and for reports."""
+        mean, std = (", ".join(f"{number:.6g}" for number in numbers) for numbers in self.values)
+        return f"images are normalised by mean {mean} and std {std}: {self.why}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"mean": list(self.mean), "std": list(self.std), "kind": self.kind, "why": self.why}
+
+
+def choose(
+    architecture: Architecture,
+    usual: tuple[Sequence[float], Sequence[float]],
+    *,
+    from_file: bool,
+    inside: Inside | None = None,
+    given: MeanStd | None = None,
+    scale: str = "auto",
+    source: str = "",
+) -> Normalisation:
+    """Return the normalisation of a network: what is given, else what its weights say, else the architecture's own.
+
+    architecture: with the tag of the weights, if there is one. usual: mean and std that go with it, by channel.
+    from_file: the weights are a file's. inside: the normalisation in that file. scale: `network.scale`, which has
+    chosen `usual` unless it is auto. Raises UsageError if the file's normalisation can't be used, and none is given.
+    """
+    channels = len(usual[0])
+    if given is not None:
+        return Normalisation(*_by_channel(given, channels), "given", f"given{_left_out(inside)}")
+    if scale != "auto":
+        return Normalisation(tuple(usual[0]), tuple(usual[1]), "scale", f"network.scale={scale}{_left_out(inside)}")
+    if inside is not None:
+        if inside.values is None or len(inside.values.mean) not in (1, channels):
+            problem = inside.problem or f"are for {len(inside.values.mean) if inside.values else 0} channels"
+            raise UsageError(
+                f"{source}: the file normalises images itself, but {', '.join(inside.keys[:4])} {problem}: "
+                "give mean= and std= of images in [0,1]"
+            )
+        why = f"inside the checkpoint ({', '.join(inside.keys)}), in place of the architecture's"
+        return Normalisation(*_by_channel(inside.values, channels), "checkpoint", why)
+    mean, std = tuple(usual[0]), tuple(usual[1])
+    if architecture.tag:
+        what = "of the tag in the network's name" if from_file else "of the weights' tag"
+        return Normalisation(mean, std, "tag", f"{what}, {architecture.tag}")
+    return Normalisation(mean, std, "architecture", f"default of the architecture{_doubt(architecture, from_file)}")
+
+
+def _by_channel(values: MeanStd, channels: int) -> MeanStd:
+    """Return a value per channel of one for all, or of one each."""
+    mean, std = (numbers * channels if len(numbers) == 1 else numbers for numbers in values)
+    if len(mean) != channels or len(std) != channels:
+        raise UsageError(f"mean= and std= should have 1 number, or {channels} (one per channel), not {len(mean)}")
+    return MeanStd(mean, std)
+
+
+def _left_out(inside: Inside | None) -> str:
+    return "" if inside is None else f", in place of the checkpoint's own ({', '.join(inside.keys)})"
+
+
+def _doubt(architecture: Architecture, from_file: bool) -> str:
+    """Return a clause if weights of unknown tag may need other values."""
+    if not from_file or architecture.library != "timm":
+        return ""
+    tags = timm_tags(architecture.name)
+    known = {tag_mean_std(Architecture("timm", architecture.name, tag)) for tag in tags}
+    if len(known) < 2:
+        return ""
+    return (
+        f", which is assumed, as the file does not say and timm's weights differ ({', '.join(tags[:4])}"
+        f"{', ...' * (len(tags) > 4)}): give mean= and std=, or the weights' tag, as timm:{architecture.name}.{tags[0]}"
+    )
+
+
+def from_json(values: Mapping[str, Any] | None) -> Normalisation | None:
+    """Read back what `as_json` wrote."""
+    if values is None:
+        return None
+    return Normalisation(tuple(values["mean"]), tuple(values["std"]), values["kind"], str(values["why"]))

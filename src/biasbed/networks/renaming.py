@@ -1,0 +1,84 @@
+"""State dicts of older or other programs, translated to a backbone's own keys and image size by its library."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+# Parts of the names of tables that are resampled to another image size.
+BY_POSITION = ("pos_embed", "rel_pos", "relative_position", "rel_embed")
+
+
+def translate(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors by the backbone's own keys and with its own sizes, as far as its library translates them.
+
+    timm: its checkpoint_filter_fn, which renames keys and resamples position embeddings. torchvision: what its loaders
+    and its modules do with files of older versions. Tensors that fit already are returned as they are.
+    """
+    own = backbone.state_dict()
+    if tensors.keys() == own.keys() and all(own[key].shape == value.shape for key, value in tensors.items()):
+        return dict(tensors)
+    library = type(backbone).__module__
+    try:
+        if library.startswith("timm."):
+            return _by_timm(backbone, tensors)
+        if library.startswith("torchvision."):
+            return _by_torchvision(backbone, tensors)
+    except Exception:  # a library's translation of anything that is not its own
+        return dict(tensors)
+    return dict(tensors)
+
+
+def load(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Load tensors that have the backbone's own keys, and so are of its own version."""
+    state: Any = OrderedDict(tensors)
+    state._metadata = getattr(backbone.state_dict(), "_metadata", None)
+    backbone.load_state_dict(state)
+
+
+def _by_timm(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Filter as timm's own loader does. Changes of shape count for tables by position only."""
+    translation = getattr(sys.modules[type(backbone).__module__], "checkpoint_filter_fn", None)
+    if translation is None:
+        return dict(tensors)
+    result: dict[str, Tensor] = dict(translation(dict(tensors), backbone))
+    resized = [key for key, value in result.items() if key in tensors and tensors[key].shape != value.shape]
+    if any(not any(word in key for word in BY_POSITION) for key in resized):
+        return dict(tensors)
+    return result
+
+
+class _Receiver:
+    """Stands for weights and for a network in a loader of torchvision's, to see what it makes of a state dict."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.tensors = dict(tensors)
+
+    def get_state_dict(self, *_: Any, **__: Any) -> dict[str, Tensor]:
+        return dict(self.tensors)
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
+        self.tensors = dict(tensors)
+
+
+def _by_torchvision(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rename as the loader of the network's file does (DenseNet), then as its modules do (ViT)."""
+    receiver = _Receiver(tensors)
+    loader = getattr(sys.modules[type(backbone).__module__], "_load_state_dict", None)
+    if loader is not None:
+        loader(model=receiver, weights=receiver, progress=False)
+    own = backbone.state_dict()
+    if receiver.tensors.keys() <= own.keys():
+        return receiver.tensors
+    twin = copy.deepcopy(backbone).to("meta")
+    others = {k: v for k, v in receiver.tensors.items() if k in own and own[k].shape != v.shape}
+    result = twin.load_state_dict(
+        {key: value for key, value in receiver.tensors.items() if key not in others}, strict=False, assign=True
+    )
+    unknown = {key: receiver.tensors[key] for key in result.unexpected_keys}
+    return {key: value for key, value in twin.state_dict().items() if not value.is_meta} | others | unknown
