@@ -18,7 +18,8 @@ from biasbed.config import Config
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import UsageError
 from biasbed.evaluation import models
-from biasbed.evaluation.tested import _config, _fitted
+from biasbed.evaluation.outputs import fit_sets
+from biasbed.evaluation.tested import _config
 from biasbed.options import EvaluateOptions
 from biasbed.settings import build, flatten
 from biasbed.suites import open_suite
@@ -166,7 +167,7 @@ def test_precedence_of_the_settings_that_a_model_brings() -> None:
 def fitted(root: Path, model: models.TestedModel, **given: str) -> tuple[dict[str, LabelMap], Mapping[str, str]]:
     """(label maps by set, why sets are left out) of a model in the suite of ten sets."""
     config = _config(options(), {"suite": "biasbed", "data_dir": str(root), **given}, model)
-    sets, left_out = _fitted(open_suite(config), model, None, config)
+    sets, left_out = fit_sets(open_suite(config), model, None, config)
     return {entry.name: entry.label_map for entry in sets}, left_out
 
 

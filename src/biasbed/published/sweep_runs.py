@@ -13,6 +13,7 @@ from biasbed.errors import UsageError
 from biasbed.holding_out import OUT, RULES, mean_of_training
 from biasbed.published import cells, sweeps
 from biasbed.published.sweeps import SweepJob
+from biasbed.system import commands
 from biasbed.tracking.archive import ArchivedRun, MetricRow, new_archive
 
 PAPER = "domainbed_iclr2021"  # whose tables name data sets, domains in their order, and methods
@@ -31,6 +32,11 @@ def import_sweep(source: str, study: str = "auto") -> int:
     path = Path(source).expanduser()
     if not path.exists():
         raise UsageError(f"source={source}: there is no such file or folder, and no paper of this name")
+    if path.suffix.lower() in (".yaml", ".yml"):
+        raise UsageError(
+            f"source={source}: a description of a paper is read from biasbed's own folder alone: put it and its CSV "
+            f"into {Path(cells.__file__).parent} and give source={path.stem} (docs/published.md)"
+        )
     jobs = sweeps.read(path)
     study = f"sweep_{record.slug(path.resolve().stem)}" if study == "auto" else study
     with tempfile.TemporaryDirectory() as folder:
@@ -39,7 +45,7 @@ def import_sweep(source: str, study: str = "auto") -> int:
         new = import_archive(str(file), listed=False)
     unfinished = sum(not job.is_done for job in jobs)
     print(f"{len(jobs)} jobs in all{f', {unfinished} of them unfinished' if unfinished else ''}")
-    print(f"to analyse them: mlflow run . -e analyze -P study={study}", flush=True)
+    print(f"to analyse them: {commands.typed('analyze', {'study': study})}", flush=True)
     return new
 
 
