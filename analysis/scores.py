@@ -30,8 +30,8 @@ def run_table(
     """Selected values with their run's identity and scores as shown: tidy, one row per run and column.
 
     Columns: algorithm (the row's name), seed, cell, test_domains, dataset, measure, score, first_step, last_step,
-    num_steps, monitor, selection_value, then every further measure, and run_id, run_name, replicate (`Pool.replicate`) last. Fractions
-    in percent. protocols: hash -> protocol, of all runs.
+    num_steps, monitor, selection_value, then every further measure, and run_id, run_name, replicate (`Pool.replicate`)
+    last. Fractions in percent. protocols: hash -> protocol, of all runs.
     """
     order = {entry.name: position for position, entry in enumerate(sets)}
     identity = pd.DataFrame(

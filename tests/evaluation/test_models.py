@@ -16,10 +16,11 @@ from PIL import Image
 
 from biasbed.config import Config
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
+from biasbed.datasets.digits import CLASSES
 from biasbed.errors import UsageError
 from biasbed.evaluation import models
 from biasbed.evaluation.outputs import fit_sets
-from biasbed.evaluation.tested import _config
+from biasbed.evaluation.tested import _config, plan
 from biasbed.options import EvaluateOptions
 from biasbed.settings import build, flatten
 from biasbed.suites import open_suite
@@ -111,6 +112,21 @@ def test_classes_that_fit_no_label_map_are_refused(
     assert done.returncode == 2
     assert "circle, cross, square" in done.stderr
     assert not all_runs(tracking)
+
+
+def test_outputs_that_fit_no_set_are_refused_before_an_image_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded suite draws its digits for half a minute; its classes are known without them."""
+    monkeypatch.setattr("biasbed.suites.open_suite", lambda config: pytest.fail("it is opened"))
+    with pytest.raises(UsageError) as error:
+        plan(options(model="torchvision:resnet18"), {"suite": "demo"}, library_model())
+    told = str(error.value)
+    assert told.startswith("the model's 1000 outputs (unknown classes) are not 'in_domain' (")
+    assert "label_map=<file>.yaml" in told
+    assert "suite=folders data_dir=<folder>" in told
+    assert "WordNet" not in told  # there are no class folders to be renamed
+    for fits in (library_model(classes=CLASSES, outputs=10), library_model(classes=CLASSES[::-1], outputs=10)):
+        with pytest.raises(pytest.fail.Exception):
+            plan(options(model="torchvision:resnet18"), {"suite": "demo"}, fits)
 
 
 # --- label spaces, presets, comparisons -------------------------------------------------------------------------------

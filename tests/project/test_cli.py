@@ -163,6 +163,10 @@ def test_threads_that_wait_leave_their_core_to_others(chosen: dict[str, str], ex
         (["evaluate", "--model", "torchvision:resnet50"], "IMAGENET1K_V2"),
         (["analyze", "--selektion", "last_n"], "did you mean 'selection'?"),
         (["import", "--source", "biasbet"], "did you mean 'biasbed'?"),
+        (["import", "--source", "mine"], "unknown source 'mine'; valid: biasbed, debiasing, domainbed, "),
+        (["import", "--source", "mine"], ", or a file that export wrote (.zip), or a sweep's folder or CSV"),
+        (["train", "--optim.clip", "1"], "unknown setting 'optim.clip'; valid: optim.name, optim.lr, optim.lr_batch, "),
+        (["train", "--label_smoothing", "0.1"], " valid names is near: biasbed train --help all lists them"),
         (
             ["train", "--epochs", "2", "--optim.warmup", "2"],
             "optim.warmup=2: a training of 2 epoch(s) ends before its rate has risen to optim.lr",
@@ -194,6 +198,7 @@ def broken(tmp_path: Path) -> Path:
                     pixels = generator.integers(0, 256, (12, 12, 3), dtype=np.uint8)
                     Image.fromarray(pixels).save(root / folder / name / f"{number}.png")
     (root / "flat").mkdir()
+    (root / "link").symlink_to("good")
     shutil.copytree(root / "good" / "a", root / "one" / "a")
     shutil.copytree(root / "one", root / "one_too")
     shutil.copytree(root / "good", root / "coded")
@@ -221,6 +226,7 @@ def broken(tmp_path: Path) -> Path:
         (["--data_dir", "{root}", "--train", "coded", "--sets", "good"], "no UTF-8, 'caf\\udce9.png': rename it"),
         (["--data_dir", "{root}", "--train", "looped", "--sets", "good"], "Too many levels of symbolic links"),
         (["--data_dir", "{root}", "--train", "good", "--sets", "good"], "other than the training folder"),
+        (["--data_dir", "{root}", "--train", "good", "--sets", "link"], "'link' and the training folder 'good' of"),
     ],
 )
 def test_wrong_folders_are_refused_in_one_line(
