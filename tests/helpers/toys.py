@@ -60,22 +60,6 @@ class Plain(Algorithm):
         return self.head(self.features(x))
 
 
-class Overflowing(Plain):
-    """A finite loss, and from the second epoch on infinite outputs, as running statistics that overflowed give them."""
-
-    def __init__(self, hparams: Any, setup: Setup) -> None:
-        super().__init__(hparams, setup)
-        self.register_buffer("scale", torch.ones(()))
-
-    def losses(self, batch: Batch) -> dict[str, Tensor]:
-        if self.progress.epoch >= 1:
-            self.scale.fill_(torch.inf)
-        return super().losses(batch)
-
-    def predict(self, x: Tensor) -> Tensor:
-        return super().predict(x) * self.scale
-
-
 class SagNetLike(Algorithm):
     """Three optimizers, one forward, a clip after averaging; parameters in two of the optimizers."""
 

@@ -163,10 +163,6 @@ def test_threads_that_wait_leave_their_core_to_others(chosen: dict[str, str], ex
         (["evaluate", "--model", "torchvision:resnet50"], "IMAGENET1K_V2"),
         (["analyze", "--selektion", "last_n"], "did you mean 'selection'?"),
         (["import", "--source", "biasbet"], "did you mean 'biasbed'?"),
-        (["import", "--source", "mine"], "unknown source 'mine'; valid: biasbed, debiasing, domainbed, "),
-        (["import", "--source", "mine"], ", or a file that export wrote (.zip), or a sweep's folder or CSV"),
-        (["train", "--optim.clip", "1"], "unknown setting 'optim.clip'; valid: optim.name, optim.lr, optim.lr_batch, "),
-        (["train", "--label_smoothing", "0.1"], " valid names is near: biasbed train --help all lists them"),
         (
             ["train", "--epochs", "2", "--optim.warmup", "2"],
             "optim.warmup=2: a training of 2 epoch(s) ends before its rate has risen to optim.lr",

@@ -57,7 +57,7 @@ def test_outputs_that_are_not_finite_fail_the_run_and_keep_what_was_computed(
     tracking: str, train_flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As a loss that is not finite does; before, the second epoch had the accuracy of the first class."""
-    words = ["train", *train_flags, "--algorithm", "helpers.toys:Overflowing", "--tracking", "offline"]
+    words = ["train", *train_flags, "--algorithm", "helpers.diverging:Overflowing", "--tracking", "offline"]
     assert cli.main(words) == 1
     assert re.search(r"outputs for the image \S+ of 'val' are not finite \((inf|-inf|nan)\)", capsys.readouterr().err)
     (folder,) = run_folders(tmp_path / "home")
