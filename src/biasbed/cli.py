@@ -18,7 +18,7 @@ from biasbed import __version__, usage
 from biasbed.config import Config
 from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, os_reason, printed
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, ImportOptions, TestOptions
-from biasbed.settings import NOT_LISTED, Spec, build, is_text, near, nearest, specs
+from biasbed.settings import CUT, Spec, build, is_text, near, nearest, specs
 from biasbed.system import commands
 from biasbed.system.processes import (
     Interrupted,
@@ -196,7 +196,7 @@ def parse(name: str, arguments: Sequence[str]) -> Flags:
             raise UsageError(f"unexpected word '{word}': settings are given as --name value")
         if not _is_hparam(name, word):
             hint = _owner(flag, command, known) or nearest(flag, known)
-            listed = f": biasbed {name} --help all lists them" if hint.endswith(NOT_LISTED) else ""
+            listed = f": biasbed {name} --help all lists them" if hint.endswith(CUT) else ""
             raise UsageError(f"unknown setting '{flag}'{hint}{listed}")
         flags[flag] = value if joined else _value(flag, rest)
     return flags

@@ -185,20 +185,23 @@ def is_text(word: str) -> bool:
 
 
 MOST_LISTED = 60  # names in a message
-NOT_LISTED = " valid names is near"
+FIRST_LISTED = 10  # of a longer list
+CUT = " in all)"
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return `; did you mean 'x'?`, or the list of valid names if none is near.
 
-    A long list says its length alone. Of a dotted name whose group exists, only that group is listed.
+    A long list is cut. Of a dotted name whose group exists, only that group is listed.
     """
     names = list(names)
     close = near(name, names)
     if close is not None:
         return f"; did you mean '{close}'?"
     valid = _in_group(name, names) or names
-    return f"; valid: {', '.join(valid)}" if len(valid) <= MOST_LISTED else f"; none of {len(valid)}{NOT_LISTED}"
+    if len(valid) <= MOST_LISTED:
+        return f"; valid: {', '.join(valid)}"
+    return f"; valid: {', '.join(valid[:FIRST_LISTED])}, ... ({len(valid)}{CUT}"
 
 
 def near(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -16,7 +16,7 @@ from biasbed.settings import near, nearest
         (["import", "--source", "mine"], "unknown source 'mine'; valid: biasbed, debiasing, domainbed, "),
         (["import", "--source", "mine.yaml"], ", or a file that export wrote (.zip), or a sweep's folder or CSV"),
         (["train", "--optim.clip", "1"], "unknown setting 'optim.clip'; valid: optim.name, optim.lr, optim.lr_batch, "),
-        (["train", "--label_smoothing", "0.1"], " valid names is near: biasbed train --help all lists them"),
+        (["train", "--label_smoothing", "0.1"], " in all): biasbed train --help all lists them"),
     ],
 )
 def test_what_is_not_near_is_no_hint(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,4 +55,5 @@ def test_what_is_near(name: str, meant: str | None) -> None:
 
 def test_a_long_list_is_not_printed() -> None:
     assert nearest("zzz", ["alpha", "beta"]) == "; valid: alpha, beta"
-    assert nearest("zzz", [f"name{number}" for number in range(99)]) == "; none of 99 valid names is near"
+    names = [f"name{number}" for number in range(99)]
+    assert nearest("zzz", names) == f"; valid: {', '.join(names[:10])}, ... (99 in all)"
