@@ -22,6 +22,7 @@ from biasbed.analysis.selection.pools import Candidate, Choice
 from biasbed.analysis.selection.select import Selected
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import UsageError, listed
+from biasbed.system import commands
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -86,8 +87,10 @@ def _check(one: TableLayout, sets: Sequence[Column], rows: Collection[str]) -> N
 def missing(one: TableLayout, rows: Collection[str]) -> list[str]:
     """The rows that the runs lack, each with what would make it."""
     lost = [name for name in one.needed if name not in rows]
-    command = f"mlflow run . -e benchmark -P table={one.words.study} -P data_dir=<folder> -P algorithms="
-    ways = {name: one.lacking.get(name, f"{command}{name}" if one.words.study else "") for name in lost}
+    ways = {}
+    for name in lost:
+        settings = {"table": one.words.study, "data_dir": "<folder>", "algorithms": name}
+        ways[name] = one.lacking.get(name, commands.typed("benchmark", settings) if one.words.study else "")
     return [f"  {name}: {way}" if way else f"  {name}" for name, way in ways.items()]
 
 

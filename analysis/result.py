@@ -155,6 +155,11 @@ class Analysis:
     tracking_uri: str  # without password
     versions: Mapping[str, str]
 
+    def __repr__(self) -> str:
+        """Return a line, since a notebook prints it; the frames have the rest."""
+        size = f"{len(self.algorithms)} algorithms, {len(self.sets)} sets, {len(self.runs)} rows of runs"
+        return f"<Analysis of {self.title}: {size}; selection={self.rule.name}>"
+
     @property
     def error(self) -> str:
         """What ± is in tables, of `scores.ERRORS`."""
@@ -267,7 +272,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     accepted = completeness.accepts_empty_cells(rule, options)
     absent = frozenset(scores.empty(table, {**lacking, **unprinted}) if accepted else ())
     exempt = {**lacking, **unprinted, **dict.fromkeys(absent, frozenset[str]())}
-    scope = f"-P suite={collection.scope.suite} -P study={collection.scope.study}"
+    scope = {"suite": collection.scope.suite, "study": collection.scope.study}
     notes = [*collection.notes, *selected.notes, *untested, *scores.not_applicable_notes(lacking)]
     notes += published.unprinted_notes(unprinted) + published.summary_notes(collection)
     trainable = not (collection.published or ".py:" in options.selection)  # a rule of one's own may name no run's steps

@@ -13,6 +13,7 @@ from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection.select import Missing
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import Failure
+from biasbed.system.commands import typed
 
 SCORE_COLUMNS = ("algorithm", "dataset", "mean", "std", "num_runs")
 # What ± may be in tables, in words, and the ddof of its variance.
@@ -29,8 +30,8 @@ def run_table(
     """Selected values with their run's identity and scores as shown: tidy, one row per run and column.
 
     Columns: algorithm (the row's name), seed, cell, test_domains, dataset, measure, score, first_step, last_step,
-    num_steps, monitor, then every further measure, and run_id, run_name, replicate (`Pool.replicate`) last. Fractions
-    in percent. protocols: hash -> protocol, of all runs.
+    num_steps, monitor, selection_value, then every further measure, and run_id, run_name, replicate (`Pool.replicate`)
+    last. Fractions in percent. protocols: hash -> protocol, of all runs.
     """
     order = {entry.name: position for position, entry in enumerate(sets)}
     identity = pd.DataFrame(
@@ -49,7 +50,7 @@ def run_table(
     position = frame["dataset"].map(order)
     frame = frame.assign(position=position, run=frame["run_id"].map({run.id: i for i, run in enumerate(runs)}))
     first = ["algorithm", "seed", "cell", "test_domains", "dataset", "measure", "score", "first_step", "last_step"]
-    columns = [*first, "num_steps", "monitor", *_measures(sets), "run_id", "run_name", "replicate"]
+    columns = [*first, "num_steps", "monitor", "selection_value", *_measures(sets), "run_id", "run_name", "replicate"]
     return frame.sort_values(["run", "position"], kind="stable")[columns].reset_index(drop=True)
 
 
@@ -186,7 +187,7 @@ def check_complete(
     scores: pd.DataFrame,
     missing: Sequence[Missing],
     runs: Sequence[Run],
-    scope: str,
+    scope: Mapping[str, str],
     trainable: bool,
     exempt: Container[tuple[str, str]] = (),
 ) -> list[str]:
@@ -210,7 +211,7 @@ def check_complete(
         if trainable:
             commands = _commands(of_empty, names, scope)
             entry_point = "sweep" if any(run.is_trial for run in runs) else "benchmark"
-            own = f"the study's own command trains them: mlflow run . -e {entry_point} {scope} ..."
+            own = f"the study's own command trains them: {typed(entry_point, scope, '...')}"
             lines += ["train what is missing:", *commands] if commands else [own]
         algorithms = sorted(set(scores["algorithm"]) - {a for a, _ in bare})
         sets = [d for d in scores["dataset"].unique() if d not in {d for _, d in bare}]
@@ -223,14 +224,14 @@ def check_complete(
     ]
 
 
-def _commands(missing: Iterable[Missing], runs: Mapping[str, Run], scope: str) -> list[str]:
+def _commands(missing: Iterable[Missing], runs: Mapping[str, Run], scope: Mapping[str, str]) -> list[str]:
     """One training command for each run that has an empty cell; none where it takes more than a method to name one."""
     lacking = [runs[entry.run_id] for entry in missing]
     if any(run.cell or run.algorithm != run.method for run in lacking):
         return []
     identities = dict.fromkeys((run.method, run.seed or "0") for run in lacking)
-    train = f"  mlflow run . -e train {scope} -P resume=never"
-    return [f"{train} -P algorithm={algorithm} -P seed={seed}" for algorithm, seed in identities]
+    settings = [{**scope, "resume": "never", "algorithm": name, "seed": seed} for name, seed in identities]
+    return [f"  {typed('train', words)}" for words in settings]
 
 
 def daggers(runs: Sequence[Run], sets: Sequence[Column]) -> frozenset[tuple[str, str]]:

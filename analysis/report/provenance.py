@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +17,7 @@ from biasbed.analysis.report.compared import repeats
 from biasbed.analysis.result import Analysis, scores_by_run
 from biasbed.analysis.runs.run import Run
 from biasbed.settings import word
-from biasbed.system.places import public_value
+from biasbed.system import commands
 
 PLACES = ("output_dir", "experiment", "tracking_uri")  # options that say where, not what
 
@@ -54,10 +53,8 @@ def command(analysis: Analysis) -> str:
     for option in dataclasses.fields(analysis.options):
         value = getattr(analysis.options, option.name)
         if option.name not in (*PLACES, *named) and value != option.default:
-            named[option.name] = public_value(word(value))
-    return " ".join(
-        ["mlflow run . -e analyze", *(f"-P {shlex.quote(f'{name}={value}')}" for name, value in named.items())]
-    )
+            named[option.name] = word(value)
+    return commands.typed("analyze", named)
 
 
 def run_tables(analysis: Analysis, links: Links) -> Mapping[str, Any]:

@@ -13,11 +13,11 @@ from biasbed.analysis.columns import Column, unit_of
 from biasbed.analysis.runs.run import Run, Scope, TrainedOn
 from biasbed.errors import Failure
 from biasbed.suites.namesakes import TestedOn, namesakes
+from biasbed.system.commands import typed
 
 if TYPE_CHECKING:
     from biasbed.analysis.runs.store import RunStore
 
-ANALYZE = "mlflow run . -e analyze"
 TESTED = ("evaluate",)  # kinds of runs of models that are only tested
 
 
@@ -170,11 +170,11 @@ def list_scopes(store: RunStore, runs: Sequence[Run], scopes: Mapping[Scope, int
     for scope, count in sorted(scopes.items()):
         of_scope = [run for run in runs if run.scope == scope]
         num_algorithms = len({run.algorithm for run in of_scope})
-        arguments = f"-P suite={scope.suite} -P study={scope.study}"
+        arguments = {"suite": scope.suite, "study": scope.study}
         if sum((s.suite, s.study) == (scope.suite, scope.study) for s in scopes) > 1:
-            arguments += f" -P protocol={scope.protocol}"
+            arguments["protocol"] = scope.protocol
         lines.append(f"  {count} {scope.kind} run(s) of {num_algorithms} algorithm(s), {_describe(store, of_scope)}")
-        lines.append(f"    {ANALYZE} {arguments}")
+        lines.append(f"    {typed('analyze', arguments)}")
     return lines
 
 

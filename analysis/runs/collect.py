@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from biasbed import record
 from biasbed.analysis.runs import consistency, left_out
-from biasbed.analysis.runs.alike import ANALYZE, TESTED, alike, apart, cells_of, list_scopes, with_protocols
+from biasbed.analysis.runs.alike import TESTED, alike, apart, cells_of, list_scopes, with_protocols
 from biasbed.analysis.runs.run import Collection, Run, Scope
 from biasbed.analysis.runs.store import parameters
 from biasbed.errors import Failure, UsageError, listed, shown
 from biasbed.settings import nearest
 from biasbed.system import places
+from biasbed.system.commands import typed
 from biasbed.system.strict import parse_int, parse_json
 
 if TYPE_CHECKING:
@@ -231,7 +232,8 @@ def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> 
     published = [run for run in chosen if run.kind == "published"]
     if trained and published:  # published numbers are analysed when asked for by name
         studies = sorted({run.study for run in published})
-        notes += [f"published results are there too; for these: {ANALYZE} -P study={study}" for study in studies]
+        for study in studies:
+            notes.append(f"published results are there too; for these: {typed('analyze', {'study': study})}")
     trained = trained or (searched if not published else [])
     beside = {(run.suite, run.study) for run in trained}
     chosen = [*trained, *(run for run in tested if (run.suite, run.study) in beside)] or published or tested
@@ -261,8 +263,8 @@ def _nothing_there(store: RunStore, runs: Sequence[Run]) -> tuple[str, ...]:
     there = f"only {_counts(statuses)} runs" if statuses else "no runs"
     return (
         f"there is nothing to analyse: {there} on {places.public_uri(store.uri)}",
-        "train some:                   mlflow run . -e train -P algorithm=erm",
-        "or take published results:    mlflow run . -e import -P source=biasbed",
+        f"train some:                   {typed('train', {'algorithm': 'erm'})}",
+        f"or take published results:    {typed('import', {'source': 'biasbed'})}",
     )
 
 
@@ -280,7 +282,7 @@ def _of_algorithms(runs: list[Run], options: AnalyzeOptions) -> list[Run]:
         if name not in known:
             raise UsageError(
                 f"algorithms={','.join(options.algorithms)}: no finished run of '{name}'{nearest(name, known)}; "
-                f"to train it: mlflow run . -e train -P algorithm={name}"
+                f"to train it: {typed('train', {'algorithm': name})}"
             )
     return [run for run in runs if run.algorithm in wanted]
 

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from biasbed.analysis.options import GAPS
-from biasbed.analysis.runs.alike import ANALYZE
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection.of_domains import others
 from biasbed.analysis.selection.pools import History, Pool
 from biasbed.analysis.selection.rules import Rule
 from biasbed.errors import Failure
+from biasbed.system.commands import typed
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -78,16 +78,18 @@ def _commands(kinds: Sequence[str], collection: Collection) -> Iterator[str]:
     scope, source = collection.scope, sorted({run.source for run in collection.own if run.source})
     if source:
         yield "train it where the others were trained, and import all again:"
-        yield f"  mlflow run . -e import -P source={source[0]} -P study={scope.study}"
+        yield f"  {typed('import', {'source': source[0], 'study': scope.study})}"
         return
     data = sorted({name for cell in collection.cells for name in cell.protocol.training_sets})
     domains = "each,pairs" if collection.evidence or "missing_pairs" in kinds else "each"
-    entry_point = "sweep -P search=domainbed" if collection.is_search else "benchmark"
-    arguments = f"-P suite={scope.suite} -P study={scope.study} -P algorithms={','.join(collection.algorithms)}"
+    settings = {"search": "domainbed"} if collection.is_search else {}
+    settings |= {"suite": scope.suite, "study": scope.study, "algorithms": ",".join(collection.algorithms)}
+    settings |= {"train": ",".join(data), "test_domains": domains}
     yield "the study's own command trains what is missing, and nothing twice:"
-    yield f"  mlflow run . -e {entry_point} {arguments} -P train={','.join(data)} -P test_domains={domains} ..."
+    yield f"  {typed('sweep' if collection.is_search else 'benchmark', settings, '...')}"
     if set(kinds) == {"missing_pairs"}:
-        yield f"or take a rule that needs no such runs: {ANALYZE} -P selection=training_domain_validation ..."
+        rule = {"selection": "training_domain_validation"}
+        yield f"or take a rule that needs no such runs: {typed('analyze', rule, '...')}"
 
 
 # --- what may be missing ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from biasbed import record
@@ -32,7 +32,12 @@ class DomainRule(Rule):
         trials = (pool.candidates,) if pool.is_search else [(candidate,) for candidate in pool.candidates]
         for entry in pool.sets:
             for same in trials:
-                yield _best([(one, self.curve(pool, one, entry)) for one in same], entry)
+                found = _best([(one, self.curve(pool, one, entry)) for one in same], entry)
+                yield found if self.is_higher_better(entry) else replace(found, value=-found.value)
+
+    def is_higher_better(self, entry: record.SetRecord) -> bool:
+        """Return True if more is better of what it chooses by for this set; else `curve` turns it round."""
+        return entry.higher_is_better
 
     def curve(self, pool: Pool, candidate: Candidate, entry: record.SetRecord) -> Curve:
         """The score of a run of the pool at each step that it could be stopped at; empty without any."""
@@ -45,7 +50,8 @@ def _best(trials: Sequence[tuple[Candidate, Curve]], entry: record.SetRecord) ->
     if not judged:
         return Choice(trials[-1][0].run.id, entry.name, ())
     best, curve = max(judged, key=lambda trial: (max(trial[1].values()), trial[0].run.draw))
-    return Choice(best.run.id, entry.name, (max(sorted(curve), key=curve.__getitem__),))  # max: the first of equals
+    step = max(sorted(curve), key=curve.__getitem__)  # max: the first of equals
+    return Choice(best.run.id, entry.name, (step,), curve[step] if math.isfinite(curve[step]) else math.nan)
 
 
 def _worst_if_none(value: float) -> float:
@@ -72,6 +78,9 @@ class TrainingDomainValidation(DomainRule):
     @property
     def label(self) -> str:
         return f"the trial and step with the best {self.monitor}"
+
+    def is_higher_better(self, entry: record.SetRecord) -> bool:
+        return self.higher_is_better
 
     def curve(self, pool: Pool, candidate: Candidate, entry: record.SetRecord) -> Curve:
         return _turned(candidate.history.curve(self.monitor), self.higher_is_better)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -145,6 +146,7 @@ class Choice:
     run: str  # its id
     set: str
     steps: tuple[int, ...]
+    value: float = math.nan  # by which the rule chose, as it was measured; NaN if it chose by none
 
 
 def pools_of(

@@ -24,12 +24,11 @@ from biasbed.analysis.selection.select import Selected
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
 from biasbed.system import places
+from biasbed.system.commands import typed
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
     from biasbed.analysis.runs.store import RunStore
-
-IMPORT = "mlflow run . -e import -P source=biasbed"
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,8 @@ def find(
     mlflow_runs = {run.info.run_id: run for run in store.runs("published")}
     every = [run for run in map(read_run, mlflow_runs.values()) if run.finished and run.protocol]
     if not every:
-        raise Failure(f"no published results are on {places.public_uri(store.uri)}; to import them: {IMPORT}")
+        command = typed("import", {"source": "biasbed"})
+        raise Failure(f"no published results are on {places.public_uri(store.uri)}; to import them: {command}")
     studies, problems = [], []
     for scope in sorted({run.scope for run in every}):
         runs = [run for run in every if run.scope == scope]

@@ -60,12 +60,17 @@ class Rule:
 
         Every run for itself; of a search the trial that the rule holds for the best, by `value`.
         """
-        chosen: list[tuple[str, tuple[int, ...]]] = []
+        chosen: list[tuple[str, tuple[int, ...], float]] = []
+        has_value = pool.is_search or self.validates
         for number, entry in enumerate(pool.sets):
             if number == 0 or not self.alike_on_sets:
                 standing = (self._best(pool, entry),) if pool.is_search else pool.candidates
-                chosen = [(candidate.run.id, self.steps(candidate.history, entry)) for candidate in standing]
-            yield from (Choice(run, entry.name, steps) for run, steps in chosen)
+                chosen = []
+                for candidate in standing:
+                    steps = self.steps(candidate.history, entry)
+                    value = self.criterion(candidate.history, entry, steps) if has_value and steps else math.nan
+                    chosen.append((candidate.run.id, steps, value))
+            yield from (Choice(run, entry.name, steps, value) for run, steps, value in chosen)
 
     def _best(self, pool: Pool, entry: record.SetRecord) -> Candidate:
         """The candidate with the highest value, of several the first."""
@@ -82,6 +87,17 @@ class Rule:
     def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
         """The steps of a run that count for this evaluation set; empty where the run was never tested on it."""
         raise NotImplementedError
+
+    def criterion(self, history: History, entry: record.SetRecord, steps: Sequence[int]) -> float:
+        """Return the value by which these steps were chosen, as it was measured; NaN if it is none of the run's.
+
+        Its unit is that of `monitor` if the rule has such a metric, else the set's.
+        """
+        metric = getattr(self, "monitor", "")
+        curve = history.curve(metric)
+        if not metric or any(step not in curve for step in steps):
+            return math.nan
+        return math.fsum(curve[step] for step in steps) / len(steps)
 
 
 @dataclass(frozen=True)
@@ -209,6 +225,9 @@ class BestEpoch(Rule):
     def value(self, history: History, entry: record.SetRecord) -> float | None:
         return _best_value(history.curve(headline(entry)), entry.higher_is_better)
 
+    def criterion(self, history: History, entry: record.SetRecord, steps: Sequence[int]) -> float:
+        return history.curve(headline(entry))[steps[0]]
+
 
 @dataclass(frozen=True)
 class BestEpochPerRun(Rule):
@@ -240,6 +259,11 @@ class BestEpochPerRun(Rule):
 
     def value(self, history: History, entry: record.SetRecord) -> float | None:
         return _best_value(self._means(history), higher_is_better=True)
+
+    def criterion(self, history: History, entry: record.SetRecord, steps: Sequence[int]) -> float:
+        """Return the mean over blocks."""
+        mean = self._means(history)[steps[0]] / len(self.blocks)
+        return mean if self.blocks[0][0].higher_is_better else -mean
 
     def _means(self, history: History) -> dict[int, float]:
         """Step -> the sum over blocks, turned round where less is better."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from biasbed import record
+from biasbed import measures, record
 from biasbed.analysis.columns import Column, headline, summary_metrics
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection.pools import Candidate, Choice, History, Pool
@@ -102,7 +102,7 @@ class Selected:
 
 SELECTED_COLUMNS = (
     *("run_id", "replicate", "cell", "dataset", "measure", "value"),
-    *("first_step", "last_step", "num_steps", "monitor"),
+    *("first_step", "last_step", "num_steps", "monitor", "selection_value"),
 )
 
 
@@ -112,7 +112,8 @@ def select(
     """Every pool's values under a rule, tidy, and what is missing.
 
     One row per run and column: `SELECTED_COLUMNS` (value: mean of the headline measure over the selected steps, in the
-    metric's unit; monitor: the monitor's mean over the same steps), then each further measure of any set.
+    metric's unit; monitor: the monitor's mean over the same steps; selection_value: by which the rule chose, as it is
+    shown), then each further measure of any set.
     """
     measures = list(dict.fromkeys(measure for column in columns for measure in column.measures))
     rows: list[tuple[object, ...]] = []
@@ -128,7 +129,8 @@ def select(
                 missing.append(Missing(choice.run, column.name, problem, problem.startswith(OTHER_STEPS)))
                 continue
             chosen.append((pool, choice))
-            values = _values(candidate, column, choice.steps, protocol.monitor, measures)
+            by = choice.value * _scale(rules.get((candidate.run.protocol, pool.cell)), protocol, column)
+            values = _values(candidate, column, choice.steps, protocol.monitor, by, measures)
             rows.append((choice.run, pool.replicate(candidate.run), pool.cell, column.name, column.headline, *values))
     return Selected(pd.DataFrame(rows, columns=[*SELECTED_COLUMNS, *measures]), tuple(missing), tuple(chosen))
 
@@ -144,14 +146,20 @@ def _choices(rules: Rules, pool: Pool) -> Iterator[Choice]:
 
 
 def _values(
-    candidate: Candidate, column: Column, steps: Sequence[int], monitor: str, measures: Sequence[str]
+    candidate: Candidate, column: Column, steps: Sequence[int], monitor: str, by: float, measures: Sequence[str]
 ) -> tuple[object, ...]:
     """The columns from `value` on, then the further measures."""
     history, entry = candidate.history, column.entry
     places = [summary_metrics(column, measure) for measure in measures]
     means = [_mean_at(history, next(filter(history.curve, names), names[0]), steps) for names in places]
     value, followed = _mean_at(history, headline(entry), steps), _mean_at(history, monitor, steps)
-    return (value, min(steps), max(steps), len(steps), followed, *means)
+    return (value, min(steps), max(steps), len(steps), followed, by, *means)
+
+
+def _scale(rule: Rule | None, protocol: record.Protocol, column: Column) -> float:
+    """Return the factor to the unit that a rule's value is shown in: of the metric that it names, or of the set."""
+    metric = getattr(rule, "monitor", "")
+    return measures.scale(measures.described(protocol, metric).unit) if metric else column.scale
 
 
 OTHER_STEPS = "not tested at step"

@@ -19,7 +19,7 @@ from biasbed import __version__, usage
 from biasbed.config import Config
 from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, os_reason, printed
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, ImportOptions, TestOptions
-from biasbed.settings import Spec, build, is_text, nearest, specs
+from biasbed.settings import CUT, Spec, build, is_text, near, nearest, specs
 from biasbed.system import commands, places
 from biasbed.system.processes import (
     Interrupted,
@@ -199,7 +199,9 @@ def parse(name: str, arguments: Sequence[str]) -> Flags:
         if not word.startswith("--"):
             raise UsageError(f"unexpected word '{word}': settings are given as --name value")
         if not _is_hparam(name, word):
-            raise UsageError(f"unknown setting '{flag}'{_owner(flag, command, known) or nearest(flag, known)}")
+            hint = _owner(flag, command, known) or nearest(flag, known)
+            listed = f": biasbed {name} --help all lists them" if hint.endswith(CUT) else ""
+            raise UsageError(f"unknown setting '{flag}'{hint}{listed}")
         flags[flag] = value if joined else _value(flag, rest)
     return flags
 
@@ -236,7 +238,7 @@ def _is_hparam(name: str, word: str) -> bool:
 
 def _owner(flag: str, command: EntryPoint, known: Mapping[str, Spec]) -> str:
     """`; it is one of suite=biasbed`, where it would be a setting if something else were chosen; else nothing."""
-    if difflib.get_close_matches(flag, known, n=1, cutoff=0.6):
+    if near(flag, known):
         return ""
     for what, place in command.chooses.items():
         registry = resolve_name(place)

@@ -128,3 +128,7 @@ class CorruptImage(Failure):
 
 class UnfitImage(CorruptImage):
     """An image of another size than its data set's: an error of the data, which `corrupt=skip` doesn't pass over."""
+
+
+class NotFinite(Failure):
+    """Outputs of a model that are NaN or infinite; the message holds the image and its set."""

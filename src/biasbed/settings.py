@@ -11,7 +11,7 @@ import difflib
 import functools
 import operator
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar
@@ -184,13 +184,46 @@ def is_text(word: str) -> bool:
     return word.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in word)
 
 
+MOST_LISTED = 60  # names in a message
+FIRST_LISTED = 10  # of a longer list
+CUT = " more"  # how a list that is cut ends
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or the list of valid names where none is near."""
+    """Return `; did you mean 'x'?`, or the list of valid names if none is near.
+
+    A long list is cut. Of a dotted name whose group exists, only that group is listed.
+    """
     names = list(names)
-    if other := other_form(name, names):
+    other = other_form(name, names)
+    if other:
         return f"; '{other}' looks the same, in another Unicode form (NFC or NFD): write both in one"
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"; did you mean '{close[0]}'?" if close else f"; valid: {listed(names, 60)}"
+    close = near(name, names)
+    if close is not None:
+        return f"; did you mean '{close}'?"
+    valid = _in_group(name, names) or names
+    return f"; valid: {listed(valid, FIRST_LISTED if len(valid) > MOST_LISTED else MOST_LISTED)}"
+
+
+def near(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the valid name that was probably meant, None if none is near.
+
+    Within an existing group of dotted names (`optim.`) the last parts are compared: the common start would make any
+    two of them alike. A name more than twice as long is near only if it contains the other.
+    """
+    names = list(names)
+    group = _in_group(name, names)
+    start = f"{name.rpartition('.')[0]}." if group else ""
+    choices = [other.removeprefix(start) for other in group or names]
+    part = name.removeprefix(start)
+    close = difflib.get_close_matches(part, choices, n=3, cutoff=cutoff)
+    return next((start + other for other in close if len(other) <= 2 * len(part) or part in other), None)
+
+
+def _in_group(name: str, names: Sequence[str]) -> list[str]:
+    """Return the names with the same group as a dotted name; none if it has no group, or an unknown one."""
+    group = name.rpartition(".")[0]
+    return [other for other in names if group and other.rpartition(".")[0] == group]
 
 
 def _construct(cls: type[T], values: Mapping[str, Any]) -> T:

@@ -62,7 +62,7 @@ def test_runs_csv_is_tidy(outcome: Outcome) -> None:
     row = frame[(frame["algorithm"] == "erm") & (frame["seed"] == 0) & (frame["dataset"] == "edge")].iloc[0]
     assert row["score"] == pytest.approx(20)
     assert (row["rule"], row["oracle"], row["first_step"], row["last_step"]) == ("best_validation", False, 3, 3)
-    assert row["monitor"] == pytest.approx(40)
+    assert row["monitor"] == row["selection_value"] == pytest.approx(40)
     assert math.isnan(row["shape_bias"])
     assert frame.set_index(["algorithm", "seed", "dataset"]).loc[
         ("erm", 1, "cue_conflict"), "shape_bias"
@@ -277,6 +277,15 @@ def test_of_published_runs_those_of_the_rule_are_compared(published: Analysis) -
 
 
 @quick
+def test_a_notebook_shows_an_analysis_in_a_line(published: Analysis) -> None:
+    """Before, a cell printed 26,533 characters."""
+    told = repr(published)
+    assert told.startswith("<Analysis of suite ")
+    assert f"{len(published.algorithms)} algorithms, {len(published.sets)} sets" in told
+    assert len(told) < 250
+    assert "\n" not in told
+
+
 def test_the_experiment_of_the_analysis_can_be_named(recorder: Recorder) -> None:
     fill(recorder, THREE, seeds=1)
     run = recorder.client.get_run(recorder.analyze(experiment="reports").run_id)

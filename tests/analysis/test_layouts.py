@@ -109,8 +109,8 @@ def test_numbers_of_the_chosen_epochs_stand_where_the_file_wants_them(store: Rec
     page, printed = (folder / "report.html").read_text(), (folder / "summary.txt").read_text()
     for text in (page, printed):
         assert "Table 1: errors on ImageNet-200 and ImageNet-R" in text
-        assert "mlflow run . -e benchmark -P table=robustness -P data_dir=" in text
-        assert "-P algorithms=cbam" in text
+        assert "biasbed benchmark --table robustness --data_dir <folder> --algorithms " in text
+        assert "--algorithms cbam" in text
         assert "Welch" in text
         assert "Newcombe" in text
     assert "58.9 ±0.1 (58.9)" in printed

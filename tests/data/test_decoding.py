@@ -15,11 +15,13 @@ from torchvision import transforms as reference
 
 from biasbed.config import Augment, Preprocess, StimuliPreprocess
 from biasbed.data import transforms
-from biasbed.data.decoding import JpegFile, PillowFile, open_file
+from biasbed.data.decoding import SUFFIXES, JpegFile, PillowFile, as_pillow_decodes, open_file
+from biasbed.data.folders import open_folder
 from biasbed.data.source import Decoded, Names
 from biasbed.data.transforms import Transform
 from biasbed.errors import CorruptImage
 from biasbed.prepare.doctor import _decode, _open
+from helpers.commands import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,33 @@ def test_a_jpeg_is_decoded_as_pillow_does(photo: Image.Image, tmp_path: Path, mo
 def test_other_files_become_rgb(photo: Image.Image, tmp_path: Path, mode: str) -> None:
     path = saved(photo.convert(mode), tmp_path / "a.png")
     assert torch.equal(open_file(path).pixels(), as_pillow(path))
+
+
+@pytest.mark.parametrize(("suffix", "decoder"), SUFFIXES.items())
+def test_every_suffix_is_read_by_its_decoder(photo: Image.Image, tmp_path: Path, suffix: str, decoder: str) -> None:
+    """In a class folder, in small letters and in capitals, with the pixels that Pillow gives."""
+    mode = "L" if suffix == ".pgm" else "1" if suffix == ".pbm" else "RGB"
+    kept = photo.resize((40, 30)).convert(mode)
+    for name in (f"one{suffix}", f"two{suffix.upper()}"):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        kept.save(tmp_path / "a" / name, "MPO" if suffix == ".mpo" else decoder)
+    source = open_folder(tmp_path, "x")
+    assert len(source) == 2
+    for row, name in enumerate(source.ids):
+        assert (source.open(row).pixels().int() - as_pillow(tmp_path / name).int()).abs().max() <= 1
+
+
+def test_of_several_pictures_in_a_file_the_first_is_read(photo: Image.Image, tmp_path: Path) -> None:
+    small = photo.resize((40, 30))
+    path = saved(small, tmp_path / "a.mpo", format="MPO", save_all=True, append_images=[small.rotate(180)])
+    assert (open_file(path).pixels().int() - as_pillow(path).int()).abs().max() <= 1
+    assert (as_pillow_decodes(open_file(path)) == as_pillow(path)).all()
+
+
+def test_the_documentation_lists_the_suffixes() -> None:
+    text = (ROOT / "docs" / "suites.md").read_text()
+    listed = text.partition("`data_dir/<folder>/<class>/**/<image>` (")[2].partition(")")[0]
+    assert [f".{word}" for word in listed.replace("\n", " ").split(", ")] == list(SUFFIXES)
 
 
 def test_a_png_that_is_called_jpeg(photo: Image.Image, tmp_path: Path) -> None:

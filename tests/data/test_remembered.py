@@ -35,16 +35,17 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def listed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The folders that are listed from now on, but for the top one."""
     found: list[str] = []
-    scan = listing.scan
+    scan_all = listing.scan_all
 
-    def noting(folder: Path) -> tuple[list[str], list[str]]:
-        found.append(folder.name)
-        return scan(folder)
+    def noting(folder: Path) -> listing.Scanned:
+        if folder != tree:
+            found.append(folder.name)
+        return scan_all(folder)
 
-    monkeypatch.setattr(listing, "scan", noting)
+    monkeypatch.setattr(listing, "scan_all", noting)
     return found
 
 
@@ -275,8 +276,46 @@ def test_stamps_of_any_file_system_are_kept(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "data" / "a").mkdir(parents=True)
     monkeypatch.setattr(remembered, "LEAST", 1)
     monkeypatch.setattr(remembered, "stamp", lambda status: told)
-    remembered.remember(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": (told[0], -5, -5)})
+    remembered.remember(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": (told[0], -5, -5)}, {})
     assert remembered.listing(tmp_path / "data", ["a"]) is None
-    remembered.remember(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": (*told[:2], -5)})
+    remembered.remember(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": (*told[:2], -5)}, {})
     monkeypatch.setattr(remembered, "stamp", lambda status: (*told[:2], -5))
-    assert remembered.listing(tmp_path / "data", ["a"]) == [["a/1.png"]]
+    known = remembered.listing(tmp_path / "data", ["a"])
+    assert known is not None
+    assert known.below() == [["a/1.png"]]
+
+
+# --- files that are not read ------------------------------------------------------------------------------------------
+
+
+def test_files_that_are_not_read_are_told_once_and_remembered(
+    tree: Path, listed: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before, they were passed over without a word. A remembered tree tells them too."""
+    for name in ("a.heic", "b.HEIC", "no_suffix", ".hidden", "Thumbs.db"):
+        (tree / "class0" / "part1" / name).write_bytes(b"x")
+    told = f"{tree}: 3 files are not read as images (2 .heic, 1 without a suffix); convert images among them, or remove"
+    opened(tree)
+    assert [record.getMessage().startswith(told) for record in caplog.records] == [True]
+    opened(tree)
+    assert len(caplog.records) == 1
+    listed.clear()
+    with listing.counting_unread() as unread:
+        opened(tree)
+    assert unread == {".heic": 2, "without a suffix": 1}
+    assert listed == []  # it was remembered
+    assert len(caplog.records) == 1
+
+
+def test_a_listing_by_a_version_that_read_other_files_is_not_believed(
+    tree: Path, listed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tree / "class0" / "part1" / "more.jfif").write_bytes(b"x")
+    with monkeypatch.context() as patch:
+        for module in (listing, remembered):
+            patch.setattr(module, "EXTENSIONS", listing.EXTENSIONS - {".jfif"})
+        assert len(opened(tree)[0]) == CLASSES * EACH
+        listed.clear()
+        opened(tree)
+        assert listed == []
+    assert len(opened(tree)[0]) == CLASSES * EACH + 1

@@ -183,6 +183,45 @@ def test_a_table_that_is_wrong_is_refused_in_a_line(what: str, tmp_path: Path) -
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("spelling", ["./train/cat_cat_0.png", "train//cat_cat_0.png", "train/./cat_cat_0.png"])
+def test_an_image_under_two_spellings_is_one_image(spelling: str, tmp_path: Path) -> None:
+    """In train and in test: before, both had it."""
+    folder = make_table(tmp_path / "pets", ROWS)
+    with (folder / "metadata.csv").open("a") as file:
+        file.write(f"{spelling},cat,test,cat\n")
+    with pytest.raises(UsageError, match=r"has the image 'train/cat_cat_0.png' twice"):
+        opened(tmp_path, "pets")
+
+
+def test_paths_are_spelt_alike_whatever_the_table_says(tmp_path: Path) -> None:
+    folder = make_table(tmp_path / "pets", ROWS)
+    before = opened(tmp_path, "pets")
+    table = folder / "metadata.csv"
+    table.write_text(table.read_text().replace("train/cat", "./train//cat"))
+    again = opened(tmp_path, "pets")
+    assert list(again.source("pets").ids) == list(before.source("pets").ids)
+    assert again.fingerprint == before.fingerprint
+
+
+@pytest.mark.parametrize("is_hard", [False, True])
+def test_a_link_to_an_image_of_another_part_is_refused(is_hard: bool, tmp_path: Path) -> None:
+    folder = make_table(tmp_path / "pets", ROWS)
+    for place in ("test/linked.png", "train/linked.png"):
+        if is_hard:
+            (folder / place).hardlink_to(folder / "train/cat_cat_0.png")
+        else:
+            (folder / place).symlink_to(folder / "train/cat_cat_0.png")
+    table, rows = folder / "metadata.csv", (folder / "metadata.csv").read_text()
+    table.write_text(f"{rows}train/linked.png,cat,train,cat\n")
+    assert len(opened(tmp_path, "pets").source("pets")) == 9  # within a part one may be there more often
+    table.write_text(f"{rows}test/linked.png,cat,test,cat\n")
+    told = (
+        r"metadata.csv: '(test/linked|train/cat_cat_0).png' and '.*' are one file, in (test|train) and in (test|train)"
+    )
+    with pytest.raises(UsageError, match=told):
+        opened(tmp_path, "pets")
+
+
 def test_less_than_half_an_image_of_a_class_is_refused() -> None:
     with pytest.raises(UsageError, match=r"data.severity=0.2: 'figures' has 220 .* one of which is 0.45 %"):
         biased.named("figures", Path).parts(Path(), Wanted(0.2, 0, 16))

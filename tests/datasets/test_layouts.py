@@ -201,17 +201,15 @@ def test_a_folder_that_may_not_be_read_is_named(
 ) -> None:
     """Root may read everything, so the refusal of the system is played."""
     from biasbed.data import listing
-    from biasbed.datasets import base
 
-    def denied(folder: Path) -> tuple[list[str], list[str]]:
+    def denied(folder: Path) -> listing.Scanned:
         if folder.name == private:
             raise PermissionError(13, "Permission denied", str(folder))
-        return scan(folder)
+        return scan_all(folder)
 
-    scan = listing.scan
+    scan_all = listing.scan_all
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path))  # where nothing is remembered of the folder yet
-    for module in (base, listing):
-        monkeypatch.setattr(module, "scan", denied)
+    monkeypatch.setattr(listing, "scan_all", denied)
     for private, place in (("n01440764", "val/n01440764"), ("val", "val")):  # noqa: B007 (`denied` sees it)
         assert refusal(imagenet.ImageNet(), thousand) == f"can't read {thousand}/{place}: Permission denied"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,16 @@ from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.source import MemorySource, Picture
 from biasbed.data.transforms import Fitted
-from biasbed.errors import CorruptImage, Failure
+from biasbed.errors import CorruptImage, Failure, NotFinite
 from biasbed.evaluation import report
 from biasbed.evaluation.consistency import consistency
 from biasbed.evaluation.decisions import Decisions, write_predictions
 from biasbed.evaluation.evaluator import Evaluator, measure
 from biasbed.evaluation.recorded import read
+from biasbed.networks.network import as_input
 from biasbed.suites.label_maps import Grouped, LabelMap, Subset
 from biasbed.suites.sets import CUE_MEASURES, EvaluationSet
+from biasbed.tasks import MultiLabel
 from helpers import children
 from helpers.runs import run_folders
 
@@ -331,3 +334,47 @@ def test_a_set_without_a_readable_image_is_a_failure(model: nn.Module) -> None:
 def test_grouped_label_map_ties_go_to_the_first_class() -> None:
     logits = torch.zeros(1, 4)
     assert Grouped(((2, 3), (0, 1)))(logits).argmax(1).item() == 0
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("skip", [False, True])
+def test_outputs_that_are_not_finite_decide_nothing(value: float, skip: bool, model: nn.Module) -> None:
+    """One value for one image; before, the image counted as the first class, or as that of the infinity."""
+    entries = [make_set(5, "first"), make_set(9, "second")]
+    spoilt = torch.as_tensor(entries[1].source.load_all(np.arange(9))[6])
+
+    def predict(x: torch.Tensor) -> torch.Tensor:
+        logits = model(x).clone()
+        logits[(x == spoilt_input).flatten(1).all(dim=1), 2] = value
+        return logits
+
+    spoilt_input = as_input(spoilt[None])
+    evaluator = Evaluator(entries, OneOf(), Precision(), 4, 0, skip)
+    whole = evaluator.each(predict)
+    assert next(whole) is not None  # a set that is decided already is kept
+    told = f"outputs for the image second/6 of 'second' are not finite ({value})"
+    with pytest.raises(Failure, match=re.escape(told)):
+        next(whole)
+
+
+def test_outputs_of_several_labels_that_are_not_finite_decide_nothing() -> None:
+    source = replace(make_set(6).source, y=np.eye(6, 4, dtype=np.int64), bias=None)
+    entry = EvaluationSet("labels", source, Fitted(8), measures=("map",), task=MultiLabel())
+    with pytest.raises(Failure, match=r"image set/0 of 'labels' are not finite \(nan\)"):
+        decide(lambda x: torch.full((len(x), 4), torch.nan), [entry], 4)  # type: ignore[arg-type]
+
+
+def test_ranks_stop_together_where_one_has_outputs_that_are_not_finite(model: nn.Module) -> None:
+    """The rank whose own outputs are all right raises what the other has met."""
+
+    class Pair(OneOf):
+        world = 2
+
+        def gather_objects(self, value: object) -> list[object]:
+            return [value, ["the other's"] if value == [] and next(self.calls) else []]
+
+        calls = iter([False, True])  # first files that can't be read, then outputs
+
+    evaluator = Evaluator([make_set(5)], Pair(), Precision(), 4, 0, False)
+    with pytest.raises(NotFinite, match="the other's"):
+        evaluator.decide(model)

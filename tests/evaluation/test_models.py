@@ -19,9 +19,11 @@ from PIL import Image
 from biasbed import networks, record
 from biasbed.config import Config
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
+from biasbed.datasets.digits import CLASSES
 from biasbed.errors import UsageError
 from biasbed.evaluation import command, models
-from biasbed.evaluation.tested import _config, _fitted, load, plan
+from biasbed.evaluation.outputs import fit_sets
+from biasbed.evaluation.tested import _config, load, plan
 from biasbed.options import EvaluateOptions
 from biasbed.settings import build, flatten
 from biasbed.suites import open_suite
@@ -131,6 +133,20 @@ def test_classes_that_fit_no_label_map_are_refused(
     assert not all_runs(tracking)
 
 
+def test_outputs_that_fit_no_set_are_refused_before_an_image_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded suite draws its digits for half a minute; its classes are known without them."""
+    monkeypatch.setattr("biasbed.suites.open_suite", lambda config: pytest.fail("it is opened"))
+    with pytest.raises(UsageError) as error:
+        plan(options(model="torchvision:resnet18"), {"suite": "demo"}, library_model())
+    told = str(error.value)
+    assert told.startswith("the model's 1000 outputs (unknown classes) are not 'in_domain' (")
+    assert "label_map=<file>.yaml" in told
+    assert "suite=folders data_dir=<folder>" in told
+    assert "WordNet" not in told  # there are no class folders to be renamed
+    with pytest.raises(pytest.fail.Exception, match="it is opened"):
+        plan(options(model="torchvision:resnet18"), {"suite": "demo"}, library_model(classes=CLASSES, outputs=10))
+
+
 # --- label spaces, presets, comparisons -------------------------------------------------------------------------------
 
 
@@ -185,7 +201,7 @@ def test_precedence_of_the_settings_that_a_model_brings() -> None:
 def fitted(root: Path, model: models.TestedModel, **given: str) -> tuple[dict[str, LabelMap], Mapping[str, str]]:
     """(label maps by set, why sets are left out) of a model in the suite of ten sets."""
     config = _config(options(), {"suite": "biasbed", "data_dir": str(root), **given}, model)
-    sets, left_out = _fitted(open_suite(config), model, None, config)
+    sets, left_out = fit_sets(open_suite(config), model, None, config)
     return {entry.name: entry.label_map for entry in sets}, left_out
 
 

@@ -23,8 +23,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "domains: of equal steps the last",
-            "(max(sorted(curve), key=curve.__getitem__),)",
-            "(max(sorted(curve, reverse=True), key=curve.__getitem__),)",
+            "max(sorted(curve), key=curve.__getitem__)",
+            "max(sorted(curve, reverse=True), key=curve.__getitem__)",
             "early stopping takes the first of equal steps",
             "::test_ties_and_nan",
         ),

@@ -112,6 +112,17 @@ def test_a_data_set_that_is_whole(doctor: Doctor) -> None:
     assert doctor(sets="fruit") != printed  # which also says that nuts are missing
 
 
+def test_files_that_are_not_read_are_counted_by_suffix(doctor: Doctor) -> None:
+    """Also where a training has told them before; a whole data set is whole with them."""
+    for name in ("3.heic", "4.HEIC", "5.jp2", "notes"):
+        (doctor.data_dir / "fruit" / "apple" / name).write_bytes(image(0))
+    Fruit().open(doctor.data_dir)
+    printed = doctor()
+    told = "fruit: 4 files are not read as images (2 .heic, 1 .jp2, 1 without a suffix); convert images among them"
+    assert told in printed
+    assert (cells(printed.partition("\n\n")[0], "fruit")["images"]) == "6 / 6"
+
+
 def test_what_is_missing_is_an_error_only_if_it_was_asked_for(doctor: Doctor) -> None:
     printed = doctor()
     assert cells(printed, "nuts")["found in"] == "not found"

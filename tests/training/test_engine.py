@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,6 +51,20 @@ def test_a_training_in_steps(tracking: str, train_flags: list[str], tmp_path: Pa
 def test_cadence_in_epochs(tracking: str, train_flags: list[str], tmp_path: Path) -> None:
     folder = train(tmp_path / "home", [*train_flags, "--evaluate_every", "2"])
     assert list(history(folder)) == [2, 3]
+
+
+def test_outputs_that_are_not_finite_fail_the_run_and_keep_what_was_computed(
+    tracking: str, train_flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a loss that is not finite does; before, the second epoch had the accuracy of the first class."""
+    words = ["train", *train_flags, "--algorithm", "helpers.diverging:Overflowing", "--tracking", "offline"]
+    assert cli.main(words) == 1
+    assert re.search(r"outputs for the image \S+ of 'val' are not finite \((inf|-inf|nan)\)", capsys.readouterr().err)
+    (folder,) = run_folders(tmp_path / "home")
+    assert list(history(folder)) == [1]
+    state, problems = checkpoint.load_newest(folder)
+    assert state is not None
+    assert not problems
 
 
 def test_only_long_training_is_saved_before_its_evaluation(

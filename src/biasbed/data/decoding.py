@@ -13,7 +13,7 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -27,9 +27,19 @@ from torch import Tensor
 from biasbed.data.source import Picture
 from biasbed.errors import CorruptImage
 
-# Pillow would also take PostScript, whatever a file is called, and have Ghostscript run the program that it is.
-FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
-EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff", ".gif"})
+# Suffix of an image file -> the decoder that Pillow may use. It would also take PostScript, whatever a file is called,
+# and have Ghostscript run the program that it is. An MPO file is a JPEG file with further pictures behind the first.
+SUFFIXES: Mapping[str, str] = {
+    **dict.fromkeys((".jpg", ".jpeg", ".jpe", ".jfif", ".jif", ".mpo"), "JPEG"),
+    **dict.fromkeys((".png", ".apng"), "PNG"),
+    **dict.fromkeys((".bmp", ".dib"), "BMP"),
+    ".webp": "WEBP",
+    **dict.fromkeys((".ppm", ".pgm", ".pbm", ".pnm"), "PPM"),
+    **dict.fromkeys((".tif", ".tiff"), "TIFF"),
+    ".gif": "GIF",
+}
+FORMATS = tuple(dict.fromkeys(SUFFIXES.values()))
+EXTENSIONS = frozenset(SUFFIXES)
 DEEP = ("I", "F")  # Pillow's modes of integers and floats, which it would clip to white
 TOO_DEEP = "it has more than 8 bits per channel: convert it to 8"
 # Chroma is smoothed over neighbouring rows, of which the last row that is needed must have one: more than enough at any

@@ -17,7 +17,7 @@ import numpy as np
 
 from biasbed.data import remembered
 from biasbed.data.decoding import EXTENSIONS, open_file
-from biasbed.data.listing import images_below, is_data, labelled, reading, scan
+from biasbed.data.listing import images_below, images_in, is_data, labelled, reading, scan
 from biasbed.data.names import Names
 from biasbed.data.source import Picture, Source
 from biasbed.errors import UsageError, listed, other_form
@@ -120,8 +120,7 @@ def open_flat(folder: Path, name: str) -> FolderSource:
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}{_neighbours(folder)}")
     with reading():
-        folders, images = scan(folder)
-        ids = sorted(itertools.chain(images, *images_below(folder, folders)))
+        ids = sorted(itertools.chain(images_in(folder), *images_below(folder, scan(folder)[0])))
     if not ids:
         raise UsageError(f"{folder} has no images ({' '.join(sorted(EXTENSIONS))})")
     return FolderSource(name=name, classes=(name,), y=np.zeros(len(ids), dtype=np.int64), ids=ids, root=folder)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +20,12 @@ from biasbed.errors import UsageError
 from biasbed.settings import is_text
 
 THREADS = 16  # for waiting on a slow disk, not for computing
+NO_SUFFIX = "without a suffix"
+LEFT_BEHIND = frozenset({"thumbs.db", "desktop.ini"})  # by Windows, in any folder of images
+NAMED = 6  # suffixes in a message
+log = logging.getLogger(__name__)
+_counted: ContextVar[Counter[str] | None] = ContextVar("_counted", default=None)
+_warned: set[Path] = set()
 
 
 @contextlib.contextmanager
@@ -39,23 +49,82 @@ def is_data(name: str) -> bool:
     return not name.startswith((".", "__MACOSX")) and name not in NO_DATA
 
 
+class Scanned(NamedTuple):
+    """The folders and the image files in a folder, by name, and how many other files it has."""
+
+    folders: list[str]
+    images: list[str]
+    unread: Counter[str]  # suffix in small letters, `NO_SUFFIX` for none -> number of files
+
+
 def scan(folder: Path) -> tuple[list[str], list[str]]:
-    """Names of the folders and of the image files in a folder, sorted; without those that hold no data.
+    """Return the names of the folders and of the image files in a folder, as `scan_all`."""
+    found = scan_all(folder)
+    return found.folders, found.images
+
+
+def scan_all(folder: Path) -> Scanned:
+    """List a folder, sorted; without hidden files and those that hold no data.
 
     A file that can't be read is listed, so that it is reported rather than missing. UsageError for a name that is no
     text: it could be neither recorded nor shown.
     """
-    folders, images = [], []
+    folders: list[str] = []
+    images: list[str] = []
+    unread: Counter[str] = Counter()
     with os.scandir(folder) as entries:
         for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            suffix = os.path.splitext(entry.name)[1].lower()
             if entry.is_dir():
-                folders += [entry.name] if is_data(entry.name) else []
-            elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS and not entry.name.startswith("."):
+                if is_data(entry.name):
+                    folders.append(entry.name)
+            elif suffix in EXTENSIONS:
                 images.append(entry.name)
+            elif entry.name.lower() not in LEFT_BEHIND:
+                unread[suffix or NO_SUFFIX] += 1
     wrong = next((name for name in (*folders, *images) if not is_text(name)), None)
     if wrong is not None:
         raise UsageError(f"{folder} has a name that is no UTF-8, {wrong!a}: rename it")
-    return sorted(folders), sorted(images)
+    return Scanned(sorted(folders), sorted(images), unread)
+
+
+@contextlib.contextmanager
+def counting_unread() -> Iterator[Counter[str]]:
+    """Count by suffix, within the block, the files below listed folders that are not read; no warning is given."""
+    token = _counted.set(Counter())
+    try:
+        counts = _counted.get()
+        assert counts is not None
+        yield counts
+    finally:
+        _counted.reset(token)
+
+
+def note_unread(folder: Path, unread: Mapping[str, int]) -> None:
+    """Count files that are not read for who asked (`counting_unread`), or warn of them, once per folder."""
+    counts = _counted.get()
+    if counts is not None:
+        counts.update(unread)
+    elif unread and folder not in _warned:
+        _warned.add(folder)
+        log.warning("%s: %s", folder, unread_words(unread))
+
+
+def unread_words(unread: Mapping[str, int]) -> str:
+    """Say how many files of which suffixes are not read, the most frequent first."""
+    total, often = sum(unread.values()), sorted(unread.items(), key=lambda item: (-item[1], item[0]))
+    kinds = ", ".join(f"{count} {suffix}" for suffix, count in often[:NAMED]) + ", ..." * (len(often) > NAMED)
+    verb = "file is" if total == 1 else "files are"
+    return f"{total} {verb} not read as images ({kinds}); convert images among them, or remove them"
+
+
+def images_in(folder: Path) -> list[str]:
+    """Return the names of the images right in a folder, sorted; other files are noted."""
+    found = scan_all(folder)
+    note_unread(folder, found.unread)
+    return found.images
 
 
 def images_below(folder: Path, names: Sequence[str]) -> list[list[str]]:
@@ -67,12 +136,17 @@ def images_below(folder: Path, names: Sequence[str]) -> list[list[str]]:
     """
     known = remembered.listing(folder, names)
     if known is not None:
-        return known
+        note_unread(folder, known.unread)
+        return known.below()
     listed: dict[str, remembered.Stamp] = {}
+    unread: Counter[str] = Counter()
     with ThreadPoolExecutor(THREADS) as pool:
-        walks = pool.map(lambda name: _walk(folder / name, f"{name}/", (), listed), names)
-        found = [sorted(images) for images in walks]
-    remembered.remember(folder, names, found, listed)
+        walks = list(pool.map(lambda name: _walk(folder / name, f"{name}/", (), listed), names))
+    found = [sorted(walk.images) for walk in walks]
+    for walk in walks:
+        unread += walk.unread
+    note_unread(folder, unread)
+    remembered.remember(folder, names, found, listed, unread)
     return found
 
 
@@ -86,14 +160,20 @@ def labelled(folder: Path, classes: Sequence[str]) -> tuple[list[str], np.ndarra
 
 def _walk(
     folder: Path, prefix: str, above: tuple[tuple[int, int], ...], listed: dict[str, remembered.Stamp]
-) -> list[str]:
-    """`above`: device and inode of the folders that lead here. listed: takes the stamp of every folder."""
+) -> Scanned:
+    """List a folder and all below it; images with their paths behind `prefix`.
+
+    above: device and inode of the folders that lead here. listed: takes the stamp of every folder.
+    """
     status = os.stat(folder)
     listed[prefix] = remembered.stamp(status)
     own = status.st_dev, status.st_ino
     if own in above:
         raise UsageError(f"{folder} is a link to a folder that it is in: remove it")
-    folders, images = scan(folder)
-    return [prefix + name for name in images] + [
-        name for sub in folders for name in _walk(folder / sub, f"{prefix}{sub}/", (*above, own), listed)
-    ]
+    here = scan_all(folder)
+    images, unread = [prefix + name for name in here.images], here.unread
+    for sub in here.folders:
+        below = _walk(folder / sub, f"{prefix}{sub}/", (*above, own), listed)
+        images += below.images
+        unread += below.unread
+    return Scanned(here.folders, images, unread)

@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
+from biasbed.data.decoding import EXTENSIONS
 from biasbed.data.names import Names
 from biasbed.system.files import whole
 from biasbed.system.places import own_home
@@ -57,6 +58,7 @@ class Remembered:
     stamps: np.ndarray  # [folders, 3] uint64, of each its `Stamp`
     images: bytes  # paths relative to the folder, in order, with _END between them
     sizes: np.ndarray  # [images] bytes, int64; empty where they were not asked for
+    unread: Mapping[str, int]  # suffix -> number of the files that are no images
 
     def below(self) -> list[list[str]]:
         """The images of each of the sub-folders."""
@@ -83,21 +85,31 @@ def _words(stamps: Iterable[Stamp]) -> np.ndarray:
 _held: dict[Path, tuple[Stamp, float]] = {}
 
 
-def listing(root: Path, names: Sequence[str]) -> list[list[str]] | None:
-    """The images below each of these sub-folders; None where that is not known."""
+def listing(root: Path, names: Sequence[str]) -> Remembered | None:
+    """Return what was below these sub-folders; None where that is not known."""
     known = _read(root)
-    return known.below() if known is not None and known.names == tuple(names) else None
+    return known if known is not None and known.names == tuple(names) else None
 
 
-def remember(root: Path, names: Sequence[str], found: Sequence[Sequence[str]], listed: dict[str, Stamp]) -> None:
-    """Keep what was just listed. listed: of every folder, by its relative path, what it was before it was listed."""
+def remember(
+    root: Path,
+    names: Sequence[str],
+    found: Sequence[Sequence[str]],
+    listed: dict[str, Stamp],
+    unread: Mapping[str, int],
+) -> None:
+    """Keep what was just listed.
+
+    listed: of every folder, by its relative path, what it was before it was listed. unread: suffix -> number of the
+    files that are no images.
+    """
     counts = tuple(map(len, found))
     latest = max((changed for _, *times in listed.values() for changed in times), default=0)
     if sum(counts) < LEAST or latest > (time.time() - SETTLED) * 1e9:
         return
     images = _END.join(name for own in found for name in own).encode()
     stamps, no_sizes = _words(listed.values()), np.empty(0, dtype=np.int64)
-    _write(root, Remembered(tuple(names), counts, tuple(listed), stamps, images, no_sizes))
+    _write(root, Remembered(tuple(names), counts, tuple(listed), stamps, images, no_sizes, dict(unread)))
 
 
 def sizes(root: Path, images: Names) -> np.ndarray | None:
@@ -188,6 +200,8 @@ def _parsed(content: bytes) -> Remembered:
     if int(checksum, 16) != zlib.crc32(body, zlib.crc32(head)):
         raise ValueError
     told = json.loads(head)
+    if told["suffixes"] != sorted(EXTENSIONS):  # listed by a version that reads other files
+        raise ValueError
     images, folders, stamps, sizes = (body[start:end] for start, end in itertools.pairwise((*told["parts"], None)))
     return Remembered(
         tuple(told["names"]),
@@ -196,13 +210,16 @@ def _parsed(content: bytes) -> Remembered:
         np.frombuffer(stamps, dtype=np.uint64).reshape(-1, 3),
         images,
         np.frombuffer(sizes, dtype=np.int64),
+        dict(told["unread"]),
     )
 
 
 def _write(root: Path, known: Remembered) -> None:
     parts = (known.images, _END.join(known.folders).encode(), known.stamps.tobytes(), known.sizes.tobytes())
     starts = list(itertools.accumulate(map(len, parts[:-1]), initial=0))
-    head, body = json.dumps({"names": known.names, "counts": known.counts, "parts": starts}).encode(), b"".join(parts)
+    told = {"names": known.names, "counts": known.counts, "parts": starts}
+    told |= {"unread": known.unread, "suffixes": sorted(EXTENSIONS)}
+    head, body = json.dumps(told).encode(), b"".join(parts)
     with contextlib.suppress(OSError, RuntimeError):  # a home that is full, read-only or not there
         path = _place(root)
         path.parent.mkdir(parents=True, exist_ok=True)

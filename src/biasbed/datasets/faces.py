@@ -5,7 +5,7 @@ The class is young or old, the bias the gender: young women and old men are alig
 
 from __future__ import annotations
 
-import itertools
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from biasbed.datasets.biased import (
     number_of_conflicting,
     short,
 )
-from biasbed.datasets.tables import TableSource, refuse_missing
+from biasbed.datasets.tables import TableSource, check_files
 from biasbed.errors import UsageError
 from biasbed.system.tables import read_rows
 
@@ -188,14 +188,11 @@ class ComposedBFFHQ(OnDisk, BiasedData):
 
     def _whole(self, folder: Path) -> TableSource:
         """All images of the two classes; UsageError where the table is wrong or a file is missing."""
-        found = sorted(self._rows(folder))
+        found = sorted((posixpath.normpath(name), y, bias) for name, y, bias in self._rows(folder))
         ids = [identifier for identifier, _, _ in found]
-        twice = [name for name, following in itertools.pairwise(ids) if name == following]
-        if twice:
-            raise UsageError(f"{folder / self.file} has the image '{twice[0]}' twice")
         if not found:
             raise UsageError(f"{folder / self.file} has nobody of {_AGES}")
-        refuse_missing(folder, ids)
+        check_files(folder, self.file, ids)
         y, bias = np.array([labels for _, *labels in found], dtype=np.int64).T
         return TableSource(name=self.name, classes=CLASSES, y=y, bias=bias, ids=ids, root=folder)
 

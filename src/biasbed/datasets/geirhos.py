@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from biasbed.data.listing import images_below, scan
+from biasbed.data.listing import images_below, images_in, scan
 from biasbed.datasets.base import DataSet, some
 from biasbed.datasets.classes import CATEGORIES_16, cue_classes
 
@@ -42,7 +42,7 @@ class Stimuli(DataSet):
     def listing(self, folder: Path) -> tuple[list[str], np.ndarray]:
         if not _has_trials(folder):
             return super().listing(folder)
-        ids = [name for ids in images_below(folder, _trial_folders(folder)) for name in ids] or scan(folder)[1]
+        ids = [name for ids in images_below(folder, _trial_folders(folder)) for name in ids] or images_in(folder)
         found = [_category(name) for name in ids]
         strange = [name for name, category in zip(ids, found, strict=True) if category not in CATEGORIES_16]
         if strange:

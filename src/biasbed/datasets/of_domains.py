@@ -188,6 +188,11 @@ class OwnDomains(FolderDomains):
             raise UsageError(
                 f"{folder} has {len(found)} domain(s), expected several: {folder}/<domain>/<class>/<image>"
             )
+        first: dict[str, str] = {}
+        for identifier, path in found.items():
+            other = first.setdefault(os.path.realpath(path), identifier)
+            if other != identifier:
+                raise UsageError(f"{folder}: the domains '{other}' and '{identifier}' are one folder: remove the link")
         return dict(sorted(found.items()))
 
 

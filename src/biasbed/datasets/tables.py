@@ -7,6 +7,8 @@ change without any image: they are in the fingerprint.
 from __future__ import annotations
 
 import os
+import posixpath
+import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -138,7 +140,7 @@ class TableData(OnDisk, BiasedData):
 
     def _checked(self, folder: Path) -> list[Row]:
         """All rows in the order of their images; UsageError where one of them is wrong but for its bias."""
-        rows = sorted(self.rows(folder))
+        rows = list(self.rows(folder))
         for row in rows:
             if row.split.lower() not in SPLITS:
                 hint = nearest(row.split, [TRAIN, VALIDATION, TEST])
@@ -153,23 +155,58 @@ class TableData(OnDisk, BiasedData):
                     f"{self._at(folder, row)}: expected a class and the path of an image below that folder, not "
                     f"'{row.label}' and '{row.image}'"
                 )
-        twice = [name for name, count in Counter(row.image for row in rows).items() if count > 1]
-        if twice:
-            raise UsageError(f"{folder / self.file} has the image '{twice[0]}' twice")
-        refuse_missing(folder, [row.image for row in rows])
+        rows = sorted(row._replace(image=posixpath.normpath(row.image)) for row in rows)
+        parts = [SPLITS[row.split.lower()] for row in rows]
+        check_files(folder, self.file, [row.image for row in rows], parts)
         return rows
 
     def _at(self, folder: Path, row: Row) -> str:
         return f"{folder / self.file}, line {row.line}"
 
 
-def refuse_missing(folder: Path, names: Sequence[str], what: str = "images of its table") -> None:
-    """UsageError for a file that is not there. what: the files are, in words."""
+def check_files(folder: Path, table: str, names: Sequence[str], parts: Sequence[str] | None = None) -> None:
+    """Check that a table's images are there and that no part shares one with another part.
+
+    names: normalised paths below the folder. parts: the part of each; None: each image may come to any part.
+
+    Raises UsageError for a name that the table has twice, for a missing file, and for two names of one file (by links,
+    or on a disk that ignores case) in different parts.
+    """
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise UsageError(f"{folder / table} has the image '{twice[0]}' twice")
+    first: dict[tuple[int, int], int] = {}
+    for place, status in enumerate(refuse_missing(folder, names)):
+        other = first.setdefault((status.st_dev, status.st_ino), place)
+        if other == place or (parts is not None and parts[other] == parts[place]):
+            continue
+        # Some file systems give one number to several files.
+        is_link = os.path.realpath(folder / names[other]) == os.path.realpath(folder / names[place])
+        if is_link or status.st_nlink > 1:
+            shares = "" if parts is None else f", in {parts[other]} and in {parts[place]}"
+            raise UsageError(
+                f"{folder / table}: '{names[other]}' and '{names[place]}' are one file{shares}: keep one of them"
+            )
+
+
+def refuse_missing(folder: Path, names: Sequence[str], what: str = "images of its table") -> list[os.stat_result]:
+    """Return the status of each file; raise UsageError if one is not there. what: the files are, in words."""
     with ThreadPoolExecutor(THREADS) as pool:
-        there = list(pool.map(lambda name: os.path.isfile(folder / name), names, chunksize=256))
-    missing = [name for name, is_there in zip(names, there, strict=True) if not is_there]
-    if missing:
+        found = list(pool.map(lambda name: _status(folder / name), names, chunksize=256))
+    there = [status for status in found if status is not None]
+    if len(there) < len(names):
+        missing = [name for name, status in zip(names, found, strict=True) if status is None]
         raise UsageError(f"{folder} lacks {len(missing)} of the {len(names)} {what}: {some(missing, 3)}")
+    return there
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """Return the status of a file; None if there is none, or something else of its name."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
 
 
 class OwnTable(TableData):

@@ -23,7 +23,7 @@ from biasbed.compute.precision import Precision
 from biasbed.data.loading import as_it_is, loader_options
 from biasbed.data.sending import received
 from biasbed.data.transforms import draws, keeps, keyed_randomness
-from biasbed.errors import CorruptImage, Failure, UnfitImage
+from biasbed.errors import CorruptImage, Failure, NotFinite, UnfitImage
 from biasbed.evaluation.decisions import (
     MEASURES,
     Decisions,
@@ -139,17 +139,24 @@ class Evaluator:
         ahead = itertools.groupby(received(self.loader), key=lambda batch: batch[0])
         coming = next(ahead, None)
         refused: set[str] = set()
+        failures: set[str] = set()
         for number, piece in self.shard.chosen():
             parts: list[Columns] = []
             if coming is not None and coming[0] == number:  # this rank may have no image of a small piece
                 for _, rows, images, errors in coming[1]:
                     self.skipped |= set(map(str, errors))
                     refused |= {str(one) for one in errors if isinstance(one, UnfitImage) or not self.skip_corrupt}
-                    if len(rows):
-                        parts.append(self._decide(self.sets[piece.set], rows, images, predict))
+                    try:
+                        if len(rows) and not failures:
+                            parts.append(self._decide(self.sets[piece.set], rows, images, predict))
+                    except NotFinite as error:
+                        failures.add(str(error))
+                        if self.group.world == 1:
+                            raise
                     tick(len(rows))
                 coming = next(ahead, None)
             refuse_corrupt(self.group, refused)
+            _raise_on_all(self.group, failures, NotFinite)
             gathered = self.group.gather_objects(joined(parts))
             yield piece, None if gathered is None else joined([part for part in gathered if part])
 
@@ -160,6 +167,7 @@ class Evaluator:
         with self.precision.autocast():
             logits = predict(x)
         logits = at_least_fp32(logits)
+        _refuse_not_finite(logits, entry, rows)
         label_map, task = entry.label_map, entry.task
         scores, y = label_map(logits), self._column(entry.source.y, rows)
         shown = label_map.probabilities(scores, task)
@@ -205,12 +213,31 @@ def _ranks(logits: Tensor, label_map: LabelMap, labels: Tensor) -> Tensor:
     return (logits.shape[1] + 1 - (logits <= own).sum(dim=1) + before.sum(dim=1)).int()
 
 
+def _refuse_not_finite(logits: Tensor, entry: EvaluationSet, rows: Tensor) -> None:
+    """Raise NotFinite for the first image whose outputs have a NaN or an infinity: they decide nothing."""
+    is_finite = logits.isfinite()
+    if is_finite.all():
+        return
+    place = int((~is_finite.all(dim=1)).nonzero()[0])
+    value = float(logits[place][~is_finite[place]][0])
+    raise NotFinite(
+        f"the model's outputs for the image {entry.source.ids[int(rows[place])]} of '{entry.name}' are not finite "
+        f"({value}), so they have no accuracy: the weights have diverged or are damaged, or overflow in this precision "
+        "(try precision=fp32)"
+    )
+
+
 def refuse_corrupt(group: Group, messages: Collection[str]) -> None:
     """Raise CorruptImage on every rank if any has met one, so that none is left waiting for the others."""
+    _raise_on_all(group, messages, CorruptImage)
+
+
+def _raise_on_all(group: Group, messages: Collection[str], kind: type[Failure]) -> None:
+    """Raise the first rank's first message on every rank if any has one."""
     gathered = group.gather_objects(sorted(messages))
     first = group.share_object(next((own[0] for own in gathered if own), None) if gathered is not None else None)
     if first is not None:
-        raise CorruptImage(first)
+        raise kind(first)
 
 
 class _Images(Dataset[Any]):

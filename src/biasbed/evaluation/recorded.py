@@ -22,6 +22,7 @@ from biasbed.data.names import Coded, Names
 from biasbed.datasets.classes import cue_classes
 from biasbed.errors import UsageError, listed
 from biasbed.evaluation import cue_figure, decisions, report
+from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.consistency import consistency
 from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
 from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
@@ -285,6 +286,8 @@ def evaluate_recorded(options: EvaluateOptions, given: Mapping[str, Any], files:
         name: decisions.identified([one for one in answers if one.set == name])
         for name in dict.fromkeys(one.set for one in answers)
     }
+    for group in by_set.values():
+        check_answers(group)
     pairs = [pair for group in by_set.values() for pair in consistency(group)]
     wholes = {name: _wholes(group) for name, group in by_set.items()}
     shown = {name: [*group, *(one for one in wholes[name] if one not in group)] for name, group in by_set.items()}

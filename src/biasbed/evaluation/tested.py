@@ -17,9 +17,10 @@ from biasbed.compute.precision import Precision
 from biasbed.config import Aggregation, Config, preset_names
 from biasbed.data.loading import auto_workers
 from biasbed.data.transforms import example
-from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
+from biasbed.datasets.classes import CATEGORIES_16
 from biasbed.errors import Failure, UsageError
-from biasbed.evaluation import cue_figure, models, recorded, report
+from biasbed.evaluation import cue_figure, models, outputs, recorded, report
+from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
 from biasbed.evaluation.deciding import Decided, Kept, decide
 from biasbed.evaluation.decisions import Decisions
@@ -111,22 +112,23 @@ def load(options: EvaluateOptions, given: Mapping[str, Any]) -> models.TestedMod
     """The model that is named, with its outputs named as the user says; UsageError where there is none."""
     shared = build(Config, {name: given[name] for name in ("mean", "std") if name in given})
     model = models.find(options.model, options.weights, options.algorithm, mean_std(shared))
-    own = _own_maps(options)
-    return model if own is None else _described(model, own)
+    own = outputs.own_maps(options)
+    return model if own is None else outputs.describe(model, own)
 
 
 def plan(options: EvaluateOptions, given: Mapping[str, Any], model: models.TestedModel) -> Evaluation:
     """Everything else that can be refused is refused here; UsageError says what is wrong."""
-    observers, own = _observers(options.compare), _own_maps(options)
+    observers, own = _observers(options.compare), outputs.own_maps(options)
     config = _config(options, given, model)
     if observers and config.limit is not None:
         raise UsageError(
             "compare= takes whole sets, on which the others have decided, and limit= a part: leave one out"
         )
+    outputs.refuse_unfit(suites.of(config), model, own, config)
     suite = suites.open_suite(config)
     if model.task is not None and model.task.name != suite.task.name:
         raise UsageError(f"the model has learnt {model.task.words}, and the suite '{suite.name}' {suite.task.words}")
-    sets, misfits = _fitted(suite, model, own, config, _aggregation(options, config))
+    sets, misfits = outputs.fit_sets(suite, model, own, config, _aggregation(options, config))
     suite = without_misfits(replace(suite, sets=sets), misfits)
     _check_sizes(model, suite.testing)
     run = _run(options, config, model, suite)
@@ -183,88 +185,6 @@ def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.Te
     return build(suite.Settings, values)
 
 
-# --- label maps -------------------------------------------------------------------------------------------------------
-
-
-def _own_maps(options: EvaluateOptions) -> label_maps.OwnMaps | None:
-    return None if options.label_map == "none" else label_maps.read_own(Path(options.label_map).expanduser())
-
-
-def _described(model: models.TestedModel, own: label_maps.OwnMaps) -> models.TestedModel:
-    """The model with its outputs named as the user says; UsageError where that contradicts the model."""
-    if own.outputs != model.outputs:
-        raise UsageError(f"label_map={own.path}: describes {own.outputs} outputs, but the model has {model.outputs}")
-    if own.names is None:
-        return model
-    if model.classes not in (None, own.names):
-        raise UsageError(f"label_map={own.path}: names the outputs otherwise than the model, which has its own names")
-    return replace(model, classes=own.names)
-
-
-def _fitted(
-    suite: OpenSuite,
-    model: models.TestedModel,
-    own: label_maps.OwnMaps | None,
-    config: Config,
-    how: Aggregation = label_maps.USUAL,
-) -> tuple[tuple[EvaluationSet, ...], dict[str, str]]:
-    """(sets with the label map that fits the model, why the others are left out).
-
-    UsageError where one of those was asked for by name, or none is left.
-    """
-    fitting, misfits = [], {}
-    for entry in suite.sets:
-        label_map = _label_map(entry, suite, model, own, how)
-        if label_map is None:
-            misfits[entry.name] = _misfit(entry, model)
-        elif entry.task.several and not label_map.is_logits:
-            raise UsageError(
-                f"label map {label_map.name}: one output of several can't stand for a label of '{entry.name}', whose "
-                f"images have {entry.task.words}"
-            )
-        else:
-            fitting.append(replace(entry, label_map=label_map))
-    asked = () if isinstance(config.sets, str) else [record.slug(name) for name in config.sets]
-    wrong = [name for name in misfits if name in asked or not fitting]
-    if wrong:
-        raise UsageError(
-            f"{misfits[wrong[0]]}: name the class folders by WordNet id or by the 16 categories of Geirhos et al., "
-            "or say with label_map=<file>.yaml what the outputs are"
-        )
-    return tuple(fitting), misfits
-
-
-def _label_map(
-    entry: EvaluationSet, suite: OpenSuite, model: models.TestedModel, own: label_maps.OwnMaps | None, how: Aggregation
-) -> label_maps.LabelMap | None:
-    """How the model's outputs become the set's classes, by the names of both; None where nothing fits.
-
-    how: those of ImageNet's classes become the 16 categories.
-    """
-    classes = entry.source.classes
-    chosen = own.fitting(classes) if own is not None else None
-    if chosen is not None:
-        return chosen
-    outputs = model.classes
-    if outputs is None and model.outputs == len(imagenet_classes()):
-        outputs = imagenet_classes()
-    if outputs == suite.classes:
-        return entry.label_map
-    if outputs == classes:
-        return label_maps.IDENTITY
-    if outputs == imagenet_classes() and classes == CATEGORIES_16:
-        return label_maps.sixteen(how)
-    return label_maps.wordnet_subset(classes, outputs or ())
-
-
-def _misfit(entry: EvaluationSet, model: models.TestedModel) -> str:
-    def some(names: Sequence[str]) -> str:
-        return ", ".join(names[:8]) + ", ..." * (len(names) > 8)
-
-    outputs = "unknown classes" if model.classes is None else some(model.classes)
-    return f"the model's {model.outputs} outputs ({outputs}) are not '{entry.name}' ({some(entry.source.classes)})"
-
-
 # --- other observers --------------------------------------------------------------------------------------------------
 
 
@@ -301,6 +221,7 @@ def _by_set(observers: Sequence[Decisions], sets: Sequence[EvaluationSet]) -> di
     for entry in sets:
         if entry.name in found:
             found[entry.name] = [of_first_labels(entry, one) for one in found[entry.name]]
+            check_answers(found[entry.name], entry.labels if entry.task.several else entry.source.classes)
             # Labels that differ are noticed before the work is done.
             labels = named(entry, entry.source.y)
             same = (entry.source.names, labels, labels, entry.source.classes)

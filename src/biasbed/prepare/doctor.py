@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
@@ -15,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from biasbed import suites
 from biasbed.data import remembered
 from biasbed.data.decoding import DEEP, FORMATS, PROBLEMS, TOO_DEEP, open_file, reading_file
-from biasbed.data.listing import THREADS
+from biasbed.data.listing import THREADS, counting_unread, unread_words
 from biasbed.datasets.base import Contents, OnDisk, some
 from biasbed.errors import CorruptImage, Failure, UsageError
 from biasbed.options import PrepareOptions
@@ -89,10 +89,13 @@ def examine(data_set: OnDisk, data_dir: Path, whole: bool = False) -> Finding:
         if folder is not None:
             for listed in data_set.listed(folder):
                 remembered.forget(listed)
-        contents = data_set.contents(data_dir)
+        with counting_unread() as unread:
+            contents = data_set.contents(data_dir)
         layout = data_set.layout(contents.folder)
     except UsageError as error:
         return Finding(data_set, folder, problem=str(error))
+    if unread:
+        contents = replace(contents, remarks=(*contents.remarks, unread_words(unread)))
     unreadable, size, sha = {}, 0, hashlib.sha256()
     with ProgressBar(len(contents.files), "image" if contents.are_images else "file") as bar:
         for name, look in _looks(contents, whole):

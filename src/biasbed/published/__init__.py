@@ -16,7 +16,7 @@ from biasbed.published import cells
 from biasbed.published.biasbed import BIASBED
 from biasbed.published.paper import Paper, PublishedRun
 from biasbed.settings import nearest
-from biasbed.system import places
+from biasbed.system import commands, places
 
 EXPERIMENT = "biasbed-published"
 
@@ -29,7 +29,8 @@ def names() -> tuple[str, ...]:
 def find(name: str) -> Paper:
     """The paper of this name; UsageError with the nearest one, Failure where its files are wrong."""
     if name not in names():
-        raise UsageError(f"unknown source '{name}'{nearest(name, names())}")
+        others = "or a file that export wrote (.zip), or a sweep's folder or CSV"
+        raise UsageError(f"unknown source '{name}'{nearest(name, names())}, {others}")
     return BIASBED if name == BIASBED.name else cells.read(name)
 
 
@@ -58,7 +59,7 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
             print(f"{len(missing) - made} left to another command, which imports them at this moment", flush=True)
     else:
         print(f"nothing new: all {len(runs)} runs of {paper.study} are on {uri} already", flush=True)
-    print(f"to analyse them: mlflow run . -e analyze -P study={paper.study}", flush=True)
+    print(f"to analyse them: {commands.typed('analyze', {'study': paper.study})}", flush=True)
     return made
 
 

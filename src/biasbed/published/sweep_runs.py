@@ -13,6 +13,7 @@ from biasbed.errors import UsageError
 from biasbed.holding_out import OUT, RULES, mean_of_training
 from biasbed.published import cells, sweeps
 from biasbed.published.sweeps import SweepJob
+from biasbed.system import commands
 from biasbed.tracking.archive import ArchivedRun, MetricRow, new_archive
 from biasbed.tracking.finding import find_runs
 from biasbed.tracking.server import resolve_uri
@@ -34,6 +35,11 @@ def import_sweep(source: str, study: str = "auto") -> int:
     path = Path(source).expanduser()
     if not path.exists():
         raise UsageError(f"source={source}: there is no such file or folder, and no paper of this name")
+    if path.suffix.lower() in (".yaml", ".yml"):
+        raise UsageError(
+            f"source={source}: a description of a paper is read from biasbed's own folder alone: put it and its CSV "
+            f"into {Path(cells.__file__).parent} and give source={path.stem} (docs/published.md)"
+        )
     jobs = sweeps.read(path)
     kept = _studies_of_trials(resolve_uri())
     if study == "auto":  # trials that are there already stay in their study
@@ -49,7 +55,7 @@ def import_sweep(source: str, study: str = "auto") -> int:
     unfinished = sum(not job.is_done for job in jobs)
     print(f"{len(jobs)} jobs in all{f', {unfinished} of them unfinished' if unfinished else ''}")
     for name in studies:
-        print(f"to analyse them: mlflow run . -e analyze -P study={name}", flush=True)
+        print(f"to analyse them: {commands.typed('analyze', {'study': name})}", flush=True)
     return new
 
 

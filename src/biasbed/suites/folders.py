@@ -79,6 +79,11 @@ class Folders(FileSuite[FileSettings]):
             )
         if train_name in tests or not tests:
             raise UsageError(f"name folders other than the training folder '{train_name}' with sets=")
+        linked = [name for name in tests if train_name and os.path.samefile(root / name, root / train_name)]
+        if linked:
+            raise UsageError(
+                f"'{linked[0]}' and the training folder '{train_name}' of {root} are one folder: name others with sets="
+            )
         try:
             slugs = record.slugs(sorted({*([train_name] if train_name else []), *tests}))
         except ValueError as error:

@@ -76,6 +76,13 @@ class Suite(Generic[C]):
         """What it looks for under `data_dir`; none where it computes its images."""
         return ()
 
+    def known_classes(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the classes of the sets that are tested, by set, as far as they are known before an image is opened.
+
+        A model that fits none of them is then refused at once. Empty if opening the suite takes no time.
+        """
+        return {}
+
     @property
     def data_root(self) -> Path:
         """The folder `data_dir`; UsageError where it is not given or not there."""

@@ -14,6 +14,9 @@ RUN = "MLFLOW_RUN_ID"  # set by `mlflow run`, which has opened a run for this pr
 SHOWN_NOWHERE = {"storage": "BIASBED_STORAGE", "tracking_uri": "MLFLOW_TRACKING_URI"}
 
 
+_STARTED_BY_MLFLOW = RUN in os.environ  # before anything takes that run
+
+
 def is_launched() -> bool:
     """Whether `mlflow run` has opened a run for this process that nothing has taken yet."""
     return RUN in os.environ
@@ -49,18 +52,26 @@ def refuse_secrets(settings: Mapping[str, str]) -> None:
             )
 
 
-def typed(entry: str, settings: Mapping[str, str]) -> str:
-    """A command in the form in which this process was started."""
-    if is_launched():
-        return through_mlflow(entry, settings)
-    words = (f"--{name} {shlex.quote(value)}" for name, value in public(settings).items())
-    return " ".join(["biasbed", entry, *words])
+def typed(entry: str, settings: Mapping[str, str], open_end: str = "") -> str:
+    """Return a command in the form in which this process was started, ready to be typed.
+
+    open_end: what stands behind it for the user to fill in, as `...` or `algorithms=<names>`.
+    """
+    if is_launched() or _STARTED_BY_MLFLOW:
+        return through_mlflow(entry, settings, open_end)
+    words = (f"--{name} {_quoted(value)}" for name, value in public(settings).items())
+    return " ".join(["biasbed", entry, *words, *filter(None, [open_end])])
 
 
-def through_mlflow(entry: str, settings: Mapping[str, str]) -> str:
-    """A command as `mlflow run` takes it, in a checkout."""
-    words = (f"-P {name}={shlex.quote(value)}" for name, value in public(settings).items())
-    return " ".join(["mlflow run . -e", entry, *words])
+def through_mlflow(entry: str, settings: Mapping[str, str], open_end: str = "") -> str:
+    """Return a command as `mlflow run` takes it, in a checkout."""
+    words = (f"-P {name}={_quoted(value)}" for name, value in public(settings).items())
+    return " ".join(["mlflow run . -e", entry, *words, *filter(None, [open_end])])
+
+
+def _quoted(value: str) -> str:
+    """Return a value as a shell takes it; `<what to put here>` stays readable."""
+    return value if value.startswith("<") and value.endswith(">") else shlex.quote(value)
 
 
 def settings_of(words: Sequence[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 from biasbed import record
 from biasbed.errors import UsageError
 from biasbed.options import ExportOptions
-from biasbed.system import places
+from biasbed.system import commands, places
 from biasbed.tracking import notes
 from biasbed.tracking.archive import ArchivedRun, Input, MetricRow, new_archive
 from biasbed.tracking.finding import find_runs
@@ -42,7 +42,7 @@ def export(options: ExportOptions) -> Path:
         print(f"left out, as it has not ended: {run.info.run_name} ({run.info.run_id})")
     without = "" if options.checkpoints else "; without checkpoints and models (checkpoints=yes takes them along)"
     print(f"{len(archive.runs)} runs in {path}, {path.stat().st_size / 2**20:.1f} MiB{without}")
-    print(f"elsewhere: mlflow run . -e import -P source={path.absolute()}", flush=True)
+    print(f"elsewhere: {commands.typed('import', {'source': str(path.absolute())})}", flush=True)
     return path
 
 

@@ -195,7 +195,7 @@ def test_a_missing_cell_is_an_error(recorder: Recorder) -> None:
     fill(recorder, ["r18"])
     add(recorder, "r50", "other", plain("other"), {"test/accuracy/other": 0.5})
     empty = r"2 empty cell(.|\n)*r50 on shades_1: no run"
-    with pytest.raises(Failure, match=rf"{empty}(.|\n)*the study's own command .* benchmark .* -P study=cells"):
+    with pytest.raises(Failure, match=rf"{empty}(.|\n)*the study's own command .* biasbed benchmark .* --study cells"):
         analysis_of(recorder)
 
 

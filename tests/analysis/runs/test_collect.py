@@ -42,8 +42,8 @@ def train_three(recorder: Recorder) -> None:
 def test_no_runs_says_what_to_run(recorder: Recorder) -> None:
     message = stopped(recorder)
     assert "no runs on sqlite:" in message
-    assert "mlflow run . -e train -P algorithm=erm" in message
-    assert "mlflow run . -e import -P source=biasbed" in message
+    assert "biasbed train --algorithm erm" in message
+    assert "biasbed import --source biasbed" in message
 
 
 def test_a_database_that_does_not_exist_is_not_made(recorder: Recorder) -> None:
@@ -100,9 +100,9 @@ def test_several_studies_are_listed_with_their_commands(recorder: Recorder) -> N
     recorder.train("erm", 0, GOOD[:3], protocol=other, study="mine")
     message = stopped(recorder)
     assert "3 train run(s) of 3 algorithm(s), trained on train, tested on plain, silhouette" in message
-    assert "mlflow run . -e analyze -P suite=toy -P study=adhoc\n" in message
+    assert "biasbed analyze --suite toy --study adhoc\n" in message
     for protocol in (PROTOCOL, other):
-        assert f"mlflow run . -e analyze -P suite=toy -P study=mine -P protocol={protocol.hash}" in message
+        assert f"biasbed analyze --suite toy --study mine --protocol {protocol.hash}" in message
     assert computed(recorder, study="mine", protocol=other.hash[:6]).collection.protocol == other
     assert computed(recorder, study="adhoc").collection.protocol == PROTOCOL
 
@@ -116,7 +116,7 @@ def test_several_studies_are_listed_with_their_commands(recorder: Recorder) -> N
         ({"algorithms": "erm,paddain"}, "did you mean 'padain'"),
         (
             {"algorithms": "erm,noise2net"},
-            "no finished run of 'noise2net'.*mlflow run . -e train -P algorithm=noise2net",
+            "no finished run of 'noise2net'.*biasbed train --algorithm noise2net",
         ),
         ({"sets": "egde"}, "evaluation set 'egde'; did you mean 'edge'"),
         ({"allow": "different_cofig"}, "unknown irregularity 'different_cofig'; did you mean 'different_config'"),
@@ -138,7 +138,7 @@ def test_published_runs_stand_back_until_they_are_asked_for(recorder: Recorder) 
     recorder.train("erm", 0, GOOD, monitor=(0.1,), study="published_toy", **published)
     analysis = computed(recorder)
     assert analysis.collection.scope.kind == "train"
-    assert "-P study=published_toy" in analysis.notes[0]
+    assert "biasbed analyze --study published_toy" in analysis.notes[0]
     assert computed(recorder, study="published_toy").collection.published
 
 
@@ -308,7 +308,7 @@ def test_every_missing_cell_is_listed_with_what_to_train(recorder: Recorder) -> 
     assert "sagnet on sketch: run" in message
     assert "debiased on edge" in message
     assert "not tested at step 3 (tested at 0, 1)" in message
-    assert "mlflow run . -e train -P suite=toy -P study=adhoc -P resume=never -P algorithm=sagnet -P seed=3" in message
+    assert "biasbed train --suite toy --study adhoc --resume never --algorithm sagnet --seed 3" in message
     assert "algorithms=erm,infodrop,padain" in message
     assert "sets=plain,silhouette,cue_conflict,stylized" in message
     assert len(computed(recorder, sets="plain,silhouette,cue_conflict,stylized").comparisons[0].algorithms) == 5

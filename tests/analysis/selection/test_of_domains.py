@@ -102,15 +102,16 @@ def test_choices_are_those_of_the_original(results: Results, name: str, rule: st
             f"r{row['trial_seed']}-{row['hparams_seed']}",
             int(row["step"]),
             pytest.approx(100 * float(row["test_acc"]), abs=1e-9),
+            pytest.approx(100 * float(row["val_acc"]), abs=1e-9),
         )
         for row in rows(f"{name}_choices.csv")
         if row["selection"] == rule
     }
     analysis = results[name, rule]
     choices = analysis.choices[analysis.choices["rule"] == RULES[rule]]
-    shown = {(r.run_id, r.dataset): r.score for r in analysis.runs.itertuples()}
+    shown = {(r.run_id, r.dataset): (r.score, r.selection_value) for r in analysis.runs.itertuples()}
     found = {
-        (row.algorithm, row.repeat, row.dataset): (row.trial, row.last_step, shown[row.run_id, row.dataset])
+        (row.algorithm, row.repeat, row.dataset): (row.trial, row.last_step, *shown[row.run_id, row.dataset])
         for row in choices.itertuples()
     }
     assert len(expected) in (4, 28)
@@ -228,7 +229,7 @@ def test_unfinished_runs_stop_with_what_to_do(stores: dict[str, RunStore]) -> No
         compute(stores["synthetic_sweep"], AnalyzeOptions())
     text = str(caught.value)
     assert "\n  [unfinished] erm: 9 unfinished run(s): erm-colored_mnist-" in text
-    assert "import all again:\n  mlflow run . -e import -P source=somewhere -P study=sweep\n" in text
+    assert "import all again:\n  biasbed import --source somewhere --study sweep\n" in text
     assert text.endswith("or accept it: allow=unfinished")
 
 

@@ -177,5 +177,5 @@ def test_published_results_are_not_compared_with_themselves(published_uri: str) 
 
 def test_nothing_imported_says_how_to_import(recorder: Recorder) -> None:
     recorder.train("erm", 0, protocol=PROTOCOL)
-    with pytest.raises(Failure, match=r"no published results are on .* mlflow run \. -e import -P source=biasbed"):
+    with pytest.raises(Failure, match=r"no published results are on .* biasbed import --source biasbed"):
         load(recorder.uri, with_published=True)

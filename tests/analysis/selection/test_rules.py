@@ -32,6 +32,8 @@ from helpers.commands import ROOT
 MONITOR = "val/accuracy/val"
 EDGE = record.SetRecord("edge", "accuracy", 10, 2, 0.5, ("accuracy", "loss"))
 SKETCH = record.SetRecord("sketch", "loss", 10, 2, 0.7, ("accuracy", "loss"), higher_is_better=False)
+RUN = Run("r", "r", "0", "FINISHED", 0, 0, "train", "s", "adhoc", protocol="p", algorithm="erm")
+PROTOCOL = record.Protocol("s", (EDGE,), ("train",), ("val",), MONITOR)
 INFINITY_OF_STORES = 1.7976931348623157e308
 
 
@@ -47,10 +49,8 @@ def best_per_run(*sets: record.SetRecord, derived: tuple[record.Derived, ...] = 
 
 def selected(rule: Rule, curves: History) -> Selected:
     """What a rule chooses of one run on one set."""
-    run = Run("r", "r", "0", "FINISHED", 0, 0, "train", "s", "adhoc", protocol="p", algorithm="erm")
-    protocol = record.Protocol("s", (EDGE,), ("train",), ("val",), MONITOR)
-    columns = [Column("edge", EDGE)]
-    return select({("p", ""): rule}, pools_of([run], {"r": curves}, columns, {"p": protocol}), columns, {"p": protocol})
+    columns, protocols = [Column("edge", EDGE)], {"p": PROTOCOL}
+    return select({("p", ""): rule}, pools_of([RUN], {"r": curves}, columns, protocols), columns, protocols)
 
 
 def test_best_validation_takes_the_first_of_equal_epochs() -> None:
@@ -143,6 +143,43 @@ def test_select_averages_every_measure_over_the_selected_epochs() -> None:
     row = table.iloc[0]
     assert (row["value"], row["accuracy"], row["loss"]) == pytest.approx((0.6, 0.6, 1.5))
     assert (row["first_step"], row["last_step"], row["num_steps"], row["monitor"]) == pytest.approx((2, 3, 2, 0.25))
+
+
+@pytest.mark.parametrize(
+    ("rule", "steps", "value"),
+    [
+        (BestValidation(MONITOR), (2, 2), 30.0),
+        (BestValidation("val/loss/val", higher_is_better=False), (3, 3), 0.5),
+        (BestEpoch(), (3, 3), 80.0),
+        (best_per_run(EDGE), (3, 3), 80.0),
+        (best_per_run(EDGE, replace(EDGE, name="other")), (1, 1), 60.0),
+        (LastN(2, MONITOR), (2, 3), None),
+        (Last(MONITOR), (3, 3), None),
+    ],
+)
+def test_a_choice_tells_the_value_that_it_was_made_by(rule: Rule, steps: tuple[int, int], value: float | None) -> None:
+    """As it is shown; `monitor` is the same whatever the rule. Rules without validation choose nothing of one run."""
+    curves = {MONITOR: [0.1, 0.3, 0.2], "val/loss/val": [2.0, 1.0, 0.5], "test/accuracy/edge": [0.2, 0.4, 0.8]}
+    curves["test/accuracy/other"] = [1.0, 0.0, 0.0]
+    points = [(metric, step, number) for metric, curve in curves.items() for step, number in enumerate(curve, start=1)]
+    row = selected(rule, History("r", points)).values.iloc[0]
+    assert (row["first_step"], row["last_step"]) == steps
+    assert row["monitor"] == pytest.approx(sum(curves[MONITOR][steps[0] - 1 : steps[1]]) / (steps[1] - steps[0] + 1))
+    assert row["selection_value"] == pytest.approx(math.nan if value is None else value, nan_ok=True)
+
+
+@pytest.mark.parametrize("rule", [LastN(2, MONITOR), Last(MONITOR)])
+def test_of_a_search_the_last_epochs_are_those_of_the_trial_with_the_best_monitor(rule: Rule) -> None:
+    runs, histories = [], {}
+    for number, last in enumerate((0.2, 0.6)):
+        name = f"t{number}"
+        tags = {"kind": "trial", "repeat": "0", "trial": f"r0-{number}"}
+        runs.append(replace(RUN, id=name, **tags))
+        histories[name] = history(val=[0.9, last, last], edge=[0.1, 0.2, 0.3])
+    columns, protocols = [Column("edge", EDGE)], {"p": PROTOCOL}
+    found = select({("p", ""): rule}, pools_of(runs, histories, columns, protocols), columns, protocols)
+    assert found.values["run_id"].tolist() == ["t1"]
+    assert found.values["selection_value"].tolist() == pytest.approx([60.0])
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,16 @@ def unit(image: np.ndarray, dtype: type[np.floating[Any]] = np.float64) -> np.nd
     return image.astype(dtype) / dtype(255)
 
 
+def fused(values: np.ndarray, weight: np.float32, added: np.ndarray) -> np.ndarray:
+    """Return values * weight + added of float32, rounded once, as a processor's fused multiply-add does.
+
+    The product is exact in float64. The sum is rounded there and once more to float32, which differs from one rounding
+    only where the sum lies within 2^-29 of the middle between two float32 numbers.
+    """
+    exact = values.astype(np.float64) * np.float64(weight)
+    return (exact + added).astype(np.float32)
+
+
 def levels(values: np.ndarray) -> np.ndarray:
     """Floats, of which [0,1] is kept, to uint8. Truncated and not rounded: so the released images were made."""
     kept = np.clip(values, 0, 1)

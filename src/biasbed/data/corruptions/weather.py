@@ -15,6 +15,7 @@ from biasbed.data.corruptions.corruption import (
     Corruption,
     Rng,
     Sides,
+    fused,
     integers,
     levels,
     unit,
@@ -44,10 +45,17 @@ def snow(image: np.ndarray, draws: tuple[np.ndarray, float], parameters: Constan
     flakes[flakes < threshold] = 0
     fallen = unit(moved(levels(flakes), radius, sigma, degrees))[..., None]
     x = unit(image, np.float32)
-    red, green, blue = (x[..., i : i + 1] * GREY[i] for i in range(3))  # no product of matrices: BLAS rounds otherwise
-    grey = red + green + blue
+    grey = grey_as_opencv(x)[..., None]
     whitish = np.float32(share) * x + np.float32(1 - share) * np.maximum(x, grey * np.float32(1.5) + np.float32(0.5))
     return levels(whitish + fallen + np.rot90(fallen, 2))
+
+
+def grey_as_opencv(image: np.ndarray) -> np.ndarray:
+    """Return the luma [H,W] of float32 [H,W,3], added in the order in which OpenCV with AVX2 adds: green, red, blue."""
+    red, green, blue = np.moveaxis(image, 2, 0)
+    luma: np.ndarray = green * GREY[1]
+    luma = fused(red, GREY[0], luma)
+    return fused(blue, GREY[2], luma)
 
 
 def zoomed(plane: np.ndarray, factor: float) -> np.ndarray:

@@ -1,0 +1,59 @@
+"""Hints of the command line: the setting or the source that was probably meant, or what there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from biasbed import cli
+from biasbed.settings import near, nearest
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["import", "--source", "mine"], "unknown source 'mine'; valid: biasbed, debiasing, domainbed, "),
+        (["import", "--source", "mine.yaml"], ", or a file that export wrote (.zip), or a sweep's folder or CSV"),
+        (["train", "--optim.clip", "1"], "unknown setting 'optim.clip'; valid: optim.name, optim.lr, optim.lr_batch, "),
+        (["train", "--label_smoothing", "0.1"], " more: biasbed train --help all lists them"),
+    ],
+)
+def test_what_is_not_near_is_no_hint(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before: 'optim.lr', a list of every setting, and 'domainbed'."""
+    assert cli.main(words) == 2
+    told = capsys.readouterr().err.strip()
+    assert message in told
+    assert "did you mean" not in told
+    assert len(told) < 400
+
+
+def test_a_description_of_a_paper_is_no_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before, its first line was held against the head of a sweep's CSV."""
+    (tmp_path / "mine.yaml").write_text("citation: me\n")
+    assert cli.main(["import", "--source", str(tmp_path / "mine.yaml")]) == 2
+    told = capsys.readouterr().err
+    assert "a description of a paper is read from biasbed's own folder alone" in told
+    assert "give source=mine (docs/published.md)" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("optim.lrr", "optim.lr"),
+        ("optim.clip", None),  # alike by the group's name alone
+        ("optm.lr", "optim.lr"),
+        ("sedes", "seeds"),
+        ("imagenet", "stylized_imagenet"),  # contained
+        ("mine", None),  # of a name that is more than twice as long
+    ],
+)
+def test_what_is_near(name: str, meant: str | None) -> None:
+    names = ["optim.lr", "optim.warmup", "seeds", "stylized_imagenet", "domainbed"]
+    assert near(name, names) == meant
+
+
+def test_a_long_list_is_not_printed() -> None:
+    assert nearest("zzz", ["alpha", "beta"]) == "; valid: alpha, beta"
+    names = [f"name{number}" for number in range(99)]
+    assert nearest("zzz", names) == f"; valid: {', '.join(names[:10])}, ... (99 in all)"
