@@ -23,7 +23,7 @@ from biasbed.algorithms.presets import (
     epochs,
 )
 from biasbed.algorithms.recipes import OPEN, TRAINING
-from biasbed.batch import at_least_fp32
+from biasbed.batch import Batch, at_least_fp32
 from biasbed.networks import hooks, surgery
 from biasbed.networks.surgery import Site, Window
 from biasbed.settings import setting
@@ -360,12 +360,15 @@ class InfoDrop(ERM):
         self._evaluation_offsets = self._offsets(torch.Generator().manual_seed(EVALUATION_SEED))
 
     def logits(self, x: Tensor) -> Tensor:
-        with with_draws(self.masks, self._draw()):
+        with with_draws(self.masks, self.draws(Batch(x))):
             return super().logits(x)
 
     def predict(self, x: Tensor) -> Tensor:
         with with_draws(self.masks, self._evaluation_draw()):
             return super().predict(x)
+
+    def draw(self, batch: Batch) -> list[MaskDraw | None]:
+        return self._draw()
 
     def _draw(self) -> list[MaskDraw | None]:
         if self.progress.is_past(self.hparams.finetune_from) or not self.training:
