@@ -114,7 +114,7 @@ class FastAdversarial(ERM):
 
     def attack(self, batch: Batch) -> Tensor:
         """What is added to the images, [N,C,H,W]. Only the noise is differentiated by: no gradient of a weight is."""
-        noise = self.draws(batch).requires_grad_()
+        noise = self.draws(batch)
         loss = self.task.loss(self.logits((batch.x + noise).clamp(0, 1)), batch.y)
         self.note("attacked_at_random", loss)
         # Scaled, as slopes of pixels would vanish in fp16; where they overflow there is no direction.
@@ -123,7 +123,7 @@ class FastAdversarial(ERM):
         return (noise + self.hparams.step * eps * slope.sign().nan_to_num()).clamp(-eps, eps).detach()
 
     def draw(self, batch: Batch) -> Tensor:
-        return self.noise(batch.x)
+        return self.noise(batch.x).requires_grad_()
 
     def noise(self, x: Tensor) -> Tensor:
         """Where the attack starts, for images [N,C,H,W]."""

@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ def missing() -> str | None:
 
 def _headers() -> list[Path]:
     spec = importlib.util.find_spec("torch")
-    assert spec is not None and spec.origin is not None
-    return [Path(spec.origin).parents[1] / name for name in HEADERS]
+    assert spec is not None
+    return [Path(str(spec.origin)).parents[1] / name for name in HEADERS]
 
 
 def build(folder: Path) -> Path:
@@ -42,13 +42,15 @@ def build(folder: Path) -> Path:
     return library
 
 
-def run(
-    library: Path, program: str, *words: str, extra: Mapping[str, str] | None = None, timeout: float = 280
-) -> list[dict[str, Any]]:
-    """Run a module of this package in a Python that finds the card; return the JSON lines that it printed."""
+def run(library: Path, *programs: Sequence[str], timeout: float = 290) -> list[list[dict[str, Any]]]:
+    """Run modules of this package, each with its words, in one Python that finds the card; return the rows of each."""
     threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    environment = command_environment({**threads, "LD_PRELOAD": str(library), "CARD": str(library), **(extra or {})})
-    command = [sys.executable, "-m", f"helpers.card.{program}", *words]
+    environment = command_environment({**threads, "LD_PRELOAD": str(library), "CARD": str(library)})
+    command = [sys.executable, "-m", "helpers.card", json.dumps(programs)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, f"exit code {done.returncode}: {done.stdout[-1000:]}\n{done.stderr[-3000:]}"
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    rows: list[list[dict[str, Any]]] = [[] for _ in programs]
+    for line in done.stdout.splitlines():
+        number, row = json.loads(line)
+        rows[number].append(row)
+    return rows

@@ -197,9 +197,7 @@ class _Call:
         done = {id(given) for given, _ in self.written}
         for real, right in zip(tree_flatten(result)[0], tree_flatten(computed)[0], strict=True):
             if isinstance(real, Tensor) and id(real) not in done:
-                assert real.shape == right.shape and real.dtype == right.dtype, (
-                    f"{self.func}: {real.shape}, {right.shape}"
-                )
+                assert (real.shape, real.dtype) == (right.shape, right.dtype), f"{self.func} differs from the CPU's"
                 here(real).copy_(right)
         return result
 
@@ -225,10 +223,9 @@ class _Call:
 def _is_there(value: Any) -> bool:
     if isinstance(value, Tensor):
         return value.is_cuda
-    return (
-        isinstance(value, (torch.device, torch.Generator))
-        and torch.device(getattr(value, "device", value)).type == "cuda"
-    )
+    if isinstance(value, torch.Generator):
+        return value.device.type == "cuda"
+    return isinstance(value, torch.device) and value.type == "cuda"
 
 
 def here(tensor: Tensor) -> Tensor:
