@@ -37,7 +37,7 @@ def graphs_of_steps(algorithm: Algorithm, backend: Counting) -> list[int]:
     """Return how many graphs each step compiles. Nobody takes the notes in between, which must not matter."""
     batch, counts = batch_for(algorithm), []
     for number in range(STEPS):
-        algorithm.progress = Progress("main", number // 3, 8, number % 3, 3, total=24)
+        algorithm.progress = Progress("main", number // 3, 8, number % 3, 3, 1 - number / 8, total=24)
         before = backend.graphs
         algorithm.update(batch)
         counts.append(backend.graphs - before)

@@ -248,7 +248,7 @@ class Algorithm(nn.Module):
         Any function of them is a loss of the whole batch: its value is the same on every process, and the gradients of
         `grads` and DDP are its gradient.
         """
-        whole = self.group.mean(means * self.progress.weight)
+        whole = self.group.mean(means * self._weight().to(means.dtype))
         return means + (whole - means.detach())
 
     def mean_over(self, values: Tensor, weights: Tensor) -> Tensor:
@@ -257,8 +257,14 @@ class Algorithm(nn.Module):
         A plain `(weights * values).sum() / weights.sum()` would be the mean over processes of each one's own mean.
         """
         total = self.group.sum(weights.sum())
-        share = self.group.world / self.progress.weight
-        return (values * weights).sum() * share / torch.where(total > 0, total, 1)
+        sums = (values * weights).sum()
+        share = (self.group.world / self._weight()).to(sums.dtype)
+        return sums * share / torch.where(total > 0, total, 1)
+
+    def _weight(self) -> Tensor:
+        """Return this process's weight in the step: a tensor, as it changes; on the CPU, as numbers are."""
+        made = self._runtime.weight
+        return torch.tensor(self.progress.weight, dtype=torch.float64) if made is None else made
 
     def freeze(self, *modules: nn.Module) -> None:
         """From now on these modules, which are the method's own, are in evaluation mode and have no gradients.
@@ -304,13 +310,14 @@ class Algorithm(nn.Module):
         `losses` finds its draws made and no earlier notes, so that it is the same function of tensors in every step.
         """
         earlier = self._runtime.notes
+        self._runtime.weight = self._weight()
         self._runtime.draws, self._runtime.notes = (self.draw(batch),), Notes()
         try:
             with self.setup.precision.autocast():
                 return self.losses(batch)
         finally:
             earlier.add(self._runtime.notes)
-            self._runtime.draws, self._runtime.notes = None, earlier
+            self._runtime.draws, self._runtime.weight, self._runtime.notes = None, None, earlier
 
     def start(self) -> None:
         """Build optimizers, before the first stage begins or is continued."""

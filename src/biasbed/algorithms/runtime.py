@@ -65,5 +65,6 @@ class Runtime:
     ddp: DistributedDataParallel | None = None
     notes: Notes = field(default_factory=Notes)  # since the engine last took them
     draws: tuple[Any] | None = None  # return value of `Algorithm.draw`, for the losses that are being computed
+    weight: Tensor | None = None  # `Progress.weight`, likewise
     frozen: list[str] = field(default_factory=list)  # modules, by name
     released: list[str] = field(default_factory=list)  # modules and optimizers, by name
