@@ -51,7 +51,7 @@ from biasbed.training.engine import Engine
 
 HEAD = """# Results on a GPU
 
-Written by `PYTHONPATH=src python benchmarks/gpu.py`, table by table, as RESULTS.md is by benchmarks/all.py.
+Written by `PYTHONPATH=src:tests python benchmarks/gpu.py`, table by table, as RESULTS.md is by benchmarks/all.py.
 """
 RESULTS = ROOT / "benchmarks" / "RESULTS_GPU.md"
 MORE = 3  # exit code: the same command continues

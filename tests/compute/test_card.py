@@ -110,5 +110,6 @@ def test_every_family_of_trainings_goes_on_bit_equal(card: Path, tmp_path: Path,
     materials = fleet.make_materials(tmp_path / "materials")
     words = fleet.FLEET[name].typed(materials)
     words[words.index("cpu")] = "cuda"
+    words += ["--tracking", "offline"]
     (rows,) = build.run(card, ("trainings", str(tmp_path / "runs"), " ".join([f"--cut {CUT}", *words])))
     check_trainings(rows)
