@@ -248,7 +248,7 @@ class Algorithm(nn.Module):
         Any function of them is a loss of the whole batch: its value is the same on every process, and the gradients of
         `grads` and DDP are its gradient.
         """
-        whole = self.group.mean(means * self._weight().to(means.dtype))
+        whole = self.group.mean(means * self._step_weight().to(means.dtype))
         return means + (whole - means.detach())
 
     def mean_over(self, values: Tensor, weights: Tensor) -> Tensor:
@@ -258,10 +258,10 @@ class Algorithm(nn.Module):
         """
         total = self.group.sum(weights.sum())
         sums = (values * weights).sum()
-        share = (self.group.world / self._weight()).to(sums.dtype)
+        share = (self.group.world / self._step_weight()).to(sums.dtype)
         return sums * share / torch.where(total > 0, total, 1)
 
-    def _weight(self) -> Tensor:
+    def _step_weight(self) -> Tensor:
         """Return this process's weight in the step: a tensor, as it changes; on the CPU, as numbers are."""
         made = self._runtime.weight
         return torch.tensor(self.progress.weight, dtype=torch.float64) if made is None else made
@@ -310,7 +310,7 @@ class Algorithm(nn.Module):
         `losses` finds its draws made and no earlier notes, so that it is the same function of tensors in every step.
         """
         earlier = self._runtime.notes
-        self._runtime.weight = self._weight()
+        self._runtime.weight = self._step_weight()
         self._runtime.draws, self._runtime.notes = (self.draw(batch),), Notes()
         try:
             with self.setup.precision.autocast():
