@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from engine import planned
-from sides import Work
+from sides import Row, Work
 from torch import nn
 
 from biasbed.batch import Batch
@@ -22,6 +22,7 @@ from biasbed.tracking.folder import RunFolder
 from biasbed.training.engine import Engine
 from biasbed.training.train import _engine
 
+Pieces = Iterator[tuple[str, Callable[[], list[Row]]]]  # of a part: what each is called, and what measures it
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 

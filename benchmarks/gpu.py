@@ -1,44 +1,44 @@
-"""All that is asked of a GPU, in one go: tests, correctness, speed, memory, and what bounds it.
+"""All that is asked of a GPU that is lent by the minute: correctness, speed, memory, and what bounds it.
 
-    PYTHONPATH=src python benchmarks/gpu.py                                     # into benchmarks/RESULTS_GPU.md
-    PYTHONPATH=src python benchmarks/gpu.py --device cpu --backbone resnet10 --image_size 32 --batch_size 8 \
+    PYTHONPATH=src:tests python benchmarks/gpu.py                   # again and again, until it says that all is done
+    PYTHONPATH=src:tests python benchmarks/gpu.py --device cpu --backbone resnet10 --image_size 32 --batch_size 8 \
         --steps 2 --rounds 1 --methods infodrop --images 16 --workers 0 --tests none --to /tmp/gpu.md    # does it work?
 
-First the tests that need a GPU (`--tests all`: the whole suite); where they fail that is said, and it goes on. Then
-ResNet-50 at 224 pixels, channels-last, in bf16 and fp16: the same steps as in fp32, and through NCCL on one device. A
-hand-written loop and our engine's steps then take turns on the same images, which are on the device already; with and
-without torch.compile; the card's peak is what a product of large matrices reaches on it. Then on decoded images, beside
-the loader alone and the hand-written loop on the same loader; every method by ERM (benchmarks/methods.py); testing
-beside a bare forward pass; decoding on the device; and by the profiler, where the time of a step goes.
+A call lasts `--minutes` at most, and continues where the one before it ended or was killed: each piece is kept in the
+ledger beside the results (`<to>.jsonl`) and written into the tables when it is measured. Exit codes: 0 all is done, 3
+more is left for the same command, 1 a piece failed. `--again` tries those that failed once more.
 
-Each part is a topic of the file, measured and written by itself: where one fails, the others are there.
+Parts are in order of worth. First whether every method computes in bf16 what it does in fp32, waits for nothing and
+resumes bit-equal; then the tests that need a GPU, and the steps of ResNet-50 at 224 pixels in bf16, fp16 and through
+NCCL. Then a hand-written loop and our engine take turns on images that are on the device, with and without
+torch.compile; the card's peak is what a product of large matrices reaches on it. Then every method by ERM
+(benchmarks/methods.py), decoded images beside the loader alone and the hand-written loop, testing beside a bare forward
+pass, and by the profiler where the time of a step goes.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
+import functools
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import correctness
 import methods
 import torch
-from card import DTYPES, Card, by_hand, compiled, engine_of, forever, ours
+from card import DTYPES, Card, Pieces, by_hand, compiled, engine_of, forever, ours
 from conditions import sources
-from results import ROOT, Topic, renew
+from lease import DONE, Ledger, Piece, measure, table
+from results import ROOT, Topic, commit, renew
 from sides import Goal, Row, Work, interleaved, ratios, show
 
 from biasbed.batch import MAIN, Batch
-from biasbed.compute.distributed import Group
 from biasbed.config import Augment, Preprocess
 from biasbed.data import transforms
 from biasbed.data.loading import TrainLoader
@@ -51,9 +51,10 @@ from biasbed.training.engine import Engine
 
 HEAD = """# Results on a GPU
 
-Written by `PYTHONPATH=src python benchmarks/gpu.py`, table by table, as RESULTS.md is by benchmarks/all.py.
+Written by `PYTHONPATH=src:tests python benchmarks/gpu.py`, table by table, as RESULTS.md is by benchmarks/all.py.
 """
 RESULTS = ROOT / "benchmarks" / "RESULTS_GPU.md"
+MORE = 3  # exit code: the same command continues
 # What a kernel's name has where it belongs to a kind of work; the first that fits counts.
 KINDS: Mapping[str, tuple[str, ...]] = {
     "convolutions and products": ("conv", "gemm", "cutlass", "cudnn", "xmma", "addmm", "mm", "mkldnn"),
@@ -64,65 +65,18 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-# --- correctness ------------------------------------------------------------------------------------------------------
-
-
-def correctness(card: Card) -> list[Row]:
-    """Losses of the same few steps: narrow arithmetic beside fp32, and through NCCL (gloo on a CPU) beside without."""
-    plain = losses(card, "fp32")
-    found = []
-    for precision in card.options.precisions.split(","):
-        narrow = losses(card, precision)
-        apart = [abs(one / other - 1) for one, other in zip(narrow, plain, strict=True)]
-        found.append(Row.of(f"{precision}: losses' distance from fp32", apart, Goal(0.05), "relative, of each step"))
-    with joined(card) as group:
-        apart = [abs(one / other - 1) for one, other in zip(losses(card, "fp32", group), plain, strict=True)]
-    backend = "nccl" if card.is_cuda else "gloo"
-    return [*found, Row.of(f"{backend} on one device: losses' distance", apart, Goal(1e-3), "DDP around the method")]
-
-
-def losses(card: Card, precision: str, group: Group | None = None) -> list[float]:
-    engine, batch = engine_of(card, precision, group=group), card.images()
-    if group is not None:
-        engine.algorithm._runtime.ddp = group.wrap(engine.algorithm, find_unused_parameters=False)
-    found = []
-    for number in range(5):
-        engine._update(engine.phases[-1], number, 10**6, batch)  # type: ignore[arg-type]
-        metrics = engine.tally.metrics(Group(0, 1, card.device), 1.0)
-        engine.tally = type(engine.tally)()
-        found.append(next(value for name, value in metrics.items() if name.startswith("train/loss")))
-    return found
-
-
-@contextlib.contextmanager
-def joined(card: Card) -> Iterator[Group]:
-    """A group of one process that is joined all the same."""
-    from torch import distributed as dist
-
-    with tempfile.NamedTemporaryFile() as file:
-        store = dist.FileStore(file.name, 1)  # type: ignore[attr-defined]
-        dist.init_process_group("cpu:gloo,cuda:nccl" if card.is_cuda else "gloo", store=store, rank=0, world_size=1)
-        try:
-            yield Group(0, 1, card.device)
-        finally:
-            dist.destroy_process_group()
-
-
 # --- steps on images that are on the device ---------------------------------------------------------------------------
 
 
-def synthetic(card: Card) -> list[Row]:
-    found = []
+def synthetic(card: Card) -> Pieces:
     for precision in card.options.precisions.split(","):
-        peak = matmul_flops(card, precision)
         for kind in ("", ", compiled") if card.options.compile else ("",):
-            found += beside_by_hand(card, precision, kind, peak)
-        found.append(Row.of(f"{precision}: product of large matrices", [peak / 1e12], unit="TFLOP/s"))
-    return found
+            yield f"{precision}{kind}", functools.partial(beside_by_hand, card, precision, kind)
 
 
-def beside_by_hand(card: Card, precision: str, kind: str, peak: float) -> list[Row]:
+def beside_by_hand(card: Card, precision: str, kind: str) -> list[Row]:
     """Speed, share of the peak, and memory of our steps beside those written by hand."""
+    peak = matmul_flops(card, precision)
     change = compiled if kind else (lambda engine: engine)
     batches = forever(card.images())
     mine, plain = (change(engine_of(card, precision)) for _ in range(2))
@@ -140,6 +94,7 @@ def beside_by_hand(card: Card, precision: str, kind: str, peak: float) -> list[R
         Row.of(f"{title}: ours / by hand, speed", ratios(times, "by hand", "ours"), Goal(0.95, at_least=True), note),
         Row.of(f"{title}: share of the card's peak", share, None, f"{flops / 1e9:.2f} GFLOP an image, counted"),
         Row.of(f"{title}: memory, ours / by hand", [memory["ours"] / memory["by hand"]], None, "peak of the allocator"),
+        Row.of(f"{title}: product of large matrices", [peak / 1e12], unit="TFLOP/s"),
     ]
 
 
@@ -164,7 +119,12 @@ def step_flops(card: Card, engine: Engine) -> float:
 # --- decoded images ---------------------------------------------------------------------------------------------------
 
 
-def decoded(card: Card) -> list[Row]:
+def decoded(card: Card) -> Pieces:
+    yield "training", functools.partial(from_files, card)
+    yield "decoding", functools.partial(on_device, card)
+
+
+def from_files(card: Card) -> list[Row]:
     """Training from files: ours, the loop by hand and the loader alone in turn, all on the same number of workers."""
     precision = card.options.precisions.split(",")[0]
     workers = card.options.workers
@@ -188,7 +148,6 @@ def decoded(card: Card) -> list[Row]:
     return [
         Row.of("decoded: ours / by hand, speed", ratios(times, "by hand", "ours"), Goal(0.95, at_least=True), note),
         Row.of("decoded: share of what loader and device allow", reached, None, f"images/s, {workers} workers"),
-        *on_device(card),
     ]
 
 
@@ -227,24 +186,30 @@ def on_device(card: Card) -> list[Row]:
 # --- methods, testing, what bounds it ---------------------------------------------------------------------------------
 
 
-def of_methods(card: Card) -> list[Row]:
+def of_methods(card: Card) -> Pieces:
     """benchmarks/methods.py with these sizes, memory included."""
     methods.SIZE, methods.BATCH, methods.BACKBONE = card.size, card.batch_size, card.options.backbone
-    methods.STEPS, wanted, found = card.steps, card.options.methods, []
+    methods.STEPS, wanted = card.steps, card.options.methods
     for known in methods.families().values():
         first = next(iter(known))
-        names = [name for name, (method, _) in known.items() if wanted == "all" or method in wanted.split(",")]
-        for name in (name for name in names if name != first):
-            try:
-                found += methods.rows_of([first, name], card.rounds, [name] if card.is_cuda else [])
-            except (RuntimeError, torch.OutOfMemoryError) as error:  # of one method the others need not know
-                found.append(Row(f"{name}: failed", *[float("nan")] * 3, note=str(error).splitlines()[0][:100]))
-            if card.is_cuda:
-                torch.cuda.empty_cache()
-    return found
+        for name, (method, _) in known.items():
+            if name != first and (wanted == "all" or method in wanted.split(",")):
+                yield name, functools.partial(by_erm, card, first, name)
 
 
-def testing(card: Card) -> list[Row]:
+def by_erm(card: Card, first: str, name: str) -> list[Row]:
+    try:
+        return methods.rows_of([first, name], card.rounds, [name] if card.is_cuda else [])
+    finally:
+        if card.is_cuda:
+            torch.cuda.empty_cache()
+
+
+def testing(card: Card) -> Pieces:
+    yield "evaluator", functools.partial(beside_forward, card)
+
+
+def beside_forward(card: Card) -> list[Row]:
     """The evaluator beside bare forward passes on images that are on the device, and beside a training step."""
     precision, workers = card.options.precisions.split(",")[0], card.options.workers
     engine, batch = engine_of(card, precision), card.images()
@@ -278,7 +243,11 @@ def testing(card: Card) -> list[Row]:
     ]
 
 
-def bounds(card: Card) -> list[Row]:
+def bounds(card: Card) -> Pieces:
+    yield "profiler", functools.partial(profiled, card)
+
+
+def profiled(card: Card) -> list[Row]:
     """By the profiler: which share of a step's device time is what, and how much of a step the device does nothing."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -307,74 +276,74 @@ def bounds(card: Card) -> list[Row]:
 
 # --- the run ----------------------------------------------------------------------------------------------------------
 
-PARTS: Mapping[str, tuple[str, Callable[[Card], list[Row]], str]] = {
-    "correctness": ("Correctness", correctness, "Five steps on the same images from the same weights."),
+PARTS: Mapping[str, tuple[str, Callable[[Card], Pieces], str]] = {
+    "every_method": (
+        "Every method",
+        correctness.every_method,
+        "Small networks, from the same weights and draws.",
+    ),
+    "tests": ("Tests", correctness.tests, "pytest, in a Python of its own."),
+    "correctness": ("Correctness", correctness.of_steps, "Five steps on the same images from the same weights."),
     "synthetic": ("Steps on images on the device", synthetic, "Blocks of steps in turn, by a clock that waits."),
+    "of_methods": ("Methods", of_methods, "`benchmarks/methods.py` with this card's sizes; a step by ERM's."),
     "decoded": ("Steps on decoded images", decoded, "JPEG photographs of 224 pixels from the page cache."),
     "testing": ("Testing", testing, "Blocks in turn, by a clock that waits for the device."),
     "bounds": ("What bounds a step", bounds, "torch's profiler; shares of the device's time."),
-    "of_methods": ("Methods", of_methods, "`benchmarks/methods.py` with this card's sizes; a step by ERM's."),
 }
 
 
-def tests(which: str) -> str:
-    """Runs them; what to say of them."""
-    if which == "none":
-        return "Tests were not run."
-    words = ["tests", "-m", "gpu" if which == "gpu" else "not slow", "-q", "-x" if which == "gpu" else "-q"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=ROOT, env=env, capture_output=True, text=True)
-    lines = done.stdout.strip().splitlines() or done.stderr.strip().splitlines() or ["nothing was said"]
-    print("\n".join(lines[-20:]))
-    said = "passed" if done.returncode == 0 else f"**FAILED** (exit code {done.returncode})"
-    return f"Tests marked `{words[2]}` {said}: {lines[-1].strip('= ')}."
-
-
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     there = torch.cuda.is_available()
-    found.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if there else "cpu")
-    found.add_argument("--backbone", default="resnet50")
+    made.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if there else "cpu")
+    made.add_argument("--backbone", default="resnet50")
     for name, default in (("image_size", 224), ("batch_size", 256), ("steps", 20), ("rounds", 7), ("images", 3000)):
-        found.add_argument(f"--{name}", type=int, default=default)
-    found.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 1) - 1), help="loader processes")
-    found.add_argument("--precisions", default="bf16,fp16")
-    found.add_argument("--compile", action=argparse.BooleanOptionalAction, default=there)
-    found.add_argument("--methods", default="all", help="by commas; none: leave them out")
-    found.add_argument("--parts", default=",".join(PARTS), help="by commas")
-    found.add_argument("--tests", choices=("gpu", "all", "none"), default="gpu")
-    found.add_argument("--to", type=Path, default=RESULTS)
-    return found
+        made.add_argument(f"--{name}", type=int, default=default)
+    made.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 1) - 1), help="loader processes")
+    made.add_argument("--precisions", default="bf16,fp16")
+    made.add_argument("--compile", action=argparse.BooleanOptionalAction, default=there)
+    made.add_argument("--methods", default="all", help="by commas; none: leave them out")
+    made.add_argument("--parts", default=",".join(PARTS), help="by commas, in this order")
+    made.add_argument("--tests", choices=("gpu", "all", "none"), default="gpu")
+    made.add_argument("--minutes", type=float, default=8.5, help="of this call; a lease gives ten a call")
+    made.add_argument("--again", action="store_true", help="try the pieces that failed once more")
+    made.add_argument("--to", type=Path, default=RESULTS)
+    return made
+
+
+def write(card: Card, ledger: Ledger, name: str) -> None:
+    """Write a part's table as far as it is measured."""
+    options, (title, _, how) = card.options, PARTS[name]
+    rows, entries = table(ledger, name), ledger.of(name, DONE)
+    show(rows[-len(ledger.entries[-1].rows) :] if ledger.entries[-1].rows else rows[-1:])
+    sizes = f"{options.backbone}, {card.size} px, batches of {card.batch_size}, {card.steps} steps a block"
+    took = sum(entry.took for entry in entries)
+    topic = Topic(name, title, f"{how} {sizes}.", "", took, not card.is_cuda, card.name)
+    renew(options.to, HEAD, [(topic, rows)], tuple(PARTS))
 
 
 def main() -> int:
-    options, failed = parser().parse_args(), []
+    began = time.perf_counter()
+    options = parser().parse_args()
     unknown = set(options.parts.split(",")) - set(PARTS)
     if unknown or (options.device == "cuda" and not torch.cuda.is_available()):
-        parser().error(f"no such part: {', '.join(unknown)}" if unknown else "there is no GPU here")
-    said = tests(options.tests)
+        parser().error(f"no such part: {', '.join(sorted(unknown))}" if unknown else "there is no GPU here")
     with tempfile.TemporaryDirectory() as options.scratch:
         card = Card(options)
-        for name in options.parts.split(","):
-            title, part, how = PARTS[name]
-            began = time.perf_counter()
-            print(f"--- {name}", flush=True)
-            try:
-                with contextlib.redirect_stderr(io.StringIO()) as noise:
-                    rows = part(card)
-            except Exception:  # the other parts are worth having
-                traceback.print_exc()
-                print(noise.getvalue()[-2000:], file=sys.stderr)
-                failed.append(name)
-                continue
-            show(rows)
-            sizes = f"{options.backbone}, {card.size} px, batches of {card.batch_size}, {card.steps} steps a block"
-            took, device = time.perf_counter() - began, card.name
-            topic = Topic(name, title, f"{how} {sizes}.", said, took, not card.is_cuda, device)
-            renew(options.to, HEAD, [(topic, rows)], tuple(PARTS))
-    if failed:
-        print(f"could not be measured: {', '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
+        sizes = ("backbone", "image_size", "batch_size", "steps", "rounds", "images", "workers", "tests")
+        key = " ".join([card.name, commit(), *(f"{name}={getattr(options, name)}" for name in sizes)])
+        ledger = Ledger(options.to.with_suffix(".jsonl"), key)
+        pieces = [Piece(part, name, work) for part in options.parts.split(",") for name, work in PARTS[part][1](card)]
+        seconds = 60 * options.minutes - (time.perf_counter() - began)
+        left = measure(pieces, ledger, seconds, functools.partial(write, card, ledger), options.again)
+    if left:
+        print(f"{len(left)} of {len(pieces)} pieces are left: the same command continues", file=sys.stderr)
+        return MORE
+    wrong = [piece for piece in pieces if not ledger.is_settled(piece, again=True)]
+    if wrong:
+        names = ", ".join(f"{piece.part}: {piece.name}" for piece in wrong)
+        print(f"could not be measured: {names}; --again tries once more", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def commit() -> str:
         done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
         return done.stdout.strip()
 
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/RESULTS.md")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/RESULTS*")
     return (git("rev-parse", "--short=10", "HEAD") or "unknown") + (" with changes" if changed else "")
 
 

@@ -1,4 +1,4 @@
-"""What only a GPU can show: narrow arithmetic there, and NCCL. All the rest is measured by benchmarks/gpu.py."""
+"""What only a GPU can show: narrow arithmetic, every method's steps, NCCL. benchmarks/gpu.py measures the rest."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import distributed as dist
 
+from biasbed import algorithms
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.networks import build
 from biasbed.networks.network import as_input
+from helpers.card.steps import compare
 
 pytestmark = [
     pytest.mark.gpu,
@@ -57,6 +59,15 @@ def test_fp16_refuses_a_step_that_overflows_and_halves_its_scale() -> None:
     precision = Precision("fp16", "cuda")
     assert not precision.approve([torch.tensor([1.0, float("inf")], device="cuda")])
     assert precision.state_dict()["scale"] == 2.0**15
+
+
+@pytest.mark.parametrize("name", algorithms.names())
+def test_every_method_in_bf16(name: str) -> None:
+    """Losses near fp32's, no wait but HEX's for its eigenvalues, resume bit-equal. benchmarks/gpu.py has it in rows."""
+    found = compare(name, "bf16", torch.device("cuda:0"))
+    assert max(found.distances) < 0.1
+    assert found.waits == (1 if name == "hex" else 0), found.where
+    assert found.resumed
 
 
 @pytest.fixture

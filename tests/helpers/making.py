@@ -78,15 +78,16 @@ def make(
     setup = Setup(
         num_classes=num_classes,
         task=task or MultiClass(),
-        network=lambda name=backbone, outputs=num_classes, **how: build(name, outputs, **how),
+        network=lambda name=backbone, outputs=num_classes, **how: group.send_module(build(name, outputs, **how)),
         optimizer=functools.partial(torch.optim.SGD, lr=lr, momentum=0.9),
         group=group,
-        precision=Precision(precision),
+        precision=Precision(precision, group.device),
         accumulate=accumulate,
-        prepared=_stand_in,
+        prepared=lambda kind: group.send_module(_stand_in(kind)),
     )
     algorithm = cls(settings, setup)
     algorithm.on_train_data(TrainData(EXAMPLES, num_classes, DOMAINS, BIASES))
+    algorithm = group.send_module(algorithm)
     group.seed(seed)
     algorithm.start()
     algorithm.share_gradients()

@@ -22,8 +22,8 @@ MUTANTS: list[Mutant] = [
         EDGES,
         (
             "annealed: no weight at first",
-            "return 1.0 if done < self.hparams.anneal",
-            "return 0.0 if done < self.hparams.anneal",
+            "weight = 1.0 if done < self.hparams.anneal",
+            "weight = 0.0 if done < self.hparams.anneal",
             "plain ERM in the first 500 updates",
             replayed("irm"),
         ),

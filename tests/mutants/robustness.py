@@ -133,8 +133,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "speckle: all images have noise",
-            "count = int(self.hparams.share * len(x) + 1e-9)",
-            "count = len(x)",
+            "return int(self.hparams.share * len(x) + 1e-9)",
+            "return len(x)",
             "no clean image would be seen",
             "::test_half_of_a_batch_is_noisy_with_strengths_of_its_images",
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from biasbed.algorithms.base import Setup
@@ -43,12 +44,13 @@ class Annealed(OfDomains):
         risks = self.risks(logits, batch)
         penalty = self.penalty(logits, batch, risks)
         self.note("raw_penalty", penalty)
-        return {"classification": risks.mean(), "penalty": self._weight() * penalty}
+        return {"classification": risks.mean(), "penalty": self.draws(batch).to(penalty.dtype) * penalty}
 
-    def _weight(self) -> float:
-        """The weight in this update, which is counted."""
+    def draw(self, batch: Batch) -> Tensor:
+        """Return the weight in this update, which is counted. It stays on the host, as Python numbers do."""
         done = self.updates.value
         if done == self.hparams.anneal:
             self.reset_optimizer("main")
         self.updates.value += 1
-        return 1.0 if done < self.hparams.anneal else self.hparams.penalty_weight
+        weight = 1.0 if done < self.hparams.anneal else self.hparams.penalty_weight
+        return torch.tensor(weight, dtype=torch.float64)

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from biasbed.algorithms.needs import NEEDS
 from biasbed.algorithms.requests import Phase, Stage, StreamRequest, View
+from biasbed.algorithms.runtime import Notes, Runtime
+from biasbed.algorithms.runtime import Optimizer as Optimizer
+from biasbed.algorithms.runtime import Progress as Progress
 from biasbed.batch import MAIN, at_least_fp32
 from biasbed.compute.optim import parameters_of
 
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from biasbed.networks import Network
     from biasbed.tasks import Task
 
-Optimizer = torch.optim.Optimizer
 Objective = tuple[Tensor, Iterable[Tensor]]  # a loss, and what it is differentiated by
 Gradients = dict[str, list[Tensor]]
 Terms = dict[str, Tensor]
@@ -55,36 +56,6 @@ class Setup:
     prepared: Callable[[str], nn.Module] = none_prepared  # a network that `requires` names, frozen, in eval mode
 
 
-@dataclass
-class Progress:
-    """Where training stands; the engine sets it before every update. Whole numbers count from 0."""
-
-    stage: str = "main"
-    epoch: int = 0  # within the stage
-    epochs: int = 1
-    step: int = 0  # within the epoch
-    steps_per_epoch: int = 1
-    weight: float = 1.0  # this process's share of the step's examples, times the number of processes
-    total: int | None = None  # steps of the stage, where they are not those of whole epochs
-
-    @property
-    def fraction(self) -> float:
-        """Part of the stage that is done, in [0, 1)."""
-        return self._done / self._total
-
-    def is_past(self, part: float) -> bool:
-        """Whether a part of the stage is done: from the step on at which `optim.restarts` at that part falls."""
-        return self._done >= round(part * self._total)
-
-    @property
-    def _done(self) -> int:
-        return self.epoch * self.steps_per_epoch + self.step
-
-    @property
-    def _total(self) -> int:
-        return self.epochs * self.steps_per_epoch if self.total is None else self.total
-
-
 @dataclass(frozen=True)
 class TrainData:
     """What `on_train_data` learns about the training data: for tables with one row per training example."""
@@ -93,18 +64,6 @@ class TrainData:
     num_classes: int
     num_domains: int
     num_biases: int = 0  # values of the column `bias`; 0 for a method that does not use it
-
-
-@dataclass
-class _Runtime:
-    """Live objects of a training that are no part of the algorithm's state."""
-
-    optimizers: dict[str, Optimizer] = field(default_factory=dict)
-    ddp: DistributedDataParallel | None = None
-    correct: Tensor | None = None  # training decisions that were right since `take_correct`
-    notes: dict[str, list[Tensor]] = field(default_factory=dict)  # by name, since `take_notes`
-    frozen: list[str] = field(default_factory=list)  # modules, by name
-    released: list[str] = field(default_factory=list)  # modules and optimizers, by name
 
 
 class Algorithm(nn.Module):
@@ -138,7 +97,7 @@ class Algorithm(nn.Module):
         self.group = setup.group
         self.task = setup.task
         self.progress = Progress()
-        self._runtime = _Runtime()
+        self._runtime = Runtime()
 
     @classmethod
     def needs(cls, hparams: Any) -> frozenset[str]:
@@ -176,6 +135,14 @@ class Algorithm(nn.Module):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Named scalar losses, each a mean over the batch's examples; training minimises their sum."""
         raise NotImplementedError
+
+    def draw(self, batch: Batch) -> Any:
+        """Make what `losses` needs of this step but the batch: random draws, and numbers that change between steps.
+
+        It runs before `losses`, which may be compiled: there, a generator breaks the graph, and a Python number that
+        changes compiles it anew. Return tensors, in any containers. `losses` gets them from `draws`.
+        """
+        return None
 
     def update(self, batch: Batch) -> Mapping[str, Tensor]:
         """One training step; returns detached scalars to log, the sum of them being the loss.
@@ -272,17 +239,20 @@ class Algorithm(nn.Module):
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 
+    def draws(self, batch: Batch) -> Any:
+        """Return what `draw` has made for this call of `losses`; make it where `losses` is called by itself."""
+        return self.draw(batch) if self._runtime.draws is None else self._runtime.draws[0]
+
     def observe(self, logits: Tensor, y: Tensor) -> None:
         """Count the training decisions that are right, for `train/accuracy`; waits for nothing."""
-        right = self.task.right(logits.detach(), y).sum()
-        self._runtime.correct = right if self._runtime.correct is None else self._runtime.correct + right
+        self._runtime.notes.add(Notes(correct=self.task.right(logits.detach(), y).sum()))
 
     def note(self, name: str, value: Tensor) -> None:
         """Have a number logged beside the terms, as `train/<name>`, that is no part of the loss; waits for nothing.
 
         Of what the parts of one step note it is the mean.
         """
-        self._runtime.notes.setdefault(name, []).append(at_least_fp32(value.detach()))
+        self._runtime.notes.add(Notes(values={name: [at_least_fp32(value.detach())]}))
 
     def mean_of_all(self, means: Tensor) -> Tensor:
         """Means [...] over this process's examples as means over *all* processes', to make a loss of.
@@ -290,7 +260,7 @@ class Algorithm(nn.Module):
         Any function of them is a loss of the whole batch: its value is the same on every process, and the gradients of
         `grads` and DDP are its gradient.
         """
-        whole = self.group.mean(means * self.progress.weight)
+        whole = self.group.mean(means * self._step_weight().to(means.dtype))
         return means + (whole - means.detach())
 
     def mean_over(self, values: Tensor, weights: Tensor) -> Tensor:
@@ -299,8 +269,14 @@ class Algorithm(nn.Module):
         A plain `(weights * values).sum() / weights.sum()` would be the mean over processes of each one's own mean.
         """
         total = self.group.sum(weights.sum())
-        share = self.group.world / self.progress.weight
-        return (values * weights).sum() * share / torch.where(total > 0, total, 1)
+        sums = (values * weights).sum()
+        share = (self.group.world / self._step_weight()).to(sums.dtype)
+        return sums * share / torch.where(total > 0, total, 1)
+
+    def _step_weight(self) -> Tensor:
+        """Return this process's weight in the step: a tensor, as it changes; on the CPU, as numbers are."""
+        made = self._runtime.weight
+        return torch.tensor(self.progress.weight, dtype=torch.float64) if made is None else made
 
     def freeze(self, *modules: nn.Module) -> None:
         """From now on these modules, which are the method's own, are in evaluation mode and have no gradients.
@@ -341,9 +317,19 @@ class Algorithm(nn.Module):
             self.reset_optimizer(name)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """`losses` under autocast; DDP wraps the algorithm with this as its forward."""
-        with self.setup.precision.autocast():
-            return self.losses(batch)
+        """Return `losses` under autocast; DDP wraps the algorithm with this as its forward.
+
+        `losses` finds its draws made and no earlier notes, so that it is the same function of tensors in every step.
+        """
+        earlier = self._runtime.notes
+        self._runtime.weight = self._step_weight()
+        self._runtime.draws, self._runtime.notes = (self.draw(batch),), Notes()
+        try:
+            with self.setup.precision.autocast():
+                return self.losses(batch)
+        finally:
+            earlier.add(self._runtime.notes)
+            self._runtime.draws, self._runtime.weight, self._runtime.notes = None, None, earlier
 
     def start(self) -> None:
         """Build optimizers, before the first stage begins or is continued."""
@@ -382,12 +368,12 @@ class Algorithm(nn.Module):
 
     def take_correct(self) -> Tensor | None:
         """Right decisions observed since the last call; None for a method that observes none."""
-        correct, self._runtime.correct = self._runtime.correct, None
+        correct, self._runtime.notes.correct = self._runtime.notes.correct, None
         return correct
 
     def take_notes(self) -> dict[str, Tensor]:
         """What was noted since the last call."""
-        notes, self._runtime.notes = self._runtime.notes, {}
+        notes, self._runtime.notes.values = self._runtime.notes.values, {}
         return {name: torch.stack(values).mean(0) for name, values in notes.items()}
 
     def set_rate(self, factor: float) -> None:

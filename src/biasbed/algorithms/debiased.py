@@ -122,12 +122,19 @@ class Debiased(Algorithm):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         if not self.training:
             return {"classification": self.task.loss(self.network(batch.x), batch.y)}
-        permutation = torch.randperm(len(batch), generator=self.group.generator, device=self.group.device)
-        clean, stylised = self._logits(batch.x, self.stylise(self._shrunk(batch.x), permutation))
+        permutation, shrunk = self.draws(batch)
+        clean, stylised = self._logits(batch.x, self.stylise(shrunk, permutation))
         self.observe(clean, batch.y)
         texture = stylised_losses(self.task, stylised, batch.y, permutation, self.hparams.label_gamma)
         # Halves, as the mean is over the images of both.
         return {"classification": self.task.loss(clean, batch.y) / 2, "stylised": texture.mean() / 2}
+
+    def draw(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
+        """Return whose texture each image gets, and the images to be stylised."""
+        if not self.training:
+            return None
+        permutation = torch.randperm(len(batch), generator=self.group.generator, device=self.group.device)
+        return permutation, self._shrunk(batch.x)
 
     def predict(self, x: Tensor) -> Tensor:
         logits: Tensor = self.network(x)

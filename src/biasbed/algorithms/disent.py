@@ -57,7 +57,7 @@ class Disentangled(Pair):
         self.network, self.biased = setup.network(head=False), setup.network(head=False)
         width = self.network.num_features + self.biased.num_features
         self.head, self.biased_head = (Classifier(width, setup.num_classes) for _ in range(2))
-        self.to(setup.group.device)
+        setup.group.send_module(self)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.classify(self.network(x), self.biased(x))
@@ -78,7 +78,7 @@ class Disentangled(Pair):
             "biased": self.settings.biased_weight * method.biased_mean(biased, batch.index),
             "classification": (weights * own).mean(),
         }
-        if method.progress.is_past(self.settings.warmup):
+        if method.draws(batch) is not None:
             terms |= self.swapped(method, batch, weights, codes, biased_codes)
         return terms
 
@@ -91,7 +91,7 @@ class Disentangled(Pair):
         came.
         """
         assert batch.index is not None
-        rows = self._permuted(method, batch)
+        rows = method.draws(batch)
         columns = (biased_codes, batch.y, batch.index)
         other_codes, other_y, other_index = (method.group.gather(column)[rows] for column in columns)
         logits, biased_logits = self.classify(codes, other_codes)
@@ -100,13 +100,17 @@ class Disentangled(Pair):
         weight = self.settings.swap_weight
         return {"swapped": weight * own, "biased_swapped": weight * self.settings.biased_swap_weight * biased}
 
-    @staticmethod
-    def _permuted(method: DifficultyWeighted, batch: Batch) -> Tensor:
-        """The rows, among all processes' images, of the codes that come to this one's: one permutation of all."""
+    def draw(self, method: DifficultyWeighted, batch: Batch) -> Tensor | None:
+        """Return the rows, among all processes' images, of the codes that come to this one's: one permutation of all.
+
+        None before codes are permuted.
+        """
+        if not method.progress.is_past(self.settings.warmup):
+            return None
         ranks = method.group.gather(torch.full_like(batch.y, method.group.rank))
         order = torch.randperm(len(ranks), generator=HostDraws(method.group).shared_generator(method.progress))
         before = (ranks < method.group.rank).sum()
-        return order.to(ranks.device)[before + torch.arange(len(batch), device=ranks.device)]
+        return method.group.send(order)[before + torch.arange(len(batch), device=ranks.device)]
 
 
 class DisEnt(DifficultyWeighted):

@@ -131,6 +131,6 @@ class EnD(ERM):
         each = torch.cat([h, h.square().sum(1, keepdim=True), torch.ones_like(h[:, :1])], 1)
         number = group_of(batch.y, batch.bias, self.shape[1])
         here = each.new_zeros(self.shape[0] * self.shape[1], each.shape[1]).index_add(0, number, each)
-        total = self.group.sum(here.new_tensor(float(len(h))))
+        total = self.group.sum(here.new_full((), len(h)))
         whole = (self.mean_of_all(here / len(h)) * total).unflatten(0, self.shape)
         return BiasSums(whole[..., :-2], whole[..., -2], whole[..., -1].detach().round())

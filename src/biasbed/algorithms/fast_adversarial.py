@@ -114,13 +114,16 @@ class FastAdversarial(ERM):
 
     def attack(self, batch: Batch) -> Tensor:
         """What is added to the images, [N,C,H,W]. Only the noise is differentiated by: no gradient of a weight is."""
-        noise = self.noise(batch.x).requires_grad_()
+        noise = self.draws(batch)
         loss = self.task.loss(self.logits((batch.x + noise).clamp(0, 1)), batch.y)
         self.note("attacked_at_random", loss)
         # Scaled, as slopes of pixels would vanish in fp16; where they overflow there is no direction.
         (slope,) = torch.autograd.grad(self.setup.precision.scale(loss), noise)
         eps = self.hparams.eps
         return (noise + self.hparams.step * eps * slope.sign().nan_to_num()).clamp(-eps, eps).detach()
+
+    def draw(self, batch: Batch) -> Tensor:
+        return self.noise(batch.x).requires_grad_()
 
     def noise(self, x: Tensor) -> Tensor:
         """Where the attack starts, for images [N,C,H,W]."""

@@ -102,6 +102,10 @@ class HEX(ERM):
         running = head.get_parameter("weight").new_ones(self.network.num_features)
         self.register_buffer("norms", running)  # of the features' columns
 
+    def draw(self, batch: Batch) -> bool:
+        """Return True once texture is projected out: compiled code changes once, at the end of the warm-up."""
+        return self.progress.is_past(self.hparams.warmup)
+
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         features = self.network.features(batch.x)
         with torch.autocast(self.group.device.type, enabled=False):
@@ -111,7 +115,7 @@ class HEX(ERM):
                 self.norms.lerp_(norms, MOMENTUM)
                 self.observe(self.network.classify(at_least_fp32(features) / norms), batch.y)
             logits = self.network.classify(a / norms)
-            if self.progress.is_past(self.hparams.warmup):
+            if self.draws(batch):
                 g = self.group.gather(self.textures(batch.x))
                 of_texture = self.texture_head(g / _norms(g))
                 logits = projected(logits + of_texture, of_texture + self._bias)

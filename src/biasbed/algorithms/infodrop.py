@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +13,7 @@ from torch.nn import functional
 from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import Drawn, HostDraws, with_draws
 from biasbed.algorithms.erm import ERM
+from biasbed.algorithms.patches import Moves, Offset, patch_distances
 from biasbed.algorithms.presets import (
     BIASBED_CODE,
     BIASBED_PAPER,
@@ -23,12 +24,10 @@ from biasbed.algorithms.presets import (
     epochs,
 )
 from biasbed.algorithms.recipes import OPEN, TRAINING
-from biasbed.batch import at_least_fp32
+from biasbed.batch import Batch, at_least_fp32
 from biasbed.networks import hooks, surgery
 from biasbed.networks.surgery import Site, Window
 from biasbed.settings import setting
-
-Offset = tuple[int, int]  # rows, columns
 
 # Draws in flight at a time: at 224 pixels and 256 images the stem alone needs 77 million.
 MAX_DRAWS = 1 << 22
@@ -42,7 +41,7 @@ ONE = 1 << 40  # 1 in the whole numbers of an alias table
 @torch.no_grad()
 def drop_weights(
     u: Tensor,
-    offsets: Sequence[Offset],
+    offsets: Sequence[Offset] | Moves,
     window: Window,
     pool: Window | None = None,
     *,
@@ -70,33 +69,6 @@ def drop_weights(
         if pool is not None:
             log_weights = -functional.max_pool2d(-log_weights, pool.kernel, pool.stride, pool.padding)
         return log_weights.flatten(1).softmax(dim=1).view_as(log_weights)
-
-
-def patch_distances(u: Tensor, offsets: Sequence[Offset], window: Window) -> Tensor:
-    """Squared distance between each patch of u [N,C,H,W] and the one an offset away: [N,len(offsets),h,w]."""
-    reach = max(max(abs(i), abs(j)) for i, j in offsets)
-    padded = functional.pad(u, (window.padding + reach,) * 4)
-    height, width = (size - 2 * reach for size in padded.shape[2:])
-    centre = padded[:, :, reach : reach + height, reach : reach + width]
-    distances = []
-    for i, j in offsets:  # one at a time: all of them at full resolution would be most of the memory
-        moved = padded[:, :, reach + i : reach + i + height, reach + j : reach + j + width]
-        squared = (centre - moved).square_().sum(dim=1)
-        distances.append(_window_sum(_window_sum(squared, window, dim=1), window, dim=2))
-    return torch.stack(distances, dim=1)
-
-
-def _window_sum(maps: Tensor, window: Window, dim: int) -> Tensor:
-    """Sums over windows along one dimension. By slices: avg_pool2d takes five times as long on a CPU, a convolution
-    with ones may round to TF32 on a GPU."""
-    count = (maps.shape[dim] - window.kernel) // window.stride + 1
-    total = torch.zeros((), dtype=maps.dtype, device=maps.device)
-    for start in range(window.kernel):
-        index = [slice(None)] * maps.ndim
-        index[dim] = slice(start, start + (count - 1) * window.stride + 1, window.stride)
-        part = maps[tuple(index)]
-        total = part.clone() if start == 0 else total.add_(part)
-    return total
 
 
 @dataclass(frozen=True)
@@ -163,6 +135,7 @@ class MaskDraw:
 
     offsets: Sequence[Offset]
     generator: torch.Generator | None
+    moves: Moves | None = None  # the same offsets
 
     def uniform(self, num_images: int, first: int, last: int, length: int, device: torch.device) -> Sequence[Tensor]:
         """Numbers `first` to `last` of each image, as positions and coins [N,last-first] for `AliasTable.draw`."""
@@ -211,7 +184,7 @@ class Mask(Drawn):
         if self.draw is not None:
             self.weights = drop_weights(
                 u,
-                self.draw.offsets,
+                self.draw.moves if self.draw.moves and torch.compiler.is_compiling() else self.draw.offsets,
                 self.window,
                 self.pool,
                 temperature=self.temperature,
@@ -360,12 +333,20 @@ class InfoDrop(ERM):
         self._evaluation_offsets = self._offsets(torch.Generator().manual_seed(EVALUATION_SEED))
 
     def logits(self, x: Tensor) -> Tensor:
-        with with_draws(self.masks, self._draw()):
+        with with_draws(self.masks, self.draws(Batch(x))):
             return super().logits(x)
 
     def predict(self, x: Tensor) -> Tensor:
         with with_draws(self.masks, self._evaluation_draw()):
             return super().predict(x)
+
+    def draw(self, batch: Batch) -> list[MaskDraw | None]:
+        draws = [draw for draw in self._draw() if draw is not None]
+        if not draws:
+            return [None] * len(self.masks)
+        offsets = self.group.send(torch.tensor([draw.offsets for draw in draws])).unbind()
+        moves = [Moves(own, self.hparams.radius) for own in offsets]
+        return [replace(draw, moves=own) for draw, own in zip(draws, moves, strict=True)]
 
     def _draw(self) -> list[MaskDraw | None]:
         if self.progress.is_past(self.hparams.finetune_from) or not self.training:

@@ -49,7 +49,7 @@ def make_algorithm(
     if config.optim.head_factor != 1 and not any(True for _ in head_parameters(algorithm)):
         raise UsageError(f"optim.head_factor: {config.algorithm} has no network with a linear classifier")
     algorithm.on_train_data(data)
-    return algorithm.to(group.device)
+    return group.send_module(algorithm)
 
 
 def networks_for(config: Any, num_classes: int, group: Group) -> Callable[..., networks.Network]:
@@ -67,7 +67,7 @@ def networks_for(config: Any, num_classes: int, group: Group) -> Callable[..., n
         size, count = config.image_size, num_classes if outputs is None else outputs
         given = mean_std(config) if networks.resolve(name) == networks.resolve(config.backbone) else None
         made = networks.build(name, count, init, config.network, image_size=size, width=width, head=head, given=given)
-        return made.to(group.device)
+        return group.send_module(made)
 
     return network
 

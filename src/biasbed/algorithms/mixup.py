@@ -38,16 +38,24 @@ class Mixup(OfDomains):
         self._host = HostDraws(setup.group)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        pairs, parts = self._draw()
-        x, y = batch.x.chunk(self.num_domains), batch.y.chunk(self.num_domains)
+        pairs, parts = self.draws(batch)
+        each = len(batch) // self.num_domains
+        rows = pairs[..., None] * each + torch.arange(each, device=pairs.device)  # [2,D,N/D]
+        first, second = rows.flatten(1).unbind()
         # Mixtures of what has been normalised are what mixtures are when they are normalised.
-        mixed = [torch.lerp(x[b], x[a], part) for (a, b), part in zip(pairs, parts, strict=True)]
-        logits = self.logits(torch.cat(mixed))
-        first, second = (torch.cat([y[pair[side]] for pair in pairs]) for side in (0, 1))
-        self.observe(logits, torch.cat([y[a if part >= 0.5 else b] for (a, b), part in zip(pairs, parts, strict=True)]))
-        own, other = (self.task.loss(logits, labels, reduction="none") for labels in (first, second))
-        share = torch.tensor(parts, dtype=own.dtype).to(own.device, non_blocking=True)[:, None]
+        shares = parts.repeat_interleave(each, output_size=len(batch))
+        of_images = shares.to(batch.x.dtype).view(-1, *[1] * (batch.x.ndim - 1))
+        logits = self.logits(torch.lerp(batch.x[second], batch.x[first], of_images))
+        self.observe(logits, batch.y[torch.where(shares >= 0.5, first, second)])
+        own, other = (self.task.loss(logits, batch.y[side], reduction="none") for side in (first, second))
+        share = parts.to(own.dtype)[:, None]
         return {"classification": torch.lerp(self.apart(other), self.apart(own), share).mean()}
+
+    def draw(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the pairs [2,D] of domains and the part [D] that the first of each has."""
+        pairs, parts = self._draw()
+        made = torch.tensor(pairs).T, torch.tensor(parts, dtype=torch.float64)
+        return self.group.send(made[0].contiguous()), self.group.send(made[1])
 
     def _draw(self) -> tuple[list[tuple[int, int]], list[float]]:
         """Pairs of domains, and what part the first of each has. By its distribution function, the part follows alpha

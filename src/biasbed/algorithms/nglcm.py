@@ -25,7 +25,10 @@ def grey_levels(x: Tensor, levels: int) -> Tensor:
 
     Three channels are red, green and blue, of which the luminance is taken; of others the mean. A black image stays 0.
     """
-    shares = x.new_tensor(LUMINANCE) if x.shape[1] == 3 else x.new_ones(x.shape[1])
+    shares = x.new_ones(x.shape[1])
+    if x.shape[1] == 3:
+        for channel, share in enumerate(LUMINANCE):  # filled in place: a tensor made of a list is copied to a GPU
+            shares[channel].fill_(share)
     grey = torch.einsum("nchw,c->nhw", x, shares)
     brightest = grey.amax((1, 2), keepdim=True)
     return ((levels - 1) * grey / torch.where(brightest > 0, brightest, 1) + SLACK).trunc()

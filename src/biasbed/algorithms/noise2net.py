@@ -14,7 +14,7 @@ from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import Drawn, HostDraws, uniform, with_draws
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import BIASBED_PAPER, DEEPAUGMENT_AUTHORS
-from biasbed.batch import at_least_fp32
+from biasbed.batch import Batch, at_least_fp32
 from biasbed.networks import hooks
 from biasbed.settings import setting
 
@@ -226,8 +226,11 @@ class Noise2Net(ERM):
         self._host = HostDraws(setup.group)
 
     def logits(self, x: Tensor) -> Tensor:
-        with with_draws([self.distortion], [self._draw(len(x), x.shape[1])]):
+        with with_draws([self.distortion], [self.draws(Batch(x))]):
             return super().logits(x)
+
+    def draw(self, batch: Batch) -> NetworkDraw | None:
+        return self._draw(len(batch), batch.x.shape[1])
 
     def _draw(self, num_images: int, channels: int = 3) -> NetworkDraw | None:
         count = int(self.hparams.share * num_images + 1e-9)

@@ -13,7 +13,7 @@ from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import Drawn, HostDraws, with_draws
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import BIASBED_CODE, BIASBED_PAPER, IMAGENET, epochs
-from biasbed.batch import at_least_fp32
+from biasbed.batch import Batch, at_least_fp32
 from biasbed.networks import hooks, surgery
 from biasbed.settings import setting
 
@@ -88,8 +88,11 @@ class PAdaIN(ERM):
         self._host = HostDraws(setup.group)
 
     def logits(self, x: Tensor) -> Tensor:
-        with with_draws(self.swaps, self._draw(len(x))):
+        with with_draws(self.swaps, self.draws(Batch(x))):
             return super().logits(x)
+
+    def draw(self, batch: Batch) -> list[Tensor | None]:
+        return self._draw(len(batch))
 
     def _draw(self, num_images: int) -> list[Tensor | None]:
         """Per insertion point a permutation, or None. All coins at once on the host, as they steer the host; then one

@@ -13,6 +13,7 @@ from torch import Tensor
 from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import Drawn, normal, uniform, with_draws
 from biasbed.algorithms.erm import ERM
+from biasbed.batch import Batch
 from biasbed.networks import hooks
 from biasbed.settings import setting
 
@@ -87,8 +88,11 @@ class RandomErasing(ERM):
         hooks.insert_after(self.network.get_submodule("normalise"), self.erasure)
 
     def logits(self, x: Tensor) -> Tensor:
-        with with_draws([self.erasure], [self._draw(x)]):
+        with with_draws([self.erasure], [self.draws(Batch(x))]):
             return super().logits(x)
+
+    def draw(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
+        return self._draw(batch.x)
 
     def _draw(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
         """Rectangles of images [N,C,H,W], and what is written there."""

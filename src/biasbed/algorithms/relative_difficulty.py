@@ -85,6 +85,10 @@ class Pair(nn.Module):
         """The classifier's logits [N,K]."""
         return self(x)[0]
 
+    def draw(self, method: DifficultyWeighted, batch: Batch) -> Tensor | None:
+        """Make the draws of a step; None if there are none."""
+        return None
+
     def losses(self, method: DifficultyWeighted, batch: Batch) -> Terms:
         """What a step minimises, by means of the method's weights and its way of teaching the biased one."""
         raise NotImplementedError
@@ -110,6 +114,9 @@ class DifficultyWeighted(Algorithm):
 
     def on_train_data(self, data: TrainData) -> None:
         self.tables = RelativeDifficulty(data.num_examples, data.num_classes, self.hparams.alpha)
+
+    def draw(self, batch: Batch) -> Tensor | None:
+        return self.pair.draw(self, batch)
 
     def losses(self, batch: Batch) -> Terms:
         return self.pair.losses(self, batch)

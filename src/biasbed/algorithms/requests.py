@@ -120,7 +120,8 @@ class Pass:
     """A look at every training image once, in order, as in tests, in evaluation mode and without gradients.
 
     look: from a batch (undeclared columns hidden, as ever) to named tensors [N,...]; keep: gets them for all these
-    images [num_examples,...], rows by `index`, on every process alike.
+    images [num_examples,...], rows by `index`, on every process alike. They are on the CPU: move to the device of the
+    method's own tensors what meets those.
     data: names of the data sets that are looked at, one after the other (none: those of the main stream).
     """
 

@@ -114,7 +114,8 @@ class SoftCon(Contrastive):
 
     def keep(self, found: Mapping[str, Tensor]) -> None:
         self.bias_features.copy_(found["features"])
-        self.unlikeness.copy_(unlikeness(self.bias_features, found["y"], self._classes))
+        y = found["y"].to(self.bias_features.device)
+        self.unlikeness.copy_(unlikeness(self.bias_features, y, self._classes))
         self.release("biased")
 
     @property

@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import normal
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import IMAGENET_WEIGHTS, SGD, STEPS, epochs
 from biasbed.algorithms.recipes import OPEN
+from biasbed.batch import Batch
 from biasbed.settings import setting
 
 NOISES = ("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise")
@@ -68,14 +70,26 @@ class Speckle(ERM):
     }
 
     hparams: HParams
+    strengths: Tensor
+
+    def __init__(self, hparams: HParams, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        sigmas = torch.tensor(hparams.sigmas, dtype=torch.float64)
+        self.register_buffer("strengths", sigmas, persistent=False)
+
+    def _count(self, x: Tensor) -> int:
+        """Return the number of images that have noise."""
+        return int(self.hparams.share * len(x) + 1e-9)
 
     def logits(self, x: Tensor) -> Tensor:
-        count = int(self.hparams.share * len(x) + 1e-9)
-        return super().logits(torch.cat([self._noisy(x[:count]), x[count:]]) if count else x)
+        count = self._count(x)
+        if not count:
+            return super().logits(x)
+        return super().logits(torch.cat([speckled(x[:count], *self.draws(Batch(x))), x[count:]]))
 
-    def _noisy(self, x: Tensor) -> Tensor:
-        """Images with noise of strengths that are drawn."""
+    def draw(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Draw the strengths and the noise of the images that have some."""
+        x, count = batch.x, self._count(batch.x)
         generator, dtype = self.group.generator, x.dtype
-        strengths = torch.tensor(self.hparams.sigmas, dtype=dtype).to(x.device, non_blocking=True)
-        drawn = torch.randint(len(strengths), (len(x), 1, 1, 1), generator=generator, device=x.device)
-        return speckled(x, strengths[drawn], normal(x.shape, generator, dtype))
+        which = torch.randint(len(self.strengths), (count, 1, 1, 1), generator=generator, device=x.device)
+        return self.strengths.to(dtype)[which], normal((count, *x.shape[1:]), generator, dtype)

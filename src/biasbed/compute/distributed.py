@@ -7,7 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,8 @@ from biasbed.batch import at_least_fp32
 from biasbed.compute.device import settle_device
 from biasbed.errors import FULL_SHARED_MEMORY, Failure
 from biasbed.system.processes import STORE, die_with_parent, in_torchrun
+
+_Module = TypeVar("_Module", bound=nn.Module)
 
 
 class Group:
@@ -58,6 +60,18 @@ class Group:
         torch.set_rng_state(own["global"])
         if "cuda" in own and self.device.type == "cuda":
             torch.cuda.set_rng_state(own["cuda"], self.device)
+
+    # --- the device --------------------------------------------------------------------------------------------------
+
+    def send(self, tensor: Tensor) -> Tensor:
+        """Copy a tensor that the host has made to the device. Does not wait: it travels from page-locked memory."""
+        if self.device.type == "cpu":
+            return tensor
+        return tensor.pin_memory().to(self.device, non_blocking=True)
+
+    def send_module(self, module: _Module) -> _Module:
+        """Move a module that the host has made to the device, without a wait for each of its parameters."""
+        return module.to(self.device, non_blocking=True)
 
     # --- gradients and buffers ---------------------------------------------------------------------------------------
 

@@ -194,12 +194,13 @@ class Evaluator:
         return _arrays(found) | _arrays(numbers, classes) | _arrays(ranks, outputs)
 
     def _column(self, column: np.ndarray, rows: Tensor) -> Tensor:
-        return torch.as_tensor(column[rows.numpy()], device=self.group.device)
+        return self.group.send(torch.as_tensor(column[rows.numpy()]))
 
 
 def _arrays(columns: Mapping[str, Tensor], kind: Any = None) -> Columns:
-    """On the CPU, as numbers of this kind or as they are."""
-    return {name: column.cpu().numpy().astype(kind or column.cpu().numpy().dtype) for name, column in columns.items()}
+    """Copy columns to the CPU, as numbers of this kind or as they are. Waits for the device once for each."""
+    arrays = {name: column.cpu().numpy() for name, column in columns.items()}
+    return arrays if kind is None else {name: array.astype(kind) for name, array in arrays.items()}
 
 
 def _ranks(logits: Tensor, label_map: LabelMap, labels: Tensor) -> Tensor:

@@ -302,7 +302,7 @@ def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> Decided 
     skip = config.corrupt == "skip"
     workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
     made = (group, Precision(config.precision, group.device), config.eval_batch_size, workers, skip)
-    model.module.to(group.device).eval()
+    group.send_module(model.module).eval()
     kept = Kept(folder.path, sets, model.algorithm, skip)
     return decide(sets, kept, model.predict, group, lambda coming, done: Evaluator(coming, *made, done))
 

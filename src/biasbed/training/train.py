@@ -201,7 +201,7 @@ def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) ->
         group,
         precision,
         data,
-        prepared=lambda kind: frozen.load(job.suite.network(kind), kind).to(group.device),
+        prepared=lambda kind: group.send_module(frozen.load(job.suite.network(kind), kind)),
     )
     group.share_module(algorithm)
     group.seed(job.config.seed)

@@ -1,0 +1,84 @@
+"""torch.compile: a method's losses are one function of tensors, compiled in the first step and in no other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from biasbed import algorithms
+from biasbed.algorithms.base import Algorithm, Progress
+from biasbed.networks.network import Network
+from helpers.making import BUSY, batch_for, make
+
+STEPS = 4
+# Past the stretch in which a method trains without its own term.
+WARM: Mapping[str, Mapping[str, Any]] = {name: {"warmup": 0.0} for name in ("disent", "hex", "biasensemble")}
+# Breaks of a method's graph; its page in docs/methods says why.
+BREAKS: Mapping[str, int] = {"infodrop": 12, "fast_adversarial": 3}
+# Kinds of steps that take turns, each compiled once: the discriminator's and the network's.
+KINDS: Mapping[str, int] = {"dann": 2, "cdann": 2}
+QUICK = ("vrex", "mixup", "coral", "disent")
+
+
+class Counting:
+    """A backend that counts graphs, and runs them as they are."""
+
+    def __init__(self) -> None:
+        self.graphs = 0
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        self.graphs += 1
+        return graph.forward
+
+
+def graphs_of_steps(algorithm: Algorithm, backend: Counting) -> list[int]:
+    """Return how many graphs each step compiles. Nobody takes the notes in between, which must not matter."""
+    batch, counts = batch_for(algorithm), []
+    for number in range(STEPS):
+        algorithm.progress = Progress("main", 0, 8, number, STEPS, 1 - number / 8)
+        before = backend.graphs
+        algorithm.update(batch)
+        counts.append(backend.graphs - before)
+    return counts
+
+
+def check(name: str) -> None:
+    """Compile the networks of a method and, where it has nothing but `losses`, these."""
+    import torch._dynamo as dynamo
+    from torch._dynamo.utils import counters
+
+    hparams = {**BUSY.get(name, {}), **WARM.get(name, {})}
+    for what in ("networks", "losses"):
+        dynamo.reset()
+        counters.clear()
+        algorithm, backend = make(name, hparams), Counting()
+        if what == "losses":
+            if type(algorithm).update is not Algorithm.update:
+                return  # steps several optimizers by hand: there is no function to compile
+            algorithm.losses = torch.compile(algorithm.losses, backend=backend)  # type: ignore[method-assign]
+        else:
+            for network in networks_of(algorithm):
+                network.compile(backend=backend)
+        graphs, kinds = graphs_of_steps(algorithm, backend), KINDS.get(name, 1)
+        assert min(graphs[:kinds]) > 0, (what, graphs)
+        assert sum(graphs[kinds:]) == 0, (what, graphs, counters["graph_break"])
+        assert sum(counters["graph_break"].values()) <= BREAKS.get(name, 0), (what, counters["graph_break"])
+
+
+def networks_of(algorithm: nn.Module) -> list[nn.Module]:
+    return [module.get_submodule("backbone") for module in algorithm.modules() if isinstance(module, Network)]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_step_compiles_once(name: str) -> None:
+    check(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in algorithms.names() if name not in QUICK])
+def test_a_step_of_every_method_compiles_once(name: str) -> None:
+    check(name)
