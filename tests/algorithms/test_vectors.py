@@ -14,6 +14,7 @@ import replays.robustness
 import replays.sagnet
 from biasbed.networks.style import StyleTransfer
 from helpers.commands import ROOT
+from helpers.dependence import independence
 from replays import load, walk
 
 FILES = walk.files()
@@ -82,18 +83,6 @@ def test_a_step_s_small_norms_are_measured_by_the_largest() -> None:
         assert walk.fails(replays.sagnet.replay_step, {**case, "style_grad_norms": moved}) == is_refused
 
 
-def kernel_by_hand(x: Tensor, width: float) -> Tensor:
-    distances = (x[:, None] - x[None, :]).square().sum(-1)
-    return (-distances / (2 * width**2)).exp() * (1 - torch.eye(len(x), dtype=x.dtype))
-
-
-def hsic_by_hand(x: Tensor, y: Tensor, width_x: float, width_y: float) -> Tensor:
-    """Equation 5 of Song et al. 2012, term by term."""
-    n, k, m = len(x), kernel_by_hand(x, width_x), kernel_by_hand(y, width_y)
-    product = k.sum() * m.sum() / ((n - 1) * (n - 2))
-    return ((k @ m).trace() + product - 2 * (k.sum(1) @ m.sum(1)) / (n - 2)) / (n * (n - 3))
-
-
 def rebias_by_hand(first: float, second: float, nets: int) -> replays.Case:
     """A step of the authors' with these widths by position of the argument, beside that many biased networks."""
     random, n = np.random.RandomState(3), 9
@@ -102,10 +91,10 @@ def rebias_by_hand(first: float, second: float, nets: int) -> replays.Case:
     f, f_logits, g, g_logits = (torch.tensor(value, requires_grad=True) for value in case.values())
     y, weights = torch.arange(n) % 3, {"f": 0.3, "g": 0.7}
     losses = [
-        functional.cross_entropy(g_logits[net], y) - weights["g"] * hsic_by_hand(g[net], f.detach(), first, second)
+        functional.cross_entropy(g_logits[net], y) - weights["g"] * independence(g[net], f.detach(), first, second)
         for net in range(nets)
     ]
-    dependence = torch.stack([hsic_by_hand(f, g[net].detach(), first, second) for net in range(nets)]).sum()
+    dependence = torch.stack([independence(f, g[net].detach(), first, second) for net in range(nets)]).sum()
     classification = functional.cross_entropy(f_logits, y)
     results = {"g_loss": torch.stack(losses).sum(), "f_loss": classification + weights["f"] * dependence}
     results |= {"f_loss_cls": classification, "f_loss_indep": dependence, "y": y}
