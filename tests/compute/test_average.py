@@ -129,7 +129,7 @@ def test_swad_is_the_mean_over_the_valley(losses: list[float], start: int, end: 
 
 
 def test_a_loss_at_the_threshold_is_in_the_valley() -> None:
-    """The threshold is 1.5: the fourth and the sixth are at it, and the two after these are the first above in a row."""
+    """The threshold is 1.5: the fourth and the sixth are at it, and two above it in a row come after these alone."""
     losses, settings = [1, 1, 2, 1.5, 2, 1.5, 2, 2, 1], Swad(optimum_patience=2, overfit_patience=2, tolerance=1.5)
     average = SWAD(Model(), Group(), settings, Scripted(losses).loss)
     iterates = run(average, average.module, EVERY * len(losses))

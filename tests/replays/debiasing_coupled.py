@@ -240,11 +240,11 @@ def stepped(algorithm: Algorithm, batch: Batch) -> tuple[dict[str, list[Tensor]]
 def rebias_steps(case: Case, net: int, widths: Mapping[str, float], weight: float) -> tuple[Any, Any]:
     """Gradients by optimizer, and terms and notes, of one update beside the biased network `net`.
 
-    widths: of the kernels of "f" (the network) and "g" (the biased one). weight: of the dependence in the network's loss.
+    widths: of the kernels of "f" (the network) and "g" (the biased one).
+    weight: of the dependence in the network's loss.
     """
-    networks_left = iter(
-        [Given(case["f_features"], case["f_logits"]), Given(case["g_features"][net], case["g_logits"][net])]
-    )
+    biased = Given(case["g_features"][net], case["g_logits"][net])
+    networks_left = iter([Given(case["f_features"], case["f_logits"]), biased])
     hparams = {"weight": weight, "biased_weight": float(case["g_lambda"]), "width": 1.0}
     algorithm = start("rebias", hparams, lambda *name: next(networks_left), case["f_logits"].shape[1], 0)
     algorithm.get_buffer("widths").copy_(torch.tensor([widths["f"], widths["g"]]))
