@@ -1,0 +1,168 @@
+"""Faults that golden traces alone noticed, each with a value that is derived."""
+
+from __future__ import annotations
+
+from . import Mutant, of
+
+METHODS = "src/biasbed/algorithms"
+BY_HAND = "algorithms/test_by_hand.py"
+DRAWS = "algorithms/test_draws.py"
+
+MUTANTS: list[Mutant] = [
+    *of(
+        f"{METHODS}/base.py",
+        BY_HAND,
+        (
+            "steps in parts: terms are summed",
+            "at_least_fp32(loss.detach()) * share\n        averaged",
+            "at_least_fp32(loss.detach())\n        averaged",
+            "losses would grow with the number of parts",
+            "::test_terms_of_a_step_in_parts_are_those_of_the_whole",
+        ),
+        (
+            "processes: a share of the step is forgotten in gradients",
+            "scale(at_least_fp32(loss) * (share * self.progress.weight))",
+            "scale(at_least_fp32(loss) * share)",
+            "images of a process that has few would count more",
+            "::test_terms_of_a_step_in_parts_are_those_of_the_whole",
+        ),
+        (
+            "processes: a share of the step is forgotten",
+            "scale(total * (share * self.progress.weight)).backward()",
+            "scale(total * share).backward()",
+            "images of a process that has few would count more",
+            "::test_a_process_with_fewer_images_moves_the_weights_less",
+        ),
+        (
+            "processes: a weighted mean of unequal ones",
+            "share = self.group.world / self.progress.weight",
+            "share = self.group.world",
+            "images of a process that has few would count less",
+            "::test_a_weighted_mean_over_processes_of_different_numbers_of_images",
+        ),
+    ),
+    *of(
+        f"{METHODS}/draws.py",
+        DRAWS,
+        (
+            "draws: uniform beyond the end",
+            "alpha=high - low)",
+            "alpha=high)",
+            "strengths would be outside of their range",
+            "::test_uniform_draws_are_scaled_to_both_ends",
+        ),
+        (
+            "draws: dropout keeps what it should drop",
+            "generator.device) >= rate",
+            "generator.device) > 1 - rate",
+            "at a rate of a tenth nine tenths would be gone",
+            "::test_a_fifth_is_dropped_at_a_rate_of_a_fifth",
+        ),
+        (
+            "draws: a normal law of half the variance",
+            "(-2 * (1 - radius).log()).sqrt()",
+            "(-(1 - radius).log()).sqrt()",
+            "noise would be weaker than is said",
+            "::test_normal_draws_have_the_moments_of_the_law",
+        ),
+    ),
+    *of(
+        f"{METHODS}/mldg.py",
+        BY_HAND,
+        (
+            "MLDG: the risk after the step ahead counts as much",
+            "alpha=self.hparams.beta / self.num_domains",
+            "alpha=1 / self.num_domains",
+            "beta would do nothing",
+            "::test_mldg_weighs_the_risk_after_the_step_ahead",
+        ),
+    ),
+    *of(
+        f"{METHODS}/matching.py",
+        BY_HAND,
+        (
+            "CORAL, MMD: without the weight",
+            '"penalty": self.hparams.gamma * penalty',
+            '"penalty": penalty',
+            "gamma would do nothing",
+            "::test_the_distance_of_domains_enters_by_its_weight",
+        ),
+    ),
+    *of(
+        f"{METHODS}/mixup.py",
+        BY_HAND,
+        (
+            "Mixup: counts for the smaller part",
+            "y[a if part >= 0.5 else b]",
+            "y[b if part >= 0.5 else a]",
+            "the training accuracy would be of the wrong label",
+            "::test_a_mixture_counts_for_the_label_of_its_larger_part",
+        ),
+    ),
+    *of(
+        f"{METHODS}/disent.py",
+        BY_HAND,
+        (
+            "DisEnt: the swapped biased loss has one weight",
+            "weight * self.settings.biased_swap_weight * biased",
+            "self.settings.biased_swap_weight * biased",
+            "lambda_swap would weigh one of both losses",
+            "::test_disent_s_weights_of_its_terms",
+        ),
+    ),
+    *of(
+        f"{METHODS}/lnl.py",
+        BY_HAND,
+        (
+            "LNL: entropy at full weight",
+            "loss + self.hparams.entropy_weight * entropy",
+            "loss + entropy",
+            "entropy_weight would do nothing",
+            "::test_lnl_s_weight_of_the_entropy",
+        ),
+    ),
+    *of(
+        f"{METHODS}/biasensemble.py",
+        BY_HAND,
+        (
+            "BiasEnsemble: the first networks learn the cross-entropy",
+            "loss = amplified(cross_entropy(logits, part.y), self.hparams.q).mean()",
+            "loss = cross_entropy(logits, part.y).mean()",
+            "they would be less biased than published",
+            "::test_the_ensemble_s_networks_learn_the_bias_amplified",
+        ),
+    ),
+    *of(
+        f"{METHODS}/fast_adversarial.py",
+        BY_HAND,
+        (
+            "attack: images leave their range",
+            "self.attack(batch)).clamp(0, 1)",
+            "self.attack(batch))",
+            "trained on would be what no image is",
+            "::test_what_an_attack_makes_of_an_image_is_an_image",
+        ),
+    ),
+    *of(
+        f"{METHODS}/sagnet.py",
+        BY_HAND,
+        (
+            "SagNet: counts the style network's decisions",
+            "self.observe(logits, batch.y)",
+            "self.observe(logits_of_style, batch.y)",
+            "the training accuracy would be the other network's",
+            "::test_sagnet_counts_the_decisions_of_the_network_and_not_of_style",
+        ),
+    ),
+    *of(
+        f"{METHODS}/augmix.py",
+        BY_HAND,
+        (
+            "AugMix: the divergence at weight 1",
+            "self.hparams.jsd_weight * divergence",
+            "divergence",
+            "jsd_weight would do nothing",
+            "::test_augmix_s_loss_by_its_definition",
+        ),
+    ),
+]
