@@ -136,6 +136,21 @@ def test_softcon_s_partners_are_of_one_class_and_seen_apart() -> None:
     assert not algorithm.weights(pairs)[0, 1]
 
 
+def test_softcon_keeps_the_directions_of_biased_features() -> None:
+    """Whose lengths differ by image; then two images of one class weigh 1 - cosine."""
+    algorithm: Any = make("softcon", {})
+    batch = batch_for(algorithm)
+    scales = torch.linspace(0.5, 4, len(batch))[:, None]
+    table = scales * torch.randn(len(batch), algorithm.biased.num_features)
+    algorithm.biased.features = lambda x: table
+    found = algorithm.look(batch)["features"]
+    torch.testing.assert_close(found, table / table.norm(dim=1, keepdim=True))
+    algorithm.bias_features[: len(batch)] = found
+    pairs = Batch(torch.zeros(2, 2, 3, 1, 1), torch.tensor([1, 1]), index=torch.tensor([0, 5]))
+    cosine = functional.cosine_similarity(table[:1], table[5:6])
+    torch.testing.assert_close(algorithm.weights(pairs)[0, 1], 1 - cosine[0])
+
+
 def test_hex_projects_where_textures_are_fewer_than_classes() -> None:
     """What is left is orthogonal to every column of the texture's logits, and doing it again changes nothing."""
     generator = torch.Generator().manual_seed(0)

@@ -165,4 +165,15 @@ MUTANTS: list[Mutant] = [
             "::test_augmix_s_loss_by_its_definition",
         ),
     ),
+    *of(
+        f"{METHODS}/softcon.py",
+        "algorithms/test_debiasing_coupled.py",
+        (
+            "SoftCon: biased features of any length",
+            "functional.normalize(at_least_fp32(self.biased.features(batch.x)), dim=1)",
+            "at_least_fp32(self.biased.features(batch.x))",
+            "weights would hang on lengths and fall below 0",
+            "::test_softcon_keeps_the_directions_of_biased_features",
+        ),
+    ),
 ]
