@@ -117,6 +117,17 @@ def test_the_distance_of_domains_enters_by_its_weight(name: str, distance: Any) 
     assert float(algorithm.take_notes()["raw_penalty"]) == pytest.approx(float(terms["penalty"].detach()) / 0.3)
 
 
+def test_dann_notes_the_classification_beside_the_adversary() -> None:
+    algorithm, batch = of_domains("dann", penalty_weight=0.3, width=8)
+    loss, _ = algorithm.generation(batch)["main"]
+    features = algorithm.network.features(batch.x)
+    classification = torch.nn.functional.cross_entropy(algorithm.network.classify(features), batch.y)
+    domains = algorithm.discriminator(features, algorithm.group.generator)
+    adversary = torch.nn.functional.cross_entropy(domains, batch.domain)
+    torch.testing.assert_close(algorithm.take_notes()["classification"], classification.detach())
+    torch.testing.assert_close(loss, classification - 0.3 * adversary)
+
+
 def test_a_mixture_counts_for_the_label_of_its_larger_part() -> None:
     algorithm, batch = of_domains("mixup", alpha=1.0)
     pairs, parts = algorithm._draw()

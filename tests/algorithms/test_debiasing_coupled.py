@@ -206,6 +206,16 @@ def test_hex_s_running_norms_move_by_a_tenth() -> None:
     torch.testing.assert_close(algorithm.norms, torch.full_like(algorithm.norms, 2.56))
 
 
+def test_hex_s_texture_is_of_the_mean_over_pixels() -> None:
+    """The layer's weights by the co-occurrences over 12 x 20 pixels, and nothing below 0."""
+    algorithm: Any = make("hex", {"levels": 4, "textures": 6}, backbone="simple_conv").double()
+    x = images(3, 12, 20).double()
+    weight, shift = algorithm.texture.weight, algorithm.texture.bias
+    expected = (algorithm.nglcm(x).flatten(1) / 240) @ weight.T + shift
+    assert (expected < 0).any()
+    torch.testing.assert_close(algorithm.textures(x), torch.where(expected > 0, expected, 0))
+
+
 def test_hex_keeps_little_of_large_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut into blocks, sums and gradients are what they are of all at once; and what is kept for them is the images."""
     levels, x = NGLCM(4, (1, -1), 1e-5).double(), images(6).double()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from biasbed.algorithms.base import Progress
-from biasbed.algorithms.draws import Drawn, HostDraws, dropout_mask, normal, uniform, with_draws
+from biasbed.algorithms.draws import Drawn, HostDraws, normal, uniform, with_draws
 
 
 def group(seed: int, shared: int = 0) -> Any:
@@ -87,13 +87,6 @@ def test_uniform_draws_are_scaled_to_both_ends() -> None:
     drawn = uniform((1000,), 2.0, 5.0, torch.Generator().manual_seed(3), torch.float64)
     torch.testing.assert_close(drawn, 2 + 3 * unit, rtol=1e-15, atol=0)
     assert (float(drawn.min()), float(drawn.max())) == pytest.approx((2, 5), abs=0.02)
-
-
-def test_a_fifth_is_dropped_at_a_rate_of_a_fifth() -> None:
-    """And the others are 5/4."""
-    mask = dropout_mask((20_000,), 0.2, torch.Generator().manual_seed(0), torch.float64)
-    assert sorted(set(mask.tolist())) == [0, 1.25]
-    assert float((mask == 0).double().mean()) == pytest.approx(0.2, abs=0.01)
 
 
 def test_normal_draws_have_the_moments_of_the_law() -> None:

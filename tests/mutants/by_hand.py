@@ -56,7 +56,7 @@ MUTANTS: list[Mutant] = [
             "generator.device) >= rate",
             "generator.device) > 1 - rate",
             "at a rate of a tenth nine tenths would be gone",
-            "::test_a_fifth_is_dropped_at_a_rate_of_a_fifth",
+            "algorithms/test_domain_methods.py::test_what_is_dropped_is_made_up_for",
         ),
         (
             "draws: a normal law of half the variance",
@@ -86,6 +86,17 @@ MUTANTS: list[Mutant] = [
             '"penalty": penalty',
             "gamma would do nothing",
             "::test_the_distance_of_domains_enters_by_its_weight",
+        ),
+    ),
+    *of(
+        f"{METHODS}/dann.py",
+        BY_HAND,
+        (
+            "DANN: notes the whole loss",
+            'self.note("classification", loss)\n        total',
+            'self.note("classification", loss - self.adversarial(features, batch))\n        total',
+            "what is logged as classification would hold the discriminator",
+            "::test_dann_notes_the_classification_beside_the_adversary",
         ),
     ),
     *of(
@@ -174,6 +185,17 @@ MUTANTS: list[Mutant] = [
             "at_least_fp32(self.biased.features(batch.x))",
             "weights would hang on lengths and fall below 0",
             "::test_softcon_keeps_the_directions_of_biased_features",
+        ),
+    ),
+    *of(
+        f"{METHODS}/hex.py",
+        "algorithms/test_debiasing_coupled.py",
+        (
+            "HEX: texture by the sum over pixels",
+            " / x[0, 0].numel()",
+            "",
+            "texture would hang on the images' size",
+            "::test_hex_s_texture_is_of_the_mean_over_pixels",
         ),
     ),
 ]
