@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy, one_hot
 
 from biasbed import algorithms
 from biasbed.algorithms.augmix import jensen_shannon
@@ -54,6 +55,19 @@ def test_terms_of_a_step_in_parts_are_those_of_the_whole() -> None:
     assert float(gradients["own"][0]) == pytest.approx(0.75 * 3.5)
 
 
+def test_decisions_of_all_parts_and_steps_are_counted() -> None:
+    """Of two steps of eight images in three parts each, all right but one in each step; then the count begins anew."""
+    algorithm: Any = make("erm", backbone="simple_conv", accumulate=3)
+    batch = batch_for(algorithm)
+    labels = iter([(batch.y + (batch.index == 4)) % 5] * 2)
+    for _ in range(2):
+        decided = iter((9.0 * one_hot(next(labels), 5)).split([3, 3, 2]))
+        algorithm.logits = lambda x, decided=decided: algorithm.network(x) * 0 + next(decided)
+        algorithm.update(batch)
+    assert int(algorithm.take_correct()) == 14
+    assert algorithm.take_correct() is None
+
+
 def test_a_process_with_fewer_images_moves_the_weights_less() -> None:
     """The default step of plain gradient descent, at a share of three quarters."""
     moved = []
@@ -79,11 +93,56 @@ def test_a_weighted_mean_over_processes_of_different_numbers_of_images() -> None
     assert float(sum(losses)) / 2 == pytest.approx((1 + 12 + 32) / 8)
 
 
+# --- what is counted --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["erm", "irm", "vrex", "group_dro", "coral", "mmd", "dann", "cdann"])
+def test_decisions_are_counted_by_the_labels_of_their_images(name: str) -> None:
+    """All of a network that decides as the labels say but for three images."""
+    algorithm, batch = of_domains(name)
+    decided = batch.y.clone()
+    decided[[0, 7, 13]] += 1
+    algorithm.network.classify = lambda features: features[:, :1] * 0 + 9.0 * one_hot(decided % CLASSES, CLASSES)
+    if name in ("dann", "cdann"):
+        algorithm.generation(batch)
+    else:
+        algorithm.losses(batch)
+    assert int(algorithm.take_correct()) == len(batch) - 3
+
+
+@pytest.mark.parametrize("name", ["lff", "biasensemble", "disent"])
+def test_decisions_of_a_pair_are_counted_of_the_debiased_one(name: str) -> None:
+    algorithm: Any = make(name, {}, backbone="simple_conv")
+    batch, pair = batch_for(algorithm), algorithm.pair
+    debiased, biased = (pair.head, pair.biased_head) if name == "disent" else (pair.network, pair.biased)
+    for module, labels in ((debiased, batch.y), (biased, (batch.y + 1) % 5)):
+        decided = 9.0 * one_hot(labels, 5)
+        module.register_forward_hook(lambda module, given, output, decided=decided: output * 0 + decided)
+    algorithm.progress = Progress()
+    algorithm.losses(batch)
+    assert int(algorithm.take_correct()) == len(batch)
+    weights = algorithm.per_example()["weight"][batch.index]
+    assert float(algorithm.take_notes()["weight"]) == pytest.approx(float(weights.mean()))
+
+
+def test_hex_counts_decisions_by_features_of_normed_columns() -> None:
+    """Where one column is a hundred times the other, features as they are would decide by it alone."""
+    algorithm: Any = make("hex", {"warmup": 0.9}, backbone="simple_conv")
+    batch, seen = batch_for(algorithm), []
+    features = torch.randn(len(batch), len(algorithm.norms)) * torch.logspace(-1, 1, len(algorithm.norms))
+    algorithm.network.features = lambda x: features
+    algorithm.observe = lambda logits, y: seen.append((logits, y))
+    algorithm.losses(batch)
+    ((logits, y),) = seen
+    torch.testing.assert_close(logits, algorithm.network.classify(features / features.square().sum(0).sqrt()))
+    assert torch.equal(y, batch.y)
+
+
 # --- methods of domains -----------------------------------------------------------------------------------------------
 
 
 def risk_and_slopes(network: Any, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
-    risk = torch.nn.functional.cross_entropy(network(batch.x), batch.y)
+    risk = cross_entropy(network(batch.x), batch.y)
     return risk, torch.autograd.grad(risk, list(network.parameters()))
 
 
@@ -121,9 +180,9 @@ def test_dann_notes_the_classification_beside_the_adversary() -> None:
     algorithm, batch = of_domains("dann", penalty_weight=0.3, width=8)
     loss, _ = algorithm.generation(batch)["main"]
     features = algorithm.network.features(batch.x)
-    classification = torch.nn.functional.cross_entropy(algorithm.network.classify(features), batch.y)
+    classification = cross_entropy(algorithm.network.classify(features), batch.y)
     domains = algorithm.discriminator(features, algorithm.group.generator)
-    adversary = torch.nn.functional.cross_entropy(domains, batch.domain)
+    adversary = cross_entropy(domains, batch.domain)
     torch.testing.assert_close(algorithm.take_notes()["classification"], classification.detach())
     torch.testing.assert_close(loss, classification - 0.3 * adversary)
 
@@ -134,10 +193,10 @@ def test_a_mixture_counts_for_the_label_of_its_larger_part() -> None:
     y = batch.y.split(SIZE)
     larger = torch.cat([y[a] if part >= 0.5 else y[b] for (a, b), part in zip(pairs, parts, strict=True)])
     smaller = torch.cat([y[b] if part >= 0.5 else y[a] for (a, b), part in zip(pairs, parts, strict=True)])
-    algorithm.logits = lambda x: 9.0 * torch.nn.functional.one_hot(larger, CLASSES).double()
+    algorithm.logits = lambda x: 9.0 * one_hot(larger, CLASSES).double()
     algorithm.losses(batch)
     assert int(algorithm.take_correct()) == len(batch)
-    algorithm.logits = lambda x: 9.0 * torch.nn.functional.one_hot(smaller, CLASSES).double()
+    algorithm.logits = lambda x: 9.0 * one_hot(smaller, CLASSES).double()
     algorithm.losses(batch)
     assert int(algorithm.take_correct()) == int((larger == smaller).sum()) < len(batch)
 
@@ -175,7 +234,7 @@ def test_the_ensemble_s_networks_learn_the_bias_amplified() -> None:
     logits = network(batch.x)
     p = logits.detach().softmax(1)
     own = p.gather(1, batch.y[:, None])
-    slope = 0.6 * own**0.6 * (p - torch.nn.functional.one_hot(batch.y, p.shape[1])) / len(batch)
+    slope = 0.6 * own**0.6 * (p - one_hot(batch.y, p.shape[1])) / len(batch)
     slopes = torch.autograd.grad(logits, parameters, slope)
     terms = algorithm.update_biased("pool.0", batch)
     assert float(terms["biased"]) == pytest.approx(float((-0.6 * own**0.6 * own.log()).mean()), rel=1e-5)
@@ -204,7 +263,7 @@ def test_sagnet_counts_the_decisions_of_the_network_and_not_of_style() -> None:
     algorithm: Any = make("sagnet", {})
     batch = batch_for(algorithm)
     for module, labels in ((algorithm.network, batch.y), (algorithm.style_net, (batch.y + 1) % 5)):
-        decided = 9.0 * torch.nn.functional.one_hot(labels, 5)
+        decided = 9.0 * one_hot(labels, 5)
         module.register_forward_hook(lambda module, given, output, decided=decided: output * 0 + decided)
     algorithm.objectives(batch)
     assert int(algorithm.take_correct()) == len(batch)
@@ -217,5 +276,5 @@ def test_augmix_s_loss_by_its_definition() -> None:
     together = torch.cat([batch.x[:, view] for view in range(3)])  # of which batch norm takes the statistics
     views = torch.stack(algorithm.network(together).chunk(3))
     terms = algorithm.losses(batch)
-    torch.testing.assert_close(terms["classification"], torch.nn.functional.cross_entropy(views[0], batch.y))
+    torch.testing.assert_close(terms["classification"], cross_entropy(views[0], batch.y))
     torch.testing.assert_close(terms["divergence"], 5 * jensen_shannon(views))

@@ -244,6 +244,15 @@ def test_dfr_s_groups_are_aligned_and_conflicting_images_of_a_class() -> None:
         dfr(0.1, "alignment").hold_out({"y": y, "bias": bias})
 
 
+def test_dfr_holds_out_the_nearest_whole_number_of_a_group() -> None:
+    """0.58 of 5 and of 10 images are 2.9 and 5.8."""
+    algorithm: Any = make("dfr", {"by": "bias"})
+    group = np.array([0] * 5 + [1] * 10)
+    held_out = algorithm.drawn(group, 0.58)
+    assert len(set(held_out.tolist())) == len(held_out)
+    assert np.bincount(group[held_out]).tolist() == [3, 6]
+
+
 def test_dfr_trains_on_an_image_of_each_group_at_least() -> None:
     found = {"y": torch.arange(12) % 3, "bias": torch.zeros(12, dtype=torch.long)}
     with pytest.raises(Failure, match=r"4 of the 4 training image.* class 0 with bias 0 would be held out"):
