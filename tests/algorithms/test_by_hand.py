@@ -59,7 +59,7 @@ def test_decisions_of_all_parts_and_steps_are_counted() -> None:
     """Of two steps of eight images in three parts each, all right but one in each step; then the count begins anew."""
     algorithm: Any = make("erm", backbone="simple_conv", accumulate=3)
     batch = batch_for(algorithm)
-    labels = iter([(batch.y + (batch.index == 4)) % 5] * 2)
+    labels = iter([(batch.y + (torch.arange(8) == 4)) % 5] * 2)
     for _ in range(2):
         decided = iter((9.0 * one_hot(next(labels), 5)).split([3, 3, 2]))
         algorithm.logits = lambda x, decided=decided: algorithm.network(x) * 0 + next(decided)
@@ -91,6 +91,26 @@ def test_a_weighted_mean_over_processes_of_different_numbers_of_images() -> None
         algorithm.progress = Progress(weight=2 * len(values[rows]) / 4)
         losses.append(algorithm.progress.weight * algorithm.mean_over(values[rows], weights[rows]))
     assert float(sum(losses)) / 2 == pytest.approx((1 + 12 + 32) / 8)
+
+
+def test_a_part_of_a_stage_is_done_at_the_step_that_it_rounds_to() -> None:
+    """Of 7 steps in epochs of 3: 0.5 is 3.5 and so step 4, 0.6 is 4.2 and step 4, and 0 is the first one."""
+
+    def first(part: float) -> int:
+        places = (Progress(epoch=n // 3, epochs=3, step=n % 3, steps_per_epoch=3, total=7) for n in range(8))
+        return next(number for number, place in enumerate(places) if place.is_past(part))
+
+    assert [first(part) for part in (0.0, 0.3, 0.5, 0.6, 1.0)] == [0, 2, 4, 4, 7]
+    assert Progress(epoch=1, epochs=3, step=1, steps_per_epoch=3, total=7).fraction == 4 / 7
+    assert Progress(epoch=1, epochs=3, step=1, steps_per_epoch=3).fraction == 4 / 9
+
+
+def test_rates_are_parts_of_the_initial_one() -> None:
+    algorithm: Any = make("jtt", {}, backbone="simple_conv", lr=0.4)
+    for factor in (0.5, 0.25, 0.5):
+        algorithm.set_rate(factor)
+        rates = [algorithm.optimizer(name).param_groups[0]["lr"] for name in ("main", "first")]
+        assert rates == [0.4 * factor] * 2
 
 
 # --- what is counted --------------------------------------------------------------------------------------------------

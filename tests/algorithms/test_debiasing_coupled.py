@@ -151,6 +151,15 @@ def test_softcon_keeps_the_directions_of_biased_features() -> None:
     torch.testing.assert_close(algorithm.weights(pairs)[0, 1], 1 - cosine[0])
 
 
+def test_softcon_lets_go_of_the_biased_network_once_it_has_looked() -> None:
+    algorithm: Any = make("softcon", {})
+    count, width = algorithm.bias_features.shape
+    algorithm.keep({"features": functional.normalize(torch.randn(count, width)), "y": torch.arange(count) % 5})
+    assert algorithm.marks() == {"released": ["biased"]}
+    assert set(algorithm.optimizer_states()) == {"main"}
+    assert not [key for key in algorithm.state_dict() if key.startswith("biased.")]
+
+
 def test_hex_projects_where_textures_are_fewer_than_classes() -> None:
     """What is left is orthogonal to every column of the texture's logits, and doing it again changes nothing."""
     generator = torch.Generator().manual_seed(0)
