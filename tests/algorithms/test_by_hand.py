@@ -81,6 +81,18 @@ def test_a_process_with_fewer_images_moves_the_weights_less() -> None:
         torch.testing.assert_close(part, 0.75 * whole, rtol=1e-3, atol=1e-7)
 
 
+def test_a_mean_over_processes_of_different_numbers_of_images() -> None:
+    """Three images whose mean is 2, and one of 6 on another process: 3 on both, with the slope of the own mean."""
+    for own, other, share in ((2.0, 6.0, 1.5), (6.0, 2.0, 0.5)):
+        algorithm: Any = make("erm", backbone="simple_conv")
+        algorithm.group = SimpleNamespace(mean=lambda mine, rest=(2 - share) * other: (mine.detach() + rest) / 2)
+        algorithm.progress = Progress(weight=share)
+        mean = torch.tensor(own, requires_grad=True)
+        whole = algorithm.mean_of_all(mean)
+        (slope,) = torch.autograd.grad(whole.square(), mean)
+        assert (float(whole.detach()), float(slope)) == (3.0, 6.0)
+
+
 def test_a_weighted_mean_over_processes_of_different_numbers_of_images() -> None:
     """Two processes, of three images and of one: the mean of their losses, by their shares, is that over all four."""
     values, weights = torch.tensor([1.0, 2.0, 4.0, 8.0]), torch.tensor([1.0, 0.0, 3.0, 4.0])
@@ -224,6 +236,18 @@ def test_a_mixture_counts_for_the_label_of_its_larger_part() -> None:
 # --- methods for biased data ------------------------------------------------------------------------------------------
 
 
+def test_end_s_terms_have_a_weight_each() -> None:
+    algorithm: Any = make("end", {"alpha": 0.3, "beta": 0.7}, backbone="simple_conv")
+    batch = batch_for(algorithm)
+    with torch.no_grad():
+        terms = algorithm.losses(batch)
+        cells = algorithm.cells(algorithm.network.features(batch.x), batch)
+    assert float(terms["orthogonality"]) == pytest.approx(0.3 * float(cells.orthogonality()), rel=1e-5)
+    assert float(terms["alignment"]) == pytest.approx(0.7 * float(cells.alignment()), rel=1e-5)
+    assert float(terms["orthogonality"]) > 0.01
+    assert float(terms["alignment"]) > 1e-4
+
+
 def test_disent_s_weights_of_its_terms() -> None:
     """lambda_dis, lambda_swap and lambda_swap lambda_swap_b times what the terms are at 1."""
     found = []
@@ -277,6 +301,19 @@ def test_what_an_attack_makes_of_an_image_is_an_image() -> None:
     assert len(seen) == 2
     assert (float(attacked.min()), float(attacked.max())) == (0, 1)
     assert float((attacked - batch.x).abs().max()) == pytest.approx(0.25)
+
+
+def test_an_attack_goes_its_length_up_the_sign_of_the_slope() -> None:
+    """From no noise, half of eps in each value whose slope is not 0."""
+    algorithm: Any = make("fast_adversarial", {"eps": 0.25, "step": 0.5}, backbone="simple_conv")
+    batch = batch_for(algorithm)
+    x = batch.x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(cross_entropy(algorithm.network(x), batch.y), x)
+    algorithm.noise = torch.zeros_like
+    found = algorithm.attack(batch)
+    is_certain = slope.abs() > 1e-3 * slope.abs().max()
+    assert is_certain.float().mean() > 0.5
+    assert torch.equal(found[is_certain], 0.125 * slope.sign()[is_certain])
 
 
 def test_sagnet_counts_the_decisions_of_the_network_and_not_of_style() -> None:

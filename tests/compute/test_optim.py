@@ -143,7 +143,7 @@ def test_a_method_without_a_head_of_a_network_is_refused() -> None:
 @pytest.mark.parametrize(
     ("schedule", "expected"),
     [
-        # From the end of the warm-up, 10 steps, to that of the training: half-way it is a half, at two thirds a quarter.
+        # From the end of the warm-up (10 steps) to that of the training: a half half-way, a quarter at two thirds.
         ("cosine", {0: 0.1, 8: 0.9, 9: 1.0, 10: 1.0, 60: 0.5, 10 + 200 / 3: 0.25}),
         # By 0.1 at 0.5 and 0.75 of all 110 steps, which are 55 and 82.
         ("step", {0: 0.1, 9: 1.0, 10: 1.0, 54: 1.0, 55: 0.1, 81: 0.1, 82: 0.01, 109: 0.01}),

@@ -55,6 +55,13 @@ MUTANTS: list[Mutant] = [
             "::test_decisions_of_all_parts_and_steps_are_counted",
         ),
         (
+            "processes: a mean of unequal ones",
+            "whole = self.group.mean(means * self.progress.weight)",
+            "whole = self.group.mean(means)",
+            "images of a process that has few would count more",
+            "::test_a_mean_over_processes_of_different_numbers_of_images",
+        ),
+        (
             "processes: a weighted mean of unequal ones",
             "share = self.group.world / self.progress.weight",
             "share = self.group.world",
@@ -175,6 +182,13 @@ MUTANTS: list[Mutant] = [
         f"{METHODS}/fast_adversarial.py",
         BY_HAND,
         (
+            "attack: along the slope and not its sign",
+            "slope.sign().nan_to_num()",
+            "slope.nan_to_num()",
+            "it would hardly change an image",
+            "::test_an_attack_goes_its_length_up_the_sign_of_the_slope",
+        ),
+        (
             "attack: images leave their range",
             "self.attack(batch)).clamp(0, 1)",
             "self.attack(batch))",
@@ -284,6 +298,13 @@ MUTANTS: list[Mutant] = [
         f"{METHODS}/dfr.py",
         "algorithms/test_dfr.py",
         (
+            "DFR: looks back as in training",
+            "self.eval()\n        logits = self.predict",
+            "logits = self.predict",
+            "running statistics would move after the last layer was fitted to them",
+            "::test_dfr_looks_back_as_it_is_tested",
+        ),
+        (
             "DFR: holds out fewer than the part",
             "taken = round(part * images)",
             "taken = int(part * images)",
@@ -339,6 +360,17 @@ MUTANTS: list[Mutant] = [
             "step <= start < following",
             "the first step of a new schedule would have the old one's momentum",
             "::test_a_schedule_begins_anew_after_the_step_before_a_restart",
+        ),
+    ),
+    *of(
+        f"{METHODS}/end.py",
+        BY_HAND,
+        (
+            "EnD: one weight for both terms",
+            "self.hparams.alpha * cells.orthogonality()",
+            "self.hparams.beta * cells.orthogonality()",
+            "alpha would do nothing",
+            "::test_end_s_terms_have_a_weight_each",
         ),
     ),
 ]
