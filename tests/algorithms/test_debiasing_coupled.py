@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from biasbed import cli
@@ -22,7 +24,10 @@ from biasbed.batch import Batch
 from biasbed.errors import UsageError
 from biasbed.networks import build, hooks, surgery
 from helpers.commands import ROOT
+from helpers.dependence import independence
+from helpers.dependence import median_width as median_distance
 from helpers.making import batch_for, images, make, steps
+from replays.debiasing_coupled import Given, batch_of, start
 
 
 def test_end_tests_with_features_of_length_1() -> None:
@@ -131,6 +136,30 @@ def test_softcon_s_partners_are_of_one_class_and_seen_apart() -> None:
     assert not algorithm.weights(pairs)[0, 1]
 
 
+def test_softcon_keeps_the_directions_of_biased_features() -> None:
+    """Whose lengths differ by image; then two images of one class weigh 1 - cosine."""
+    algorithm: Any = make("softcon", {})
+    batch = batch_for(algorithm)
+    scales = torch.linspace(0.5, 4, len(batch))[:, None]
+    table = scales * torch.randn(len(batch), algorithm.biased.num_features)
+    algorithm.biased.features = lambda x: table
+    found = algorithm.look(batch)["features"]
+    torch.testing.assert_close(found, table / table.norm(dim=1, keepdim=True))
+    algorithm.bias_features[: len(batch)] = found
+    pairs = Batch(torch.zeros(2, 2, 3, 1, 1), torch.tensor([1, 1]), index=torch.tensor([0, 5]))
+    cosine = functional.cosine_similarity(table[:1], table[5:6])
+    torch.testing.assert_close(algorithm.weights(pairs)[0, 1], 1 - cosine[0])
+
+
+def test_softcon_lets_go_of_the_biased_network_once_it_has_looked() -> None:
+    algorithm: Any = make("softcon", {})
+    count, width = algorithm.bias_features.shape
+    algorithm.keep({"features": functional.normalize(torch.randn(count, width)), "y": torch.arange(count) % 5})
+    assert algorithm.marks() == {"released": ["biased"]}
+    assert set(algorithm.optimizer_states()) == {"main"}
+    assert not [key for key in algorithm.state_dict() if key.startswith("biased.")]
+
+
 def test_hex_projects_where_textures_are_fewer_than_classes() -> None:
     """What is left is orthogonal to every column of the texture's logits, and doing it again changes nothing."""
     generator = torch.Generator().manual_seed(0)
@@ -173,6 +202,29 @@ def test_hex_tests_with_the_norms_of_training() -> None:
     torch.testing.assert_close(algorithm.eval().predict(batch.x), logits)
 
 
+def test_hex_s_running_norms_move_by_a_tenth() -> None:
+    """From 1 by a tenth of the way to 5, which is 1.4, and from there to 13."""
+    algorithm: Any = make("hex", {"warmup": 0.99}, backbone="timm:test_resnet")
+    batch = batch_for(algorithm)
+    algorithm.progress = Progress()
+    for column in ((3, 4), (5, 12)):
+        features = torch.zeros(len(batch), len(algorithm.norms))
+        features[: len(column)] = torch.tensor(column)[:, None]
+        algorithm.network.features = lambda x, features=features: features
+        algorithm.losses(batch)
+    torch.testing.assert_close(algorithm.norms, torch.full_like(algorithm.norms, 2.56))
+
+
+def test_hex_s_texture_is_of_the_mean_over_pixels() -> None:
+    """The layer's weights by the co-occurrences over 12 x 20 pixels, and nothing below 0."""
+    algorithm: Any = make("hex", {"levels": 4, "textures": 6}, backbone="simple_conv").double()
+    x = images(3, 12, 20).double()
+    weight, shift = algorithm.texture.weight, algorithm.texture.bias
+    expected = (algorithm.nglcm(x).flatten(1) / 240) @ weight.T + shift
+    assert (expected < 0).any()
+    torch.testing.assert_close(algorithm.textures(x), torch.where(expected > 0, expected, 0))
+
+
 def test_hex_keeps_little_of_large_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut into blocks, sums and gradients are what they are of all at once; and what is kept for them is the images."""
     levels, x = NGLCM(4, (1, -1), 1e-5).double(), images(6).double()
@@ -204,6 +256,48 @@ def test_rebias_sets_its_widths_once_an_epoch() -> None:
     fixed.progress = Progress()
     fixed.update(batch)
     assert fixed.widths.tolist() == [3, 3]
+
+
+def rebias_of_given(width: float | None) -> tuple[Any, Batch, Tensor, Tensor]:
+    """A ReBias of tables that its optimizers step at a rate of 2, a batch, and both networks' features before it."""
+    random = np.random.RandomState(5)
+    f, g = random.standard_normal((10, 5)), 4 * random.standard_normal((10, 3))
+    networks_left = iter([Given(f, random.standard_normal((10, 4))), Given(g, random.standard_normal((10, 4)))])
+    hparams = {"weight": 3.0, "biased_weight": 5.0, "width": width}
+    algorithm: Any = start("rebias", hparams, lambda *name: next(networks_left), 4, 0)
+    for name in ("main", "biased"):
+        algorithm.optimizer(name).param_groups[0]["lr"] = 2.0
+    algorithm.progress = Progress()
+    return algorithm, batch_of(np.arange(10) % 4), torch.tensor(f), torch.tensor(g)
+
+
+def test_rebias_gives_each_network_the_width_of_its_own_features() -> None:
+    algorithm, batch, f, g = rebias_of_given(None)
+    width_f, width_g = median_distance(f), median_distance(g)
+    assert width_g > 2 * width_f
+    terms = algorithm.biased_loss(batch, f)["biased"]
+    assert algorithm.widths.tolist() == pytest.approx([width_f, width_g], rel=1e-12)
+    classification = functional.cross_entropy(algorithm.biased.logits, batch.y)
+    torch.testing.assert_close(terms[0], classification - 5 * independence(f, g, width_f, width_g))
+    algorithm.network_loss(batch, f)
+    torch.testing.assert_close(algorithm.take_notes()["dependence"], independence(f, g, width_f, width_g))
+
+
+def test_rebias_s_network_is_to_be_independent_of_the_biased_one_after_its_step() -> None:
+    """And the biased one has followed the network as it was before the step."""
+    algorithm, batch, f, g = rebias_of_given(2.0)
+    terms, notes = algorithm.update(batch), algorithm.take_notes()
+    moved = algorithm.biased.table.detach()
+    before, after = independence(f, g, 2.0, 2.0), independence(f, moved, 2.0, 2.0)
+    assert abs(after - before) > 1e-3 * abs(before)
+    torch.testing.assert_close(notes["dependence"], after)
+
+    table, seen = f.clone().requires_grad_(), g.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(-5 * independence(f, seen, 2.0, 2.0), seen)
+    torch.testing.assert_close(moved, g - 2 * slope)
+    (slope,) = torch.autograd.grad(3 * independence(table, moved, 2.0, 2.0), table)
+    torch.testing.assert_close(algorithm.network.table.detach(), f - 2 * slope)
+    assert set(terms) == {"network", "biased"}
 
 
 def test_independence_at_its_edges() -> None:

@@ -25,7 +25,7 @@ from biasbed.networks.network import as_input
 from biasbed.settings import build
 from helpers import children
 from helpers.grouped import DFR, JTT, SEED, TRAIN, groups, journal, reader, rows, trainer, words
-from helpers.making import make
+from helpers.making import batch_for, make
 from helpers.runs import assert_equal, history, run_folders, weights
 from helpers.toy_suite import lent
 
@@ -242,6 +242,26 @@ def test_dfr_s_groups_are_aligned_and_conflicting_images_of_a_class() -> None:
         dfr(0.5).hold_out({"y": y, "bias": bias})
     with pytest.raises(Failure, match=r"0 of the 4 training image.* of class 0 that are aligned"):
         dfr(0.1, "alignment").hold_out({"y": y, "bias": bias})
+
+
+def test_dfr_looks_back_as_it_is_tested() -> None:
+    """By running statistics, which it leaves alone."""
+    algorithm: Any = make("dfr", {}, backbone="simple_conv")
+    batch = batch_for(algorithm)
+    before = {name: value.clone() for name, value in algorithm.state_dict().items()}
+    found = algorithm.look_back(batch)["classification"]
+    assert all(torch.equal(value, before[name]) for name, value in algorithm.state_dict().items())
+    with torch.no_grad():
+        torch.testing.assert_close(found, algorithm.task.loss(algorithm.eval().predict(batch.x), batch.y))
+
+
+def test_dfr_holds_out_the_nearest_whole_number_of_a_group() -> None:
+    """0.58 of 5 and of 10 images are 2.9 and 5.8."""
+    algorithm: Any = make("dfr", {"by": "bias"})
+    group = np.array([0] * 5 + [1] * 10)
+    held_out = algorithm.drawn(group, 0.58)
+    assert len(set(held_out.tolist())) == len(held_out)
+    assert np.bincount(group[held_out]).tolist() == [3, 6]
 
 
 def test_dfr_trains_on_an_image_of_each_group_at_least() -> None:

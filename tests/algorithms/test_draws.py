@@ -1,4 +1,4 @@
-"""Draws that steer the host: keyed by position, not streamed."""
+"""Laws of what is drawn; and draws that steer the host, keyed by position, not streamed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import contextlib
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
 from biasbed.algorithms.base import Progress
-from biasbed.algorithms.draws import Drawn, HostDraws, with_draws
+from biasbed.algorithms.draws import Drawn, HostDraws, normal, uniform, with_draws
 
 
 def group(seed: int, shared: int = 0) -> Any:
@@ -79,3 +80,17 @@ def test_draws_of_an_epoch_are_the_same_in_all_its_steps() -> None:
 
     assert drawn(5, 1, 0) == drawn(5, 1, 7)
     assert len({drawn(5, 0, 0), drawn(5, 1, 0), drawn(6, 1, 0), drawn(5, 1, 0, "warm-up")}) == 4
+
+
+def test_uniform_draws_are_scaled_to_both_ends() -> None:
+    unit = torch.rand(1000, generator=torch.Generator().manual_seed(3)).double()
+    drawn = uniform((1000,), 2.0, 5.0, torch.Generator().manual_seed(3), torch.float64)
+    torch.testing.assert_close(drawn, 2 + 3 * unit, rtol=1e-15, atol=0)
+    assert (float(drawn.min()), float(drawn.max())) == pytest.approx((2, 5), abs=0.02)
+
+
+def test_normal_draws_have_the_moments_of_the_law() -> None:
+    """0, 1, 0 and 3; of 100,000 draws they are off by a hundredth or two."""
+    drawn = normal((100_000,), torch.Generator().manual_seed(0), torch.float64)
+    moments = [float(drawn.pow(power).mean()) for power in (1, 2, 3, 4)]
+    assert moments == pytest.approx([0, 1, 0, 3], abs=0.06)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,16 @@ def test_weights_of_an_image_that_underflows() -> None:
     weights = drop_weights(u, MOVES, Window(7, 2, 3), temperature=0.001)
     assert weights.isfinite().all()
     torch.testing.assert_close(weights.sum(dim=(1, 2)), torch.ones(4))
+
+
+@pytest.mark.parametrize(("weight", "dropped"), [(1.0, 1), (0.0, 77.9)])
+def test_draws_go_where_the_weights_are(weight: float, dropped: float) -> None:
+    """150 draws of 100 positions: all of them to one that has all weight, or 100 (1 - 0.99^150) hit where none has."""
+    weights = torch.zeros(1, 10, 10)
+    weights[0, 4, 7] = weight
+    own: Any = SimpleNamespace(drop_rate=1.5, approximate=False)
+    found = Mask._dropped(own, weights, 200, MaskDraw([], torch.Generator().manual_seed(0)))
+    assert float(found.sum((2, 3)).double().mean()) == pytest.approx(dropped, rel=0.02)
 
 
 def test_map_too_small_for_a_draw_is_left_alone() -> None:

@@ -9,9 +9,12 @@ from torch import Tensor
 from torch.nn import functional
 
 import replays.debiased
+import replays.debiasing_coupled
+import replays.robustness
 import replays.sagnet
 from biasbed.networks.style import StyleTransfer
 from helpers.commands import ROOT
+from helpers.dependence import independence
 from replays import load, walk
 
 FILES = walk.files()
@@ -66,6 +69,74 @@ def test_a_step_whose_gradient_is_clipped() -> None:
     }
     replays.sagnet.replay_step(clipped)
     assert walk.fails(replays.sagnet.replay_step, {**case, "clip": clipped["clip"]})
+
+
+def test_a_step_s_small_norms_are_measured_by_the_largest() -> None:
+    """Those of the authors' own step in fp32 are off by up to 1.4 per cent of themselves."""
+    case = load(FILES["sagnet_step_r18"])
+    norms = case["style_grad_norms"]
+    order = norms.argsort()
+    assert norms[order[0]] < norms[order[-1]] / 10
+    for place, factor, is_refused in ((order[0], 1.014, False), (order[-1], 1.014, True)):
+        moved = norms.copy()
+        moved[place] *= factor
+        assert walk.fails(replays.sagnet.replay_step, {**case, "style_grad_norms": moved}) == is_refused
+
+
+def rebias_by_hand(first: float, second: float, nets: int) -> replays.Case:
+    """A step of the authors' with these widths by position of the argument, beside that many biased networks."""
+    random, n = np.random.RandomState(3), 9
+    given = {"f_features": (n, 5), "f_logits": (n, 3), "g_features": (nets, n, 4), "g_logits": (nets, n, 3)}
+    case = {name: random.standard_normal(shape) for name, shape in given.items()}
+    f, f_logits, g, g_logits = (torch.tensor(value, requires_grad=True) for value in case.values())
+    y, weights = torch.arange(n) % 3, {"f": 0.3, "g": 0.7}
+    losses = [
+        functional.cross_entropy(g_logits[net], y) - weights["g"] * independence(g[net], f.detach(), first, second)
+        for net in range(nets)
+    ]
+    dependence = torch.stack([independence(f, g[net].detach(), first, second) for net in range(nets)]).sum()
+    classification = functional.cross_entropy(f_logits, y)
+    results = {"g_loss": torch.stack(losses).sum(), "f_loss": classification + weights["f"] * dependence}
+    results |= {"f_loss_cls": classification, "f_loss_indep": dependence, "y": y}
+    for name, tables in (("f", (f, f_logits)), ("g", (g, g_logits))):
+        slopes = torch.autograd.grad(results[f"{name}_loss"], tables)
+        results |= {f"{name}_grad_features": slopes[0], f"{name}_grad_logits": slopes[1]}
+        case[f"{name}_lambda"] = np.asarray(weights[name])
+    widths = {"sigma_first_argument": np.asarray(first), "sigma_second_argument": np.asarray(second)}
+    return {**case, **widths, **{name: value.detach().numpy() for name, value in results.items()}}
+
+
+@pytest.mark.parametrize("nets", [1, 2])
+def test_a_step_of_unequal_widths_and_weights(nets: int) -> None:
+    """Whatever the number of biased networks; and every number of it is compared, the widths one by one."""
+    replay, case = replays.debiasing_coupled.replay_rebias, rebias_by_hand(1.7, 0.8, nets)
+    replay(case)
+    unnoticed = [key for key in walk.compared_keys(case, {}) if not walk.fails(replay, walk.changed(case, key))]
+    assert not unnoticed
+    exchanged = {**case, "sigma_first_argument": np.asarray(0.8), "sigma_second_argument": np.asarray(1.7)}
+    assert walk.fails(replay, exchanged)
+
+
+def test_a_divergence_whose_reference_has_no_gradient() -> None:
+    """Where probabilities are 0 in fp32, the authors' gradient is NaN; their losses are still compared."""
+    logits = 90 * np.eye(4)[[[0, 1], [1, 2], [3, 2]]]
+    p = np.exp(logits - np.log(np.exp(logits).sum(-1, keepdims=True)))
+    divergence = (p * np.log(p / p.mean(0))).sum(-1).mean()
+    cross_entropy = -np.log(p[0, [0, 1], [0, 3]]).mean()
+    case = {
+        "0.logits": logits.astype(np.float32),
+        "0.target": np.asarray([0, 3]),
+        "0.cross_entropy": np.asarray(cross_entropy),
+        "0.loss": np.asarray(cross_entropy + 12 * divergence),
+        "0.grad": np.full(logits.shape, np.nan),
+    }
+    replay = replays.robustness.replay_jsd
+    replay(case)
+    keys = ["0.logits", "0.cross_entropy", "0.loss"]
+    assert [*walk.compared_keys(case, {})] == keys
+    assert all(walk.fails(replay, walk.changed(case, key)) for key in keys)
+    case["0.grad"][0, 0, 0] = 1.0  # what is a number is compared
+    assert walk.fails(replay, case)
 
 
 def test_sizes_of_a_training_of_another_length() -> None:

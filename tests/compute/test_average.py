@@ -128,6 +128,15 @@ def test_swad_is_the_mean_over_the_valley(losses: list[float], start: int, end: 
     assert_mean(average, between, iterates[-1])
 
 
+def test_a_loss_at_the_threshold_is_in_the_valley() -> None:
+    """The threshold is 1.5: the fourth and the sixth are at it, and two above it in a row come after these alone."""
+    losses, settings = [1, 1, 2, 1.5, 2, 1.5, 2, 2, 1], Swad(optimum_patience=2, overfit_patience=2, tolerance=1.5)
+    average = SWAD(Model(), Group(), settings, Scripted(losses).loss)
+    iterates = run(average, average.module, EVERY * len(losses))
+    assert_mean(average, iterates[EVERY - 1 : 6 * EVERY], iterates[-1])
+    assert valley(losses, settings) == (0, 5)
+
+
 def test_between_evaluations_the_valley_goes_on() -> None:
     average = swad([1, 1, 1, 2])
     iterates = run(average, average.module, 4 * EVERY + 3)

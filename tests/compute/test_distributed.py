@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.distributed import DistBackendError
 
-from biasbed.compute.distributed import failures_named
+from biasbed.compute.distributed import Group, failures_named
 from biasbed.errors import Failure
 from biasbed.tracking.endings import ends_run
 from helpers import children
@@ -22,6 +22,22 @@ from helpers.runs import assert_equal, history, run_folders, weights
 
 GONE = "another process of this training is gone"
 TOYS = ("Plain", "SagNetLike", "DannLike", "LfFLike", "Streaming", "Staged", "Coupled")
+
+
+def test_processes_draw_apart_and_what_they_share_alike() -> None:
+    """Their own generators and the global one (of dropout) differ by rank, and everything by the seed."""
+
+    def drawn(rank: int, seed: int) -> tuple[float, float, float]:
+        group = Group(rank, 2)
+        group.seed(seed)
+        own, shared = (float(torch.rand((), generator=g)) for g in (group.generator, group.shared_generator))
+        return own, float(torch.rand(())), shared
+
+    with torch.random.fork_rng():
+        first, second, other = drawn(0, 5), drawn(1, 5), drawn(0, 6)
+        assert drawn(0, 5) == first
+    assert first[2] == second[2]
+    assert len({*first, *second[:2], *other}) == 8
 
 
 def flags(image_root: Path, algorithm: str, *more: str) -> list[str]:

@@ -12,7 +12,7 @@ from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.make import make_algorithm
 from biasbed.batch import Batch
 from biasbed.compute.distributed import Group
-from biasbed.compute.optim import make_optimizer, parameters_of, rate_factor
+from biasbed.compute.optim import begins_anew, make_optimizer, parameters_of, rate_factor
 from biasbed.compute.precision import Precision
 from biasbed.config import Optim
 from biasbed.errors import UsageError
@@ -110,6 +110,13 @@ def test_groups_of_a_method_s_own_keep_their_options() -> None:
     ]
 
 
+def test_a_head_in_a_group_of_its_own_rate_goes_by_that() -> None:
+    head = nn.Linear(2, 2)
+    given = [{"params": [*head.parameters()], "lr": 0.5}]
+    optimizer = make_optimizer(Optim(lr=0.1, head_factor=3), 256, given, head.parameters())
+    assert [group["lr"] for group in optimizer.param_groups] == [1.5]
+
+
 def test_what_the_head_is() -> None:
     algorithm = made()
     names = {id(p): name for name, p in algorithm.named_parameters()}
@@ -131,6 +138,30 @@ def test_a_method_without_a_head_of_a_network_is_refused() -> None:
 
 
 # --- piecewise --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        # From the end of the warm-up (10 steps) to that of the training: a half half-way, a quarter at two thirds.
+        ("cosine", {0: 0.1, 8: 0.9, 9: 1.0, 10: 1.0, 60: 0.5, 10 + 200 / 3: 0.25}),
+        # By 0.1 at 0.5 and 0.75 of all 110 steps, which are 55 and 82.
+        ("step", {0: 0.1, 9: 1.0, 10: 1.0, 54: 1.0, 55: 0.1, 81: 0.1, 82: 0.01, 109: 0.01}),
+        ("constant", {0: 0.1, 4: 0.5, 9: 1.0, 109: 1.0}),
+    ],
+)
+def test_rates_after_a_warm_up_of_two_epochs(schedule: Any, expected: dict[float, float]) -> None:
+    optim = Optim(schedule=schedule, warmup=2.0, milestones=(0.5, 0.75), gamma=0.1)
+    for step, factor in expected.items():
+        assert rate_factor(optim, step, 110, 5) == pytest.approx(factor), step
+
+
+def test_a_schedule_begins_anew_after_the_step_before_a_restart() -> None:
+    """At 0.25 of 10 steps, which is rounded to 2: between the steps 1 and 2."""
+    optim = Optim(schedule="cosine", restarts=(0.25,))
+    assert [step for step in range(10) if begins_anew(optim, step, step + 1, 10)] == [1]
+    assert begins_anew(optim, 0, 3, 10)
+    assert [rate_factor(optim, step, 10, 5) for step in (0, 1, 2, 6)] == pytest.approx([1, 0.5, 1, 0.5])
 
 
 def test_linear_between_points_at_every_step() -> None:

@@ -30,6 +30,13 @@ MUTANTS = [
             "::test_random_losses_as_the_algorithm_has_it",
         ),
         (
+            "swad: a loss at the threshold is above it",
+            "if loss <= self.threshold:",
+            "if loss < self.threshold:",
+            "the algorithm ends the valley by losses above the threshold alone",
+            "::test_a_loss_at_the_threshold_is_in_the_valley",
+        ),
+        (
             "swad: without the weights at its start",
             "            self.since.add(self.weights())\n        self.window",
             "        self.window",

@@ -85,6 +85,33 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
+        f"{METHODS}/rebias.py",
+        "algorithms/test_debiasing_coupled.py",
+        (
+            "ReBias: each network has the other one's width",
+            "return hsic(x, y, *self.widths.unbind())",
+            "return hsic(x, y, *self.widths.flip(0).unbind())",
+            "features of one scale would be compared at the other one's",
+            "::test_rebias_gives_each_network_the_width_of_its_own_features",
+        ),
+        (
+            "ReBias: widths are kept in the wrong order",
+            "self._set_widths(features, seen)",
+            "self._set_widths(seen, features)",
+            "features of one scale would be compared at the other one's",
+            "::test_rebias_gives_each_network_the_width_of_its_own_features",
+        ),
+        (
+            "ReBias: independence of the biased network before its step",
+            "self.apply_gradients(gradients)\n        gradients, more = "
+            "self.grads(batch, lambda part: self.network_loss(part, features))\n",
+            "later, more = self.grads(batch, lambda part: self.network_loss(part, features))\n"
+            "        self.apply_gradients(gradients)\n        gradients = later\n",
+            "the network would flee from what the biased one no longer is",
+            "::test_rebias_s_network_is_to_be_independent_of_the_biased_one_after_its_step",
+        ),
+    ),
+    *of(
         f"{METHODS}/contrastive.py",
         f"{VECTORS}[debiasing/softcon_a]",
         (
@@ -116,6 +143,13 @@ MUTANTS: list[Mutant] = [
             "self.norms",
             "features would be as large as they are in tests, and small in training",
             "algorithms/test_debiasing_coupled.py::test_hex_tests_with_the_norms_of_training",
+        ),
+        (
+            "HEX: running norms of momentum 0.9",
+            "MOMENTUM = 0.1",
+            "MOMENTUM = 0.9",
+            "tests would divide by the norms of the last batch or two",
+            "algorithms/test_debiasing_coupled.py::test_hex_s_running_norms_move_by_a_tenth",
         ),
         (
             "HEX: small eigenvalues are inverted",

@@ -237,25 +237,45 @@ def stepped(algorithm: Algorithm, batch: Batch) -> tuple[dict[str, list[Tensor]]
     return found, {**terms, **{f"note {name}": value for name, value in algorithm.take_notes().items()}}
 
 
+def rebias_steps(case: Case, net: int, widths: Mapping[str, float], weight: float) -> tuple[Any, Any]:
+    """Gradients by optimizer, and terms and notes, of one update beside the biased network `net`.
+
+    widths: of the kernels of "f" (the network) and "g" (the biased one).
+    weight: of the dependence in the network's loss.
+    """
+    biased = Given(case["g_features"][net], case["g_logits"][net])
+    networks_left = iter([Given(case["f_features"], case["f_logits"]), biased])
+    hparams = {"weight": weight, "biased_weight": float(case["g_lambda"]), "width": 1.0}
+    algorithm = start("rebias", hparams, lambda *name: next(networks_left), case["f_logits"].shape[1], 0)
+    algorithm.get_buffer("widths").copy_(torch.tensor([widths["f"], widths["g"]]))
+    return stepped(algorithm, batch_of(case["y"]))
+
+
 def replay_rebias(case: Case) -> None:
-    sigma = float(case["sigma_first_argument"])
-    assert sigma == float(case["sigma_second_argument"]), "theirs swaps the widths in one of the steps"
-    nets = [
-        Given(case["f_features"], case["f_logits"]),
-        Given(case["g_features"][0], case["g_logits"][0]),
-    ]
-    left = iter(nets)
-    own = {"weight": float(case["f_lambda"]), "biased_weight": float(case["g_lambda"]), "width": sigma}
-    algorithm = start("rebias", own, lambda *name: next(left), 4, 0)
-    found, terms = stepped(algorithm, batch_of(case["y"]))
-    exact(terms["biased"], case["g_loss"])
-    exact(terms["network"], case["f_loss"])
-    exact(terms["note classification"], case["f_loss_cls"])
-    exact(terms["note dependence"] * float(case["f_lambda"]), case["f_loss_indep"])
-    for optimizer, name in (("main", "f"), ("biased", "g")):
-        features, logits = found[optimizer]
-        close(features, case[f"{name}_grad_features"].reshape(features.shape), RTOL, 1e-10)
-        close(logits, case[f"{name}_grad_logits"].reshape(logits.shape), RTOL, 1e-10)
+    """The authors' two steps: each biased network's, then the network's, whose dependence is the sum over all of them.
+
+    Theirs gives the widths by position of the argument, (g, f) in the first step and (f, g) in the second, so each
+    step is compared with ours under the widths that it had.
+    """
+    first, second = float(case["sigma_first_argument"]), float(case["sigma_second_argument"])
+    f_lambda, nets = float(case["f_lambda"]), range(len(case["g_features"]))
+    biased = [rebias_steps(case, net, {"g": first, "f": second}, f_lambda) for net in nets]
+    exact(torch.stack([terms["biased"] for _, terms in biased]).sum(), case["g_loss"])
+    for net, (gradients, _) in enumerate(biased):
+        for gradient, name in zip(gradients["biased"], ("features", "logits"), strict=True):
+            close(gradient, case[f"g_grad_{name}"][net], RTOL, 1e-10)
+
+    own = {"f": first, "g": second}
+    alone, _ = rebias_steps(case, 0, own, 0.0)
+    debiased = [rebias_steps(case, net, own, f_lambda) for net in nets]
+    exact(debiased[0][1]["note classification"], case["f_loss_cls"])
+    exact(torch.stack([terms["note dependence"] for _, terms in debiased]).sum(), case["f_loss_indep"])
+    extra = torch.stack([terms["network"] - terms["note classification"] for _, terms in debiased]).sum()
+    exact(debiased[0][1]["note classification"] + extra, case["f_loss"])
+    for row, name in enumerate(("features", "logits")):
+        without = alone["main"][row]
+        gradient = without + torch.stack([found["main"][row] - without for found, _ in debiased]).sum(0)
+        close(gradient, case[f"f_grad_{name}"], RTOL, 1e-10)
 
 
 # --- LNL --------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,337 @@
+"""Weights of terms, steps in parts and counts by hand: what vectors leave at 1, or do not show."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, one_hot
+
+from biasbed import algorithms
+from biasbed.algorithms.augmix import jensen_shannon
+from biasbed.algorithms.base import Progress, TrainData
+from biasbed.algorithms.coral import coral
+from biasbed.algorithms.mmd import mmd
+from biasbed.batch import Batch
+from biasbed.settings import build
+from helpers.making import batch_for, make
+from replays import setup
+from replays.domainbed import Net
+
+CLASSES, DOMAINS, SIZE = 4, 3, 6
+sgd = functools.partial(torch.optim.SGD, lr=0.1)
+
+
+def of_domains(name: str, **hparams: Any) -> tuple[Any, Batch]:
+    """A method on features of five numbers, in float64, and a batch of three domains."""
+    cls = algorithms.load(name)
+    torch.manual_seed(0)
+    algorithm = cls(build(cls.HParams, hparams), setup(CLASSES, lambda: Net([5, 6, 6], CLASSES), sgd))
+    algorithm.on_train_data(TrainData(40, CLASSES, DOMAINS))
+    algorithm.group.seed(0)
+    algorithm.double().start()
+    numbers = torch.arange(DOMAINS).repeat_interleave(SIZE)
+    x = torch.randn(DOMAINS * SIZE, 5, dtype=torch.float64) + numbers[:, None]
+    y = torch.randint(CLASSES, (DOMAINS * SIZE,))
+    return algorithm.train(), Batch(x, y, domain=numbers, parts=DOMAINS)
+
+
+# --- steps in parts, and of several processes -------------------------------------------------------------------------
+
+
+def test_terms_of_a_step_in_parts_are_those_of_the_whole() -> None:
+    """Of eight images in parts of three, three and two; the processes' share of the step is in the gradients alone."""
+    algorithm: Any = make("erm", backbone="simple_conv", accumulate=3)
+    weight, batch = torch.nn.Parameter(torch.tensor(2.0)), batch_for(algorithm)
+    batch.x = torch.arange(8.0)[:, None, None, None].expand(8, 3, 1, 1)
+    algorithm.progress = Progress(weight=0.75)
+    gradients, terms = algorithm.grads(batch, lambda part: {"own": (weight * part.x.mean(), [weight])})
+    assert float(terms["own"]) == pytest.approx(2 * 3.5)
+    assert float(gradients["own"][0]) == pytest.approx(0.75 * 3.5)
+
+
+def test_decisions_of_all_parts_and_steps_are_counted() -> None:
+    """Of two steps of eight images in three parts each, all right but one in each step; then the count begins anew."""
+    algorithm: Any = make("erm", backbone="simple_conv", accumulate=3)
+    batch = batch_for(algorithm)
+    labels = iter([(batch.y + (torch.arange(8) == 4)) % 5] * 2)
+    for _ in range(2):
+        decided = iter((9.0 * one_hot(next(labels), 5)).split([3, 3, 2]))
+        algorithm.logits = lambda x, decided=decided: algorithm.network(x) * 0 + next(decided)
+        algorithm.update(batch)
+    assert int(algorithm.take_correct()) == 14
+    assert algorithm.take_correct() is None
+
+
+def test_a_process_with_fewer_images_moves_the_weights_less() -> None:
+    """The default step of plain gradient descent, at a share of three quarters."""
+    moved = []
+    for share in (1.0, 0.75):
+        algorithm: Any = make("erm", backbone="simple_conv")
+        before = [parameter.detach().clone() for parameter in algorithm.parameters()]
+        algorithm.progress = Progress(weight=share)
+        algorithm.update(batch_for(algorithm))
+        moved.append([after.detach() - early for after, early in zip(algorithm.parameters(), before, strict=True)])
+    for whole, part in zip(*moved, strict=True):
+        torch.testing.assert_close(part, 0.75 * whole, rtol=1e-3, atol=1e-7)
+
+
+def test_a_mean_over_processes_of_different_numbers_of_images() -> None:
+    """Three images whose mean is 2, and one of 6 on another process: 3 on both, with the slope of the own mean."""
+    for own, other, share in ((2.0, 6.0, 1.5), (6.0, 2.0, 0.5)):
+        algorithm: Any = make("erm", backbone="simple_conv")
+        algorithm.group = SimpleNamespace(mean=lambda mine, rest=(2 - share) * other: (mine.detach() + rest) / 2)
+        algorithm.progress = Progress(weight=share)
+        mean = torch.tensor(own, requires_grad=True)
+        whole = algorithm.mean_of_all(mean)
+        (slope,) = torch.autograd.grad(whole.square(), mean)
+        assert (float(whole.detach()), float(slope)) == (3.0, 6.0)
+
+
+def test_a_weighted_mean_over_processes_of_different_numbers_of_images() -> None:
+    """Two processes, of three images and of one: the mean of their losses, by their shares, is that over all four."""
+    values, weights = torch.tensor([1.0, 2.0, 4.0, 8.0]), torch.tensor([1.0, 0.0, 3.0, 4.0])
+    algorithm: Any = make("erm", backbone="simple_conv")
+    algorithm.group = SimpleNamespace(world=2, sum=lambda own: weights.sum())
+    losses = []
+    for rows in (slice(0, 3), slice(3, 4)):
+        algorithm.progress = Progress(weight=2 * len(values[rows]) / 4)
+        losses.append(algorithm.progress.weight * algorithm.mean_over(values[rows], weights[rows]))
+    assert float(sum(losses)) / 2 == pytest.approx((1 + 12 + 32) / 8)
+
+
+def test_a_part_of_a_stage_is_done_at_the_step_that_it_rounds_to() -> None:
+    """Of 7 steps in epochs of 3: 0.5 is 3.5 and so step 4, 0.6 is 4.2 and step 4, and 0 is the first one."""
+
+    def first(part: float) -> int:
+        places = (Progress(epoch=n // 3, epochs=3, step=n % 3, steps_per_epoch=3, total=7) for n in range(8))
+        return next(number for number, place in enumerate(places) if place.is_past(part))
+
+    assert [first(part) for part in (0.0, 0.3, 0.5, 0.6, 1.0)] == [0, 2, 4, 4, 7]
+    assert Progress(epoch=1, epochs=3, step=1, steps_per_epoch=3, total=7).fraction == 4 / 7
+    assert Progress(epoch=1, epochs=3, step=1, steps_per_epoch=3).fraction == 4 / 9
+
+
+def test_rates_are_parts_of_the_initial_one() -> None:
+    algorithm: Any = make("jtt", {}, backbone="simple_conv", lr=0.4)
+    for factor in (0.5, 0.25, 0.5):
+        algorithm.set_rate(factor)
+        rates = [algorithm.optimizer(name).param_groups[0]["lr"] for name in ("main", "first")]
+        assert rates == [0.4 * factor] * 2
+
+
+# --- what is counted --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["erm", "irm", "vrex", "group_dro", "coral", "mmd", "dann", "cdann"])
+def test_decisions_are_counted_by_the_labels_of_their_images(name: str) -> None:
+    """All of a network that decides as the labels say but for three images."""
+    algorithm, batch = of_domains(name)
+    decided = batch.y.clone()
+    decided[[0, 7, 13]] += 1
+    algorithm.network.classify = lambda features: features[:, :1] * 0 + 9.0 * one_hot(decided % CLASSES, CLASSES)
+    if name in ("dann", "cdann"):
+        algorithm.generation(batch)
+    else:
+        algorithm.losses(batch)
+    assert int(algorithm.take_correct()) == len(batch) - 3
+
+
+@pytest.mark.parametrize("name", ["lff", "biasensemble", "disent"])
+def test_decisions_of_a_pair_are_counted_of_the_debiased_one(name: str) -> None:
+    algorithm: Any = make(name, {}, backbone="simple_conv")
+    batch, pair = batch_for(algorithm), algorithm.pair
+    debiased, biased = (pair.head, pair.biased_head) if name == "disent" else (pair.network, pair.biased)
+    for module, labels in ((debiased, batch.y), (biased, (batch.y + 1) % 5)):
+        decided = 9.0 * one_hot(labels, 5)
+        module.register_forward_hook(lambda module, given, output, decided=decided: output * 0 + decided)
+    algorithm.progress = Progress()
+    algorithm.losses(batch)
+    assert int(algorithm.take_correct()) == len(batch)
+    weights = algorithm.per_example()["weight"][batch.index]
+    assert float(algorithm.take_notes()["weight"]) == pytest.approx(float(weights.mean()))
+
+
+def test_hex_counts_decisions_by_features_of_normed_columns() -> None:
+    """Where one column is a hundred times the other, features as they are would decide by it alone."""
+    algorithm: Any = make("hex", {"warmup": 0.9}, backbone="simple_conv")
+    batch, seen = batch_for(algorithm), []
+    features = torch.randn(len(batch), len(algorithm.norms)) * torch.logspace(-1, 1, len(algorithm.norms))
+    algorithm.network.features = lambda x: features
+    algorithm.observe = lambda logits, y: seen.append((logits, y))
+    algorithm.losses(batch)
+    ((logits, y),) = seen
+    torch.testing.assert_close(logits, algorithm.network.classify(features / features.square().sum(0).sqrt()))
+    assert torch.equal(y, batch.y)
+
+
+# --- methods of domains -----------------------------------------------------------------------------------------------
+
+
+def risk_and_slopes(network: Any, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
+    risk = cross_entropy(network(batch.x), batch.y)
+    return risk, torch.autograd.grad(risk, list(network.parameters()))
+
+
+def test_mldg_weighs_the_risk_after_the_step_ahead() -> None:
+    """Sum over the ring's pairs (i, j) of the slopes of L_i at w and `beta` times those of L_j ahead, divided by D."""
+    algorithm, batch = of_domains("mldg", beta=0.3, pairing="ring")
+    applied: dict[str, list[Tensor]] = {}
+    algorithm.apply_gradients = applied.update
+    parts, expected, ahead_risks = batch.by_domain(), [], []
+    for train, test in algorithm._pairs():
+        _, here = risk_and_slopes(algorithm.network, parts[train])
+        ahead = copy.deepcopy(algorithm.network)
+        with torch.no_grad():
+            for parameter, slope in zip(ahead.parameters(), here, strict=True):
+                parameter -= 0.1 * slope
+        risk, there = risk_and_slopes(ahead, parts[test])
+        ahead_risks.append(0.3 * risk)
+        expected.append([(first + 0.3 * second) / DOMAINS for first, second in zip(here, there, strict=True)])
+    terms = algorithm.update(batch)
+    for gradient, own in zip(applied["main"], zip(*expected, strict=True), strict=True):
+        torch.testing.assert_close(gradient, torch.stack(own).sum(0))
+    torch.testing.assert_close(terms["meta_test"], torch.stack(ahead_risks).sum().detach() / DOMAINS)
+
+
+@pytest.mark.parametrize(("name", "distance"), [("coral", coral), ("mmd", mmd)])
+def test_the_distance_of_domains_enters_by_its_weight(name: str, distance: Any) -> None:
+    algorithm, batch = of_domains(name, gamma=0.3)
+    features = algorithm.network.features(batch.x)
+    terms = algorithm.losses(batch)
+    torch.testing.assert_close(terms["penalty"], 0.3 * distance(list(features.split(SIZE))))
+    assert float(algorithm.take_notes()["raw_penalty"]) == pytest.approx(float(terms["penalty"].detach()) / 0.3)
+
+
+def test_dann_notes_the_classification_beside_the_adversary() -> None:
+    algorithm, batch = of_domains("dann", penalty_weight=0.3, width=8)
+    loss, _ = algorithm.generation(batch)["main"]
+    features = algorithm.network.features(batch.x)
+    classification = cross_entropy(algorithm.network.classify(features), batch.y)
+    domains = algorithm.discriminator(features, algorithm.group.generator)
+    adversary = cross_entropy(domains, batch.domain)
+    torch.testing.assert_close(algorithm.take_notes()["classification"], classification.detach())
+    torch.testing.assert_close(loss, classification - 0.3 * adversary)
+
+
+def test_a_mixture_counts_for_the_label_of_its_larger_part() -> None:
+    algorithm, batch = of_domains("mixup", alpha=1.0)
+    pairs, parts = algorithm._draw()
+    y = batch.y.split(SIZE)
+    larger = torch.cat([y[a] if part >= 0.5 else y[b] for (a, b), part in zip(pairs, parts, strict=True)])
+    smaller = torch.cat([y[b] if part >= 0.5 else y[a] for (a, b), part in zip(pairs, parts, strict=True)])
+    algorithm.logits = lambda x: 9.0 * one_hot(larger, CLASSES).double()
+    algorithm.losses(batch)
+    assert int(algorithm.take_correct()) == len(batch)
+    algorithm.logits = lambda x: 9.0 * one_hot(smaller, CLASSES).double()
+    algorithm.losses(batch)
+    assert int(algorithm.take_correct()) == int((larger == smaller).sum()) < len(batch)
+
+
+# --- methods for biased data ------------------------------------------------------------------------------------------
+
+
+def test_end_s_terms_have_a_weight_each() -> None:
+    algorithm: Any = make("end", {"alpha": 0.3, "beta": 0.7}, backbone="simple_conv")
+    batch = batch_for(algorithm)
+    with torch.no_grad():
+        terms = algorithm.losses(batch)
+        cells = algorithm.cells(algorithm.network.features(batch.x), batch)
+    assert float(terms["orthogonality"]) == pytest.approx(0.3 * float(cells.orthogonality()), rel=1e-5)
+    assert float(terms["alignment"]) == pytest.approx(0.7 * float(cells.alignment()), rel=1e-5)
+    assert float(terms["orthogonality"]) > 0.01
+    assert float(terms["alignment"]) > 1e-4
+
+
+def test_disent_s_weights_of_its_terms() -> None:
+    """lambda_dis, lambda_swap and lambda_swap lambda_swap_b times what the terms are at 1."""
+    found = []
+    for biased, swap, swap_biased in ((1.0, 1.0, 1.0), (0.7, 0.5, 3.0)):
+        hparams = {"warmup": 0.0, "biased_weight": biased, "swap_weight": swap, "biased_swap_weight": swap_biased}
+        algorithm: Any = make("disent", hparams, backbone="simple_conv")
+        found.append(algorithm.losses(batch_for(algorithm)))
+    factors = {"classification": 1.0, "biased": 0.7, "swapped": 0.5, "biased_swapped": 1.5}
+    assert set(found[0]) == set(factors)
+    for name, factor in factors.items():
+        torch.testing.assert_close(found[1][name], factor * found[0][name])
+
+
+def test_lnl_s_weight_of_the_entropy() -> None:
+    algorithm: Any = make("lnl", {"entropy_weight": 0.25}, backbone="simple_conv")
+    loss, _ = algorithm.unlearning(batch_for(algorithm))["main"]
+    notes = algorithm.take_notes()
+    assert float(notes["negative_entropy"]) < -0.1
+    torch.testing.assert_close(loss.detach(), notes["classification"] + 0.25 * notes["negative_entropy"])
+
+
+def test_the_ensemble_s_networks_learn_the_bias_amplified() -> None:
+    """By q p^q (p - one-hot) / N for the logits, at the rate as configured throughout."""
+    algorithm: Any = make("biasensemble", {"models": 2, "agreement": 1, "q": 0.6}, backbone="simple_conv", lr=0.1)
+    batch, network = batch_for(algorithm), algorithm.pool[0]
+    parameters = list(network.parameters())
+    before = [parameter.detach().clone() for parameter in parameters]
+    logits = network(batch.x)
+    p = logits.detach().softmax(1)
+    own = p.gather(1, batch.y[:, None])
+    slope = 0.6 * own**0.6 * (p - one_hot(batch.y, p.shape[1])) / len(batch)
+    slopes = torch.autograd.grad(logits, parameters, slope)
+    terms = algorithm.update_biased("pool.0", batch)
+    assert float(terms["biased"]) == pytest.approx(float((-0.6 * own**0.6 * own.log()).mean()), rel=1e-5)
+    for parameter, early, gradient in zip(parameters, before, slopes, strict=True):
+        torch.testing.assert_close(parameter.detach(), early - 0.1 * gradient, rtol=1e-5, atol=1e-7)
+    assert [algorithm.stages()[0].rate(part) for part in (0.0, 0.5, 1.0)] == [1.0, 1.0, 1.0]
+
+
+# --- methods of augmented images --------------------------------------------------------------------------------------
+
+
+def test_what_an_attack_makes_of_an_image_is_an_image() -> None:
+    """What is trained on stays in [0,1] and within eps of the image, at both ends of the range."""
+    algorithm: Any = make("fast_adversarial", {"eps": 0.25}, backbone="simple_conv")
+    batch, seen = batch_for(algorithm), []
+    batch.x = batch.x.round()
+    algorithm.network.register_forward_pre_hook(lambda module, given: seen.append(given[0].detach()))
+    algorithm.losses(batch)
+    attacked = seen[-1]
+    assert len(seen) == 2
+    assert (float(attacked.min()), float(attacked.max())) == (0, 1)
+    assert float((attacked - batch.x).abs().max()) == pytest.approx(0.25)
+
+
+def test_an_attack_goes_its_length_up_the_sign_of_the_slope() -> None:
+    """From no noise, half of eps in each value whose slope is not 0."""
+    algorithm: Any = make("fast_adversarial", {"eps": 0.25, "step": 0.5}, backbone="simple_conv")
+    batch = batch_for(algorithm)
+    x = batch.x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(cross_entropy(algorithm.network(x), batch.y), x)
+    algorithm.noise = torch.zeros_like
+    found = algorithm.attack(batch)
+    is_certain = slope.abs() > 1e-3 * slope.abs().max()
+    assert is_certain.float().mean() > 0.5
+    assert torch.equal(found[is_certain], 0.125 * slope.sign()[is_certain])
+
+
+def test_sagnet_counts_the_decisions_of_the_network_and_not_of_style() -> None:
+    algorithm: Any = make("sagnet", {})
+    batch = batch_for(algorithm)
+    for module, labels in ((algorithm.network, batch.y), (algorithm.style_net, (batch.y + 1) % 5)):
+        decided = 9.0 * one_hot(labels, 5)
+        module.register_forward_hook(lambda module, given, output, decided=decided: output * 0 + decided)
+    algorithm.objectives(batch)
+    assert int(algorithm.take_correct()) == len(batch)
+
+
+def test_augmix_s_loss_by_its_definition() -> None:
+    """The clean view's cross-entropy plus the weight times the divergence of all three."""
+    algorithm: Any = make("augmix", {"jsd_weight": 5.0}, backbone="simple_conv")
+    batch = batch_for(algorithm)
+    together = torch.cat([batch.x[:, view] for view in range(3)])  # of which batch norm takes the statistics
+    views = torch.stack(algorithm.network(together).chunk(3))
+    terms = algorithm.losses(batch)
+    torch.testing.assert_close(terms["classification"], cross_entropy(views[0], batch.y))
+    torch.testing.assert_close(terms["divergence"], 5 * jensen_shannon(views))
