@@ -41,7 +41,7 @@ MANIFEST = "manifest.json"  # what a folder holds that an analysis has written
 def analyze(options: AnalyzeOptions) -> Outcome:
     """See `biasbed.analysis.analyze`."""
     store = RunStore(resolve_uri(options.tracking_uri))
-    check_run_id()
+    check_run_id(tracking_uri=options.tracking_uri)
     if options.output_dir != "auto":
         _check_writable(Path(options.output_dir).expanduser().absolute())
     # Matrices are small: on a busy machine threads would wait for each other ten times as long as they compute, and the

@@ -24,6 +24,7 @@ from biasbed.system import places
 from biasbed.tracking.comparison import TAG, unpacked
 from biasbed.tracking.launched import launched
 from biasbed.tracking.notes import NOTE
+from helpers.runs import all_runs
 from helpers.toy_runs import SETS, THREE, Recorder, fill
 
 quick = pytest.mark.usefixtures("without_figures", "few_draws")
@@ -326,8 +327,7 @@ def test_an_analysis_that_a_signal_ends_is_no_running_run(
     signal.signal(signal.SIGTERM, lambda *_: pytest.fail("the command does not attend to SIGTERM"))
     monkeypatch.setattr(type(recorder.client), "log_artifacts", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     assert cli.main(["analyze", "--output_dir", str(recorder.folder / "out")]) == 128 + signal.SIGTERM
-    runs = recorder.client.search_runs([recorder.experiment], f"tags.`{record.KIND}` = 'analysis'")
-    assert [run.info.status for run in runs] == ["KILLED"]
+    assert [run.info.status for run in all_runs(recorder.uri, kind="analysis")] == ["KILLED"]
 
 
 @quick

@@ -70,14 +70,14 @@ def take_run_id(own: Mapping[str, str] | None = None, offline: bool = False) -> 
     return os.environ.pop(commands.RUN, None)
 
 
-def check_run_id(own: Mapping[str, str] | None = None) -> None:
+def check_run_id(own: Mapping[str, str] | None = None, tracking_uri: str = "auto") -> None:
     """Raise UsageError unless the run that `MLFLOW_RUN_ID` names is free or carries all the tags of `own`."""
     run_id = os.environ.get(commands.RUN)
     if run_id is None:
         return
-    run = find_run(resolve_uri(), run_id)
+    run = find_run(resolve_uri(tracking_uri), run_id)
     if run is None or run.info.lifecycle_stage != "active":
-        reason = "which is no run of this tracking server" if run is None else "a run that is deleted"
+        reason = "no run of this tracking server" if run is None else "a run that is deleted"
     elif not _has_records(run) or (own and own.items() <= run.data.tags.items()):
         return
     else:
