@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from biasbed.data.names import Coded, Names
 from biasbed.errors import UsageError
 from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.decisions import Decisions, write_predictions
@@ -76,7 +77,9 @@ def test_categories_and_conditions_that_differ_in_spelling_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (one,) = answers(tmp_path, [("Cat", "Cat"), ("cat", "cat")])
-    check_answers([Decisions("a", "b", one.images, one.label, one.decision, one.classes, condition=["Fog", "fog"])])
+    check_answers(
+        [Decisions("a", "b", one.images, one.label, one.decision, one.classes, condition=Coded.of(["Fog", "fog"]))]
+    )
     assert capsys.readouterr().err.splitlines() == [
         "warning: the categories 'Cat' and 'cat' differ in spelling: is it one category?",
         "warning: the conditions 'Fog' and 'fog' differ in spelling: is it one condition?",
@@ -84,7 +87,14 @@ def test_categories_and_conditions_that_differ_in_spelling_are_told(
 
 
 def test_predictions_of_ours_are_looked_at_too(tmp_path: Path, biasbed: Command, tracking: str) -> None:
-    one = Decisions("net", "decisions", ["a.png", "b.png"], ["cat", "dog"], ["Cat", "dog"], ("cat", "dog"))
+    one = Decisions(
+        "net",
+        "decisions",
+        Names(["a.png", "b.png"]),
+        Coded.of(["cat", "dog"]),
+        Coded.of(["Cat", "dog"]),
+        ("cat", "dog"),
+    )
     path = tmp_path / "net.parquet"
     write_predictions(path, one, 1)
     done = biasbed("evaluate", "--model", str(path), "--tracking", "offline", check=False)

@@ -368,13 +368,11 @@ def test_ranks_stop_together_where_one_has_outputs_that_are_not_finite(model: nn
     """The rank whose own outputs are all right raises what the other has met."""
 
     class Pair(OneOf):
-        world = 2
+        calls = iter([False, True])  # first files that can't be read, then outputs
 
         def gather_objects(self, value: object) -> list[object]:
             return [value, ["the other's"] if value == [] and next(self.calls) else []]
 
-        calls = iter([False, True])  # first files that can't be read, then outputs
-
-    evaluator = Evaluator([make_set(5)], Pair(), Precision(), 4, 0, False)
+    evaluator = Evaluator([make_set(5)], Pair(world=2), Precision(), 4, 0, False)
     with pytest.raises(NotFinite, match="the other's"):
         evaluator.decide(model)
