@@ -85,11 +85,17 @@ class Speckle(ERM):
         count = self._count(x)
         if not count:
             return super().logits(x)
-        return super().logits(torch.cat([speckled(x[:count], *self.draws(Batch(x))), x[count:]]))
+        return super().logits(torch.cat([self._noisy(x[:count], self.draws(Batch(x))), x[count:]]))
 
     def draw(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Draw the strengths and the noise of the images that have some."""
-        x, count = batch.x, self._count(batch.x)
+        """Return strengths and noise of the images of a batch that have some."""
+        return self._draw(batch.x[: self._count(batch.x)])
+
+    def _draw(self, x: Tensor) -> tuple[Tensor, Tensor]:
         generator, dtype = self.group.generator, x.dtype
-        which = torch.randint(len(self.strengths), (count, 1, 1, 1), generator=generator, device=x.device)
-        return self.strengths.to(dtype)[which], normal((count, *x.shape[1:]), generator, dtype)
+        which = torch.randint(len(self.strengths), (len(x), 1, 1, 1), generator=generator, device=x.device)
+        return self.strengths.to(dtype)[which], normal(x.shape, generator, dtype)
+
+    def _noisy(self, x: Tensor, drawn: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """Return images with noise. drawn: strengths and noise; None: drawn now."""
+        return speckled(x, *(self._draw(x) if drawn is None else drawn))
