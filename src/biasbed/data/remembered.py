@@ -217,7 +217,7 @@ def _parsed(content: bytes) -> Remembered:
 def _write(root: Path, known: Remembered) -> None:
     parts = (known.images, _END.join(known.folders).encode(), known.stamps.tobytes(), known.sizes.tobytes())
     starts = list(itertools.accumulate(map(len, parts[:-1]), initial=0))
-    told = {"names": known.names, "counts": known.counts, "parts": starts}
+    told: dict[str, object] = {"names": known.names, "counts": known.counts, "parts": starts}
     told |= {"unread": known.unread, "suffixes": sorted(EXTENSIONS)}
     head, body = json.dumps(told).encode(), b"".join(parts)
     with contextlib.suppress(OSError, RuntimeError):  # a home that is full, read-only or not there
