@@ -59,6 +59,7 @@ def test_nothing_that_is_kept_or_printed_has_a_secret(
     env = command_environment(SECRETS)
     data = train_flags[: train_flags.index("--workers")]
     study = [*data, "--algorithms", "erm", "--loader_workers", "0", "--epochs", "1"]
+    search = [*train_flags[:8], "--algorithms", "erm", "--trials", "1", "--device", "cpu", "--study", "lr"]
     job = ["--launcher", "slurm", "--slurm.cluster", "local", "--slurm.gpus_per_node", "0", "--nproc", "1"]
     with watched_processes() as shown:
         done = [
@@ -69,8 +70,8 @@ def test_nothing_that_is_kept_or_printed_has_a_secret(
             biasbed("train", *train_flags, "--seed", "7", "--tracking", "offline", env=env),
             biasbed("sync", env=env),
             biasbed("benchmark", *study, "--seeds", "3", "--study", "jobs", *job, env=env),
-            biasbed("sweep", *study, "--trials", "1", "--study", "lr", "--storage", TYPED, env=env, check=False),
-            biasbed("sweep", *study, "--trials", "1", "--study", "lr", env=env, check=False),
+            biasbed("sweep", *search, "--storage", TYPED, env=env, check=False),
+            biasbed("sweep", *search, env=env, check=False),
             biasbed("analyze", "--study", "adhoc", "--tracking_uri", tracking, env=env),
             biasbed("export", "--file", str(tmp_path / "runs.zip"), "--study", "adhoc", env=env),
         ]
