@@ -68,6 +68,13 @@ def test_decisions_of_all_parts_and_steps_are_counted() -> None:
     assert algorithm.take_correct() is None
 
 
+def test_what_parts_note_is_averaged() -> None:
+    algorithm: Any = make("erm", backbone="simple_conv")
+    for value in (1.0, 2.0, 6.0):
+        algorithm.note("own", torch.tensor(value))
+    assert {name: float(value) for name, value in algorithm.take_notes().items()} == {"own": 3.0}
+
+
 def test_a_process_with_fewer_images_moves_the_weights_less() -> None:
     """The default step of plain gradient descent, at a share of three quarters."""
     moved = []
