@@ -12,7 +12,7 @@ from biasbed import limits, record
 from biasbed.analysis.columns import Column, unit_of
 from biasbed.analysis.runs.run import Run, Scope, TrainedOn
 from biasbed.errors import Failure
-from biasbed.suites.namesakes import TestedOn, namesakes
+from biasbed.suites.name_conflicts import TestedCell, find_name_conflict
 from biasbed.system.commands import typed
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def alike(store: RunStore, runs: list[Run], protocols: Mapping[str, record.Proto
     parts = {protocols[name].limit for found in rows.values() for name in found}  # whole runs and others, in any cell
     if len(parts) > 1 or any(len(found) > 1 for found in (*ways.values(), *rows.values())):
         raise Failure(*list_scopes(store, runs, Counter(run.scope for run in runs)))
-    _refuse_namesakes(runs, protocols)
+    _refuse_name_conflicts(runs, protocols)
     return runs, notes
 
 
@@ -67,11 +67,11 @@ def _with_tested(runs: list[Run], hashes: Mapping[str, str]) -> tuple[list[Run],
     return kept, notes
 
 
-def _refuse_namesakes(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> None:
+def _refuse_name_conflicts(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> None:
     """Failure where cells have data sets of one name that are not the same, or versions of one."""
     each = {(run.cell, run.protocol, run.tested): run for run in reversed(runs)}.values()
-    tests = [TestedOn(run.id, run.cell, protocols[run.protocol], run.tested) for run in reversed(each)]
-    if reason := namesakes(tests):
+    tests = [TestedCell(run.id, run.cell, protocols[run.protocol], run.tested) for run in reversed(each)]
+    if reason := find_name_conflict(tests):
         raise Failure(reason)
 
 

@@ -58,7 +58,7 @@ def _sets() -> Lines:
     with tempfile.TemporaryDirectory() as nothing:
         for suite in suites.REGISTRY:
             with contextlib.suppress(UsageError):  # of one's own folders, which are not named here
-                for data in suites.of(resolve({"suite": suite, "data_dir": nothing})).data_sets():
+                for data in suites.make_suite(resolve({"suite": suite, "data_dir": nothing})).data_sets():
                     number = f"{data.images:,} images of " if data.images else ""
                     yield data.name, f"{suite}: {number}{data.num_classes} classes"
 

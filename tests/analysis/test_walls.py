@@ -61,7 +61,7 @@ def test_analysis_imports_only_the_contract() -> None:
     shared = {"biasbed.suites.derived", "biasbed.algorithms.needs.NEEDS", "biasbed.published.cells"}
     shared |= {"biasbed.data.names.photographs", "biasbed.published.observers", "biasbed.published.shape_bias_figure"}
     shared |= {"biasbed.published.shape_bias_figure.MOST"}
-    shared |= {f"biasbed.suites.namesakes.{name}" for name in ("TestedOn", "namesakes")}
+    shared |= {f"biasbed.suites.name_conflicts.{name}" for name in ("TestedCell", "find_name_conflict")}
     for path in (ROOT / "analysis").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "biasbed":

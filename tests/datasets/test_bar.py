@@ -17,7 +17,7 @@ from PIL import Image
 from biasbed import cli, record
 from biasbed.datasets.bar import CLASSES, BarSplit
 from biasbed.errors import UsageError
-from biasbed.suites import debiasing, namesakes, open_suite
+from biasbed.suites import debiasing, name_conflicts, open_suite
 from biasbed.training.resolve import resolve
 from helpers.commands import SHARED
 
@@ -73,11 +73,13 @@ def test_severities_stand_in_one_table_though_one_tests_fewer_images(
     assert "'bar' and 'bar_ac' are versions of the same images (runs " in capsys.readouterr().err
     few, many = (opened(data_dir, "bar_ac", **{"data.severity": s}).sets[0].record() for s in ("1", "20"))
     tests = [
-        namesakes.TestedOn(cell, cell, record.Protocol("debiasing", (own,), ("bar_ac",), (), "val/loss/x"), "")
+        name_conflicts.TestedCell(cell, cell, record.Protocol("debiasing", (own,), ("bar_ac",), (), "val/loss/x"), "")
         for cell, own in (("1", few), ("20", many), ("renamed", replace(many, groups={"other": 1})))
     ]
-    assert not namesakes.namesakes(tests[:2])
-    assert namesakes.namesakes(tests).startswith("two data sets of one table are called 'bar_ac' (runs 1 and renamed)")
+    assert not name_conflicts.find_name_conflict(tests[:2])
+    assert name_conflicts.find_name_conflict(tests).startswith(
+        "two data sets of one table are called 'bar_ac' (runs 1 and renamed)"
+    )
 
 
 def test_the_division_follows_from_the_data_s_seed(data_dir: Path) -> None:

@@ -331,7 +331,7 @@ def test_the_doctor_looks_at_what_is_in_files(tmp_path: Path, capsys: pytest.Cap
     path.write_text(path.read_text().replace("train,cat", "train,cow", 1))
     assert cli.main([*words, "--train", "pets"]) == 1
     assert "unknown bias 'cow'" in capsys.readouterr().out
-    names = [data.name for data in suites.of(resolve({"suite": "debiasing"})).data_sets()]
+    names = [data.name for data in suites.make_suite(resolve({"suite": "debiasing"})).data_sets()]
     assert names == [
         *("colored_mnist_10", "corrupted_cifar10", "corrupted_cifar10_type1", "waterbirds", "waterbirds_ac"),
         *("celeba", "bffhq", "bffhq_ac", "bar", "bar_ac"),

@@ -259,6 +259,8 @@ def test_real_stimuli_are_tested_end_to_end(shared: Path, biasbed: Command, trac
 
 
 def test_the_suite_is_known(tree: Path) -> None:
-    names = [entry.name for entry in suites.of(resolve({"suite": "biasbed", "data_dir": str(tree)})).data_sets()]
+    names = [
+        entry.name for entry in suites.make_suite(resolve({"suite": "biasbed", "data_dir": str(tree)})).data_sets()
+    ]
     assert set(names) >= {*ON_DISK, "imagenet_train", "stylized_imagenet_train", "deepaug_cae_train"}
-    assert suites.of(resolve({})).data_sets() == ()
+    assert suites.make_suite(resolve({})).data_sets() == ()

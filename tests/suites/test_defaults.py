@@ -67,7 +67,10 @@ def test_testing_and_preparing_have_it_without_what_is_a_method_s_own(tmp_path: 
 
     data = make_domains(tmp_path / "digits", images=1).parent
     flags = {"data_dir": str(data), "test_domains": "art"}
-    hints = [suites.of(resolved(train="digits", **flags, image_size=size)).store.hint("stylized") for size in (28, 64)]
+    hints = [
+        suites.make_suite(resolved(train="digits", **flags, image_size=size)).store.hint("stylized")
+        for size in (28, 64)
+    ]
     assert "image_size" not in hints[0]
     assert "--image_size 64 " in hints[1]
 

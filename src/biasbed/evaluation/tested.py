@@ -124,7 +124,7 @@ def plan(options: EvaluateOptions, given: Mapping[str, Any], model: models.Teste
         raise UsageError(
             "compare= takes whole sets, on which the others have decided, and limit= a part: leave one out"
         )
-    outputs.refuse_unfit(suites.of(config), model, own, config)
+    outputs.refuse_unfit(suites.make_suite(config), model, own, config)
     suite = suites.open_suite(config)
     if model.task is not None and model.task.name != suite.task.name:
         raise UsageError(f"the model has learnt {model.task.words}, and the suite '{suite.name}' {suite.task.words}")
@@ -164,7 +164,7 @@ def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.Te
 
     Of a preset counts what it says of testing.
     """
-    name, suite = suites.chosen(given)
+    name, suite = suites.choose_suite(given)
     known = specs(suite.Settings)
     brought = {key: value for key, value in model.preprocessing.items() if key in known}
     if options.image_size != "auto":

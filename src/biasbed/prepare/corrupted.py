@@ -110,7 +110,7 @@ class CorruptionsMaker(KeptMaker[CorruptionsOptions]):
         """Write the files that are not there; returns their folder. UsageError where the disk is too small."""
         folder, source = self.store.images(self.source, self.name), self.source
         work = Corrupting(source, folder, self.options.names(), self.config.seed, self._frost())
-        released_names(source.ids, source.name)  # refuses namesakes
+        released_names(source.ids, source.name)  # refuses two images of one name
         settings = {"seed": self.config.seed, "quality": QUALITY}
         manifest = ImagesManifest(self.name, source.name, source.fingerprint(), len(source), FORMAT, settings)
         existing = same_settings(folder, manifest, self.options.overwrite, ", prepared_dir= elsewhere")
@@ -127,7 +127,7 @@ class CorruptionsMaker(KeptMaker[CorruptionsOptions]):
         if "frost" not in self.options.names():
             return None
         given = self.options.frost
-        return suites.of(self.config).data_root / "frost" if given == "auto" else Path(given).expanduser()
+        return suites.make_suite(self.config).data_root / "frost" if given == "auto" else Path(given).expanduser()
 
 
 def refuse_full_disk(work: Corrupting, free: int) -> None:

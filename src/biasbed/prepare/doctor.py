@@ -69,7 +69,7 @@ class Check(Maker[CheckOptions]):
         Raises Failure where one that is there is not whole, where one that was asked for by `sets` is missing, or where
         there is none at all.
         """
-        suite = suites.of(self.config)
+        suite = suites.make_suite(self.config)
         data_sets = suite.data_sets()
         if not data_sets:
             print(f"the suite '{suite.name}' has no data sets on disk: nothing to check")

@@ -35,6 +35,6 @@ def prepare(flags: Mapping[str, Any]) -> Path | None:
 
 def _config(given: Mapping[str, Any]) -> Config:
     """The settings of the suite that is meant; UsageError for an unknown or wrong flag."""
-    name, suite = suites.chosen(given)
+    name, suite = suites.choose_suite(given)
     flags = {**given, "suite": name}
     return build(suite.Settings, layered([suite.usual(flags), flags]))

@@ -108,7 +108,7 @@ class WaterbirdsMaker(Maker[WaterbirdsOptions]):
 
     def run(self) -> Path:
         """Make what is not there yet; the folder. UsageError for what is missing, Failure for what can't be read."""
-        suite = suites.of(self.config)
+        suite = suites.make_suite(self.config)
         wanted = identifier(self.config.train)
         if not isinstance(self.config, DebiasingSettings) or wanted not in ("auto", ComposedWaterbirds.name):
             raise UsageError(f"what={self.name} composes train={ComposedWaterbirds.name} of suite=debiasing, no other")

@@ -52,7 +52,7 @@ def expand(words: Words, cells: Mapping[str, Words]) -> tuple[StudyCell, ...]:
 
 def _listed(words: Words) -> list[Spec]:
     """The settings of which several are named, and each is a cell; the data set first."""
-    own = suites.REGISTRY.own_settings(suites.chosen(words)[0])
+    own = suites.REGISTRY.own_settings(suites.choose_suite(words)[0])
     several = [specs(Config)["train"]] if any(spec.cell for spec in own.values()) else []
     several += [spec for spec in own.values() if spec.makes_cells]
     return [spec for spec in several if "," in words.get(spec.name, "")]
@@ -94,8 +94,8 @@ def _named(given: str, name: str, own: Words) -> StudyCell:
 
 def _domains(words: Words) -> tuple[str, ...]:
     """Of the data set that the settings name."""
-    known = {*PLACES, *suites.REGISTRY.own_settings(suites.chosen(words)[0])} - {HELD_OUT}
-    suite = suites.of(resolve({name: value for name, value in words.items() if name in known}))
+    known = {*PLACES, *suites.REGISTRY.own_settings(suites.choose_suite(words)[0])} - {HELD_OUT}
+    suite = suites.make_suite(resolve({name: value for name, value in words.items() if name in known}))
     if len(domains := suite.domains()) < 2:
         raise UsageError(f"{HELD_OUT}={words[HELD_OUT]}: the suite '{suite.name}' has no domains to hold out")
     return domains

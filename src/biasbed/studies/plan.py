@@ -16,7 +16,7 @@ from biasbed.settings import nearest
 from biasbed.studies.cells import StudyCell, expand
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.table import StudyTable, Words
-from biasbed.suites.namesakes import TestedOn, namesakes
+from biasbed.suites.name_conflicts import TestedCell, find_name_conflict
 from biasbed.tracking.folder import RunFolder, evaluations, folder_for, home
 from biasbed.training.resolve import resolve, run_key
 
@@ -119,7 +119,7 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
     configs: list[Config] = []
     left_out: list[str] = []
     lacking: dict[str, dict[int, Sequence[str]]] = {}  # by row and place of the cell
-    tests: list[TestedOn] = []
+    tests: list[TestedCell] = []
     cells = expand({**table.settings, "suite": registry.settled(table.suite)}, table.cells)
     _refuse_many(table, cells)
 
@@ -144,7 +144,7 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
             left_out += refusals
     ordered = tuple(run for *_, run in sorted(runs, key=lambda entry: entry[:2]))
     _refuse_equal(ordered)
-    if reason := namesakes(tests):
+    if reason := find_name_conflict(tests):
         raise UsageError(reason)
     homes = {str(home(config)) for config in configs}
     if len(homes) > 1 or len({config.tracking for config in configs}) > 1:
@@ -161,7 +161,7 @@ def _runs_in(
     cell: StudyCell,
     launcher: Launcher,
     known: dict[str, TestedModel],
-    tests: list[TestedOn],
+    tests: list[TestedCell],
 ) -> tuple[Config, Sequence[PlannedRun]]:
     """The config of a row's runs in a cell, and these. UsageError, or NotApplicable, where there can be none.
 
@@ -172,7 +172,7 @@ def _runs_in(
         config, run = test_of(words, launcher, known)
         return config, [run]
     job, runs = runs_of(words, table.seeds, launcher)
-    tests.append(TestedOn(runs[0].place, job.cell, job.protocol, job.tested))
+    tests.append(TestedCell(runs[0].place, job.cell, job.protocol, job.tested))
     chosen = table.chosen.get(row, {})
     if table.chosen_by and chosen and cell.name not in chosen:
         raise UsageError(

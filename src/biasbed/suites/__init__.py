@@ -1,4 +1,4 @@
-"""Suites by name: which images train, which test, and how it is judged.
+"""Registry of suites: which images train, which test, and how a model is judged.
 
 Only files of this folder know a suite's name.
 """
@@ -6,7 +6,7 @@ Only files of this folder know a suite's name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from biasbed.registry import Registry, settled
 
@@ -30,33 +30,40 @@ REGISTRY = Registry(
 )
 
 
+class SuiteChoice(NamedTuple):
+    """Suite that settings choose."""
+
+    name: str  # as the setting `suite` has it, a file by its absolute path
+    suite: type[Suite[Any]]
+
+
 def load(name: str) -> type[Suite[Any]]:
-    """The class of a suite: of the registry, or your own. Raises UsageError where there is none of that name."""
-    found: type[Suite[Any]] = REGISTRY.load(name)
-    return found
+    """Return the class of a suite: of the registry, or your own. Raises UsageError for an unknown name."""
+    suite: type[Suite[Any]] = REGISTRY.load(name)
+    return suite
 
 
-def chosen(given: Mapping[str, Any]) -> tuple[str, type[Suite[Any]]]:
-    """(word, class) of the suite that settings name, or of the usual one; a file by its whole path."""
+def choose_suite(settings: Mapping[str, Any]) -> SuiteChoice:
+    """Return the suite that the settings name, or the default one."""
     from biasbed.config import Config
 
-    name = settled(str(given.get("suite", Config.suite)))
-    return name, load(name)
+    name = settled(str(settings.get("suite", Config.suite)))
+    return SuiteChoice(name, load(name))
 
 
 def identifier(name: str) -> str:
-    """What a suite's runs are filed under: the name in the registry, or the class's name."""
+    """Return the name that a suite's runs are filed under: its name in the registry, or its class's name."""
     return REGISTRY.identifier(name)
 
 
-def of(config: Config) -> Suite[Any]:
-    """The configured suite."""
+def make_suite(config: Config) -> Suite[Any]:
+    """Return the configured suite; its images are not opened yet."""
     return load(config.suite)(config, identifier(config.suite))
 
 
 def open_suite(config: Config) -> OpenSuite:
-    """The suite with its images; UsageError where they are missing or don't fit."""
-    suite = of(config).open()
+    """Return the configured suite with its images open. Raises UsageError if images are missing or don't fit."""
+    suite = make_suite(config).open()
     if config.corrupted.sets:
         from biasbed.suites.generated import with_corrupted
 

@@ -71,7 +71,7 @@ class FileSuite(Suite[F]):
             sets=tuple(sets),
             monitor="" if validation is None else str(record.MetricName("val", task.measures[0], validation.name)),
             fingerprint=record.digest([s.fingerprint() for s in (whole, *(e.source for e in sets)) if s is not None]),
-            whole=None if whole is None else lambda: whole,
+            unsplit=None if whole is None else lambda: whole,
             store=self.store,
         )
 

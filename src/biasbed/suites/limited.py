@@ -30,7 +30,7 @@ def limited(suite: OpenSuite, most: int) -> OpenSuite:
     found = replace(
         suite,
         training={name: cache(partial(_opened, opened, most)) for name, opened in suite.training.items()},
-        whole=suite.whole or own,  # what is prepared is prepared of all images
+        unsplit=suite.unsplit or own,  # what is prepared is prepared of all images
         validation=tuple(drawn[id(entry)] for entry in suite.validation),
         sets=tuple(drawn[id(entry)] for entry in suite.sets),
         fingerprint=record.digest([suite.fingerprint, most]),

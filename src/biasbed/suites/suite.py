@@ -128,7 +128,7 @@ class OpenSuite:
     monitor: str  # metric name
     fingerprint: str  # of all images that a run may see
     store: PreparedStore  # what is prepared of them
-    whole: Callable[[], Source] | None = None  # all images that training and validation are split from, if they are
+    unsplit: Callable[[], Source] | None = None  # all images that training and validation are split from, if they are
     cell: str = ""  # what a run trains on, where the suite tells several apart: data set, severity, held-out domains
     test_domains: tuple[str, ...] = ()  # the domains that are held out of training
     derivations: tuple[record.Derived, ...] = ()  # what follows from the measured values
@@ -284,7 +284,7 @@ class OpenSuite:
         """The images that are prepared for training: all that this suite's training data may be split from."""
         if self.train_name not in self.training:
             raise UsageError(f"the suite '{self.name}' has no training images here: name them with train=")
-        return (self.whole or self.training[self.train_name])()
+        return (self.unsplit or self.training[self.train_name])()
 
     def network(self, kind: str) -> Path:
         """The file of a prepared network; UsageError with the command that prepares it."""

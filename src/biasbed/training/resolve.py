@@ -26,7 +26,7 @@ def resolve(flags: Mapping[str, Any]) -> Config:
 
     given = {name: value for name, value in flags.items() if value != "auto"}
     _refuse_wrong_general(given)
-    given["suite"], suite = suites.chosen(given)
+    given["suite"], suite = suites.choose_suite(given)
     _refuse_unknown(given, suite.Settings)
     name = registry.settled(str(given.get("algorithm", suite.defaults.get("algorithm", Config.algorithm))))
     given["algorithm"] = name
