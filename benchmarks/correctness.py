@@ -91,8 +91,8 @@ def losses(card: Card, precision: str, group: Group | None = None) -> list[float
     found = []
     for number in range(5):
         engine._update(engine.phases[-1], number, 10**6, batch)  # type: ignore[arg-type]
-        metrics = engine.tally.metrics(Group(0, 1, card.device), 1.0)
-        engine.tally = type(engine.tally)()
+        metrics = engine.step_metrics.metrics(Group(0, 1, card.device), 1.0)
+        engine.step_metrics = type(engine.step_metrics)()
         found.append(next(value for name, value in metrics.items() if name.startswith("train/loss")))
     return found
 

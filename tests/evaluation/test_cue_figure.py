@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from biasbed.errors import UsageError
-from biasbed.evaluation import cue_figure, tested
+from biasbed.evaluation import cue_figure, evaluate_model
 from biasbed.evaluation.decisions import CUES
 from biasbed.published import observers
 from helpers.cue_decisions import decided
@@ -62,9 +62,9 @@ def test_the_table_is_ordered_and_names_its_sources() -> None:
 
 def test_sets_without_their_categories_are_refused() -> None:
     with pytest.raises(UsageError, match="none of the sets tested here has these"):
-        tested._counted("humans", [])
-    assert tested._counted("none", []) == ()
+        evaluate_model._counted("humans", [])
+    assert evaluate_model._counted("none", []) == ()
     with pytest.raises(UsageError, match="humans or published"):
-        tested._observers("people")
-    assert tested._observers("humans,published") == []
+        evaluate_model._observers("people")
+    assert evaluate_model._observers("humans,published") == []
     assert CUES == ("shape", "texture")

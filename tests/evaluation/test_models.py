@@ -22,8 +22,8 @@ from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.datasets.digits import CLASSES
 from biasbed.errors import UsageError
 from biasbed.evaluation import command, models
+from biasbed.evaluation.evaluate_model import _config, load, plan
 from biasbed.evaluation.outputs import fit_sets
-from biasbed.evaluation.tested import _config, load, plan
 from biasbed.options import EvaluateOptions
 from biasbed.settings import build, flatten
 from biasbed.suites import open_suite

@@ -36,9 +36,9 @@ POINTS = {
     "write_predictions": "biasbed.training.engine:write_predictions",
     "stage": "biasbed.training.state:TrainingState.enter",
     "pass": "biasbed.training.passes:together",
-    "piece": "biasbed.evaluation.deciding:Kept.keep",
-    "set": "biasbed.evaluation.deciding:Kept.finish",
-    "trim": "biasbed.training.results:trim",
+    "piece": "biasbed.evaluation.prediction_store:PredictionStore.keep",
+    "set": "biasbed.evaluation.prediction_store:PredictionStore.finish",
+    "trim": "biasbed.training.recovery:trim",
     "farewell": "biasbed.training.train:_farewell",
 }
 SENT = (
@@ -174,7 +174,7 @@ def _fill(order: Order, arguments: tuple[Any, ...]) -> None:
     for module, name in (
         *(("biasbed.tracking.folder", "write_whole"), ("biasbed.tracking.folder", "append_line")),
         *(("biasbed.training.engine", "write_predictions"), ("biasbed.compute.checkpoint", "write")),
-        *(("biasbed.evaluation.deciding", "write_predictions"),),
+        *(("biasbed.evaluation.prediction_store", "write_predictions"),),
     ):
         if hasattr(sys.modules.get(module), name):
             setattr(sys.modules[module], name, refused)

@@ -24,7 +24,7 @@ from biasbed.studies.search.search import Sweep, make_sweep
 from biasbed.system.processes import Interrupted
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker
-from biasbed.training.results import WITHOUT_BEST
+from biasbed.training.recovery import WITHOUT_BEST
 
 MONITOR = "val/accuracy/val"
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from biasbed import cli
-from biasbed.evaluation import deciding, evaluator
+from biasbed.evaluation import evaluator, prediction_store
 from biasbed.tracking import tracker
 from biasbed.training import engine, passes, state
 
@@ -38,7 +38,7 @@ def arm(moment: str, count: int, number: str) -> None:
         "saved": (tracker.Tracker, "log"),
         "pass": (passes, "together"),
         "stage": (state.TrainingState, "enter"),
-        "piece": (deciding.Kept, "keep"),
+        "piece": (prediction_store.PredictionStore, "keep"),
     }
     if moment == "evaluation of much":
         engine.LONG = 0.0

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from biasbed.algorithms.base import Algorithm
 from biasbed.batch import Batch
 from biasbed.compute.distributed import Group
-from biasbed.training.tally import Tally
+from biasbed.training.step_metrics import StepMetrics
 from helpers.children import start_server
 from helpers.making import batch_for, make
 
@@ -85,9 +85,9 @@ def _visit(name: str, rank: int) -> dict[str, Any]:
     algorithm.update(batch)
     weights = {key: value.clone() for key, value in algorithm.named_parameters()}
     bad = batch if rank == 0 else replace(batch, x=batch.x * torch.nan)
-    tally = Tally()
-    tally.add(algorithm.update(bad), len(bad))
-    assert tally.not_finite is not None
+    step_metrics = StepMetrics()
+    step_metrics.add(algorithm.update(bad), len(bad))
+    assert step_metrics.not_finite is not None
     spoilt = torch.stack([p.isfinite().all() for p in nn.Module.parameters(algorithm)])
-    noticed = group.any(tally.not_finite | ~spoilt.all())
+    noticed = group.any(step_metrics.not_finite | ~spoilt.all())
     return {"gradients": found, "weights": weights, "noticed": noticed}

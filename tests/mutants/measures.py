@@ -122,8 +122,8 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{PACKAGE}/evaluation/deciding.py",
-        "evaluation/test_tested.py",
+        f"{PACKAGE}/evaluation/prediction_store.py",
+        "evaluation/test_evaluate_model.py",
         (
             "evaluate: any piece will do",
             'is_whole = self.skip or np.array_equal(part["row"], piece.rows)',

@@ -16,7 +16,7 @@ from biasbed import cli, record
 from biasbed.data import remembered
 from biasbed.datasets.deepfashion import CLASSES, SHIFTS, SPLITS, DeepFashionRemixed, garments
 from biasbed.errors import UsageError
-from biasbed.evaluation import precision
+from biasbed.evaluation import average_precision
 from biasbed.suites import open_suite
 from biasbed.training.resolve import resolve
 from helpers.commands import SHARED
@@ -142,8 +142,10 @@ def test_both_means_are_those_of_the_vectors() -> None:
         pytest.skip(f"{path} is not there")
     case = load(path)
     given = case["labels"] > 0, case["scores"]
-    assert precision.mean_by_trapezoids(*given) == pytest.approx(float(case["frequency_weighted_reference"]), abs=1e-9)
-    assert precision.mean(*given) == pytest.approx(float(case["macro_average_precision_present"]), abs=1e-9)
+    assert average_precision.mean_by_trapezoids(*given) == pytest.approx(
+        float(case["frequency_weighted_reference"]), abs=1e-9
+    )
+    assert average_precision.mean(*given) == pytest.approx(float(case["macro_average_precision_present"]), abs=1e-9)
 
 
 def test_both_means_by_hand() -> None:
@@ -154,11 +156,11 @@ def test_both_means_by_hand() -> None:
         precise, recall, _ = precision_recall_curve(targets[:, k], scores[:, k])
         areas.append(auc(recall, precise))
         precisions.append(average_precision_score(targets[:, k], scores[:, k]))
-    assert precision.mean_by_trapezoids(targets, scores) == pytest.approx((areas @ counts[:3]) / counts.sum())
-    assert precision.mean(targets, scores) == pytest.approx(np.mean(precisions)), (
+    assert average_precision.mean_by_trapezoids(targets, scores) == pytest.approx((areas @ counts[:3]) / counts.sum())
+    assert average_precision.mean(targets, scores) == pytest.approx(np.mean(precisions)), (
         "a label that no image has counts for nothing"
     )
-    assert np.isnan(precision.mean_by_trapezoids(np.zeros((5, 4), dtype=bool), scores[:5]))
+    assert np.isnan(average_precision.mean_by_trapezoids(np.zeros((5, 4), dtype=bool), scores[:5]))
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 from biasbed import algorithms, suites
 from biasbed.errors import UsageError
-from biasbed.evaluation.tested import _config
+from biasbed.evaluation.evaluate_model import _config
 from biasbed.options import EvaluateOptions
 from biasbed.prepare.run import _config as prepared
 from biasbed.suites.domains import Domains

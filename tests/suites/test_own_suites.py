@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from biasbed import cli, record
 from biasbed.errors import NotApplicable
-from biasbed.evaluation.tested import without_misfits
+from biasbed.evaluation.evaluate_model import without_misfits
 from biasbed.record import Protocol
 from biasbed.suites import open_suite
 from biasbed.suites.suite import OpenSuite

@@ -19,7 +19,7 @@ from biasbed.data.transforms import Fitted
 from biasbed.data.views import make
 from biasbed.errors import UsageError
 from biasbed.evaluation import models
-from biasbed.evaluation.tested import _check_sizes
+from biasbed.evaluation.evaluate_model import _check_sizes
 from biasbed.prepare.run import prepare
 from biasbed.suites import open_suite
 from biasbed.training.job import plan

@@ -44,7 +44,7 @@ def evaluate(flags: Mapping[str, Any]) -> dict[str, float] | int:
     if decisions:
         return recorded.evaluate_recorded(options, given, decisions)
     from biasbed.compute.device import run_torchrun, settle_device
-    from biasbed.evaluation.tested import evaluate_model, load, plan
+    from biasbed.evaluation.evaluate_model import evaluate_model, load, plan
     from biasbed.system.processes import in_torchrun
 
     place = build(Config, {name: given[name] for name in ("device", "nproc") if name in given})

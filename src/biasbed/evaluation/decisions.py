@@ -19,7 +19,7 @@ from biasbed import measures
 from biasbed.data.names import Coded, Names, photographs
 from biasbed.datasets.classes import image_name
 from biasbed.errors import UsageError
-from biasbed.evaluation import precision, shape_bias
+from biasbed.evaluation import average_precision, shape_bias
 from biasbed.evaluation.calibration import aurra, rms, rms_reference
 from biasbed.system.files import whole
 
@@ -145,7 +145,7 @@ def _of_confidence(function: Callable[[np.ndarray, np.ndarray], float]) -> Calla
 
 def average_precisions(one: Decisions) -> list[float]:
     """Of each label (area under precision by recall, in steps); NaN for one that no image has."""
-    return [] if one.targets is None or one.scores is None else precision.averages(one.targets, one.scores)
+    return [] if one.targets is None or one.scores is None else average_precision.averages(one.targets, one.scores)
 
 
 def _of_scores(function: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[Decisions], float]:
@@ -203,8 +203,8 @@ def _of_cues(name: str) -> Callable[[Decisions], float]:
 # NaN where the decisions don't tell.
 MEASURES: Mapping[str, Callable[[Decisions], float]] = {
     "accuracy": accuracy,
-    "map": _of_scores(precision.mean),
-    "map_reference": _of_scores(precision.mean_by_trapezoids),
+    "map": _of_scores(average_precision.mean),
+    "map_reference": _of_scores(average_precision.mean_by_trapezoids),
     "accuracy_full": _accuracy_full,
     "ece": _calibration,
     "rms": _of_confidence(rms),

@@ -17,7 +17,7 @@ def describe(words: Mapping[str, str], command: str = "train") -> dict[str, Any]
     """{"tags", "protocol"} of a training, or a test, with these settings; UsageError where it could not start."""
     if command == "evaluate":
         from biasbed.evaluation.command import read
-        from biasbed.evaluation.tested import load, plan
+        from biasbed.evaluation.evaluate_model import load, plan
 
         options, given = read(words)
         takes_given = len(inspect.signature(load).parameters) > 1  # not in the code of older commits

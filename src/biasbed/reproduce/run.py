@@ -29,7 +29,7 @@ from biasbed.tracking.folder import RunFolder, exclusive
 from biasbed.tracking.launched import take_run_id
 from biasbed.tracking.server import guarded, resolve_uri, writer
 from biasbed.tracking.tracker import Tracker
-from biasbed.training import results
+from biasbed.training import recovery
 
 STUDY = "reproduce"
 
@@ -183,7 +183,7 @@ def _waiting(plan: Reproduction) -> RunFolder | None:
     for folder in folders:
         state = folder.read_state()
         same = state.get("tags", {}).get(record.RUN_KEY) == plan.tags.get(record.RUN_KEY)
-        if same and folder.is_done and not state.get("sent") and results.reopen_if_lost(folder) is None:
+        if same and folder.is_done and not state.get("sent") and recovery.reopen_if_lost(folder) is None:
             return folder
     return None
 

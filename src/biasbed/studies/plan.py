@@ -263,14 +263,14 @@ def test_of(words: Words, launcher: Launcher, known: dict[str, TestedModel]) -> 
 
     known: the row's model, which is added where it is missing. UsageError where it could not start.
     """
-    from biasbed.evaluation import command, recorded, tested
+    from biasbed.evaluation import command, evaluate_model, recorded
 
     options, given = command.read(words)
     if recorded.files(options.model):
         raise UsageError(f"model={options.model}: a row is a model, and this is a file of decisions")
     row = words["row"]
-    known[row] = known.get(row) or tested.load(options, given)
-    found = tested.plan(options, given, known[row])
+    known[row] = known.get(row) or evaluate_model.load(options, given)
+    found = evaluate_model.plan(options, given, known[row])
     config = launcher.settle(found.config)
     run = found.run
     return config, PlannedRun(

@@ -33,7 +33,7 @@ from biasbed.training.examples import found_conflicting, write_examples
 from biasbed.training.passes import look
 from biasbed.training.reading import Reader, prepare
 from biasbed.training.state import TrainingState, summary, under
-from biasbed.training.tally import Tally
+from biasbed.training.step_metrics import StepMetrics
 
 LONG = 60.0  # seconds of training that an evaluation must not put at risk: more are saved before it
 
@@ -65,7 +65,7 @@ class Engine:
         self.folder, self.describe, self.average = folder, describe, average
         self.on_record: Callable[[Record], None] = lambda entry: None  # rank 0's tracker
         self.measure_machine: Callable[[], dict[str, float]] = dict  # rank 0's, since the last call
-        self.state, self.tally = TrainingState(), Tally()
+        self.state, self.step_metrics = TrainingState(), StepMetrics()
         self.skipped: set[str] = set()
         self.phases = algorithm.stages()
         self.steps_per_epoch = 1  # of the stage
@@ -172,7 +172,9 @@ class Engine:
         usual = rate_factor(self.config.optim, first + step, whole, self.steps_per_epoch)
         self.algorithm.set_rate(usual if stage.rate is None else stage.rate(step / total))
         batch = prepare(batch, self.algorithm.columns(self.algorithm.hparams), self.group.device)
-        self.tally.add(stage.update(batch), len(batch), self.algorithm.take_correct(), self.algorithm.take_notes())
+        self.step_metrics.add(
+            stage.update(batch), len(batch), self.algorithm.take_correct(), self.algorithm.take_notes()
+        )
         if (step + 1) % self.config.log_every == 0:
             self._check_finite()
 
@@ -190,7 +192,7 @@ class Engine:
         else:
             entry = self._of_stage()
             self.state.earlier += self._seconds + time.perf_counter() - self._since
-        self.tally, self._seconds, self._waited, self._since = Tally(), 0.0, 0.0, time.perf_counter()
+        self.step_metrics, self._seconds, self._waited, self._since = StepMetrics(), 0.0, 0.0, time.perf_counter()
         self.state.due = False
         self.note(entry, bar.line)
         self._since = time.perf_counter()
@@ -276,7 +278,7 @@ class Engine:
         return {**metrics, **self.derive(metrics)}
 
     def _training_metrics(self) -> dict[str, float]:
-        metrics = self.tally.metrics(self.group, self._seconds)
+        metrics = self.step_metrics.metrics(self.group, self._seconds)
         metrics["train/lr"] = self.algorithm.optimizer("main").param_groups[0]["lr"]
         metrics["time/waiting_seconds"] = self._waited
         return metrics
@@ -309,12 +311,12 @@ class Engine:
         """All ranks stop together before anything is evaluated or saved with a spoilt model."""
         if not self.evaluator.skip_corrupt:
             refuse_corrupt(self.group, self.skipped)
-        flag = self.tally.not_finite
+        flag = self.step_metrics.not_finite
         if flag is None:
             return
         weights = torch.stack([parameter.isfinite().all() for parameter in self.algorithm.parameters()])
         if self.group.any(flag | ~weights.all()):
-            raise self.tally.failure(self.state.step + 1)
+            raise self.step_metrics.failure(self.state.step + 1)
 
     def _note_skipped(self, messages: Sequence[str], bar: ProgressBar) -> None:
         for message in messages:
@@ -337,7 +339,7 @@ class Engine:
         """Write a checkpoint; every rank takes part. evaluated: it has the weights of the last evaluation."""
         self._check_finite()
         self.group.share_buffers(self.algorithm)
-        ranks = self.group.gather_objects(self.tally.state_dict())
+        ranks = self.group.gather_objects(self.step_metrics.state_dict())
         random_states, skipped = self.group.random_states(), self.gather_skipped()
         with self.average.in_place() as live:
             if self.group.is_main:
@@ -382,7 +384,7 @@ class Engine:
         self.precision.load_state_dict(state["precision"])
         self.group.load_random_states([{n: t.cpu() for n, t in own.items()} for own in state["random"]])
         own = state["tallies"][self.group.rank]
-        self.tally.load_state_dict(own, self.group.device)
+        self.step_metrics.load_state_dict(own, self.group.device)
         self.skipped |= set(state["skipped"]["train"])
         self.evaluator.skipped |= set(state["skipped"]["test"])
         self._seconds, self._waited = state["seconds"], state["waited"]

@@ -23,7 +23,7 @@ from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
 from biasbed.system.code_hash import code_hash
 from biasbed.tracking.folder import RunFolder, folder_for, home
-from biasbed.training import results
+from biasbed.training import recovery
 from biasbed.training.resolve import config_hash, run_key
 
 
@@ -245,7 +245,7 @@ def take_place(job: Job) -> RunFolder:
     """The folder to train in. A training whose results were lost before they were sent is one that has not ended."""
     folder = find_folder(job)
     if folder.is_done and not folder.read_state().get("sent"):
-        results.reopen_if_lost(folder)
+        recovery.reopen_if_lost(folder)
     return folder
 
 

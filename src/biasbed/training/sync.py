@@ -40,7 +40,7 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
     run_id: the run that `mlflow run` opened for it. named: a method of the user's own, which may be its.
     """
     from biasbed import algorithms
-    from biasbed.training import results
+    from biasbed.training import recovery
 
     state = folder.read_state()
     params = {name.removeprefix(record.CONFIG_PARAMETER): word for name, word in state.get("params", {}).items()}
@@ -54,7 +54,7 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
         if is_sent:
             return tracker.add_model(log_model)
         _mend(folder)
-        lost = results.reopen_if_lost(folder)
+        lost = recovery.reopen_if_lost(folder)
         if lost is not None:
             raise Failure(f"{lost} is lost or damaged: the command that made it mends that")
         try:

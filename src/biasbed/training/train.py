@@ -37,7 +37,7 @@ from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.launched import take_run_id
 from biasbed.tracking.system_metrics import SystemMetrics
 from biasbed.tracking.tracker import Tracker
-from biasbed.training import averaged, best, late, results
+from biasbed.training import averaged, final_evaluation, recovery
 from biasbed.training.about import about
 from biasbed.training.engine import Engine
 from biasbed.training.job import Job, plan, take_place
@@ -55,7 +55,7 @@ def train(config: Config) -> RunFolder:
         folder = RunFolder(Path(group.share_object(str(take_place(job).path) if group.is_main else None)))
         if folder.is_done:
             if group.is_main:
-                results.trim(folder, config.keep)
+                recovery.trim(folder, config.keep)
                 print(f"{folder.path.name} is finished already; resume=never trains it anew")
                 if config.tracking == "on":
                     send_unless_sent(folder, take_run_id(folder.marks), config.algorithm)
@@ -91,14 +91,14 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
             engine.measure_machine = machine.taken
         if state is not None:
             engine.restore(state)
-            best.mend(engine, state["evaluated"])
+            recovery.mend(engine, state["evaluated"])
         engine.run()
-        late.test_at_end(engine)
+        final_evaluation.test_at_end(engine)
         engine.evaluator.close()
         _report_skipped(engine, tracker)
         if tracker is not None:
             folder.mark_done()  # before anything goes that an unfinished training would go on from
-            results.trim(folder, job.config.keep)
+            recovery.trim(folder, job.config.keep)
             log_model = model_logger(folder, tracker, job.config.algorithm)
             tracker.finish(log_model if job.config.log_model else None)
             if not tracker.offline:
@@ -182,7 +182,7 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         average=averaged.make_average(job, algorithm, evaluator),
     )
     averaged.refuse_too_short(engine)
-    late.refuse_unmet(engine)
+    final_evaluation.refuse_unmet(engine)
     return engine
 
 
@@ -213,7 +213,7 @@ def _farewell(tracker: Tracker, engine: Engine, unit: str) -> str:
     """unit: of the monitor."""
     found = engine.state.best or {}
     epoch = f"{engine.config.unit} {found['number']:.0f}"
-    if best.is_lost(engine):
+    if recovery.is_lost(engine):
         epoch += ", whose weights are lost"
     value = measures.shown(found["value"], unit)
     part = limits.clause(engine.config.limit)

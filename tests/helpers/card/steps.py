@@ -21,7 +21,7 @@ from biasbed.compute.distributed import Group
 from biasbed.errors import Failure
 from biasbed.networks.network import as_input
 from biasbed.training.reading import prepare
-from biasbed.training.tally import Tally
+from biasbed.training.step_metrics import StepMetrics
 from helpers.card.simulation import Card
 from helpers.making import BUSY, CLASSES, EXAMPLES, batch_for, make
 
@@ -89,14 +89,14 @@ class Trial:
         algorithm.train()
         return {name: torch.cat([value] * EXAMPLES)[:EXAMPLES] for name, value in found.items()}
 
-    def step(self, algorithm: Algorithm, stage: Stage, batch: Batch, number: int, tally: Tally) -> Tensor:
+    def step(self, algorithm: Algorithm, stage: Stage, batch: Batch, number: int, step_metrics: StepMetrics) -> Tensor:
         """Take a step as Engine._update does; return its loss."""
         epoch, within = divmod(number, 3)
         algorithm.progress = Progress(stage.name, epoch, 8, within, 3, 1.0, 24)
         algorithm.set_rate(1.0)
         moved = self.send(algorithm, batch)
         terms = stage.update(moved)
-        tally.add(terms, len(moved), algorithm.take_correct(), algorithm.take_notes())
+        step_metrics.add(terms, len(moved), algorithm.take_correct(), algorithm.take_notes())
         return torch.stack([term.detach().float() for term in terms.values()]).sum()
 
     def decide(self, algorithm: Algorithm, batch: Batch) -> None:
@@ -119,8 +119,8 @@ class Trial:
         resumed = other.stages()[position]
         assert isinstance(resumed, Stage)
         for number in range(begun, begun + RESUMED):
-            self.step(algorithm, stage, batch, number, Tally())
-            self.step(other, resumed, batch, number, Tally())
+            self.step(algorithm, stage, batch, number, StepMetrics())
+            self.step(other, resumed, batch, number, StepMetrics())
         mine, theirs = algorithm.state_dict(), other.state_dict()
         return mine.keys() == theirs.keys() and all(torch.equal(value, theirs[key]) for key, value in mine.items())
 
@@ -148,19 +148,19 @@ def measure(card: Card, trial: Trial) -> dict[str, Any]:
     algorithm = trial.start()
     making = card.costs()["waits"]
     batch = trial.load(algorithm)
-    stage, tally = trial.take_stages(algorithm, batch), Tally()
+    stage, step_metrics = trial.take_stages(algorithm, batch), StepMetrics()
     for number in range(FIRST):
-        trial.step(algorithm, stage, batch, number, tally)
+        trial.step(algorithm, stage, batch, number, step_metrics)
     card.reset()
     for number in range(FIRST, FIRST + MEASURED):
-        trial.step(algorithm, stage, batch, number, tally)
+        trial.step(algorithm, stage, batch, number, step_metrics)
     costs = {cost: total / MEASURED for cost, total in card.costs().items()}
     places = dict(card.places)
     card.reset()
     trial.decide(algorithm, batch)
     deciding = card.costs()["waits"]
     resumed = trial.resumes(algorithm, stage, batch, FIRST + MEASURED)
-    finite = not bool(tally.not_finite)
+    finite = not bool(step_metrics.not_finite)
     return {**costs, "making": making, "deciding": deciding, "places": places, "resumed": resumed, "finite": finite}
 
 
@@ -198,7 +198,7 @@ def compare(name: str, precision: str, device: torch.device) -> Compared:
     batch = trial.load(algorithm)
     stage = trial.take_stages(algorithm, batch)
     for number in range(FIRST):
-        trial.step(algorithm, stage, batch, number, Tally())
+        trial.step(algorithm, stage, batch, number, StepMetrics())
     waits = told_waits(trial, algorithm, stage, batch)
     trial.decide(algorithm, batch)
     resumed = trial.resumes(algorithm, stage, batch, FIRST + MEASURED)
@@ -209,7 +209,7 @@ def losses(trial: Trial) -> list[float]:
     algorithm = trial.start()
     batch = trial.load(algorithm)
     stage = trial.take_stages(algorithm, batch)
-    return [float(trial.step(algorithm, stage, batch, number, Tally())) for number in range(FIRST)]
+    return [float(trial.step(algorithm, stage, batch, number, StepMetrics())) for number in range(FIRST)]
 
 
 def told_waits(trial: Trial, algorithm: Algorithm, stage: Stage, batch: Batch) -> list[str]:
@@ -221,7 +221,7 @@ def told_waits(trial: Trial, algorithm: Algorithm, stage: Stage, batch: Batch) -
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for number in range(FIRST, FIRST + MEASURED):
-                trial.step(algorithm, stage, batch, number, Tally())
+                trial.step(algorithm, stage, batch, number, StepMetrics())
     finally:
         torch.cuda.set_sync_debug_mode("default")
     told = [warning for warning in caught if "synchronizing CUDA operation" in str(warning.message)]

@@ -9,7 +9,7 @@ import torch
 
 from biasbed.algorithms.base import Progress
 from biasbed.compute.distributed import Group
-from biasbed.training.tally import Tally
+from biasbed.training.step_metrics import StepMetrics
 from helpers.making import batch_for, make
 
 
@@ -18,20 +18,20 @@ def number(value: float) -> Any:
 
 
 def test_notes_stand_beside_the_terms_and_not_in_the_loss() -> None:
-    tally = Tally()
-    tally.add({"one": number(1.0), "two": number(2.0)}, 2, notes={"q": number(10.0)})
-    tally.add({"one": number(4.0), "two": number(2.0)}, 4)
-    assert tally.means(Group()) == pytest.approx({"one": 3.0, "two": 2.0, "loss": 5.0, "q": 10.0})
-    again = Tally()
-    again.load_state_dict(tally.state_dict(), torch.device("cpu"))
-    assert again.means(Group()) == tally.means(Group())
+    step_metrics = StepMetrics()
+    step_metrics.add({"one": number(1.0), "two": number(2.0)}, 2, notes={"q": number(10.0)})
+    step_metrics.add({"one": number(4.0), "two": number(2.0)}, 4)
+    assert step_metrics.means(Group()) == pytest.approx({"one": 3.0, "two": 2.0, "loss": 5.0, "q": 10.0})
+    again = StepMetrics()
+    again.load_state_dict(step_metrics.state_dict(), torch.device("cpu"))
+    assert again.means(Group()) == step_metrics.means(Group())
 
 
 def test_a_note_that_is_not_finite_is_no_failure() -> None:
-    tally = Tally()
-    tally.add({"one": number(1.0)}, 2, notes={"ratio": number(torch.inf)})
-    assert tally.not_finite is not None
-    assert not tally.not_finite
+    step_metrics = StepMetrics()
+    step_metrics.add({"one": number(1.0)}, 2, notes={"ratio": number(torch.inf)})
+    assert step_metrics.not_finite is not None
+    assert not step_metrics.not_finite
 
 
 def test_notes_of_the_parts_of_a_step_are_averaged_and_taken_once() -> None:

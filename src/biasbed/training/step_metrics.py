@@ -15,7 +15,7 @@ from biasbed.errors import Failure
 NONE: Mapping[str, Tensor] = {}
 
 
-class Tally:
+class StepMetrics:
     """Sums of what updates return, on the device: reading them costs one wait per evaluation, not one per step."""
 
     def __init__(self) -> None:

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from biasbed import record
 from biasbed.compute import checkpoint
 from biasbed.errors import UsageError
-from biasbed.evaluation.deciding import Decided, Kept, decide
 from biasbed.evaluation.evaluator import Evaluator, measure
+from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide
 from biasbed.suites.sets import EvaluationSet
 from biasbed.tracking.folder import evaluations
-from biasbed.training.best import in_place
 from biasbed.training.engine import Engine
+from biasbed.training.recovery import in_place
 
 BEST, LAST = record.PREDICTION_EPOCHS
 
@@ -67,11 +67,11 @@ def _numbers(engine: Engine, sets: Sequence[EvaluationSet]) -> Iterator[tuple[st
             shutil.copyfile(*paths)
 
 
-def _decided(engine: Engine, sets: Sequence[EvaluationSet], which: str, number: int) -> Decided | None:
+def _decided(engine: Engine, sets: Sequence[EvaluationSet], which: str, number: int) -> StoredDecisions | None:
     """On rank 0."""
     config, algorithm, evaluator = engine.config, engine.algorithm, engine.evaluator
     made = (engine.group, engine.precision, config.eval_batch_size, engine.reader.workers, evaluator.skip_corrupt)
-    kept = Kept(engine.folder.path, sets, "model", evaluator.skip_corrupt, which, number)
+    kept = PredictionStore(engine.folder.path, sets, "model", evaluator.skip_corrupt, which, number)
     file = engine.folder.path / checkpoint.BEST
     chosen = in_place(algorithm, checkpoint.load(file)) if which == BEST else contextlib.nullcontext()
     with engine.average.in_place(), chosen:
@@ -80,7 +80,7 @@ def _decided(engine: Engine, sets: Sequence[EvaluationSet], which: str, number: 
         return decide(sets, kept, algorithm.predict, engine.group, lambda coming, done: Evaluator(coming, *made, done))
 
 
-def _metrics(engine: Engine, sets: Sequence[EvaluationSet], found: Decided, number: int) -> dict[str, float]:
+def _metrics(engine: Engine, sets: Sequence[EvaluationSet], found: StoredDecisions, number: int) -> dict[str, float]:
     """What was measured, and what follows from it and from the evaluation of this number."""
     earlier: Mapping[str, float] = next(e["metrics"] for e in evaluations(engine.state.history) if e["step"] == number)
     measured: dict[str, float] = {}

@@ -14,7 +14,7 @@ import torch
 from biasbed import cli, record
 from biasbed.errors import UsageError
 from biasbed.evaluation import recorded
-from biasbed.evaluation.deciding import Kept
+from biasbed.evaluation.prediction_store import PredictionStore
 from biasbed.suites import open_suite
 from biasbed.tracking.folder import RunFolder
 from biasbed.training.resolve import resolve
@@ -117,7 +117,7 @@ def test_two_processes_go_on_with_the_next_condition(net: list[str], tracking: s
 
 def test_a_damaged_piece_is_decided_again(tmp_path: Path) -> None:
     (entry,) = [one for one in open_suite(resolve({"suite": FOGS})).sets if one.name == "fogged"]
-    kept, piece = Kept(tmp_path, [entry], "model", skip=False), {"row": np.arange(24), "loss": np.zeros(24)}
+    kept, piece = PredictionStore(tmp_path, [entry], "model", skip=False), {"row": np.arange(24), "loss": np.zeros(24)}
     for number in range(4):
         kept.keep(entry, number, {**piece, "row": piece["row"] + 24 * number})
     kept.keep(entry, 1, {**piece, "row": piece["row"] + 25})  # of other images
@@ -145,7 +145,7 @@ def test_pieces_that_a_kill_left_of_a_finished_set_are_removed(
 def test_a_piece_with_any_byte_changed_is_decided_again_or_as_it_was(tmp_path: Path) -> None:
     """A change in the directory of its archive may hide columns: numpy reads the rest without a word."""
     (entry,) = [one for one in open_suite(resolve({"suite": FOGS})).sets if one.name == "fogged"]
-    kept, piece = Kept(tmp_path, [entry], "model", skip=False), {"row": np.arange(24), "loss": np.zeros(24)}
+    kept, piece = PredictionStore(tmp_path, [entry], "model", skip=False), {"row": np.arange(24), "loss": np.zeros(24)}
     kept.keep(entry, 0, {**piece, "rank": np.ones(24)})
     path = tmp_path / "predictions" / "fogged" / "last-0.npz"
     whole, taken = path.read_bytes(), 0

@@ -22,10 +22,10 @@ from biasbed.errors import Failure, UsageError
 from biasbed.evaluation import cue_figure, models, outputs, recorded, report
 from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
-from biasbed.evaluation.deciding import Decided, Kept, decide
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.evaluator import Evaluator, measure
 from biasbed.evaluation.pieces import named, of_first_labels
+from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide
 from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.published import observers as published
@@ -296,18 +296,18 @@ def _content(file: str) -> str:
 # --- its numbers ------------------------------------------------------------------------------------------------------
 
 
-def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> Decided | None:
+def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> StoredDecisions | None:
     """On rank 0: what the model decides on every set, of which the folder may have some from before."""
     config, model, sets = evaluation.config, evaluation.model, evaluation.suite.testing
     skip = config.corrupt == "skip"
     workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
     made = (group, Precision(config.precision, group.device), config.eval_batch_size, workers, skip)
     group.send_module(model.module).eval()
-    kept = Kept(folder.path, sets, model.algorithm, skip)
+    kept = PredictionStore(folder.path, sets, model.algorithm, skip)
     return decide(sets, kept, model.predict, group, lambda coming, done: Evaluator(coming, *made, done))
 
 
-def _metrics(evaluation: Evaluation, found: Decided, pairs: Sequence[ObserverPair]) -> dict[str, float]:
+def _metrics(evaluation: Evaluation, found: StoredDecisions, pairs: Sequence[ObserverPair]) -> dict[str, float]:
     suite = evaluation.suite
     metrics: dict[str, float] = {}
     for entry, one in zip(suite.testing, found.decisions, strict=True):

@@ -29,7 +29,7 @@ DAMAGED = (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile
 
 
 @dataclass(frozen=True, eq=False)
-class Decided:
+class StoredDecisions:
     """What the model decides on each set."""
 
     decisions: list[Decisions]
@@ -39,7 +39,7 @@ class Decided:
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class PredictionStore:
     """A run's folder, as the place of what is decided: a file per set, and of one that is not finished, per piece."""
 
     folder: Path
@@ -117,11 +117,11 @@ class Kept:
 
 def decide(
     sets: Sequence[EvaluationSet],
-    kept: Kept,
+    kept: PredictionStore,
     predict: Callable[[Tensor], Tensor],
     group: Group,
     make: Callable[..., Evaluator],
-) -> Decided | None:
+) -> StoredDecisions | None:
     """Decide on all images that the folder has no decisions on yet, and write them piece by piece; on rank 0.
 
     make: the evaluator of some sets, of which some pieces are decided already.
@@ -150,7 +150,7 @@ def decide(
     if not group.is_main:
         return None
     skipped = {f"{entry.name}: {image}" for entry in sets for image in _missing(entry, found[entry.name])}
-    return Decided([found[entry.name] for entry in sets], skipped, images, seconds)
+    return StoredDecisions([found[entry.name] for entry in sets], skipped, images, seconds)
 
 
 def _missing(entry: EvaluationSet, one: Decisions) -> set[str]:
