@@ -32,7 +32,7 @@ from biasbed.compute.precision import Precision
 from biasbed.data.augmix import MixedChains
 from biasbed.data.folders import FolderSource
 from biasbed.data.transforms import Exact
-from biasbed.datasets.corrupted import SIDE
+from biasbed.datasets.imagenet_c import SIDE
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.suites.sets import EvaluationSet
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from PIL import Image
 from sides import Row, show
 
-from biasbed.data import remembered
+from biasbed.data import listing_cache
 from biasbed.datasets.classes import imagenet_classes
-from biasbed.datasets.corrupted import SIDE, ImageNetC
+from biasbed.datasets.imagenet_c import SIDE, ImageNetC
 
 TITLE = "Opening a large tree"
 HOW = "`benchmarks/opening.py`: listing and fingerprint of ImageNet-C's folders, all in the page cache, wall clock."
@@ -57,10 +57,10 @@ def rows(quick: bool = False, *, classes: int = 1000, images: int = 5, rounds: i
     with tempfile.TemporaryDirectory() as place:
         os.environ["BIASBED_HOME"] = str(Path(place) / "home")
         folder = make(Path(place), classes, images)
-        time.sleep(remembered.SETTLED)
+        time.sleep(listing_cache.SETTLED)
         found = []
         for _ in range(rounds):  # the second follows from the first, so that they can't turn round
-            remembered.forget(folder)
+            listing_cache.forget(folder)
             first, second = opened(Path(place)), opened(Path(place))
             assert first[1] == second[1]
             found.append((first[0], second[0]))

@@ -42,7 +42,7 @@ def fetch(store: RunStore, runs: Sequence[str], names: Sequence[str], folder: Pa
 
 
 def _first_row(path: Path) -> bytes:
-    """Of a sheet of square tiles, eight to a row (`data.pictures`), the upper row, at most `WIDTH` wide; else all."""
+    """Return the upper row of a contact sheet of square tiles, eight to a row, at most `WIDTH` wide; else all of it."""
     from PIL import Image
 
     with Image.open(path) as sheet:

@@ -19,7 +19,7 @@ from biasbed.algorithms.random_erasing import RandomErasing, inside, rectangles
 from biasbed.algorithms.speckle import Speckle
 from biasbed.batch import MAIN, Batch
 from biasbed.config import Augment
-from biasbed.data import augmix, pictures, views
+from biasbed.data import augmix, contact_sheet, views
 from biasbed.data.loading import TrainLoader
 from biasbed.data.source import MemorySource
 from biasbed.data.streams import BatchPlan, Part, Stream
@@ -198,9 +198,9 @@ def test_the_pictures_show_all_views_of_an_image(tmp_path: Path) -> None:
         assert nrow == {"views": 6, "plain": 8}[path.stem]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pictures, "save_image", keep)
+        patch.setattr(contact_sheet, "save_image", keep)
         for name, about in (("views", {"views": changes, "shared": True}), ("plain", {})):
-            pictures.save_examples(tmp_path / f"{name}.png", source(), training(SIDE, Augment()), **about)
+            contact_sheet.save_examples(tmp_path / f"{name}.png", source(), training(SIDE, Augment()), **about)
     assert len(made["views"]) == 3 * len(made["plain"]) == 18
     assert torch.equal(made["views"][::3], made["plain"])
     assert not torch.equal(made["views"][1::3], made["views"][2::3])

@@ -12,7 +12,7 @@ from biasbed import record
 from biasbed.analysis.report import findings, words
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
-from biasbed.datasets.corruption_names import BENCHMARK, conditions
+from biasbed.datasets.corruption_benchmarks import BENCHMARK, conditions
 from biasbed.suites.corruption_errors import derivations
 from helpers.toy_runs import Recorder
 
@@ -114,7 +114,7 @@ def test_columns_are_of_the_other_conditions_in_the_strict_setting(recorder: Rec
 def test_values_are_those_of_the_formula_on_what_is_left(recorder: Recorder) -> None:
     """Relative mCE is not a plain mean: the clean error stays in it, and the mean is over twelve corruptions."""
     from biasbed.analysis import strict
-    from biasbed.datasets.corruption_names import ALEXNET, ALEXNET_CLEAN
+    from biasbed.datasets.corruption_benchmarks import ALEXNET, ALEXNET_CLEAN
 
     own = studied(recorder, {"speckle": NOISES})
     analysis = analysed(recorder, selection="best_validation")

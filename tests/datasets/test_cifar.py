@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from biasbed.datasets.cifar import CIFAR10, CIFAR10C, CIFAR100, CLASSES, CIFAR10Train
-from biasbed.datasets.corruption_names import BENCHMARK, conditions
+from biasbed.datasets.corruption_benchmarks import BENCHMARK, conditions
 from biasbed.errors import UsageError
 from helpers.cifar_files import EACH, make_arrays, make_batches
 

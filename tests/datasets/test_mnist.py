@@ -11,7 +11,7 @@ import pytest
 
 from biasbed.data.source import MemorySource, Source
 from biasbed.datasets import mnist
-from biasbed.datasets.of_domains import named
+from biasbed.datasets.domains import named
 from biasbed.errors import UsageError
 from helpers.mnist_files import digits, idx, make_mnist
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from biasbed.datasets.cifar import CLASSES
-from biasbed.datasets.corruption_names import BENCHMARK
+from biasbed.datasets.corruption_benchmarks import BENCHMARK
 
 EACH = 10  # corrupted images of a severity
 PER_PART = 20  # images of a batch

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from biasbed.datasets.classes import imagenet_classes
-from biasbed.datasets.corrupted import Corrupted
+from biasbed.datasets.imagenet_c import Corrupted
 
 CLASSES = imagenet_classes("r")[:2]
 PER_CLASS = 2  # images

@@ -252,8 +252,8 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        "src/biasbed/datasets/corrupted_cifar.py",
-        "datasets/test_corrupted_cifar.py",
+        "src/biasbed/datasets/corrupted_cifar10.py",
+        "datasets/test_corrupted_cifar10.py",
         (
             "Corrupted CIFAR: conflicting images keep their class's corruption",
             "recipe.shown(source, rows[conflicting], bias[conflicting])",

@@ -58,8 +58,8 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{PACKAGE}/datasets/of_domains.py",
-        "datasets/test_of_domains.py",
+        f"{PACKAGE}/datasets/domains.py",
+        "datasets/test_domains.py",
         (
             "domains: a class that one lacks",
             "            if lacking:\n",

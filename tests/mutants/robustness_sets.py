@@ -37,7 +37,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        "src/biasbed/datasets/corrupted.py",
+        "src/biasbed/datasets/imagenet_c.py",
         SUITE,
         (
             "corrupted: conditions may have other images",
@@ -113,8 +113,8 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        "src/biasbed/datasets/generated.py",
-        "datasets/test_generated.py",
+        "src/biasbed/datasets/on_the_fly.py",
+        "datasets/test_on_the_fly.py",
         (
             "generated: drawn by the released file's name",
             "self.seed, self.originals.ids[original])",
@@ -131,8 +131,8 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        "src/biasbed/suites/generated.py",
-        "suites/test_generated.py",
+        "src/biasbed/suites/corrupted_sets.py",
+        "suites/test_corrupted_sets.py",
         (
             "generated: a set and its corrupted form are independent",
             "source_images=e.source_images or e.name",

@@ -15,7 +15,7 @@ from PIL import Image
 from biasbed import cli, suites
 from biasbed.datasets import domainbed, geirhos, imagenet, mnist
 from biasbed.datasets.base import DataSet
-from biasbed.datasets.of_domains import named
+from biasbed.datasets.domains import named
 from biasbed.errors import Failure, UsageError
 from biasbed.prepare.doctor import examine
 from biasbed.prepare.run import prepare

@@ -8,7 +8,7 @@ import pytest
 
 from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import RankTests
-from biasbed.datasets import of_domains
+from biasbed.datasets import domains as domain_data
 from biasbed.published import cells
 from biasbed.published.cells import PaperOfCells
 
@@ -59,7 +59,7 @@ def test_every_cell_is_there(papers: dict[str, PaperOfCells], name: str, methods
 @pytest.mark.parametrize("name", [PREPRINT, CONFERENCE])
 def test_domains_are_called_as_the_suite_calls_them(papers: dict[str, PaperOfCells], name: str) -> None:
     """By which published columns stand beside one's own."""
-    known = {data: of_domains.DATA_SETS.load(data)().domains(None) for data in of_domains.DATA_SETS}
+    known = {data: domain_data.DATA_SETS.load(data)().domains(None) for data in domain_data.DATA_SETS}
     found: dict[str, list[str]] = {}
     for entry in papers[name].protocol.sets:
         assert entry.name == f"{entry.block}-{entry.domain}"

@@ -13,7 +13,7 @@ from scipy import stats
 from biasbed import record
 from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import RankTests
-from biasbed.datasets.corruption_names import ALEXNET, BENCHMARK, GROUPS
+from biasbed.datasets.corruption_benchmarks import ALEXNET, BENCHMARK, GROUPS
 from biasbed.errors import Failure
 from biasbed.published import cells, description
 from biasbed.published.cells import PaperOfCells

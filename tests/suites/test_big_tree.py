@@ -22,7 +22,7 @@ from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.config import plain
 from biasbed.datasets.classes import imagenet_classes
-from biasbed.datasets.corrupted import SIDE, ImageNetC
+from biasbed.datasets.imagenet_c import SIDE, ImageNetC
 from biasbed.evaluation.recorded import read
 from biasbed.tasks import MULTI_CLASS
 from biasbed.tracking.folder import RunFolder

@@ -13,7 +13,7 @@ from PIL import Image
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve
 
 from biasbed import cli, record
-from biasbed.data import remembered
+from biasbed.data import listing_cache
 from biasbed.datasets.deepfashion import CLASSES, SHIFTS, SPLITS, DeepFashionRemixed, garments
 from biasbed.errors import UsageError
 from biasbed.evaluation import average_precision
@@ -91,7 +91,7 @@ def test_joined_shifts_leave_out_what_trains(root: Path) -> None:
 
 def test_annotations_are_read_once(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(remembered, "SETTLED", 0.0)
+    monkeypatch.setattr(listing_cache, "SETTLED", 0.0)
     folder = root / "deepfashion2"
     first = garments(folder, "validation")
     with monkeypatch.context() as patch:

@@ -11,7 +11,7 @@ import pytest
 from biasbed import limits
 from biasbed.cli import main
 from biasbed.data.source import MemorySource
-from biasbed.datasets import corrupted
+from biasbed.datasets import imagenet_c
 from biasbed.errors import UsageError
 from biasbed.record import Protocol
 from biasbed.suites import open_suite
@@ -104,7 +104,7 @@ def test_training_validation_and_tests_are_limited() -> None:
 
 
 def test_all_conditions_of_corrupted_images_are_tested(tmp_path: Path) -> None:
-    make_corrupted(tmp_path / "ImageNet-C", corrupted.ImageNetC())
+    make_corrupted(tmp_path / "ImageNet-C", imagenet_c.ImageNetC())
     config = {"suite": "robustness", "data_dir": str(tmp_path), "train": "none", "image_size": 224}
     with pytest.raises(UsageError, match="the set 'imagenet_c' is reported by 75"):
         open_suite(resolve({**config, "limit": 60}))

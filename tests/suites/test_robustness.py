@@ -15,11 +15,11 @@ import torch
 
 from biasbed import cli
 from biasbed.data.listing import labelled
-from biasbed.datasets import corrupted
+from biasbed.datasets import imagenet_c
 from biasbed.datasets.classes import imagenet_classes
-from biasbed.datasets.corrupted import Corrupted, ImageNetC
-from biasbed.datasets.corruption_names import ALEXNET, ALEXNET_CLEAN, BENCHMARK, EXTRAS, GROUPS, conditions
+from biasbed.datasets.corruption_benchmarks import ALEXNET, ALEXNET_CLEAN, BENCHMARK, EXTRAS, GROUPS, conditions
 from biasbed.datasets.imagenet import ImageNetTrain
+from biasbed.datasets.imagenet_c import Corrupted, ImageNetC
 from biasbed.errors import UsageError
 from biasbed.evaluation.recorded import read
 from biasbed.record import BY_CONDITION
@@ -43,8 +43,8 @@ VECTORS = ROOT.parent / "shared" / "vectors" / "robustness" / "mce.csv"
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """ImageNet-C with four images under each of its 75 conditions, and the extra ones. Not to be changed."""
     root = tmp_path_factory.mktemp("data")
-    make_corrupted(root / "ImageNet-C", corrupted.ImageNetC())
-    make_corrupted(root / "ImageNet-C", corrupted.ImageNetCExtra())
+    make_corrupted(root / "ImageNet-C", imagenet_c.ImageNetC())
+    make_corrupted(root / "ImageNet-C", imagenet_c.ImageNetCExtra())
     return root
 
 
@@ -58,7 +58,7 @@ def copy(tree: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def as_released(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if four images of two classes were all that ImageNet-C had."""
-    monkeypatch.setattr(corrupted, "VAL", 4)
+    monkeypatch.setattr(imagenet_c, "VAL", 4)
     monkeypatch.setattr(Corrupted, "num_classes", 2)
 
 
@@ -188,7 +188,7 @@ def test_small_and_extra_sets_are_there_by_name_and_have_no_mce(tree: Path, as_r
 def test_small_sets_have_the_first_ten_of_each_class(tmp_path: Path) -> None:
     names = images_of(per_class=12)
     make_corrupted(tmp_path / "imagenet-c", ImageNetC(), names)
-    source = corrupted.ImageNetCSmall().open(tmp_path)
+    source = imagenet_c.ImageNetCSmall().open(tmp_path)
     own = [name.partition("/fog/5/")[2] or name for name in source.ids if name.startswith("fog/5/")]
     assert own == [f"fog/5/{name}" for name in (*names[:10], *names[12:22])]
 

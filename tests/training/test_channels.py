@@ -13,7 +13,7 @@ from PIL import Image
 
 from biasbed import cli
 from biasbed.algorithms import noise2net
-from biasbed.data.pictures import save_examples
+from biasbed.data.contact_sheet import save_examples
 from biasbed.data.source import MemorySource
 from biasbed.data.transforms import Fitted
 from biasbed.data.views import make

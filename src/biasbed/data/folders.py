@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from biasbed.data import remembered
+from biasbed.data import listing_cache
 from biasbed.data.decoding import EXTENSIONS, open_file
 from biasbed.data.listing import images_below, images_in, is_data, labelled, reading, scan
 from biasbed.data.names import Names
@@ -56,7 +56,7 @@ class FolderSource(Source):
     def _sizes(self) -> bytes:
         """Sizes of the files, asked for once: a data set may have a million of them."""
         assert isinstance(self.ids, Names)
-        known = remembered.sizes(self.root, self.ids)
+        known = listing_cache.sizes(self.root, self.ids)
         if known is not None:
             return known.tobytes()
         starts = range(0, len(self.ids), 256)  # a task per file would cost more than its stat
@@ -66,7 +66,7 @@ class FolderSource(Source):
             except OSError as error:
                 raise UsageError(f"can't read {error.filename}: {error.strerror}") from None
         found = np.asarray(sizes, dtype=np.int64)
-        remembered.remember_sizes(self.root, self.ids, found)
+        listing_cache.remember_sizes(self.root, self.ids, found)
         return found.tobytes()
 
     def _sizes_from(self, start: int) -> list[int]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from biasbed.data import remembered
+from biasbed.data import listing_cache
 from biasbed.data.decoding import EXTENSIONS
 from biasbed.errors import UsageError
 from biasbed.settings import is_text
@@ -134,11 +134,11 @@ def images_below(folder: Path, names: Sequence[str]) -> list[list[str]]:
     not at all where none of them changed since they were last. UsageError for a link that leads back to a folder above
     it.
     """
-    known = remembered.listing(folder, names)
+    known = listing_cache.listing(folder, names)
     if known is not None:
         note_unread(folder, known.unread)
         return known.below()
-    listed: dict[str, remembered.Stamp] = {}
+    listed: dict[str, listing_cache.Stamp] = {}
     unread: Counter[str] = Counter()
     with ThreadPoolExecutor(THREADS) as pool:
         walks = list(pool.map(lambda name: _walk(folder / name, f"{name}/", (), listed), names))
@@ -146,7 +146,7 @@ def images_below(folder: Path, names: Sequence[str]) -> list[list[str]]:
     for walk in walks:
         unread += walk.unread
     note_unread(folder, unread)
-    remembered.remember(folder, names, found, listed, unread)
+    listing_cache.remember(folder, names, found, listed, unread)
     return found
 
 
@@ -159,14 +159,14 @@ def labelled(folder: Path, classes: Sequence[str]) -> tuple[list[str], np.ndarra
 
 
 def _walk(
-    folder: Path, prefix: str, above: tuple[tuple[int, int], ...], listed: dict[str, remembered.Stamp]
+    folder: Path, prefix: str, above: tuple[tuple[int, int], ...], listed: dict[str, listing_cache.Stamp]
 ) -> Scanned:
     """List a folder and all below it; images with their paths behind `prefix`.
 
     above: device and inode of the folders that lead here. listed: takes the stamp of every folder.
     """
     status = os.stat(folder)
-    listed[prefix] = remembered.stamp(status)
+    listed[prefix] = listing_cache.stamp(status)
     own = status.st_dev, status.st_ino
     if own in above:
         raise UsageError(f"{folder} is a link to a folder that it is in: remove it")

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from biasbed.batch import MAIN, Batch, stacked
-from biasbed.data import sending
+from biasbed.data import loader_queues
 from biasbed.data.source import Picture, Source, Whole
 from biasbed.data.streams import BatchPlan, InOrder, Key, Part, Stream
 from biasbed.data.transforms import keeps, keyed_randomness
@@ -186,7 +186,7 @@ class TrainLoader:
         One pass of the workers, over however many epochs: what is ahead is loaded while an epoch ends.
         """
         self.steps.start, self.steps.end = start, end
-        for step, loaded in zip(self.steps.remaining(), sending.received(self.loader), strict=True):
+        for step, loaded in zip(self.steps.remaining(), loader_queues.received(self.loader), strict=True):
             if isinstance(loaded, CorruptImage):
                 raise loaded
             yield step, self.plan.following(step), *loaded
@@ -202,7 +202,7 @@ def loader_options(workers: int, pin: bool) -> dict[str, Any]:
     options: dict[str, Any] = {"num_workers": workers, "pin_memory": pin}
     if workers:
         options |= {"persistent_workers": True, "worker_init_fn": _start_worker, "prefetch_factor": 4}
-        options["multiprocessing_context"] = sending.make_context()
+        options["multiprocessing_context"] = loader_queues.make_context()
     # A generator of its own, since DataLoader draws a base seed from the global one with every pass.
     return options | {"generator": torch.Generator()}
 

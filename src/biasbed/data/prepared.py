@@ -38,7 +38,7 @@ MAKERS = Registry(
         "deepaug_cae": "biasbed.prepare.deepaug:CAEImages",
         "deepaug_edsr": "biasbed.prepare.deepaug:EDSRImages",
         "waterbirds": "biasbed.prepare.waterbirds:WaterbirdsMaker",
-        "corruptions": "biasbed.prepare.corrupted:CorruptionsMaker",
+        "corruptions": "biasbed.prepare.corrupted_images:CorruptionsMaker",
         "check": "biasbed.prepare.doctor:Check",
     },
     base="biasbed.prepare.maker:Maker",

@@ -92,7 +92,7 @@ class OnDisk:
         return self.kind
 
     def listed(self, folder: Path) -> Iterable[Path]:
-        """The folders of which it is remembered what lay below (`data.remembered`)."""
+        """The folders of which it is remembered what lay below (`data.listing_cache`)."""
         return (folder,)
 
     def refuse(self, folder: Path, reason: str) -> NoReturn:

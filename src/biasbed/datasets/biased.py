@@ -31,8 +31,8 @@ DATA_SETS = Registry(
     {
         "figures": "biasbed.datasets.figures:Figures",
         "colored_mnist_10": "biasbed.datasets.colored_mnist:ColoredMNIST10",
-        "corrupted_cifar10": "biasbed.datasets.corrupted_cifar:CorruptedCIFAR10",
-        "corrupted_cifar10_type1": "biasbed.datasets.corrupted_cifar:CorruptedCIFAR10Type1",
+        "corrupted_cifar10": "biasbed.datasets.corrupted_cifar10:CorruptedCIFAR10",
+        "corrupted_cifar10_type1": "biasbed.datasets.corrupted_cifar10:CorruptedCIFAR10Type1",
         "waterbirds": "biasbed.datasets.tables:Waterbirds",
         "waterbirds_ac": "biasbed.datasets.waterbirds:ComposedWaterbirds",
         "celeba": "biasbed.datasets.tables:CelebA",

@@ -21,7 +21,7 @@ from biasbed.data.decoding import reading_file
 from biasbed.data.listing import reading
 from biasbed.data.source import Decoded, MemorySource, Picture, Source
 from biasbed.datasets.base import Contents, OnDisk, some
-from biasbed.datasets.corruption_names import BENCHMARK, SEVERITIES, conditions
+from biasbed.datasets.corruption_benchmarks import BENCHMARK, SEVERITIES, conditions
 from biasbed.errors import UsageError
 
 SIDE = 32  # pixels

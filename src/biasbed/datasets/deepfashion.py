@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from biasbed.data import remembered
+from biasbed.data import listing_cache
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS, reading, scan
 from biasbed.datasets.base import Contents, OnDisk, some
@@ -158,7 +158,7 @@ def garments(folder: Path, part: str) -> Garments:
         if not (own / name).is_dir():
             raise UsageError(f"{folder} doesn't fit 'deepfashion_remixed': there is no folder {part}/{name}")
     with reading():
-        table = remembered.table(own / ANNOTATIONS, lambda: _read(own))
+        table = listing_cache.table(own / ANNOTATIONS, lambda: _read(own))
         images = scan(own / IMAGES)[1]
     stems = {Path(name).stem: name for name in images}
     known = table["stems"].tolist()

@@ -23,7 +23,7 @@ from biasbed.data.decoding import reading_file
 from biasbed.data.listing import reading
 from biasbed.data.source import MemorySource, Source
 from biasbed.datasets.base import Contents, OnDisk, some
-from biasbed.datasets.of_domains import DomainDataSet
+from biasbed.datasets.domains import DomainDataSet
 from biasbed.errors import UsageError
 
 SIZE = 28  # pixels

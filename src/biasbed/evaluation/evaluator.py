@@ -20,8 +20,8 @@ from biasbed import record
 from biasbed.batch import at_least_fp32, stacked
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
+from biasbed.data.loader_queues import received
 from biasbed.data.loading import as_it_is, loader_options
-from biasbed.data.sending import received
 from biasbed.data.transforms import draws, keeps, keyed_randomness
 from biasbed.errors import CorruptImage, Failure, NotFinite, UnfitImage
 from biasbed.evaluation.decisions import (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from biasbed.data import transforms
-from biasbed.data.pictures import save_examples
+from biasbed.data.contact_sheet import save_examples
 from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
 from biasbed.networks import frozen

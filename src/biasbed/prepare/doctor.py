@@ -13,7 +13,7 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 from biasbed import suites
-from biasbed.data import remembered
+from biasbed.data import listing_cache
 from biasbed.data.decoding import DEEP, FORMATS, PROBLEMS, TOO_DEEP, open_file, reading_file
 from biasbed.data.listing import THREADS, counting_unread, unread_words
 from biasbed.datasets.base import Contents, OnDisk, some
@@ -88,7 +88,7 @@ def examine(data_set: OnDisk, data_dir: Path, whole: bool = False) -> Finding:
         folder = data_set.find(data_dir)
         if folder is not None:
             for listed in data_set.listed(folder):
-                remembered.forget(listed)
+                listing_cache.forget(listed)
         with counting_unread() as unread:
             contents = data_set.contents(data_dir)
         layout = data_set.layout(contents.folder)

@@ -65,7 +65,7 @@ def open_suite(config: Config) -> OpenSuite:
     """Return the configured suite with its images open. Raises UsageError if images are missing or don't fit."""
     suite = make_suite(config).open()
     if config.corrupted.sets:
-        from biasbed.suites.generated import with_corrupted
+        from biasbed.suites.corrupted_sets import with_corrupted
 
         suite = with_corrupted(suite, config)
     if config.limit is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from biasbed.datasets.corruption_names import ALEXNET, ALEXNET_CLEAN, GROUPS, conditions
+from biasbed.datasets.corruption_benchmarks import ALEXNET, ALEXNET_CLEAN, GROUPS, conditions
 from biasbed.errors import UsageError
 from biasbed.record import BY_CONDITION, Derived, MetricName
 

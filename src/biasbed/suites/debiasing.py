@@ -24,7 +24,7 @@ from biasbed.datasets.biased import ALIGNED, COLOUR_NOISE, CONFLICTING, CORRUPTI
 from biasbed.errors import UsageError
 from biasbed.record import Derived, MetricName
 from biasbed.settings import setting
-from biasbed.suites.generated import frost_folder
+from biasbed.suites.corrupted_sets import frost_folder
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, Suite, choose
 from biasbed.tasks import MULTI_CLASS

@@ -1,6 +1,6 @@
 """DomainBed's protocol (Gulrajani & Lopez-Paz 2021): train on all domains of a data set but those that are held out.
 
-`train=<data set>` is one of its seven (`datasets/of_domains.py`), or a folder `data_dir/<data set>/<domain>/<class>/`
+`train=<data set>` is one of its seven (`datasets/domains.py`), or a folder `data_dir/<data set>/<domain>/<class>/`
 of your own. The seed of a training divides every domain anew: a fifth of its images, the out part, is for validation
 where the domain trains; where it is held out, the others, the in part, are what is reported, and the out part is what
 the oracle looks at. What a training is filed under depends on neither, so that repeats and domains stand in one table.
@@ -21,8 +21,8 @@ from biasbed.algorithms.requests import StreamRequest
 from biasbed.config import Auto, Interpolation
 from biasbed.data import transforms
 from biasbed.data.source import Source
-from biasbed.datasets import of_domains
-from biasbed.datasets.of_domains import DomainDataSet
+from biasbed.datasets import domains as domain_data
+from biasbed.datasets.domains import DomainDataSet
 from biasbed.errors import UsageError
 from biasbed.holding_out import MONITOR, OUT, RULES, mean_of_training
 from biasbed.settings import setting
@@ -82,10 +82,10 @@ class DomainBed(HoldingOut[DomainBedSettings]):
     @classmethod
     def defaults_for(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """One protocol for all methods, whatever they have elsewhere."""
-        data = of_domains.identifier(str(given.get("train", "")))
+        data = domain_data.identifier(str(given.get("train", "")))
         found = {**PHOTOGRAPHS, **(OF_DIGITS if data in DIGITS else {})}
-        if data in of_domains.DATA_SETS:
-            channels = of_domains.DATA_SETS.load(data).channels
+        if data in domain_data.DATA_SETS:
+            channels = domain_data.DATA_SETS.load(data).channels
             found |= {} if channels == 3 else {"network.channels": channels}
         if data == "domainnet":
             found["evaluate_every"] = 1000
@@ -97,9 +97,9 @@ class DomainBed(HoldingOut[DomainBedSettings]):
     def set_of_domains(self) -> DomainDataSet:
         """The data set; UsageError where none is named, or the folder is not there."""
         if self.config.train in ("auto", "none"):
-            names = ", ".join(of_domains.DATA_SETS)
+            names = ", ".join(domain_data.DATA_SETS)
             raise UsageError(f"the suite '{self.name}' needs train=<data set>: {names}, or a folder under data_dir")
-        return of_domains.named(self.config.train, self.data_root, self.config.data.interpolation)
+        return domain_data.named(self.config.train, self.data_root, self.config.data.interpolation)
 
     @property
     def folder(self) -> Path:
@@ -116,7 +116,7 @@ class DomainBed(HoldingOut[DomainBedSettings]):
         """The one that is named; else the seven."""
         if self.config.train not in ("auto", "none"):
             return (self.set_of_domains,)
-        return tuple(of_domains.named(name, self.data_root) for name in of_domains.DATA_SETS)
+        return tuple(domain_data.named(name, self.data_root) for name in domain_data.DATA_SETS)
 
     def open(self) -> OpenSuite:
         """UsageError where images are missing, or the domains disagree on the classes."""

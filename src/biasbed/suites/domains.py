@@ -21,7 +21,7 @@ from biasbed.data.folders import FolderSource
 from biasbed.data.listing import reading, scan
 from biasbed.data.source import Source
 from biasbed.datasets.base import DataSet
-from biasbed.datasets.of_domains import OwnDomains, united
+from biasbed.datasets.domains import OwnDomains, united
 from biasbed.errors import MissingData, UsageError, listed
 from biasbed.holding_out import MONITOR, mean_of_training
 from biasbed.settings import nearest, setting, word

@@ -16,19 +16,19 @@ from typing import Any, ClassVar, Literal
 from biasbed.config import Auto, Preprocess
 from biasbed.data import transforms
 from biasbed.data.source import Source
-from biasbed.datasets import cifar, corrupted, imagenet
+from biasbed.datasets import cifar, imagenet, imagenet_c
 from biasbed.datasets.base import OnDisk
 from biasbed.datasets.classes import imagenet_classes
-from biasbed.datasets.corrupted import Corrupted
-from biasbed.datasets.corruption_names import BENCHMARK, EXTRAS
+from biasbed.datasets.corruption_benchmarks import BENCHMARK, EXTRAS
+from biasbed.datasets.imagenet_c import Corrupted
 from biasbed.errors import MissingData, UsageError
 from biasbed.record import Derived, MetricName
 from biasbed.settings import nearest, setting
 from biasbed.suites import corruption_errors
 from biasbed.suites.biasbed import published_copies
+from biasbed.suites.corrupted_sets import corrupted_set
 from biasbed.suites.corruption_errors import CorruptionError
 from biasbed.suites.files import FileSettings, FileSuite
-from biasbed.suites.generated import corrupted_set
 from biasbed.suites.label_maps import IDENTITY, imagenet_subset
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, choose
@@ -68,12 +68,12 @@ SETS: Mapping[str, RobustSet] = {
     "imagenet_v2_threshold": RobustSet(imagenet.ImageNetV2Threshold(), block="imagenet_v2"),
     "imagenet_v2_top": RobustSet(imagenet.ImageNetV2Top(), block="imagenet_v2"),
     "imagenet_sketch": RobustSet(imagenet.ImageNetSketch()),
-    "imagenet_c": _corrupted(corrupted.ImageNetC()),
-    "imagenet_c_small": _corrupted(corrupted.ImageNetCSmall(), is_usual=False, block="imagenet_c", cadence=1),
-    "imagenet_c_extra": _corrupted(corrupted.ImageNetCExtra(), is_usual=False, block="imagenet_c", cadence=1),
+    "imagenet_c": _corrupted(imagenet_c.ImageNetC()),
+    "imagenet_c_small": _corrupted(imagenet_c.ImageNetCSmall(), is_usual=False, block="imagenet_c", cadence=1),
+    "imagenet_c_extra": _corrupted(imagenet_c.ImageNetCExtra(), is_usual=False, block="imagenet_c", cadence=1),
     "imagenet_c_generated": _corrupted(imagenet.ImageNet(), is_usual=False, made_here=BENCHMARK),
-    "imagenet_c_bar": _corrupted(corrupted.ImageNetCBar()),
-    "imagenet_3dcc": _corrupted(corrupted.ImageNet3DCC()),
+    "imagenet_c_bar": _corrupted(imagenet_c.ImageNetCBar()),
+    "imagenet_3dcc": _corrupted(imagenet_c.ImageNet3DCC()),
     "imagenet_a": RobustSet(imagenet.ImageNetA(), measures=(*MULTI_CLASS.measures, "rms", "rms_reference", "aurra")),
     "imagenet_r": RobustSet(imagenet.ImageNetR()),
     "real_blurry": RobustSet(imagenet.RealBlurry(), source_images="real_blurry"),
@@ -216,8 +216,8 @@ class Robustness(FileSuite[RobustnessSettings]):
             wanted, name, _why_no_mce(entry, source), entry.clean in there, entry.clean
         )
         if isinstance(data, Corrupted):
-            words = f"{corrupted.SIDE} x {corrupted.SIDE} as released"
-            found = replace(found, transform=transforms.Exact(corrupted.SIDE), preprocessing=words)
+            words = f"{imagenet_c.SIDE} x {imagenet_c.SIDE} as released"
+            found = replace(found, transform=transforms.Exact(imagenet_c.SIDE), preprocessing=words)
         return replace(found, headline=headline)
 
     def _held_out(self, source: Source) -> EvaluationSet:
@@ -247,8 +247,8 @@ class Robustness(FileSuite[RobustnessSettings]):
             )
         if name == TRAIN_EXTRA and self.family != "imagenet":
             raise UsageError(
-                f"validation={name}: corruptions are defined for images of {corrupted.SIDE} x {corrupted.SIDE} pixels, "
-                f"and those of {self.family} have {cifar.SIDE} x {cifar.SIDE}"
+                f"validation={name}: corruptions are defined for images of {imagenet_c.SIDE} x {imagenet_c.SIDE} "
+                f"pixels, and those of {self.family} have {cifar.SIDE} x {cifar.SIDE}"
             )
 
     def _with_validation(self, root: Path, tests: Mapping[str, EvaluationSet]) -> Sequence[EvaluationSet]:
@@ -265,7 +265,7 @@ class Robustness(FileSuite[RobustnessSettings]):
 
     def _clean_remark(self, tests: Mapping[str, EvaluationSet]) -> list[str]:
         """A line where the clean images come otherwise than those that were corrupted."""
-        how, made = self._usual[1], transforms.natural(corrupted.SIDE, Preprocess())[1]
+        how, made = self._usual[1], transforms.natural(imagenet_c.SIDE, Preprocess())[1]
         if how == made or not {"imagenet", "imagenet_c"} <= tests.keys():
             return []
         return [f"relative_mce takes the accuracy on imagenet at {how}; ImageNet-C was made of {made}"]

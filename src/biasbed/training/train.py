@@ -21,8 +21,8 @@ from biasbed.compute.device import settle_arithmetic
 from biasbed.compute.distributed import Group, failures_named
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, plain
+from biasbed.data.contact_sheet import save_examples
 from biasbed.data.loading import auto_workers
-from biasbed.data.pictures import save_examples
 from biasbed.errors import Failure
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.networks import frozen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from biasbed import algorithms, record, suites
-from biasbed.datasets import of_domains
+from biasbed.datasets import domains as domain_data
 from biasbed.errors import UsageError
 from biasbed.studies.table import Words
 
@@ -29,7 +29,7 @@ def included(words: Words) -> list[Path]:
     its file, as `<class>.yaml`.
     """
     suite, algorithm = suites.identifier(words["suite"]), words["algorithm"]
-    of_suite = [SPACES / suite / of_domains.identifier(words.get("train", "")), SPACES / suite]
+    of_suite = [SPACES / suite / domain_data.identifier(words.get("train", "")), SPACES / suite]
 
     def nearest_of(name: str, *folders: Path) -> list[Path]:
         files = [folder / f"{name}.yaml" for folder in folders]

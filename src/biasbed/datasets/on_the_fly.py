@@ -22,8 +22,8 @@ from biasbed.data.corruptions.released import QUALITY, clean, released_names, ro
 from biasbed.data.decoding import as_pillow_decodes, open_file
 from biasbed.data.prepared import MANIFEST, ImagesManifest
 from biasbed.data.source import Decoded, Picture, Source
-from biasbed.datasets.corrupted import below_each
-from biasbed.datasets.corruption_names import SEVERITIES, conditions
+from biasbed.datasets.corruption_benchmarks import SEVERITIES, conditions
+from biasbed.datasets.imagenet_c import below_each
 
 HELD = 256  # clean images of 150 kB that a process keeps: it is asked for all of them under each condition in turn
 PREPARED = "corruptions"  # as which `prepare` keeps the files

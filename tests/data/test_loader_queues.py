@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from biasbed.data.loader_queues import UnsentBatch, reason, received
 from biasbed.data.loading import as_it_is, loader_options
-from biasbed.data.sending import UnsentBatch, reason, received
 from biasbed.errors import os_reason
 from helpers.children import Command, one_line
 from helpers.commands import command_environment

@@ -13,12 +13,12 @@ from biasbed.data import corruptions
 from biasbed.data.corruptions import BENCHMARK, EXTRAS, frost
 from biasbed.data.transforms import Exact
 from biasbed.datasets.classes import imagenet_classes
-from biasbed.datasets.corruption_names import conditions
+from biasbed.datasets.corruption_benchmarks import conditions
 from biasbed.errors import UsageError
 from biasbed.evaluation.recorded import read
 from biasbed.prepare.run import prepare
 from biasbed.suites import derived, open_suite
-from biasbed.suites.generated import SUFFIX
+from biasbed.suites.corrupted_sets import SUFFIX
 from biasbed.suites.suite import OpenSuite
 from biasbed.training.resolve import resolve
 from helpers import children

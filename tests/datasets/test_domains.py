@@ -11,7 +11,7 @@ import pytest
 
 from biasbed.data.folders import FolderSource
 from biasbed.datasets import domainbed
-from biasbed.datasets.of_domains import DATA_SETS, DomainDataSet, named, united
+from biasbed.datasets.domains import DATA_SETS, DomainDataSet, named, united
 from biasbed.errors import UsageError
 from biasbed.prepare.doctor import examine
 from helpers.domain_tree import make_domains
@@ -198,7 +198,7 @@ def test_domains_that_train_are_one_source(pacs: Path) -> None:
 
 def test_the_doctor_looks_at_every_domain_anew(pacs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forgotten: list[Path] = []
-    monkeypatch.setattr("biasbed.data.remembered.forget", forgotten.append)
+    monkeypatch.setattr("biasbed.data.listing_cache.forget", forgotten.append)
     examine(named("pacs", pacs), pacs)
     assert forgotten == [source.root for source in domainbed.PACS().opened(pacs).values()]
 

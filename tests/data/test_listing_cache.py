@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from biasbed import cli
-from biasbed.data import listing, remembered
+from biasbed.data import listing, listing_cache
 from biasbed.data.folders import FolderSource, open_folder
 from biasbed.errors import UsageError
 
@@ -24,8 +24,8 @@ CLASSES, EACH = 5, 12
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Class folders with folders in them, of an age; small trees are remembered, too, and every size is asked for."""
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(remembered, "LEAST", 10)
-    monkeypatch.setattr(remembered, "SETTLED", -60.0)
+    monkeypatch.setattr(listing_cache, "LEAST", 10)
+    monkeypatch.setattr(listing_cache, "SETTLED", -60.0)
     for label in range(CLASSES):
         for number in range(EACH):
             path = tmp_path / "data" / f"class{label}" / f"part{number % 2}" / f"é {number}.png"
@@ -155,13 +155,13 @@ def test_a_link_that_leads_elsewhere_is_noticed(tree: Path, monkeypatch: pytest.
 
 
 def test_a_folder_that_changed_just_now_is_not_remembered(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "SETTLED", 2.0)
+    monkeypatch.setattr(listing_cache, "SETTLED", 2.0)
     opened(tree)
     assert not kept(tree)
 
 
 def test_a_small_tree_is_not_remembered(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "LEAST", CLASSES * EACH + 1)
+    monkeypatch.setattr(listing_cache, "LEAST", CLASSES * EACH + 1)
     opened(tree)
     assert not kept(tree)
 
@@ -195,7 +195,7 @@ def test_a_home_that_can_t_be_written_to_costs_the_memory_alone(
 
 def _open_often(tree: Path, number: int) -> None:
     for _ in range(number):
-        remembered.forget(tree)
+        listing_cache.forget(tree)
         opened(tree)
 
 
@@ -218,7 +218,7 @@ def test_two_processes_at_once_leave_a_whole_one(tree: Path, listed: list[str]) 
 def test_the_doctor_looks_again(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a file that was overwritten in place is not among those that are asked for."""
     first = opened(tree)
-    monkeypatch.setattr(remembered, "ASKED", 0)
+    monkeypatch.setattr(listing_cache, "ASKED", 0)
     _overwrite(tree)
     assert opened(tree) == first
     words = ["prepare", "--what", "check", "--suite", "folders", "--data_dir", str(tree.parent), "--sets", "data"]
@@ -241,7 +241,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.slow
 def test_sixty_thousand_images_open_in_a_fraction(large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
-    monkeypatch.setattr(remembered, "SETTLED", 0.0)
+    monkeypatch.setattr(listing_cache, "SETTLED", 0.0)
 
     def seconds() -> float:
         """Of computing: with others at work, the clock says little."""
@@ -258,8 +258,8 @@ def test_an_opening_looks_at_every_folder_once(tree: Path, monkeypatch: pytest.M
     """What was listed a moment ago stands when sizes are asked for; a change since shows at the next opening."""
     opened(tree)
     looks: list[int] = []
-    look = remembered.Remembered.is_now
-    monkeypatch.setattr(remembered.Remembered, "is_now", lambda self, root: looks.append(0) or look(self, root))
+    look = listing_cache.Remembered.is_now
+    monkeypatch.setattr(listing_cache.Remembered, "is_now", lambda self, root: looks.append(0) or look(self, root))
     before = open_folder(tree, "x")
     _replace(tree)
     before.fingerprint()
@@ -274,13 +274,13 @@ def test_stamps_of_any_file_system_are_kept(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
     told = (2**64 - 1, -5, 2**63)
     (tmp_path / "data" / "a").mkdir(parents=True)
-    monkeypatch.setattr(remembered, "LEAST", 1)
-    monkeypatch.setattr(remembered, "stamp", lambda status: told)
-    remembered.remember(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": (told[0], -5, -5)}, {})
-    assert remembered.listing(tmp_path / "data", ["a"]) is None
-    remembered.remember(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": (*told[:2], -5)}, {})
-    monkeypatch.setattr(remembered, "stamp", lambda status: (*told[:2], -5))
-    known = remembered.listing(tmp_path / "data", ["a"])
+    monkeypatch.setattr(listing_cache, "LEAST", 1)
+    monkeypatch.setattr(listing_cache, "stamp", lambda status: told)
+    listing_cache.remember(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": (told[0], -5, -5)}, {})
+    assert listing_cache.listing(tmp_path / "data", ["a"]) is None
+    listing_cache.remember(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": (*told[:2], -5)}, {})
+    monkeypatch.setattr(listing_cache, "stamp", lambda status: (*told[:2], -5))
+    known = listing_cache.listing(tmp_path / "data", ["a"])
     assert known is not None
     assert known.below() == [["a/1.png"]]
 
@@ -312,7 +312,7 @@ def test_a_listing_by_a_version_that_read_other_files_is_not_believed(
 ) -> None:
     (tree / "class0" / "part1" / "more.jfif").write_bytes(b"x")
     with monkeypatch.context() as patch:
-        for module in (listing, remembered):
+        for module in (listing, listing_cache):
             patch.setattr(module, "EXTENSIONS", listing.EXTENSIONS - {".jfif"})
         assert len(opened(tree)[0]) == CLASSES * EACH
         listed.clear()

@@ -1,6 +1,6 @@
 """Images under corruptions made on the fly: the pixels that `prepare` writes, with or without files.
 
-What is drawn is tested in `tests/data/test_corruptions.py`, how files are written in `tests/prepare/test_corrupted.py`.
+`tests/data/test_corruptions.py` tests what is drawn, `tests/prepare/test_corrupted_images.py` how files are written.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from biasbed.compute.precision import Precision
 from biasbed.data import transforms
 from biasbed.data.folders import open_folder
 from biasbed.data.prepared import ImagesManifest
-from biasbed.datasets import generated as module
-from biasbed.datasets.generated import GeneratedSource, generated
+from biasbed.datasets import on_the_fly as module
+from biasbed.datasets.on_the_fly import GeneratedSource, generated
 from biasbed.errors import CorruptImage, UsageError
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.prepare.run import prepare

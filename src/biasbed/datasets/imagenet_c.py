@@ -21,7 +21,7 @@ from biasbed.data.prepared import MANIFEST
 from biasbed.data.source import Source
 from biasbed.datasets.base import Contents, OnDisk, likely_cause, some
 from biasbed.datasets.classes import imagenet_classes
-from biasbed.datasets.corruption_names import BAR, BENCHMARK, EXTRAS, GROUPS, IN_3D, SEVERITIES, conditions
+from biasbed.datasets.corruption_benchmarks import BAR, BENCHMARK, EXTRAS, GROUPS, IN_3D, SEVERITIES, conditions
 from biasbed.datasets.imagenet import VAL
 from biasbed.errors import CorruptImage
 

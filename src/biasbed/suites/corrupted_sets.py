@@ -15,7 +15,7 @@ from biasbed.config import Config
 from biasbed.data import transforms
 from biasbed.data.corruptions import BENCHMARK, SIDE
 from biasbed.data.corruptions.released import QUALITY, SHORT
-from biasbed.datasets.generated import PREPARED, generated
+from biasbed.datasets.on_the_fly import PREPARED, generated
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 from biasbed.suites.corruption_errors import MEAN_ERROR, derivations

@@ -16,7 +16,7 @@ from biasbed.data.corruptions.released import clean, round_trip
 from biasbed.data.decoding import open_file
 from biasbed.data.prepared import ImagesManifest
 from biasbed.errors import Failure, UsageError
-from biasbed.prepare import corrupted
+from biasbed.prepare import corrupted_images
 from biasbed.prepare.run import prepare
 
 FEW = "gaussian_noise,brightness"
@@ -93,8 +93,8 @@ def test_files_don_t_depend_on_the_processes(flags: dict[str, Any]) -> None:
 
 def test_an_image_is_opened_once(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
-    monkeypatch.setattr(corrupted, "clean", lambda picture: opened.append(picture) or clean(picture))
-    monkeypatch.setattr(corrupted, "refuse_full_disk", lambda work, free: None)
+    monkeypatch.setattr(corrupted_images, "clean", lambda picture: opened.append(picture) or clean(picture))
+    monkeypatch.setattr(corrupted_images, "refuse_full_disk", lambda work, free: None)
     prepare(flags)
     assert len(opened) == 4
 

@@ -18,7 +18,7 @@ from biasbed.data.corruptions import find
 from biasbed.data.source import MemorySource
 from biasbed.datasets import biased
 from biasbed.datasets.biased import Division, Wanted
-from biasbed.datasets.corrupted_cifar import ORIGINAL, CorruptedCIFAR10, CorruptedCIFAR10Type1, drawn
+from biasbed.datasets.corrupted_cifar10 import ORIGINAL, CorruptedCIFAR10, CorruptedCIFAR10Type1, drawn
 from biasbed.errors import UsageError
 from biasbed.suites import open_suite
 from biasbed.training.resolve import resolve
