@@ -140,7 +140,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        "src/biasbed/data/pictures.py",
+        "src/biasbed/data/contact_sheet.py",
         TESTS,
         (
             "pictures: floats are divided by 255",
